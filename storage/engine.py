@@ -1,0 +1,199 @@
+"""The protocol through which the mount, the command and the pipeline reach topics.
+
+The embedded engine (`storage.manager`) implements it over a data directory; another engine, such as a Kafka
+cluster, can stand in its place. All calls are synchronous and safe from any thread. Those marked *blocking* may
+wait for the disk for long and belong into a thread; the others answer in microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+from storage.config.topic import TopicConfig
+from storage.model import (
+    Appended,
+    Fetched,
+    Isolation,
+    Offset,
+    PartitionOffsets,
+    PartitionStatus,
+    SegmentInfo,
+    Timestamp,
+    TimestampOffset,
+)
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+Cancel: TypeAlias = Callable[[], None]
+"""Ends what was begun; calling it twice is harmless."""
+
+
+class Partition(Protocol):
+    """One partition's log."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's settings as they stand now."""
+        ...
+
+    def offsets(self) -> PartitionOffsets: ...
+
+    def status(self) -> PartitionStatus: ...
+
+    def append(self, batches: bytearray, *, durable: bool = False) -> Appended:
+        """Append whole v2 batches as a leader does: all of them or none.
+
+        Offsets, leader epoch and, where the topic says so, timestamps are patched in `batches` in place. On
+        return they are visible to readers; with `durable` they are on disk too (blocking).
+
+        Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError, ProducerFencedError,
+        OutOfOrderSequenceError, PartitionOfflineError, ReadOnlyError, OSError (ENOSPC, EIO); nothing is kept then.
+        """
+        ...
+
+    def read(
+        self,
+        offset: Offset,
+        *,
+        max_bytes: int,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+    ) -> Fetched:
+        """Whole batches from the one that holds `offset` (or the next one after a gap) on.
+
+        At most `max_bytes`, but always at least one batch where there is one; nothing at or above the visible
+        end. Checksums are not checked here: decoding checks them.
+
+        Raises OffsetOutOfRangeError below the log start or above the log end; CorruptionError for a torn file.
+        """
+        ...
+
+    def offset_for_timestamp(
+        self, timestamp: Timestamp, *, isolation: Isolation = Isolation.READ_COMMITTED
+    ) -> TimestampOffset | None:
+        """The first record at or after `timestamp`; None where there is none below the visible end."""
+        ...
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        """Oldest first, the active one last; a snapshot."""
+        ...
+
+    def open_segment_file(self, name: str) -> memoryview:
+        """The bytes of one of the partition's own files (`SegmentInfo.files`), mapped read-only, as long as now.
+
+        Raises SegmentDeletedError when it is gone.
+        """
+        ...
+
+    def delete_records(self, before: Offset) -> Offset:
+        """Move the log start offset up to `before` (-1: to the high watermark); returns the new one.
+
+        Raises OffsetOutOfRangeError beyond the high watermark, PolicyViolationError on compact-only topics.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Everything appended so far is on disk when this returns (blocking).
+
+        Raises OSError; the partition is offline from then on, for a page may be lost for good.
+        """
+        ...
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        """Call `listener` after the visible end or the log start moved, from the thread that moved it.
+
+        It must be quick and must not raise. This is how one waits for more.
+        """
+        ...
+
+
+class Topic(Protocol):
+    """A topic: a name, an id, its settings and its partitions."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def topic_id(self) -> str:
+        """Base64url, 22 characters."""
+        ...
+
+    @property
+    def internal(self) -> bool:
+        """One of Kafka's own (`__consumer_offsets`, …): never written by users."""
+        ...
+
+    @property
+    def config(self) -> TopicConfig: ...
+
+    @property
+    def overrides(self) -> Mapping[str, str]:
+        """The settings given for this topic itself, by Kafka's names."""
+        ...
+
+    def partitions(self) -> Mapping[int, Partition]:
+        """By number, ascending; a snapshot."""
+        ...
+
+
+class Engine(Protocol):
+    """Topics, and what can be done with them."""
+
+    @property
+    def read_only(self) -> bool: ...
+
+    @property
+    def foreign(self) -> bool:
+        """The directory is someone else's (opened read-only): nothing there may be changed or created."""
+        ...
+
+    def topics(self) -> Mapping[str, Topic]:
+        """By name, ascending; a snapshot."""
+        ...
+
+    def topic(self, name: str) -> Topic:
+        """Raises UnknownTopicError."""
+        ...
+
+    def partition(self, topic: str, number: int) -> Partition:
+        """Raises UnknownTopicError."""
+        ...
+
+    def create_topic(
+        self, name: str, *, partitions: int | None = None, overrides: Mapping[str, str] | None = None
+    ) -> Topic:
+        """Raises InvalidNameError, TopicExistsError, InvalidConfigError, ReadOnlyError, OSError."""
+        ...
+
+    def add_partitions(self, topic: str, *, total: int) -> None:
+        """Create what is missing up to `total` partitions; fewer than there are is no change."""
+        ...
+
+    def delete_topic(self, name: str) -> None:
+        """Raises UnknownTopicError, ReadOnlyError."""
+        ...
+
+    def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        """Set overrides, or with None remove them: all or nothing.
+
+        Raises InvalidConfigError (unknown name, bad value), UnknownTopicError, ReadOnlyError.
+        """
+        ...
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        """Call `listener` after topics or partitions came or went."""
+        ...
+
+    def maintenance(self, now: Timestamp) -> None:
+        """Whatever duties are due at `now`: flush, checkpoints, retention, delayed deletion (blocking)."""
+        ...
+
+    def close(self) -> None:
+        """Flush, checkpoint and leave the clean-shutdown marker (blocking). Idempotent."""
+        ...

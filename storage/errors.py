@@ -1,0 +1,119 @@
+"""Every error the engine raises. One clear line each: the thing, the cause, the remedy.
+
+Callers translate types, never texts: fusefs has the one errno table, the command the one exit-status table.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class StorageError(Exception):
+    """Base of all errors of the engine."""
+
+
+class InvalidNameError(StorageError):
+    """A topic or partition name that Kafka's rules do not allow."""
+
+
+class UnknownTopicError(StorageError):
+    """No such topic or partition."""
+
+
+class TopicExistsError(StorageError):
+    """The topic exists, or its name collides with one (`a.b` and `a_b`)."""
+
+
+class InvalidConfigError(StorageError):
+    """A setting's unknown name or bad value."""
+
+
+class OffsetOutOfRangeError(StorageError):
+    """An offset outside [log start offset, log end offset]."""
+
+    def __init__(self, offset: int, start_offset: int, end_offset: int, where: str = "partition") -> None:
+        super().__init__(f"{where}: offset {offset} is outside [{start_offset}, {end_offset})")
+        self.offset = offset
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+
+
+class InvalidRecordError(StorageError):
+    """A batch or record that a log may not take (format, keys, counts, control batches of clients)."""
+
+
+class InvalidTimestampError(InvalidRecordError):
+    """A record's timestamp beyond message.timestamp.before.max.ms or after.max.ms."""
+
+
+class RecordTooLargeError(StorageError):
+    """A record or batch larger than max.message.bytes (or than segment.bytes)."""
+
+
+class NotEnoughReplicasError(StorageError):
+    """acks=all with fewer in-sync replicas than min.insync.replicas."""
+
+
+class ProducerFencedError(StorageError):
+    """A producer epoch or coordinator epoch older than the newest one seen."""
+
+
+class OutOfOrderSequenceError(StorageError):
+    """A sequence number that is neither the next one nor a repeat of a known batch."""
+
+
+class InvalidTransactionStateError(StorageError):
+    """Transactional data without an open transaction, or plain data inside one."""
+
+
+class SegmentDeletedError(StorageError):
+    """What was asked for was removed by retention, compaction or deletion of the topic."""
+
+
+class PolicyViolationError(StorageError):
+    """An operation that the topic's cleanup.policy forbids (DeleteRecords on a compact-only topic)."""
+
+
+class CorruptionError(StorageError):
+    """Bytes on disk that are not what was written: always with the file, the position and the cause."""
+
+    def __init__(self, file: Path | str, position: int, cause: str) -> None:
+        super().__init__(f"{file}: position {position}: {cause}")
+        self.file = Path(file)
+        self.position = position
+        self.cause = cause
+
+
+class CorruptBatchError(StorageError):
+    """The codec's finding in a buffer: `position` counts from the buffer's start. The log adds the file."""
+
+    def __init__(self, position: int, cause: str) -> None:
+        super().__init__(f"position {position}: {cause}")
+        self.position = position
+        self.cause = cause
+
+
+class TornBatchError(CorruptBatchError):
+    """A batch that ends before its declared size: the mark of an interrupted write, not of corruption."""
+
+
+class PartitionOfflineError(StorageError):
+    """The partition takes no more requests until it is reopened (failed fsync, failed directory)."""
+
+
+class DirectoryLockedError(StorageError):
+    """Another process owns the data directory."""
+
+    def __init__(self, directory: Path, holder_pid: int | None) -> None:
+        holder = f"process {holder_pid}" if holder_pid else "another process"
+        super().__init__(f"{directory}: in use by {holder}; stop it first, or use --read-only")
+        self.directory = directory
+        self.holder_pid = holder_pid
+
+
+class NotALogDirectoryError(StorageError):
+    """A directory that holds something other than Kafka's own entries."""
+
+
+class ReadOnlyError(StorageError):
+    """A change was asked of an engine opened read-only."""

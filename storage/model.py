@@ -1,0 +1,175 @@
+"""The values the whole engine speaks in: distinct integers and small frozen records.
+
+An offset counts records in a partition, a position counts bytes in a file; they are distinct types so that one
+never stands where the other is meant. Ranges are half-open (`start_offset`, `end_offset`); only a name with
+`last` is inclusive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import NamedTuple, NewType
+
+Offset = NewType("Offset", int)
+"""A record's number in its partition."""
+
+Position = NewType("Position", int)
+"""A byte in a file."""
+
+Timestamp = NewType("Timestamp", int)
+"""Milliseconds since the epoch, UTC; -1 where a record has none."""
+
+ProducerId = NewType("ProducerId", int)
+
+NO_TIMESTAMP = Timestamp(-1)
+NO_PRODUCER_ID = ProducerId(-1)
+NO_LEADER_EPOCH = -1
+
+
+class TopicPartition(NamedTuple):
+    """A partition's whole name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TimestampType(IntEnum):
+    """Bit 3 of a batch's attributes: who stamped its records."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+    @property
+    def label(self) -> str:
+        """Kafka's spelling, as settings and dumps print it."""
+        return "CreateTime" if self is TimestampType.CREATE_TIME else "LogAppendTime"
+
+
+class Isolation(Enum):
+    """Which records a reader is shown (Kafka's isolation.level)."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class Header(NamedTuple):
+    """A record header; the key is UTF-8 text on the wire, kept here as bytes so that nothing is lost."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Record(NamedTuple):
+    """One record as a value: for small work and tests. Bulk work goes through columns."""
+
+    offset: Offset
+    timestamp: Timestamp
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """The bounds of a partition. All but `log_start_offset` are exclusive ends."""
+
+    log_start_offset: Offset
+    """Earliest readable."""
+    last_stable_offset: Offset
+    """All transactions below are decided."""
+    high_watermark: Offset
+    """Replicated; equal to `log_end_offset` with one replica."""
+    log_end_offset: Offset
+    """The next offset to be written."""
+    recovery_point: Offset
+    """First offset not known to be flushed."""
+    leader_epoch: int
+    """Generation of leadership that new batches are stamped with."""
+
+    def visible_end(self, isolation: Isolation) -> Offset:
+        """Exclusive end of what a reader of `isolation` sees."""
+        if isolation is Isolation.READ_COMMITTED:
+            return min(self.last_stable_offset, self.high_watermark)
+        return self.high_watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What an append did: `base_offset` of its first record, `last_offset` of its last (both inclusive)."""
+
+    base_offset: Offset
+    last_offset: Offset
+    append_time: Timestamp
+    """The broker's clock for LogAppendTime topics, else -1."""
+    log_start_offset: Offset
+    duplicate: bool = False
+    """An idempotent producer's repeat: nothing was written, the offsets are those of the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Whole, adjacent batches as they stand in one segment; empty when there is nothing at the offset yet.
+
+    The first batch may begin before the offset asked for (reads are batch-aligned); the reader skips.
+    """
+
+    data: memoryview
+    """Zero or more whole record batches, read-only."""
+    position: Position
+    """Of `data[0]` in the segment's `.log`; 0 when empty."""
+    segment_base_offset: Offset
+    next_offset: Offset
+    """Where to read on: one past the last offset in `data`, or the offset asked for when empty."""
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """For READ_COMMITTED: the aborted transactions that overlap `data`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """Records of `producer_id` from `first_offset` up to its abort marker do not count."""
+
+    producer_id: ProducerId
+    first_offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """A record found by time: the record's own timestamp and offset."""
+
+    timestamp: Timestamp
+    offset: Offset
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One segment as its users see it."""
+
+    base_offset: Offset
+    end_offset: Offset
+    """Exclusive: the next segment's base offset, or the log end offset for the active one."""
+    size_bytes: int
+    largest_timestamp: Timestamp
+    active: bool
+    files: tuple[str, ...]
+    """Names (not paths) of the files that exist for it, `.log` first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """Everything `status` shows of a partition."""
+
+    offsets: PartitionOffsets
+    state: str
+    """`online`, or `offline: ` and the reason."""
+    segments: int
+    log_bytes: int
+    index_bytes: int
+    first_timestamp: Timestamp
+    last_timestamp: Timestamp
+    directory: str
+    """The partition's directory on disk."""
