@@ -1,0 +1,232 @@
+"""The kinds of values settings have: how each is read from text, checked and printed.
+
+The grammar is that of Kafka's ConfigDef: surrounding blanks are dropped, numbers are Java's decimal form, truth
+values ignore case, everything else is case-sensitive. A kind raises ValueError on anything else; the caller knows the
+setting's name and turns that into InvalidConfigError.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from storage.model import TimestampType
+
+INT_MIN, INT_MAX = -(2**31), 2**31 - 1
+LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+_THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+")
+
+
+class Kind(Protocol):
+    """Reads, checks and prints the values of one sort of setting."""
+
+    @property
+    def valid(self) -> str:
+        """What is valid, as the tail of an error: `a whole number from 0 to 10`."""
+        ...
+
+    def parse(self, text: str) -> Any:
+        """Raise ValueError for text that is no valid value."""
+        ...
+
+    def print(self, value: Any) -> str:
+        """Kafka's spelling of `value`; `parse` reads it back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A Java int or long between two inclusive bounds."""
+
+    minimum: int
+    maximum: int
+
+    @property
+    def valid(self) -> str:
+        if self.maximum in (INT_MAX, LONG_MAX):
+            return f"a whole number of at least {self.minimum}"
+        return f"a whole number from {self.minimum} to {self.maximum}"
+
+    def parse(self, text: str) -> int:
+        stripped = text.strip()
+        if not _INTEGER.fullmatch(stripped):
+            raise ValueError(text)
+        value = int(stripped)
+        if not self.minimum <= value <= self.maximum:
+            raise ValueError(text)
+        return value
+
+    def print(self, value: int) -> str:
+        return str(value)
+
+
+def int_of_at_least(minimum: int) -> Whole:
+    """Make the kind of 32-bit values of at least `minimum`."""
+    return Whole(minimum, INT_MAX)
+
+
+def long_of_at_least(minimum: int) -> Whole:
+    """Make the kind of 64-bit values of at least `minimum`."""
+    return Whole(minimum, LONG_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalWhole:
+    """A whole number that need not be set: None prints as nothing, and nothing reads as None."""
+
+    number: Whole
+
+    @property
+    def valid(self) -> str:
+        return f"{self.number.valid}, or nothing"
+
+    def parse(self, text: str) -> int | None:
+        return self.number.parse(text) if text.strip() else None
+
+    def print(self, value: int | None) -> str:
+        return "" if value is None else self.number.print(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A floating point number between two inclusive bounds."""
+
+    minimum: float = 0.0
+    maximum: float = 1.0
+
+    @property
+    def valid(self) -> str:
+        return f"a number from {self.minimum:g} to {self.maximum:g}"
+
+    def parse(self, text: str) -> float:
+        stripped = text.strip()
+        if not _DECIMAL.fullmatch(stripped):
+            raise ValueError(text)
+        value = float(stripped)
+        if not math.isfinite(value) or not self.minimum <= value <= self.maximum:
+            raise ValueError(text)
+        return value
+
+    def print(self, value: float) -> str:
+        return repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """`true` or `false`, in any case."""
+
+    @property
+    def valid(self) -> str:
+        return "true or false"
+
+    def parse(self, text: str) -> bool:
+        word = text.strip().lower()
+        if word not in ("true", "false"):
+            raise ValueError(text)
+        return word == "true"
+
+    def print(self, value: bool) -> str:
+        return "true" if value else "false"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    @property
+    def valid(self) -> str:
+        return "one of " + ", ".join(self.words)
+
+    def parse(self, text: str) -> str:
+        word = text.strip()
+        if word not in self.words:
+            raise ValueError(text)
+        return word
+
+    def print(self, value: str) -> str:
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampTypeChoice:
+    """CreateTime or LogAppendTime."""
+
+    @property
+    def valid(self) -> str:
+        return "one of " + ", ".join(choice.label for choice in TimestampType)
+
+    def parse(self, text: str) -> TimestampType:
+        word = text.strip()
+        for choice in TimestampType:
+            if choice.label == word:
+                return choice
+        raise ValueError(text)
+
+    def print(self, value: TimestampType) -> str:
+        return value.label
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Any of a few words, comma-separated, each at most once; nothing at all is allowed too."""
+
+    words: tuple[str, ...]
+
+    @property
+    def valid(self) -> str:
+        return "a comma-separated list of " + ", ".join(self.words) + ", each at most once, or nothing"
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        items = split_list(text)
+        if len(set(items)) != len(items) or any(item not in self.words for item in items):
+            raise ValueError(text)
+        return items
+
+    def print(self, value: tuple[str, ...]) -> str:
+        return ",".join(value)
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """`*`, nothing, or `partition:broker` pairs, comma-separated."""
+
+    @property
+    def valid(self) -> str:
+        return "nothing, *, or a comma-separated list of partition:broker"
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        items = split_list(text)
+        if items != ("*",) and not all(_THROTTLED_REPLICA.fullmatch(item) for item in items):
+            raise ValueError(text)
+        return items
+
+    def print(self, value: tuple[str, ...]) -> str:
+        return ",".join(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Any text, kept as it is but for surrounding blanks."""
+
+    @property
+    def valid(self) -> str:
+        return "any text"
+
+    def parse(self, text: str) -> str:
+        return text.strip()
+
+    def print(self, value: str) -> str:
+        return value
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """Items of a comma-separated list, blanks around them dropped; blank text has none."""
+    stripped = text.strip()
+    return tuple(item.strip() for item in stripped.split(",")) if stripped else ()

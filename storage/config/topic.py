@@ -1,0 +1,498 @@
+"""A topic's settings: the one table of their names, defaults, units, valid values and meanings.
+
+Read a row as: field (Kafka's name with underscores for dots), type, kind of value, unit, meaning, the broker
+settings it falls back to (the first one present wins), default. The table follows Kafka's TopicConfig and LogConfig
+(kafka-storage.md §11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+from storage.config.kinds import (
+    INT_MAX,
+    INT_MIN,
+    LONG_MAX,
+    LONG_MIN,
+    Choice,
+    Kind,
+    OptionalWhole,
+    Ratio,
+    Several,
+    ThrottledReplicas,
+    TimestampTypeChoice,
+    Truth,
+    Whole,
+    int_of_at_least,
+    long_of_at_least,
+)
+from storage.errors import InvalidConfigError
+from storage.model import TimestampType
+
+MILLISECONDS_PER_MINUTE = 60_000
+MILLISECONDS_PER_HOUR = 3_600_000
+
+
+class Synonym(NamedTuple):
+    """A broker setting that gives a topic setting its default."""
+
+    name: str
+    factor: int = 1
+    """What its value is multiplied by; a negative value means "none" in every unit and stays as it is."""
+
+
+def _synonyms(*names: str | Synonym) -> tuple[Synonym, ...]:
+    return tuple(name if isinstance(name, Synonym) else Synonym(name) for name in names)
+
+
+class Row(NamedTuple):
+    """What the table says of a setting beside its type and default."""
+
+    kind: Kind
+    unit: str
+    meaning: str
+    synonyms: tuple[Synonym, ...] = ()
+    hidden: bool = False
+    """Not listed to users: for tests only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """The settings a topic's logs work by. Immutable; an alteration makes a new one.
+
+    Values given to the constructor are taken as they are; text from users goes through `from_overrides`.
+    """
+
+    cleanup_policy: Annotated[
+        tuple[str, ...],
+        Row(
+            Several(("compact", "delete")),
+            "",
+            "What happens to old segments: delete removes them by retention.*, compact keeps the newest record of "
+            "each key, both do both; with nothing, only what DeleteRecords released is removed.",
+            _synonyms("log.cleanup.policy"),
+        ),
+    ] = ("delete",)
+    compression_type: Annotated[
+        str,
+        Row(
+            Choice(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
+            "",
+            "The codec batches are kept in; producer keeps each batch as it comes.",
+            _synonyms("compression.type"),
+        ),
+    ] = "producer"
+    compression_gzip_level: Annotated[
+        int,
+        Row(
+            Whole(-1, 9),
+            "",
+            "gzip's level when compression.type is gzip; -1 is the library's own default.",
+            _synonyms("compression.gzip.level"),
+        ),
+    ] = -1
+    compression_lz4_level: Annotated[
+        int,
+        Row(
+            Whole(1, 17),
+            "",
+            "lz4's level when compression.type is lz4.",
+            _synonyms("compression.lz4.level"),
+        ),
+    ] = 9
+    compression_zstd_level: Annotated[
+        int,
+        Row(
+            Whole(-131072, 22),
+            "",
+            "zstd's level when compression.type is zstd.",
+            _synonyms("compression.zstd.level"),
+        ),
+    ] = 3
+    delete_retention_ms: Annotated[
+        int,
+        Row(
+            long_of_at_least(0),
+            "ms",
+            "How long compaction keeps tombstones and transaction markers after first seeing them.",
+            _synonyms("log.cleaner.delete.retention.ms"),
+        ),
+    ] = 86_400_000
+    file_delete_delay_ms: Annotated[
+        int,
+        Row(
+            long_of_at_least(0),
+            "ms",
+            "How long a file stays on disk, as .deleted, after it left the log.",
+            _synonyms("log.segment.delete.delay.ms"),
+        ),
+    ] = 60_000
+    flush_messages: Annotated[
+        int,
+        Row(
+            long_of_at_least(1),
+            "records",
+            "Flush to disk whenever this many records are not flushed yet.",
+            _synonyms("log.flush.interval.messages"),
+        ),
+    ] = LONG_MAX
+    flush_ms: Annotated[
+        int,
+        Row(
+            long_of_at_least(0),
+            "ms",
+            "Flush to disk when the last flush is this long ago.",
+            _synonyms("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+        ),
+    ] = LONG_MAX
+    index_interval_bytes: Annotated[
+        int,
+        Row(
+            int_of_at_least(0),
+            "bytes",
+            "An offset index entry is due when more than this many bytes of log follow the last one.",
+            _synonyms("log.index.interval.bytes"),
+        ),
+    ] = 4096
+    max_message_bytes: Annotated[
+        int,
+        Row(
+            int_of_at_least(0),
+            "bytes",
+            "The largest record batch a log takes, its header included.",
+            _synonyms("message.max.bytes"),
+        ),
+    ] = 1_048_588
+    max_compaction_lag_ms: Annotated[
+        int,
+        Row(
+            long_of_at_least(1),
+            "ms",
+            "The longest a record may stay uncompacted.",
+            _synonyms("log.cleaner.max.compaction.lag.ms"),
+        ),
+    ] = LONG_MAX
+    min_compaction_lag_ms: Annotated[
+        int,
+        Row(
+            long_of_at_least(0),
+            "ms",
+            "The shortest a record stays uncompacted.",
+            _synonyms("log.cleaner.min.compaction.lag.ms"),
+        ),
+    ] = 0
+    message_timestamp_type: Annotated[
+        TimestampType,
+        Row(
+            TimestampTypeChoice(),
+            "",
+            "Whether a record's timestamp is its producer's or the time of its append.",
+            _synonyms("log.message.timestamp.type"),
+        ),
+    ] = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: Annotated[
+        int,
+        Row(
+            long_of_at_least(0),
+            "ms",
+            "How far a CreateTime timestamp may lie before the append.",
+            _synonyms("log.message.timestamp.before.max.ms"),
+        ),
+    ] = LONG_MAX
+    message_timestamp_after_max_ms: Annotated[
+        int,
+        Row(
+            long_of_at_least(0),
+            "ms",
+            "How far a CreateTime timestamp may lie after the append.",
+            _synonyms("log.message.timestamp.after.max.ms"),
+        ),
+    ] = 3_600_000
+    min_cleanable_dirty_ratio: Annotated[
+        float,
+        Row(
+            Ratio(0.0, 1.0),
+            "",
+            "The share of uncompacted bytes above which a log is compacted.",
+            _synonyms("log.cleaner.min.cleanable.ratio"),
+        ),
+    ] = 0.5
+    min_insync_replicas: Annotated[
+        int,
+        Row(
+            int_of_at_least(1),
+            "replicas",
+            "How many replicas must hold a record for acks=all to succeed.",
+            _synonyms("min.insync.replicas"),
+        ),
+    ] = 1
+    preallocate: Annotated[
+        bool,
+        Row(
+            Truth(),
+            "",
+            "Whether a new segment's file takes its full size on disk at once.",
+            _synonyms("log.preallocate"),
+        ),
+    ] = False
+    retention_bytes: Annotated[
+        int,
+        Row(
+            Whole(LONG_MIN, LONG_MAX),
+            "bytes",
+            "How many bytes a partition keeps at least before its oldest segments go; negative: no limit.",
+            _synonyms("log.retention.bytes"),
+        ),
+    ] = -1
+    retention_ms: Annotated[
+        int,
+        Row(
+            long_of_at_least(-1),
+            "ms",
+            "The age of its newest record at which a segment goes; -1: never.",
+            _synonyms(
+                "log.retention.ms",
+                Synonym("log.retention.minutes", MILLISECONDS_PER_MINUTE),
+                Synonym("log.retention.hours", MILLISECONDS_PER_HOUR),
+            ),
+        ),
+    ] = 604_800_000
+    segment_bytes: Annotated[
+        int,
+        Row(
+            int_of_at_least(1_048_576),
+            "bytes",
+            "The size a segment's log does not exceed.",
+            _synonyms("log.segment.bytes"),
+        ),
+    ] = 1_073_741_824
+    segment_index_bytes: Annotated[
+        int,
+        Row(
+            int_of_at_least(4),
+            "bytes",
+            "The size of a segment's offset index, and of its time index.",
+            _synonyms("log.index.size.max.bytes"),
+        ),
+    ] = 10_485_760
+    segment_jitter_ms: Annotated[
+        int,
+        Row(
+            long_of_at_least(0),
+            "ms",
+            "Segments roll up to this much earlier than segment.ms, each by a random amount.",
+            _synonyms("log.roll.jitter.ms", Synonym("log.roll.jitter.hours", MILLISECONDS_PER_HOUR)),
+        ),
+    ] = 0
+    segment_ms: Annotated[
+        int,
+        Row(
+            long_of_at_least(1),
+            "ms",
+            "The span of record time after which a segment rolls though it is not full.",
+            _synonyms("log.roll.ms", Synonym("log.roll.hours", MILLISECONDS_PER_HOUR)),
+        ),
+    ] = 604_800_000
+    unclean_leader_election_enable: Annotated[
+        bool,
+        Row(
+            Truth(),
+            "",
+            "Whether a replica that is out of sync may lead; no meaning with one replica.",
+            _synonyms("unclean.leader.election.enable"),
+        ),
+    ] = False
+    remote_storage_enable: Annotated[
+        bool,
+        Row(
+            Truth(),
+            "",
+            "Whether segments move to tiered storage; not available here, so only false is taken.",
+        ),
+    ] = False
+    remote_log_copy_disable: Annotated[
+        bool,
+        Row(
+            Truth(),
+            "",
+            "Whether a tiered topic stops copying; no meaning without tiered storage.",
+        ),
+    ] = False
+    remote_log_delete_on_disable: Annotated[
+        bool,
+        Row(
+            Truth(),
+            "",
+            "Whether switching tiering off deletes what was copied; no meaning without tiered storage.",
+        ),
+    ] = False
+    local_retention_ms: Annotated[
+        int,
+        Row(
+            long_of_at_least(-2),
+            "ms",
+            "retention.ms of the local copy of a tiered topic; -2: the same as retention.ms.",
+            _synonyms("log.local.retention.ms"),
+        ),
+    ] = -2
+    local_retention_bytes: Annotated[
+        int,
+        Row(
+            long_of_at_least(-2),
+            "bytes",
+            "retention.bytes of the local copy of a tiered topic; -2: the same as retention.bytes.",
+            _synonyms("log.local.retention.bytes"),
+        ),
+    ] = -2
+    remote_copy_lag_ms: Annotated[
+        int,
+        Row(
+            long_of_at_least(-1),
+            "ms",
+            "The age at which a tiered topic's segment is copied; no meaning without tiered storage.",
+            _synonyms("log.remote.copy.lag.ms"),
+        ),
+    ] = 0
+    remote_copy_lag_bytes: Annotated[
+        int,
+        Row(
+            long_of_at_least(-1),
+            "bytes",
+            "The bytes after which a tiered topic's segment is copied; no meaning without tiered storage.",
+            _synonyms("log.remote.copy.lag.bytes"),
+        ),
+    ] = -1
+    errors_deadletterqueue_group_enable: Annotated[
+        bool,
+        Row(
+            Truth(),
+            "",
+            "Whether share groups may use the topic as their dead letter queue; kept, without effect here.",
+        ),
+    ] = False
+    leader_replication_throttled_replicas: Annotated[
+        tuple[str, ...],
+        Row(
+            ThrottledReplicas(),
+            "",
+            "Replicas whose leader throttles replication; kept, without effect with one replica.",
+        ),
+    ] = ()
+    follower_replication_throttled_replicas: Annotated[
+        tuple[str, ...],
+        Row(
+            ThrottledReplicas(),
+            "",
+            "Replicas whose follower throttles replication; kept, without effect with one replica.",
+        ),
+    ] = ()
+    internal_segment_bytes: Annotated[
+        int | None,
+        Row(
+            OptionalWhole(Whole(INT_MIN, INT_MAX)),
+            "bytes",
+            "Overrides segment.bytes, also below its minimum: for tests.",
+            hidden=True,
+        ),
+    ] = None
+
+    @classmethod
+    def from_overrides(cls, overrides: Mapping[str, str], defaults: TopicConfig | None = None) -> TopicConfig:
+        """Give `defaults` (Kafka's when None) with `overrides`, by Kafka's names, in place of theirs.
+
+        Raises InvalidConfigError for an unknown name, a bad value, or values that do not fit together.
+        """
+        base = cls() if defaults is None else defaults
+        values = {field_name(name): setting(name).parse(text) for name, text in overrides.items()}
+        config = replace(base, **values)
+        config.check_consistency()
+        return config
+
+    def value_text(self, name: str) -> str:
+        """Give the value of the setting called `name` in Kafka's spelling. InvalidConfigError: unknown name."""
+        found = setting(name)
+        return found.print(getattr(self, found.field))
+
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether segments go by age and size."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def effective_segment_bytes(self) -> int:
+        """The size limit of a segment: internal.segment.bytes where it is set."""
+        return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
+
+    @property
+    def effective_segment_ms(self) -> int:
+        """The time limit of a segment: compacted topics also roll for max.compaction.lag.ms."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+
+    def check_consistency(self) -> None:
+        """Raise InvalidConfigError when values that are valid one by one do not fit together."""
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise InvalidConfigError(
+                f"min.compaction.lag.ms={self.min_compaction_lag_ms}: must not be larger than "
+                f"max.compaction.lag.ms={self.max_compaction_lag_ms}"
+            )
+        if self.remote_storage_enable:
+            raise InvalidConfigError("remote.storage.enable=true: tiered storage is not available here")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table."""
+
+    name: str
+    """Kafka's: `retention.ms`."""
+    field: str
+    """TopicConfig's: `retention_ms`."""
+    default: Any
+    row: Row
+
+    def parse(self, text: str) -> Any:
+        """Read a value; raises InvalidConfigError with the name, the value and what is valid."""
+        try:
+            return self.row.kind.parse(text)
+        except ValueError:
+            raise InvalidConfigError(f"{self.name}={text}: must be {self.row.kind.valid}") from None
+
+    def print(self, value: Any) -> str:
+        return self.row.kind.print(value)
+
+    @property
+    def default_text(self) -> str:
+        return self.print(self.default)
+
+
+def field_name(name: str) -> str:
+    """Give the TopicConfig field of a setting's Kafka name."""
+    return name.replace(".", "_")
+
+
+def _read_table() -> dict[str, Setting]:
+    kafka_defaults = TopicConfig()
+    table = {}
+    for field, annotation in get_type_hints(TopicConfig, include_extras=True).items():
+        name = field.replace("_", ".")
+        (row,) = annotation.__metadata__
+        table[name] = Setting(name, field, getattr(kafka_defaults, field), row)
+    return table
+
+
+SETTINGS: Mapping[str, Setting] = _read_table()
+"""Every topic setting by Kafka's name, in the table's order."""
+
+
+def setting(name: str) -> Setting:
+    """Look up a setting by Kafka's name; raises InvalidConfigError."""
+    found = SETTINGS.get(name)
+    if found is None:
+        raise InvalidConfigError(f"{name}: no such topic setting")
+    return found
