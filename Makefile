@@ -1,0 +1,32 @@
+# Two commands do everything: `make run` to use it, `make test` to check it.
+.DEFAULT_GOAL := help
+.PHONY: help run stop build test lint clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 14
+
+run: ## set up, mount ./data at ./mnt, play a first session, leave the mount up
+	@scripts/prepare.sh
+	@scripts/first-session.sh
+
+stop: ## unmount ./mnt
+	@scripts/stop.sh
+
+build: ## set up only; leaves the command at .venv/bin/topicfs
+	@scripts/prepare.sh
+	@echo ".venv/bin/topicfs is ready"
+
+test: ## set up, then lint, types, import directions and every test
+	@scripts/prepare.sh tests
+	@scripts/test.sh
+
+lint: ## reformat, then everything of `make test` that runs no test
+	@scripts/prepare.sh tests
+	@.venv/bin/ruff check --fix . && .venv/bin/ruff format .
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports
+
+clean: ## unmount, and remove what was built (./data stays)
+	@scripts/stop.sh
+	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find storage fusefs topicfs pipeline tests \( -name '*.so' -o -name '*.c' -o -name __pycache__ \) -prune -exec rm -rf {} +

@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# Brings this checkout to the point where it runs: system packages, .venv, the locked Python packages, the compiled
+# modules. Repeated calls cost well under a second; nothing ever asks a question.
+#
+#   scripts/prepare.sh          what `make build` and `make run` need
+#   scripts/prepare.sh tests    the programs that the tests call as well
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly venv=.venv
+readonly minimum="3.11"
+build_packages=(gcc libc6-dev libfuse3-dev fuse3 pkg-config python3-dev python3-venv)
+test_packages=(attr jq kcat less rsync shellcheck tar vim)
+
+fail() {
+    printf 'topicfs: %s\n' "$1" >&2
+    exit 1
+}
+
+say() { printf '· %s\n' "$1"; }
+
+# -- system packages ---------------------------------------------------------------------------------------------
+
+missing_packages() {
+    local package
+    for package in "$@"; do
+        dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed \
+            || printf '%s\n' "$package"
+    done
+}
+
+# What a machine without apt must bring itself: the commands behind the packages.
+require_commands() {
+    local command absent=()
+    for command in gcc pkg-config fusermount3 python3; do
+        command -v "$command" >/dev/null || absent+=("$command")
+    done
+    command -v pkg-config >/dev/null && ! pkg-config --exists fuse3 && absent+=("the headers of libfuse 3")
+    [ ${#absent[@]} -eq 0 ] || fail "missing here, and there is no apt-get to install it: ${absent[*]}"
+}
+
+install_packages() {
+    local as_root=() log
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
+    if [ ${#as_root[@]} -gt 0 ] && ! sudo -n true 2>/dev/null; then
+        fail "missing system packages; install them with: sudo apt-get install $*"
+    fi
+    say "installing $*"
+    log=$(mktemp)
+    if ! { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq update &&
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends "$@"; } \
+        >"$log" 2>&1 </dev/null; then
+        tail -n 5 "$log" >&2
+        rm -f "$log"
+        fail "could not install: $* (apt-get's last lines are above)"
+    fi
+    rm -f "$log"
+}
+
+prepare_system() {
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+        require_commands
+        return
+    fi
+    local missing
+    mapfile -t missing < <(missing_packages "$@")
+    [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
+}
+
+# -- Python ------------------------------------------------------------------------------------------------------
+
+# A Python does if it is new enough, can make a virtual environment and has the headers that compiling needs.
+python_does() {
+    "$1" - "$minimum" >/dev/null 2>&1 <<'PY'
+import ensurepip, os, sys, sysconfig, venv
+minimum = tuple(map(int, sys.argv[1].split(".")))
+header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
+sys.exit(not (sys.version_info >= minimum and os.path.exists(header)))
+PY
+}
+
+choose_python() {
+    local candidate
+    for candidate in python3 /usr/bin/python3 python3.13 python3.12 python3.11; do
+        if command -v "$candidate" >/dev/null && python_does "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    fail "no Python ≥ $minimum with venv and headers found; install python3.11, python3.11-venv and python3.11-dev"
+}
+
+make_venv() {
+    if [ -x "$venv/bin/python" ] && "$venv/bin/python" -c "import pip" 2>/dev/null; then
+        return
+    fi
+    local python
+    python=$(choose_python)
+    say "making $venv with $("$python" --version)"
+    rm -rf "$venv"
+    "$python" -m venv "$venv"
+}
+
+pip_install() {
+    "$venv/bin/python" -m pip --disable-pip-version-check --no-input --quiet install "$@" </dev/null
+}
+
+# A stamp holds the fingerprint of what a step was made from; the step is done again when that changed.
+stamped() { [ -f "$venv/$1" ] && [ "$(<"$venv/$1")" = "$2" ]; }
+
+install_requirements() {
+    local print
+    print=$(cat requirements.lock "$venv/pyvenv.cfg" | sha256sum)
+    stamped requirements.stamp "$print" && return
+    say "installing the locked Python packages"
+    pip_install --require-hashes -r requirements.lock || fail "could not install the packages of requirements.lock"
+    printf '%s\n' "$print" >"$venv/requirements.stamp"
+}
+
+compiled_sources() {
+    "$venv/bin/python" - <<'PY'
+import ast, pathlib
+tree = ast.parse(pathlib.Path("setup.py").read_text())
+for node in tree.body:
+    if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "COMPILED":
+        print(*ast.literal_eval(node.value), sep="\n")
+PY
+}
+
+compiled_modules_exist() {
+    local source
+    for source in "$@"; do
+        compgen -G "${source%.py}.*.so" >/dev/null || return 1
+    done
+}
+
+install_project() {
+    local sources print
+    mapfile -t sources < <(compiled_sources)
+    print=$(find storage fusefs -name '*.pxd' -print0 | sort -z |
+        xargs -0 cat pyproject.toml setup.py "$venv/requirements.stamp" "${sources[@]}" | sha256sum)
+    stamped project.stamp "$print" && compiled_modules_exist "${sources[@]}" && return
+    say "building topicfs (compiled modules: ${#sources[@]})"
+    pip_install --no-build-isolation --no-deps --editable . || fail "the build failed; its last lines are above"
+    printf '%s\n' "$print" >"$venv/project.stamp"
+}
+
+packages=("${build_packages[@]}")
+[ "${1:-}" != tests ] || packages+=("${test_packages[@]}")
+prepare_system "${packages[@]}"
+make_venv
+install_requirements
+install_project

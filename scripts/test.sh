@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Every check of the project, the cheap ones first; pytest's closing line is the last thing printed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PATH="$PWD/.venv/bin:$PATH"
+
+step() { printf '\n── %s\n' "$*"; }
+
+mapfile -t shell_scripts < <(git ls-files '*.sh' .ci/run)
+step shellcheck "${shell_scripts[@]}"
+shellcheck "${shell_scripts[@]}"
+step ruff
+ruff check .
+ruff format --check .
+step mypy
+mypy
+step lint-imports
+lint-imports
+step "pytest --uncompiled: the same tests over the plain sources of the compiled modules"
+python -m pytest -q --uncompiled tests/storage/codec tests/fusefs/forms
+step pytest
+exec python -m pytest "$@"
