@@ -1,0 +1,144 @@
+"""The one interface through which the engine touches a disk.
+
+Tests put a disk in its place that crashes, fills up and fails. Every method raises OSError (its errno says why)
+unless stated otherwise; a disk opened read-only raises ReadOnlyError from whatever would change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeAlias
+
+from storage.model import Position, Timestamp
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+Clock: TypeAlias = Callable[[], Timestamp]
+"""Gives the present time in milliseconds since the epoch."""
+
+
+class Entry(NamedTuple):
+    """One name in a directory."""
+
+    name: str
+    is_directory: bool
+
+
+class DiskSpace(NamedTuple):
+    """What statvfs(2) says of the file system that holds a path."""
+
+    block_bytes: int
+    total_blocks: int
+    free_blocks: int
+    available_blocks: int
+    """Free for users other than root."""
+    total_files: int
+    free_files: int
+
+
+class File(Protocol):
+    """An open file. Its descriptor may be closed and reopened behind the scenes; any thread may read.
+
+    Changes come from one thread at a time: the caller's lock sees to it.
+    """
+
+    @property
+    def path(self) -> Path: ...
+
+    def size(self) -> int:
+        """Bytes, as the disk knows it."""
+        ...
+
+    def append(self, data: Buffer) -> None:
+        """Add `data` at the end: all of it, or none with OSError."""
+        ...
+
+    def pwrite(self, data: Buffer, position: Position) -> None:
+        """Write `data` at `position`: all of it, or OSError; what a failed write added at the end is cut off."""
+        ...
+
+    def pread(self, size: int, position: Position) -> bytes:
+        """Up to `size` bytes from `position`; fewer at the end of the file only."""
+        ...
+
+    def map(self, length: int) -> memoryview:
+        """The first `length` bytes as a read-only mapping, valid after the file is closed or removed.
+
+        Ask again for each use: it is cheap, shows all writes made before, and lets an idle mapping be dropped.
+        Raises ValueError when the file is shorter than that.
+        """
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend (with zeros that take no room) to `size` bytes."""
+        ...
+
+    def sync(self) -> None:
+        """The content is on disk when this returns (blocking)."""
+        ...
+
+    def moved(self, path: Path) -> None:
+        """Told after the file, or a directory above it, was renamed: where it is found from now on."""
+        ...
+
+    def close(self) -> None:
+        """Free the descriptor. Idempotent."""
+        ...
+
+
+class FileSystem(Protocol):
+    """A disk. Paths are absolute; nothing here keeps a current directory."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether all that would change the disk raises ReadOnlyError."""
+        ...
+
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
+        """Open a file; with `create` it is made, empty, where it is missing. FileNotFoundError otherwise."""
+        ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def size(self, path: Path) -> int:
+        """Bytes of a file. FileNotFoundError."""
+        ...
+
+    def list_directory(self, path: Path) -> list[Entry]:
+        """By name, ascending. FileNotFoundError, NotADirectoryError."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Its parent exists. FileExistsError."""
+        ...
+
+    def remove_directory(self, path: Path) -> None:
+        """It is empty, else OSError (ENOTEMPTY)."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Atomic; replaces a file at `target`."""
+        ...
+
+    def unlink(self, path: Path) -> None:
+        """FileNotFoundError."""
+        ...
+
+    def read_bytes(self, path: Path) -> bytes:
+        """A whole small file."""
+        ...
+
+    def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
+        """Create or replace a small file in place (not atomic); with `sync` its content is on disk after."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """The names in a directory are on disk when this returns (blocking)."""
+        ...
+
+    def modified_time_ms(self, path: Path) -> Timestamp: ...
+
+    def set_modified_time(self, path: Path, modified_time: Timestamp) -> None: ...
+
+    def space(self, path: Path) -> DiskSpace: ...

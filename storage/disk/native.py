@@ -1,0 +1,282 @@
+"""The real disk, through system calls on few descriptors.
+
+A log directory has more files than a process may have descriptors (1,024 by default). So a file opens its
+descriptor when it is used, and a pool takes it back from files that were not used lately. Whoever is inside a
+system call holds a reference to the descriptor, and it is closed when the last reference goes: no locks on the
+way of a read or a write.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+from storage.disk.filesystem import Buffer, DiskSpace, Entry, File
+from storage.errors import ReadOnlyError
+from storage.model import Position, Timestamp
+
+_SYNC = getattr(os, "fdatasync", os.fsync)
+_SHARE_OF_LIMIT = 4
+"""The pool holds this share of the process's limit in files. A file may hold two descriptors, its own and that of
+its mapping, so half of the limit stays for the mount, sockets and libraries."""
+_MODE = 0o644
+
+
+def system_clock() -> Timestamp:
+    """The machine's wall clock, milliseconds since the epoch."""
+    return Timestamp(time.time_ns() // 1_000_000)
+
+
+class _Descriptor:
+    """An open descriptor that is closed when nobody refers to it any more."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
+class DescriptorPool:
+    """Takes descriptors back from files unused since its hand last passed them (the CLOCK algorithm)."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._files: deque[NativeFile] = deque()
+        self._lock = threading.Lock()
+
+    def lend(
+        self, file: NativeFile, *, descriptor: _Descriptor | None = None, mapping: memoryview | None = None
+    ) -> None:
+        """Let `file` hold what it just opened, after taking back from others what that makes too many."""
+        with self._lock:
+            if not file.pooled:
+                self._make_room()
+                file.pooled = True
+                self._files.append(file)
+            file.hold(descriptor, mapping)
+
+    def take_back(self, file: NativeFile) -> None:
+        """`file` is closed."""
+        with self._lock:
+            if file.pooled:
+                file.pooled = False
+                self._files.remove(file)
+            file.release()
+
+    def _make_room(self) -> None:
+        while len(self._files) >= self._capacity:
+            candidate = self._files.popleft()
+            if candidate.used:
+                candidate.used = False
+                self._files.append(candidate)
+            else:
+                candidate.pooled = False
+                candidate.release()
+
+
+class NativeFile:
+    """A file by its path, open while it is used."""
+
+    __slots__ = ("_descriptor", "_flags", "_mapping", "_path", "_pool", "pooled", "used")
+
+    def __init__(self, path: Path, flags: int, pool: DescriptorPool) -> None:
+        self._path = path
+        self._flags = flags
+        self._pool = pool
+        self._descriptor: _Descriptor | None = None
+        self._mapping: memoryview | None = None
+        self.pooled = False
+        self.used = False
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def size(self) -> int:
+        return os.fstat(self._open().number).st_size
+
+    def append(self, data: Buffer) -> None:
+        self.pwrite(data, Position(self.size()))
+
+    def pwrite(self, data: Buffer, position: Position) -> None:
+        descriptor = self._descriptor or self._open()
+        self.used = True
+        # One call takes it all, but for a full disk and for a signal in between.
+        written = os.pwrite(descriptor.number, data, position)
+        if written != len(data):
+            self._pwrite_rest(descriptor.number, memoryview(data), position, written)
+
+    def pread(self, size: int, position: Position) -> bytes:
+        descriptor = self._descriptor or self._open()
+        self.used = True
+        data = os.pread(descriptor.number, size, position)
+        while len(data) < size:
+            more = os.pread(descriptor.number, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def map(self, length: int) -> memoryview:
+        mapping = self._mapping
+        self.used = True
+        if mapping is None or len(mapping) < length:
+            mapping = self._map(length)
+        return mapping if len(mapping) == length else mapping[:length]
+
+    def truncate(self, size: int) -> None:
+        self._mapping = None
+        os.ftruncate(self._open().number, size)
+
+    def sync(self) -> None:
+        _SYNC(self._open().number)
+
+    def moved(self, path: Path) -> None:
+        self._path = path
+
+    def close(self) -> None:
+        self._pool.take_back(self)
+
+    def hold(self, descriptor: _Descriptor | None, mapping: memoryview | None) -> None:
+        """Keep what was opened. For the pool alone, as `release`."""
+        self._descriptor = descriptor or self._descriptor
+        self._mapping = mapping or self._mapping
+
+    def release(self) -> None:
+        """Let go of everything; the next use opens it again."""
+        self._descriptor = None
+        self._mapping = None
+
+    def _open(self) -> _Descriptor:
+        descriptor = self._descriptor
+        if descriptor is None:
+            descriptor = _Descriptor(os.open(self._path, self._flags, _MODE))
+            self._pool.lend(self, descriptor=descriptor)
+        self.used = True
+        return descriptor
+
+    def _map(self, length: int) -> memoryview:
+        if length == 0:
+            return memoryview(b"")
+        mapping = memoryview(mmap.mmap(self._open().number, length, access=mmap.ACCESS_READ))
+        self._pool.lend(self, mapping=mapping)
+        return mapping
+
+    def _pwrite_rest(self, number: int, data: memoryview, position: int, written: int) -> None:
+        try:
+            while written < len(data):
+                written += os.pwrite(number, data[written:], position + written)
+        except OSError:
+            # Where the file now ends with the part that was written, nothing of what stood behind `position`
+            # is left to lose.
+            if os.fstat(number).st_size == position + written:
+                os.ftruncate(number, position)
+            raise
+
+
+class NativeFileSystem:
+    """The machine's disk; `read_only` for directories that belong to someone else."""
+
+    def __init__(self, *, read_only: bool = False, max_open_files: int | None = None) -> None:
+        self._read_only = read_only
+        self._pool = DescriptorPool(max_open_files or _default_capacity())
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
+        if read_only or self._read_only:
+            if create:
+                raise ReadOnlyError(f"{path}: opened read-only, nothing there may change")
+            file = NativeFile(path, os.O_RDONLY | os.O_CLOEXEC, self._pool)
+        else:
+            if create:
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE))
+            file = NativeFile(path, os.O_RDWR | os.O_CLOEXEC, self._pool)
+        file.size()
+        return file
+
+    def exists(self, path: Path) -> bool:
+        return os.path.lexists(path)
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def list_directory(self, path: Path) -> list[Entry]:
+        with os.scandir(path) as names:
+            return sorted(Entry(name.name, name.is_dir()) for name in names)
+
+    def make_directory(self, path: Path) -> None:
+        self._writable(path)
+        path.mkdir()
+
+    def remove_directory(self, path: Path) -> None:
+        self._writable(path)
+        path.rmdir()
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._writable(source)
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        self._writable(path)
+        path.unlink()
+
+    def read_bytes(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
+        self._writable(path)
+        with path.open("wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+
+    def sync_directory(self, path: Path) -> None:
+        self._writable(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def modified_time_ms(self, path: Path) -> Timestamp:
+        return Timestamp(path.stat().st_mtime_ns // 1_000_000)
+
+    def set_modified_time(self, path: Path, modified_time: Timestamp) -> None:
+        self._writable(path)
+        nanoseconds = modified_time * 1_000_000
+        os.utime(path, ns=(nanoseconds, nanoseconds))
+
+    def space(self, path: Path) -> DiskSpace:
+        figures = os.statvfs(path)
+        return DiskSpace(
+            block_bytes=figures.f_frsize,
+            total_blocks=figures.f_blocks,
+            free_blocks=figures.f_bfree,
+            available_blocks=figures.f_bavail,
+            total_files=figures.f_files,
+            free_files=figures.f_ffree,
+        )
+
+    def _writable(self, path: Path) -> None:
+        if self._read_only:
+            raise ReadOnlyError(f"{path}: opened read-only, nothing there may change")
+
+
+def _default_capacity() -> int:
+    """How many files may hold descriptors at a time."""
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft_limit == resource.RLIM_INFINITY:
+        soft_limit = 65_536
+    return max(16, soft_limit // _SHARE_OF_LIMIT)
