@@ -1,0 +1,20 @@
+"""Replacing a small file so that a crash leaves the old content or the new, never a mixture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from storage.disk.filesystem import Buffer, FileSystem
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def write_atomically(files: FileSystem, path: Path, data: Buffer) -> None:
+    """Write `<path>.tmp`, flush it, rename it over `path`, flush the directory (blocking).
+
+    Raises OSError; `path` then still has its old content, or, when only the last step failed, perhaps the new.
+    """
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    files.write_bytes(temporary, data, sync=True)
+    files.rename(temporary, path)
+    files.sync_directory(path.parent)

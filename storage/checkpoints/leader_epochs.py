@@ -1,0 +1,192 @@
+"""Leader epochs: at which offset each generation of leadership began to write a log.
+
+    leader-epoch-checkpoint:  0 / number of entries / `epoch startOffset` a line
+
+Entries ascend strictly in epoch and in start offset. The rules are pure functions over tuples of entries; the cache
+holds the present tuple and its file (kafka-storage.md §1.2, §9).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.checkpoints.atomic import write_atomically
+from storage.checkpoints.table import decode_table, encode_table, field_number
+from storage.disk.filesystem import FileSystem
+from storage.errors import CorruptionError
+from storage.model import Offset
+
+FILE_NAME = "leader-epoch-checkpoint"
+
+
+class EpochEntry(NamedTuple):
+    """From `start_offset` on, until the next entry's, batches carry leader epoch `epoch`."""
+
+    epoch: int
+    start_offset: Offset
+
+
+class EpochEnd(NamedTuple):
+    """`epoch` wrote up to `end_offset`, exclusive."""
+
+    epoch: int
+    end_offset: Offset
+
+
+Entries = tuple[EpochEntry, ...]
+
+
+def assign(entries: Entries, entry: EpochEntry) -> Entries:
+    """Give `entries` with `entry` at the end; what conflicts with it (epoch or start not below its own) goes.
+
+    An entry that repeats the latest epoch at no smaller start changes nothing. ValueError: a negative field.
+    """
+    if entry.epoch < 0 or entry.start_offset < 0:
+        raise ValueError(f"leader epoch {entry.epoch} at offset {entry.start_offset}: must not be negative")
+    if entries and entry.epoch == entries[-1].epoch and entry.start_offset >= entries[-1].start_offset:
+        return entries
+    kept = len(entries)
+    while kept and (
+        entries[kept - 1].epoch >= entry.epoch or entries[kept - 1].start_offset >= entry.start_offset
+    ):
+        kept -= 1
+    return (*entries[:kept], entry)
+
+
+def truncate_from_end(entries: Entries, end_offset: Offset) -> Entries:
+    """Drop what starts at or after `end_offset`, a log's new end."""
+    return tuple(entry for entry in entries if entry.start_offset < end_offset)
+
+
+def truncate_from_start(entries: Entries, start_offset: Offset) -> Entries:
+    """Let the epoch that holds `start_offset`, a log's new start, begin there; drop those before it."""
+    passed = bisect_right(entries, start_offset, key=attrgetter("start_offset"))
+    if not passed:
+        return entries
+    return (EpochEntry(entries[passed - 1].epoch, start_offset), *entries[passed:])
+
+
+def end_offset_for(entries: Entries, epoch: int, log_end_offset: Offset) -> EpochEnd | None:
+    """Give the largest known epoch up to `epoch` and where it ended.
+
+    The latest epoch ends at the log's end; above it (or with no entries) the answer is None; below the first one
+    it is `epoch` itself, which ended where the first one starts.
+    """
+    above = bisect_right(entries, epoch, key=attrgetter("epoch"))
+    if above == len(entries):
+        latest = bool(entries) and entries[-1].epoch == epoch
+        return EpochEnd(epoch, log_end_offset) if latest else None
+    floor_epoch = entries[above - 1].epoch if above else epoch
+    return EpochEnd(floor_epoch, entries[above].start_offset)
+
+
+def epoch_for_offset(entries: Entries, offset: Offset) -> int | None:
+    """Give the epoch that wrote `offset`, None before the first entry."""
+    passed = bisect_right(entries, offset, key=attrgetter("start_offset"))
+    return entries[passed - 1].epoch if passed else None
+
+
+def encode_epochs(entries: Entries) -> bytes:
+    return encode_table(entries)
+
+
+def decode_epochs(data: bytes, *, file: Path) -> Entries:
+    """Read the file's bytes; raises CorruptionError."""
+    entries: Entries = ()
+    for epoch, start_offset in decode_table(data, width=2, file=file):
+        entry = EpochEntry(field_number(epoch, file=file), Offset(field_number(start_offset, file=file)))
+        if entry.epoch < 0 or entry.start_offset < 0:
+            raise CorruptionError(file, 0, f"epoch {entry.epoch} at offset {entry.start_offset} is negative")
+        entries = assign(entries, entry)
+    return entries
+
+
+class LeaderEpochs:
+    """A partition's leader epochs, in memory and in its file.
+
+    A new epoch is on disk before `assign` returns. Truncation changes memory only and is written by the next
+    `assign` or `flush`: recovery repeats it. Changes come from one thread at a time (the log's lock); questions may
+    come from any, for the entries are one immutable tuple.
+    """
+
+    def __init__(self, path: Path, files: FileSystem, entries: Entries = ()) -> None:
+        self._path = path
+        self._files = files
+        self._entries = entries
+        self._dirty = False
+
+    @classmethod
+    def open(cls, directory: Path, files: FileSystem) -> LeaderEpochs:
+        """Read a partition directory's file; where it is missing, make it, empty (unless `files` is read-only).
+
+        Raises CorruptionError, OSError.
+        """
+        path = directory / FILE_NAME
+        if files.exists(path):
+            return cls(path, files, decode_epochs(files.read_bytes(path), file=path))
+        if not files.read_only:
+            files.write_bytes(path, b"")
+        return cls(path, files)
+
+    @property
+    def entries(self) -> Entries:
+        return self._entries
+
+    @property
+    def latest(self) -> EpochEntry | None:
+        return self._entries[-1] if self._entries else None
+
+    @property
+    def earliest(self) -> EpochEntry | None:
+        return self._entries[0] if self._entries else None
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the file lags behind memory."""
+        return self._dirty
+
+    def assign(self, epoch: int, start_offset: Offset) -> bool:
+        """Note that `epoch` writes from `start_offset` on; True where that changed anything (then it is on disk)."""
+        entries = assign(self._entries, EpochEntry(epoch, start_offset))
+        if entries is self._entries:
+            return False
+        self._entries = entries
+        self._dirty = True
+        self.flush()
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: Offset) -> EpochEnd | None:
+        """See the function of the same name."""
+        return end_offset_for(self._entries, epoch, log_end_offset)
+
+    def epoch_for_offset(self, offset: Offset) -> int | None:
+        """See the function of the same name."""
+        return epoch_for_offset(self._entries, offset)
+
+    def truncate_from_end(self, end_offset: Offset) -> None:
+        self._replace(truncate_from_end(self._entries, end_offset))
+
+    def truncate_from_start(self, start_offset: Offset) -> None:
+        self._replace(truncate_from_start(self._entries, start_offset))
+
+    def clear(self) -> None:
+        self._replace(())
+
+    def flush(self) -> None:
+        """Write the file where it lags behind; on a read-only disk memory alone counts (OSError; blocking)."""
+        if not self._dirty or self._files.read_only:
+            return
+        write_atomically(self._files, self._path, encode_epochs(self._entries))
+        self._dirty = False
+
+    def moved(self, directory: Path) -> None:
+        """Told after the partition's directory was renamed."""
+        self._path = directory / FILE_NAME
+
+    def _replace(self, entries: Entries) -> None:
+        if entries != self._entries:
+            self._entries = entries
+            self._dirty = True

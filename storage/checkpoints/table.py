@@ -1,0 +1,81 @@
+"""The text table that all checkpoint files share.
+
+    0                   version
+    2                   number of rows
+    orders 0 42         one row a line, its fields separated by one space
+    orders 1 17
+
+Every line ends with LF. Readers take any run of blanks between fields; an empty file and a version line alone mean
+no rows; everything else that is not as shown is corruption (kafka-storage.md §1.2).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from storage.errors import CorruptionError
+
+VERSION = 0
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+
+
+def encode_table(rows: Sequence[Iterable[str | int]]) -> bytes:
+    """Give the file's bytes for `rows`, in their order."""
+    lines = [str(VERSION), str(len(rows))]
+    lines.extend(" ".join(map(str, row)) for row in rows)
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def decode_table(data: bytes, *, width: int, file: Path) -> list[list[str]]:
+    """Give the rows of a file as text fields, `width` to a row.
+
+    Raises CorruptionError (with `file` and the position of the bad line).
+    """
+    lines = _lines(data, file)
+    if not lines:
+        return []
+    if _number(lines, 0, file) != VERSION:
+        raise CorruptionError(file, 0, f"version {lines[0][1]}, expected {VERSION}")
+    if len(lines) == 1:
+        return []
+    expected = _number(lines, 1, file)
+    rows = [_row(line, position, width, file) for position, line in lines[2:]]
+    if len(rows) != expected:
+        raise CorruptionError(file, lines[1][0], f"{len(rows)} rows where {expected} are declared")
+    return rows
+
+
+def field_number(text: str, *, file: Path) -> int:
+    """Read a decimal field; raises CorruptionError."""
+    if not _INTEGER.fullmatch(text):
+        raise CorruptionError(file, 0, f"{text!r} is no number")
+    return int(text)
+
+
+def _lines(data: bytes, file: Path) -> list[tuple[int, str]]:
+    """Each line without its end, with its position."""
+    lines = []
+    position = 0
+    for line in data.splitlines(keepends=True):
+        try:
+            lines.append((position, line.decode().rstrip("\r\n")))
+        except UnicodeDecodeError:
+            raise CorruptionError(file, position, "a line is not UTF-8") from None
+        position += len(line)
+    return lines
+
+
+def _number(lines: list[tuple[int, str]], index: int, file: Path) -> int:
+    position, text = lines[index]
+    if not _INTEGER.fullmatch(text.strip()):
+        raise CorruptionError(file, position, f"{text!r} is no number")
+    return int(text)
+
+
+def _row(line: str, position: int, width: int, file: Path) -> list[str]:
+    fields = line.split()
+    if len(fields) != width or line[:1].isspace():
+        raise CorruptionError(file, position, f"{line!r} does not have {width} fields")
+    return fields
