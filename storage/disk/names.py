@@ -1,0 +1,183 @@
+"""Every file and directory name of a data directory: built here, parsed here, nowhere else.
+
+    DATA/                                         data directory (Kafka: one of log.dirs)
+    ├── meta.properties  .lock  .kafka_cleanshutdown
+    ├── recovery-point-offset-checkpoint  log-start-offset-checkpoint
+    ├── replication-offset-checkpoint  cleaner-offset-checkpoint
+    ├── <topic>-<partition>/                      a partition
+    │   ├── <20 digits>.log .index .timeindex .txnindex .snapshot     then perhaps .deleted .cleaned .swap
+    │   └── leader-epoch-checkpoint  partition.metadata
+    ├── <topic>-<partition>.<32 hex>-delete/      deleted, to be removed    (also -stray, -future)
+    └── __cluster_metadata-0/  remote-log-index-cache/                    Kafka's own, not looked at
+
+The rules are Kafka's (kafka-storage.md §1.1).
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import NamedTuple
+from uuid import uuid4
+
+from storage.errors import InvalidNameError
+from storage.model import Offset, TopicPartition
+
+META_PROPERTIES = "meta.properties"
+LOCK = ".lock"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+TOPIC_SETTINGS = "topicfs.topics"
+"""The topics' overrides; a plain file that a broker passes over."""
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+SKIPPED_DIRECTORIES = frozenset({f"{CLUSTER_METADATA_TOPIC}-0", "remote-log-index-cache"})
+"""Directories that are Kafka's but hold no topic."""
+
+MAX_TOPIC_LENGTH = 249
+MAX_NAME_BYTES = 255
+"""What file systems allow in one name."""
+MAX_PARTITION = 2**31 - 1
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
+_PARTITION = re.compile(r"[+-]?[0-9]{1,10}")
+_MARKED_DIRECTORY = re.compile(r"(?P<partition>.+)\.(?P<unique>[^.]+)-(?P<mark>delete|stray|future)")
+_SEGMENT_FILE = re.compile(
+    r"(?P<base>[0-9]{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)(\.(?P<state>deleted|cleaned|swap))?"
+)
+_MAX_OFFSET = 2**63 - 1
+
+
+def check_topic_name(name: str) -> None:
+    """Raise InvalidNameError unless `name` may be a topic's."""
+    if not name:
+        raise InvalidNameError("a topic's name must not be empty")
+    if name in (".", ".."):
+        raise InvalidNameError(f"{name}: a topic's name must not be . or ..")
+    if not _TOPIC.fullmatch(name):
+        raise InvalidNameError(f"{name!r}: a topic's name has only letters, digits, '.', '_' and '-' (ASCII)")
+    if len(name) > MAX_TOPIC_LENGTH:
+        raise InvalidNameError(
+            f"{name}: a topic's name has at most {MAX_TOPIC_LENGTH} characters, not {len(name)}"
+        )
+
+
+def _is_legal_topic(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except InvalidNameError:
+        return False
+    return True
+
+
+def collision_key(topic: str) -> str:
+    """Give what must be unique among topics: `.` and `_` become the same character in metric names."""
+    return topic.replace(".", "_")
+
+
+def is_internal(topic: str) -> bool:
+    """Whether the topic is one of Kafka's own, never written by users."""
+    return topic in INTERNAL_TOPICS
+
+
+class DirectoryMark(Enum):
+    """What the end of a directory's name says of the partition in it."""
+
+    LIVE = ""
+    DELETE = "delete"
+    STRAY = "stray"
+    FUTURE = "future"
+
+
+class PartitionDirectory(NamedTuple):
+    """A parsed partition directory name."""
+
+    partition: TopicPartition
+    """Of a marked directory its topic may be cut short."""
+    mark: DirectoryMark
+
+
+def partition_directory(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"
+
+
+def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: str | None = None) -> str:
+    """Build the name a partition's directory is renamed to; the topic is cut so that it fits into 255 bytes.
+
+    `unique` is 32 hex digits, random when None. A future directory's name is not cut, as in Kafka.
+    """
+    if mark is DirectoryMark.LIVE:
+        raise ValueError("a live directory has no mark")
+    tail = f"-{partition.partition}.{unique or uuid4().hex}-{mark.value}"
+    topic = partition.topic if mark is DirectoryMark.FUTURE else partition.topic[: MAX_NAME_BYTES - len(tail)]
+    return topic + tail
+
+
+def parse_partition_directory(name: str) -> PartitionDirectory | None:
+    """Read a directory's name: the partition follows the last dash. None: no partition directory of any kind.
+
+    A broker would take any text for a topic here; only legal names are taken, for no broker can have made another.
+    """
+    marked = _MARKED_DIRECTORY.fullmatch(name)
+    if marked:
+        partition = _parse_topic_partition(marked["partition"])
+        return PartitionDirectory(partition, DirectoryMark(marked["mark"])) if partition else None
+    partition = _parse_topic_partition(name)
+    return PartitionDirectory(partition, DirectoryMark.LIVE) if partition else None
+
+
+def _parse_topic_partition(name: str) -> TopicPartition | None:
+    topic, _, number = name.rpartition("-")
+    if not _is_legal_topic(topic) or not _PARTITION.fullmatch(number):
+        return None
+    partition = int(number)
+    return TopicPartition(topic, partition) if 0 <= partition <= MAX_PARTITION else None
+
+
+class SegmentFileKind(Enum):
+    """A segment's files, by suffix."""
+
+    LOG = ".log"
+    OFFSET_INDEX = ".index"
+    TIME_INDEX = ".timeindex"
+    TRANSACTION_INDEX = ".txnindex"
+    SNAPSHOT = ".snapshot"
+
+
+class SegmentFileState(Enum):
+    """A temporary suffix behind the real one."""
+
+    LIVE = ""
+    DELETED = ".deleted"
+    CLEANED = ".cleaned"
+    SWAP = ".swap"
+
+
+class SegmentFile(NamedTuple):
+    """A parsed segment file name."""
+
+    base_offset: Offset
+    kind: SegmentFileKind
+    state: SegmentFileState = SegmentFileState.LIVE
+
+
+def segment_file(
+    base_offset: Offset, kind: SegmentFileKind, state: SegmentFileState = SegmentFileState.LIVE
+) -> str:
+    """Build a name: the base offset in 20 digits, the suffix, and the temporary suffix after it."""
+    return f"{base_offset:020d}{kind.value}{state.value}"
+
+
+def parse_segment_file(name: str) -> SegmentFile | None:
+    """Read a name inside a partition directory. None: no file of a segment."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    if not match or int(match["base"]) > _MAX_OFFSET:
+        return None
+    state = SegmentFileState("." + match["state"]) if match["state"] else SegmentFileState.LIVE
+    return SegmentFile(Offset(int(match["base"])), SegmentFileKind("." + match["kind"]), state)
