@@ -1,0 +1,104 @@
+"""meta.properties: which cluster's and which node's data directory this is.
+
+    #
+    #Sat Nov 21 04:03:27 UTC 2026
+    node.id=1
+    directory.id=MMIwBAUIVlUP3MeynQaJLA
+    version=1
+    cluster.id=_uqHDrtZRiWyQpGqbURDug
+
+Version 0 (of ZooKeeper times) has broker.id in place of node.id and requires nothing (kafka-storage.md §1.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from storage.checkpoints.atomic import write_atomically
+from storage.checkpoints.identifiers import IdSource, new_id
+from storage.config.properties import PropertiesError, format_properties, parse_properties
+from storage.disk import names
+from storage.disk.filesystem import FileSystem
+from storage.errors import CorruptionError
+from storage.model import Timestamp
+
+VERSION = 1
+DEFAULT_NODE_ID = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """The file's content; None where a version 0 file lacks it."""
+
+    cluster_id: str | None
+    node_id: int | None
+    directory_id: str | None
+    version: int = VERSION
+
+    @classmethod
+    def generate(cls, *, node_id: int = DEFAULT_NODE_ID, ids: IdSource = uuid4) -> MetaProperties:
+        """Make those of a new data directory, as Kafka's format tool does."""
+        return cls(cluster_id=new_id(ids), node_id=node_id, directory_id=new_id(ids))
+
+
+def encode_meta_properties(meta: MetaProperties, *, written_at: Timestamp) -> bytes:
+    values = {
+        "node.id": None if meta.node_id is None else str(meta.node_id),
+        "directory.id": meta.directory_id,
+        "version": str(VERSION),
+        "cluster.id": meta.cluster_id,
+    }
+    present = {name: value for name, value in values.items() if value is not None}
+    return format_properties(present, comment="", written_at=written_at)
+
+
+def decode_meta_properties(data: bytes, *, file: Path) -> MetaProperties:
+    """Read the file's bytes; raises CorruptionError."""
+    try:
+        values = parse_properties(data)
+    except PropertiesError as error:
+        raise CorruptionError(file, 0, str(error)) from None
+    version = _number(values, "version", file)
+    if version not in (0, VERSION):
+        raise CorruptionError(file, 0, f"version {version}, expected 0 or {VERSION}")
+    if version == VERSION:
+        missing = [name for name in ("cluster.id", "node.id") if name not in values]
+        if missing:
+            raise CorruptionError(file, 0, f"{' and '.join(missing)} missing")
+    return MetaProperties(
+        cluster_id=values.get("cluster.id"),
+        node_id=_number(values, "broker.id" if version == 0 else "node.id", file),
+        directory_id=values.get("directory.id"),
+        version=version,
+    )
+
+
+def read_meta_properties(files: FileSystem, directory: Path) -> MetaProperties | None:
+    """Read a data directory's file; None: not there. Raises CorruptionError, OSError."""
+    path = directory / names.META_PROPERTIES
+    try:
+        data = files.read_bytes(path)
+    except FileNotFoundError:
+        return None
+    return decode_meta_properties(data, file=path)
+
+
+def write_meta_properties(
+    files: FileSystem, directory: Path, meta: MetaProperties, *, written_at: Timestamp
+) -> None:
+    """Replace a data directory's file atomically (OSError; blocking)."""
+    write_atomically(
+        files, directory / names.META_PROPERTIES, encode_meta_properties(meta, written_at=written_at)
+    )
+
+
+def _number(values: dict[str, str], name: str, file: Path) -> int | None:
+    text = values.get(name)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise CorruptionError(file, 0, f"{name}={text} is no number") from None

@@ -1,0 +1,48 @@
+"""Offset checkpoints: one offset a partition, for a whole data directory.
+
+recovery-point-offset-checkpoint      first offset not known to be flushed
+log-start-offset-checkpoint           where partitions start that start inside or after their first segment
+replication-offset-checkpoint         high watermarks
+cleaner-offset-checkpoint             first dirty offsets of compacted partitions
+
+0 / number of entries / `topic partition offset` a line (kafka-storage.md §1.2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from storage.checkpoints.atomic import write_atomically
+from storage.checkpoints.table import decode_table, encode_table, field_number
+from storage.disk.filesystem import FileSystem
+from storage.model import Offset, TopicPartition
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
+    return encode_table(
+        [(partition.topic, partition.partition, offset) for partition, offset in offsets.items()]
+    )
+
+
+def decode_offsets(data: bytes, *, file: Path) -> dict[TopicPartition, Offset]:
+    """Read the file's bytes; raises CorruptionError. Of a partition named twice the later line counts."""
+    offsets = {}
+    for topic, number, offset in decode_table(data, width=3, file=file):
+        partition = TopicPartition(topic, field_number(number, file=file))
+        offsets[partition] = Offset(field_number(offset, file=file))
+    return offsets
+
+
+def read_offsets(files: FileSystem, path: Path) -> dict[TopicPartition, Offset]:
+    """Read a checkpoint file; a missing one has no entries. Raises CorruptionError, OSError."""
+    try:
+        data = files.read_bytes(path)
+    except FileNotFoundError:
+        return {}
+    return decode_offsets(data, file=path)
+
+
+def write_offsets(files: FileSystem, path: Path, offsets: Mapping[TopicPartition, Offset]) -> None:
+    """Replace a checkpoint file atomically (OSError; blocking)."""
+    write_atomically(files, path, encode_offsets(offsets))

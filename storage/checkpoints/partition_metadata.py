@@ -1,0 +1,67 @@
+"""partition.metadata: whose topic a partition directory is.
+
+    version: 0
+    topic_id: 1EvPSKI_SvihSIy3lMKMvg            no line end after it (43 bytes in all)
+
+Readers take unknown lines for a newer writer's and pass over them (kafka-storage.md §1.2).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from storage.checkpoints.atomic import write_atomically
+from storage.checkpoints.identifiers import decode_id
+from storage.disk import names
+from storage.disk.filesystem import FileSystem
+from storage.errors import CorruptionError
+
+VERSION = 0
+
+
+def encode_partition_metadata(topic_id: str) -> bytes:
+    """Give the file's bytes; ValueError for what is no id."""
+    decode_id(topic_id)
+    return f"version: {VERSION}\ntopic_id: {topic_id}".encode()
+
+
+def decode_partition_metadata(data: bytes, *, file: Path) -> str:
+    """Give the topic id; raises CorruptionError."""
+    fields = {}
+    for line in data.decode(errors="replace").splitlines():
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise CorruptionError(file, 0, f"{line!r} is not `name: value`")
+        fields[name.strip()] = value.strip()
+    if fields.get("version") != str(VERSION):
+        raise CorruptionError(file, 0, f"version {fields.get('version')}, expected {VERSION}")
+    try:
+        topic_id = fields["topic_id"]
+        decode_id(topic_id)
+    except KeyError:
+        raise CorruptionError(file, 0, "no topic_id") from None
+    except ValueError as error:
+        raise CorruptionError(file, 0, str(error)) from None
+    return topic_id
+
+
+def read_topic_id(files: FileSystem, directory: Path) -> str | None:
+    """Read a partition directory's topic id; None: no file. Raises CorruptionError, OSError."""
+    path = directory / names.PARTITION_METADATA
+    try:
+        data = files.read_bytes(path)
+    except FileNotFoundError:
+        return None
+    return decode_partition_metadata(data, file=path)
+
+
+def write_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:
+    """Write a partition directory's topic id (OSError; blocking). A different id there is a CorruptionError."""
+    present = read_topic_id(files, directory)
+    if present == topic_id:
+        return
+    if present is not None:
+        raise CorruptionError(
+            directory / names.PARTITION_METADATA, 0, f"topic id {present} where {topic_id} is expected"
+        )
+    write_atomically(files, directory / names.PARTITION_METADATA, encode_partition_metadata(topic_id))

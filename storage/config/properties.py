@@ -1,0 +1,127 @@
+r"""Java's properties format, as `server.properties` and `meta.properties` are written in.
+
+    # comment                   also with !; blanks may precede it
+    name=value                  or name:value, or name value; blanks around the separator are dropped
+    name=first \
+         second                 an odd number of backslashes at a line's end continues it; leading blanks are dropped
+    a\ b=\u00e9\t               \t \n \r \f \uXXXX; before any other character the backslash is dropped
+
+The bytes are read as ISO 8859-1, as Kafka reads them, and written as ASCII with escapes. The later of two equal names
+counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from storage.model import Timestamp
+
+_BLANKS = " \t\f"
+_NAMED_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_WRITTEN_ESCAPES = {character: "\\" + name for name, character in _NAMED_ESCAPES.items()} | {"\\": "\\\\"}
+_NATURAL_LINE = re.compile(r"\r\n|\n|\r")
+_NAME = re.compile(r"(?:[^\\ \t\f=:]|\\.)*", re.DOTALL)
+_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+class PropertiesError(ValueError):
+    """A malformed escape."""
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    """Read a file's bytes; raises PropertiesError."""
+    values = {}
+    for line in _logical_lines(data.decode("iso-8859-1")):
+        name = _NAME.match(line)
+        separator = _SEPARATOR.match(line, name.end() if name else 0)
+        assert name is not None, "the pattern matches nothing at all, too"
+        assert separator is not None, "the pattern matches nothing at all, too"
+        values[_unescape(name.group())] = _unescape(line[separator.end() :])
+    return values
+
+
+def format_properties(
+    values: Mapping[str, str], *, comment: str | None = None, written_at: Timestamp | None = None
+) -> bytes:
+    """Write a file's bytes: an optional comment line, an optional line with the time (UTC), one line a value."""
+    lines = [] if comment is None else ["#" + comment]
+    if written_at is not None:
+        lines.append("#" + _java_date(written_at))
+    lines.extend(f"{_escape_name(name)}={_escape_value(value)}" for name, value in values.items())
+    return "".join(line + "\n" for line in lines).encode("ascii")
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments and blank ones, continued ones joined, leading blanks dropped."""
+    joined: str | None = None
+    for natural in _NATURAL_LINE.split(text):
+        line = natural.lstrip(_BLANKS)
+        if joined is None and (not line or line[0] in "#!"):
+            continue
+        joined = line if joined is None else joined + line
+        if _continues(line):
+            joined = joined[:-1]
+            continue
+        yield joined
+        joined = None
+    if joined:
+        yield joined
+
+
+def _continues(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    unescaped = _ESCAPE.sub(_unescape_one, text)
+    if any("\ud800" <= character <= "\udfff" for character in unescaped):
+        unescaped = _join_surrogates(unescaped)
+    return unescaped
+
+
+def _unescape_one(match: re.Match[str]) -> str:
+    escape = match[1]
+    if len(escape) > 1:
+        return chr(int(escape[1:], 16))
+    if escape == "u":
+        raise PropertiesError(f"malformed \\u escape in {match.string!r}")
+    return _NAMED_ESCAPES.get(escape, escape)
+
+
+def _join_surrogates(text: str) -> str:
+    """Make one character of two Unicode escapes that are its UTF-16 halves."""
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise PropertiesError(f"half a surrogate pair in {text!r}") from None
+
+
+def _escape_name(name: str) -> str:
+    return "".join("\\" + character if character in " =:#!" else _escape(character) for character in name)
+
+
+def _escape_value(value: str) -> str:
+    escaped = "".join("\\" + character if character in "=:#!" else _escape(character) for character in value)
+    return "\\" + escaped if escaped.startswith(" ") else escaped
+
+
+def _escape(character: str) -> str:
+    if character in _WRITTEN_ESCAPES:
+        return _WRITTEN_ESCAPES[character]
+    if " " <= character <= "~":
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02X}{units[at + 1]:02X}" for at in range(0, len(units), 2))
+
+
+def _java_date(time: Timestamp) -> str:
+    """Print as java.util.Date does, in English whatever the locale: `Sat Nov 21 04:03:27 UTC 2026`."""
+    moment = datetime.fromtimestamp(time / 1000, UTC)
+    return f"{_DAYS[moment.weekday()]} {_MONTHS[moment.month - 1]} {moment:%d %H:%M:%S} UTC {moment.year}"
