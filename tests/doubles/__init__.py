@@ -1,0 +1,1 @@
+"""Stand-ins for what tests must control: a disk, a clock."""

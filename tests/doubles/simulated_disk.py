@@ -1,0 +1,397 @@
+"""A disk in memory that crashes, fills up and fails on request.
+
+What a real disk promises, and no more: content is safe after `sync` of the file, a name after `sync_directory` of its
+directory. A crash keeps of the rest a random share: of the content single blocks, of the names a run from the
+oldest change on, as a journal does. A failed `sync` loses for good what it should have written, though the
+running system goes on seeing it: what Linux does.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import TypeAlias
+
+from storage.disk.filesystem import Buffer, DiskSpace, Entry, File
+from storage.errors import ReadOnlyError
+from storage.model import Position, Timestamp
+
+BLOCK_BYTES = 512
+
+
+class CrashedError(Exception):
+    """A file opened before the crash was used after it: a fault of the test."""
+
+
+@dataclass(eq=False)
+class _Content:
+    """A file's bytes as the running system sees them, and as the platters hold them."""
+
+    data: bytearray = field(default_factory=bytearray)
+    synced: bytes = b""
+    lost: set[int] = field(default_factory=set)
+    """Blocks that a failed sync dropped: clean to the system, never written unless changed again."""
+    allocated: set[int] = field(default_factory=set)
+    modified: int = 0
+
+    def write(self, data: Buffer, position: int) -> None:
+        end = position + len(data)
+        if len(self.data) < position:
+            self.data.extend(bytes(position - len(self.data)))
+        self.data[position:end] = data
+        self.lost -= set(blocks(position, end))
+
+    def on_platter(self) -> bytes:
+        """What the platters hold after a sync that works."""
+        if not self.lost:
+            return bytes(self.data)
+        written = bytearray(self.data)
+        for block in self.lost:
+            _copy_block(self.synced, written, block)
+        return bytes(written)
+
+    def dirty_blocks(self) -> set[int]:
+        size = max(len(self.data), len(self.synced))
+        return {
+            block
+            for block in blocks(0, size)
+            if self.data[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
+            != self.synced[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
+        }
+
+    def crash(self, random: Random, keep: float) -> None:
+        """Keep the synced content and, of each block changed since, the new one with probability `keep`."""
+        new = self.data
+        shortest, longest = sorted((len(self.synced), len(new)))
+        size = len(new) if random.random() < keep else random.randint(shortest, longest)
+        survived = bytearray(self.synced[:size].ljust(size, b"\0"))
+        for block in self.dirty_blocks() - self.lost:
+            if random.random() < keep:
+                _copy_block(new, survived, block)
+        self.data = survived
+        self.synced = bytes(survived)
+        self.lost = set()
+
+
+@dataclass(eq=False)
+class _Directory:
+    """A directory's names now, on the platters, and the changes in between, in order."""
+
+    names: dict[str, _Node] = field(default_factory=dict)
+    synced: dict[str, _Node] = field(default_factory=dict)
+    changes: list[dict[str, _Node | None]] = field(default_factory=list)
+
+    def change(self, names: dict[str, _Node | None]) -> None:
+        _apply(self.names, names)
+        self.changes.append(names)
+
+    def sync(self) -> None:
+        self.synced = dict(self.names)
+        self.changes.clear()
+
+    def crash(self, random: Random) -> None:
+        self.names = dict(self.synced)
+        for change in self.changes[: random.randint(0, len(self.changes))]:
+            _apply(self.names, change)
+        self.sync()
+
+
+_Node: TypeAlias = _Content | _Directory
+
+
+@dataclass
+class _Fault:
+    operation: str
+    calls_left: int
+    number: int
+    times: int
+    suffix: str
+
+
+class SimulatedDisk:
+    """A FileSystem in memory. `calls` lists the operations so far, by name, for tests of what is asked of a disk."""
+
+    def __init__(self, *, seed: int = 0, read_only: bool = False) -> None:
+        self._root = _Directory()
+        self._random = Random(seed)
+        self._faults: list[_Fault] = []
+        self._free_bytes: int | None = None
+        self._read_only = read_only
+        self.generation = 0
+        self.time = 1_700_000_000_000
+        self.calls: list[tuple[str, str]] = []
+
+    # What tests do to the disk.
+
+    def crash(self, *, keep: float | None = None) -> None:
+        """Lose power: of what was not synced a share of about `keep` survives (random by default)."""
+        share = self._random.random() if keep is None else keep
+        self.generation += 1
+        self._faults.clear()
+        self._crash_directory(self._root, share)
+
+    def fill(self, free_bytes: int | None) -> None:
+        """Let only so many more bytes be written, in whole blocks, until ENOSPC; None: any number."""
+        self._free_bytes = free_bytes
+
+    def fail(
+        self, operation: str, *, after: int = 0, times: int = 1, number: int = errno.EIO, suffix: str = ""
+    ) -> None:
+        """Let `times` calls of `operation` (a method's name) on paths that end in `suffix` fail, `after` good ones."""
+        self._faults.append(_Fault(operation, after, number, times, suffix))
+
+    def read_only_view(self) -> SimulatedDisk:
+        """The same disk for someone who may only look."""
+        view = SimulatedDisk(read_only=True)
+        view._root = self._root
+        return view
+
+    def tree(self) -> dict[str, bytes]:
+        """Every file's content by its path: for comparing before and after."""
+        return {str(path): bytes(node.data) for path, node in self._walk(Path("/"), self._root)}
+
+    # FileSystem.
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
+        parent = self._directory(path.parent)
+        if path.name not in parent.names:
+            if not create:
+                raise _error(errno.ENOENT, path)
+            self.happens("open", path, changes=True)
+            parent.change({path.name: _Content(modified=self.time)})
+        else:
+            self.happens("open", path, changes=False)
+        node = parent.names[path.name]
+        if isinstance(node, _Directory):
+            raise _error(errno.EISDIR, path)
+        return SimulatedFile(self, path, node, read_only=read_only or self._read_only)
+
+    def exists(self, path: Path) -> bool:
+        try:
+            self._node(path)
+        except OSError:
+            return False
+        return True
+
+    def size(self, path: Path) -> int:
+        return len(self._content(path).data)
+
+    def list_directory(self, path: Path) -> list[Entry]:
+        self.happens("list_directory", path, changes=False)
+        names = self._directory(path).names
+        return [Entry(name, isinstance(names[name], _Directory)) for name in sorted(names)]
+
+    def make_directory(self, path: Path) -> None:
+        self.happens("make_directory", path, changes=True)
+        parent = self._directory(path.parent)
+        if path.name in parent.names:
+            raise _error(errno.EEXIST, path)
+        parent.change({path.name: _Directory()})
+
+    def remove_directory(self, path: Path) -> None:
+        self.happens("remove_directory", path, changes=True)
+        if self._directory(path).names:
+            raise _error(errno.ENOTEMPTY, path)
+        self._directory(path.parent).change({path.name: None})
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.happens("rename", source, changes=True)
+        node = self._node(source)
+        old, new = self._directory(source.parent), self._directory(target.parent)
+        if old is new:
+            old.change({source.name: None, target.name: node})
+        else:
+            new.change({target.name: node})
+            old.change({source.name: None})
+
+    def unlink(self, path: Path) -> None:
+        self.happens("unlink", path, changes=True)
+        self._content(path)
+        self._directory(path.parent).change({path.name: None})
+
+    def read_bytes(self, path: Path) -> bytes:
+        self.happens("read_bytes", path, changes=False)
+        return bytes(self._content(path).data)
+
+    def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
+        self.happens("write_bytes", path, changes=True)
+        file = self.open(path, create=True)
+        file.truncate(0)
+        file.append(data)
+        if sync:
+            file.sync()
+
+    def sync_directory(self, path: Path) -> None:
+        self.happens("sync_directory", path, changes=True)
+        self._directory(path).sync()
+
+    def modified_time_ms(self, path: Path) -> Timestamp:
+        return Timestamp(self._content(path).modified)
+
+    def set_modified_time(self, path: Path, modified_time: Timestamp) -> None:
+        self.happens("set_modified_time", path, changes=True)
+        self._content(path).modified = modified_time
+
+    def space(self, path: Path) -> DiskSpace:
+        free = (1 << 30 if self._free_bytes is None else self._free_bytes) // BLOCK_BYTES
+        return DiskSpace(BLOCK_BYTES, 1 << 21, free, free, 1 << 20, 1 << 20)
+
+    # What files ask of their disk.
+
+    def happens(self, operation: str, path: Path, *, changes: bool) -> None:
+        """Count a call of `operation`; raise what the test planned for it."""
+        if changes and self._read_only:
+            raise ReadOnlyError(f"{path}: opened read-only, nothing there may change")
+        self.calls.append((operation, str(path)))
+        for fault in list(self._faults):
+            if fault.operation != operation or not str(path).endswith(fault.suffix):
+                continue
+            if fault.calls_left:
+                fault.calls_left -= 1
+                continue
+            fault.times -= 1
+            if not fault.times:
+                self._faults.remove(fault)
+            raise _error(fault.number, path)
+
+    def allocate(self, content: _Content, start: int, end: int, path: Path) -> None:
+        """Take room for the blocks of [start, end) that have none yet, or raise ENOSPC."""
+        missing = set(blocks(start, end)) - content.allocated
+        if self._free_bytes is not None:
+            if len(missing) * BLOCK_BYTES > self._free_bytes:
+                raise _error(errno.ENOSPC, path)
+            self._free_bytes -= len(missing) * BLOCK_BYTES
+        content.allocated |= missing
+
+    def _crash_directory(self, directory: _Directory, keep: float) -> None:
+        directory.crash(self._random)
+        for node in directory.names.values():
+            if isinstance(node, _Directory):
+                self._crash_directory(node, keep)
+            else:
+                node.crash(self._random, keep)
+
+    def _walk(self, path: Path, directory: _Directory) -> list[tuple[Path, _Content]]:
+        found = []
+        for name, node in sorted(directory.names.items()):
+            if isinstance(node, _Directory):
+                found.extend(self._walk(path / name, node))
+            else:
+                found.append((path / name, node))
+        return found
+
+    def _node(self, path: Path) -> _Node:
+        node: _Node = self._root
+        for part in path.parts[1:]:
+            if not isinstance(node, _Directory):
+                raise _error(errno.ENOTDIR, path)
+            if part not in node.names:
+                raise _error(errno.ENOENT, path)
+            node = node.names[part]
+        return node
+
+    def _directory(self, path: Path) -> _Directory:
+        node = self._node(path)
+        if not isinstance(node, _Directory):
+            raise _error(errno.ENOTDIR, path)
+        return node
+
+    def _content(self, path: Path) -> _Content:
+        node = self._node(path)
+        if isinstance(node, _Directory):
+            raise _error(errno.EISDIR, path)
+        return node
+
+
+class SimulatedFile:
+    """An open file of a SimulatedDisk; it follows its content through renames and removal."""
+
+    def __init__(self, disk: SimulatedDisk, path: Path, content: _Content, *, read_only: bool) -> None:
+        self._disk = disk
+        self._path = path
+        self._content = content
+        self._read_only = read_only
+        self._generation = disk.generation
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def size(self) -> int:
+        return len(self._content.data)
+
+    def append(self, data: Buffer) -> None:
+        self.pwrite(data, Position(self.size()))
+
+    def pwrite(self, data: Buffer, position: Position) -> None:
+        self._happens("pwrite", changes=True)
+        self._disk.allocate(self._content, position, position + len(data), self._path)
+        self._content.write(data, position)
+        self._content.modified = self._disk.time
+
+    def pread(self, size: int, position: Position) -> bytes:
+        self._happens("pread", changes=False)
+        return bytes(self._content.data[position : position + size])
+
+    def map(self, length: int) -> memoryview:
+        if length > self.size():
+            raise ValueError("mmap length is greater than file size")
+        return memoryview(bytes(self._content.data[:length]))
+
+    def truncate(self, size: int) -> None:
+        self._happens("truncate", changes=True)
+        data = self._content.data
+        del data[size:]
+        data.extend(bytes(size - len(data)))
+
+    def sync(self) -> None:
+        try:
+            self._happens("sync", changes=True)
+        except OSError:
+            self._content.lost |= self._content.dirty_blocks()
+            raise
+        self._content.synced = self._content.on_platter()
+
+    def moved(self, path: Path) -> None:
+        self._path = path
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _happens(self, operation: str, *, changes: bool) -> None:
+        if self._generation != self._disk.generation:
+            raise CrashedError(f"{self._path}: {operation} on a file opened before the crash")
+        if changes and self._read_only:
+            raise _error(errno.EBADF, self._path)
+        self._disk.happens(operation, self._path, changes=changes)
+
+
+def blocks(start: int, end: int) -> range:
+    """Numbers of the blocks that [start, end) touches."""
+    return range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES)) if end > start else range(0)
+
+
+def _copy_block(source: bytes | bytearray, target: bytearray, block: int) -> None:
+    start = block * BLOCK_BYTES
+    end = min(start + BLOCK_BYTES, len(target))
+    if start < end:
+        target[start:end] = source[start:end].ljust(end - start, b"\0")
+
+
+def _apply(names: dict[str, _Node], change: dict[str, _Node | None]) -> None:
+    for name, node in change.items():
+        if node is None:
+            names.pop(name, None)
+        else:
+            names[name] = node
+
+
+def _error(number: int, path: Path) -> OSError:
+    return OSError(number, os.strerror(number), str(path))
