@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from storage.errors import InvalidConfigError
 from storage.model import TimestampType
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
@@ -224,6 +225,17 @@ class Text:
 
     def print(self, value: str) -> str:
         return value
+
+
+def read_value(name: str, text: str, kind: Kind) -> Any:
+    """Read the value of the setting called `name`.
+
+    Raises InvalidConfigError with the name, the value and what is valid.
+    """
+    try:
+        return kind.parse(text)
+    except ValueError:
+        raise InvalidConfigError(f"{name}={text}: must be {kind.valid}") from None
 
 
 def split_list(text: str) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from storage.config.kinds import (
     Whole,
     int_of_at_least,
     long_of_at_least,
+    read_value,
 )
 from storage.errors import InvalidConfigError
 from storage.model import TimestampType
@@ -458,10 +459,7 @@ class Setting:
 
     def parse(self, text: str) -> Any:
         """Read a value; raises InvalidConfigError with the name, the value and what is valid."""
-        try:
-            return self.row.kind.parse(text)
-        except ValueError:
-            raise InvalidConfigError(f"{self.name}={text}: must be {self.row.kind.valid}") from None
+        return read_value(self.name, text, self.row.kind)
 
     def print(self, value: Any) -> str:
         return self.row.kind.print(value)

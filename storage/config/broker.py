@@ -1,0 +1,219 @@
+"""The engine's own settings: how many partitions, which topic defaults, which duty how often.
+
+Names and defaults are those of Kafka's broker, so that a `server.properties` is read unchanged
+(kafka-storage.md §11, §1.2). What has no meaning for an embedded engine (listeners, quorums, …) is passed over and
+named to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+from storage.config.kinds import INT_MAX, Kind, Whole, int_of_at_least, long_of_at_least, read_value
+from storage.config.topic import SETTINGS, Setting, Synonym, TopicConfig
+
+KEEP_FOREVER: Mapping[str, str] = MappingProxyType({"retention.ms": "-1"})
+"""Overrides of topics made here: restored records with old times would vanish at the next retention pass."""
+
+
+class BrokerRow(NamedTuple):
+    """What the table says of a setting beside its type and default."""
+
+    kind: Kind
+    unit: str
+    meaning: str
+    names: tuple[str, ...]
+    """Kafka's; the first one present wins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """The settings of an engine over a data directory. Immutable."""
+
+    topic_defaults: TopicConfig = field(default_factory=TopicConfig)
+    """What a topic goes by where it has no override."""
+
+    creation_overrides: Mapping[str, str] = field(default_factory=lambda: KEEP_FOREVER)
+    """Overrides that every topic made here gets, unless its maker gives others."""
+
+    node_id: Annotated[
+        int,
+        BrokerRow(
+            int_of_at_least(0),
+            "",
+            "The node named in a new data directory's meta.properties.",
+            ("node.id", "broker.id"),
+        ),
+    ] = 1
+    num_partitions: Annotated[
+        int,
+        BrokerRow(
+            int_of_at_least(1),
+            "partitions",
+            "How many partitions a topic gets that is made without a number.",
+            ("num.partitions",),
+        ),
+    ] = 1
+    recovery_threads: Annotated[
+        int,
+        BrokerRow(
+            int_of_at_least(1),
+            "threads",
+            "How many logs are loaded at a time.",
+            ("num.recovery.threads.per.data.dir",),
+        ),
+    ] = 2
+    initial_task_delay_ms: Annotated[
+        int,
+        BrokerRow(
+            long_of_at_least(0),
+            "ms",
+            "How long after opening the duties begin.",
+            ("log.initial.task.delay.ms",),
+        ),
+    ] = 30_000
+    flush_check_interval_ms: Annotated[
+        int,
+        BrokerRow(
+            long_of_at_least(1),
+            "ms",
+            "How often to look for logs whose flush.ms has passed. A broker looks never by default, which leaves a "
+            "topic's flush.ms without effect; here it has one.",
+            ("log.flush.scheduler.interval.ms",),
+        ),
+    ] = 1_000
+    recovery_point_interval_ms: Annotated[
+        int,
+        BrokerRow(
+            long_of_at_least(0),
+            "ms",
+            "How often recovery points are written.",
+            ("log.flush.offset.checkpoint.interval.ms",),
+        ),
+    ] = 60_000
+    log_start_offset_interval_ms: Annotated[
+        int,
+        BrokerRow(
+            long_of_at_least(0),
+            "ms",
+            "How often log start offsets are written.",
+            ("log.flush.start.offset.checkpoint.interval.ms",),
+        ),
+    ] = 60_000
+    high_watermark_interval_ms: Annotated[
+        int,
+        BrokerRow(
+            long_of_at_least(0),
+            "ms",
+            "How often high watermarks are written.",
+            ("replica.high.watermark.checkpoint.interval.ms",),
+        ),
+    ] = 5_000
+    retention_check_interval_ms: Annotated[
+        int,
+        BrokerRow(
+            long_of_at_least(1),
+            "ms",
+            "How often segments are looked through for deletion.",
+            ("log.retention.check.interval.ms",),
+        ),
+    ] = 300_000
+    producer_id_expiration_ms: Annotated[
+        int,
+        BrokerRow(
+            Whole(1, INT_MAX),
+            "ms",
+            "How long after its last record a producer without open transaction is forgotten.",
+            ("producer.id.expiration.ms",),
+        ),
+    ] = 86_400_000
+    producer_id_check_interval_ms: Annotated[
+        int,
+        BrokerRow(
+            Whole(1, INT_MAX),
+            "ms",
+            "How often producers are looked through for forgetting.",
+            ("producer.id.expiration.check.interval.ms",),
+        ),
+    ] = 600_000
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> FromProperties:
+        """Read a broker's `server.properties`, already parsed into names and values.
+
+        Where the file says how long to keep records, topics made here get no retention override of their own.
+        Raises InvalidConfigError for a bad value of a setting that has a meaning here.
+        """
+        values: dict[str, Any] = {}
+        for own in BROKER_SETTINGS.values():
+            found = _first_present(properties, own.row.names)
+            if found is not None:
+                values[own.field] = read_value(found, properties[found], own.row.kind)
+        topic_values = _topic_values(properties)
+        defaults = replace(TopicConfig(), **topic_values)
+        defaults.check_consistency()
+        overrides = {} if "retention_ms" in topic_values else KEEP_FOREVER
+        config = cls(topic_defaults=defaults, creation_overrides=MappingProxyType(dict(overrides)), **values)
+        return FromProperties(config, [name for name in properties if name not in _KNOWN_NAMES])
+
+
+class FromProperties(NamedTuple):
+    """What a `server.properties` gave."""
+
+    config: EngineConfig
+    ignored: list[str]
+    """Names in the file that have no meaning here, in its order."""
+
+
+class BrokerSetting(NamedTuple):
+    """One row of the table."""
+
+    field: str
+    default: Any
+    row: BrokerRow
+
+
+def _read_table() -> dict[str, BrokerSetting]:
+    defaults = EngineConfig()
+    table = {}
+    for name, annotation in get_type_hints(EngineConfig, include_extras=True).items():
+        for row in getattr(annotation, "__metadata__", ()):
+            table[row.names[0]] = BrokerSetting(name, getattr(defaults, name), row)
+    return table
+
+
+def _first_present(properties: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if name in properties), None)
+
+
+def _topic_values(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Give the topic defaults that `properties` sets, by TopicConfig's fields."""
+    values = {}
+    for topic_setting in SETTINGS.values():
+        for synonym in topic_setting.row.synonyms:
+            if synonym.name in properties:
+                values[topic_setting.field] = _synonym_value(topic_setting, synonym, properties[synonym.name])
+                break
+    return values
+
+
+def _synonym_value(topic_setting: Setting, synonym: Synonym, text: str) -> Any:
+    """Read a broker setting as the topic setting it stands for, in that one's unit."""
+    kind = topic_setting.row.kind
+    if synonym.factor == 1:
+        return read_value(synonym.name, text, kind)
+    whole = read_value(synonym.name, text, Whole(-1, INT_MAX))
+    milliseconds = whole if whole < 0 else whole * synonym.factor
+    return read_value(synonym.name, str(milliseconds), kind)
+
+
+BROKER_SETTINGS: Mapping[str, BrokerSetting] = _read_table()
+"""Every setting of the engine itself by Kafka's first name for it, in the table's order."""
+
+_KNOWN_NAMES = frozenset(
+    [name for own in BROKER_SETTINGS.values() for name in own.row.names]
+    + [synonym.name for topic_setting in SETTINGS.values() for synonym in topic_setting.row.synonyms]
+)
