@@ -1,0 +1,148 @@
+"""One process owns a data directory: Kafka's `.lock`, a POSIX record lock over the whole file.
+
+It is the lock Java's FileChannel.tryLock takes, so that a broker and this engine exclude each other. Such locks
+belong to a process, do not survive a fork and are all lost when the process closes *any* descriptor of the file;
+so take it after daemonizing, and ask about it only through this module.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import sys
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+from storage.disk import names
+from storage.errors import DirectoryLockedError
+
+# struct flock: glibc's on 64 bits, and the BSDs'.
+_FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi4x")
+_MODE = 0o644
+
+
+class _Identity(NamedTuple):
+    """Which file a path leads to."""
+
+    device: int
+    inode: int
+
+
+_held: dict[_Identity, int] = {}
+"""The lock files this process holds, and its process id then: a forked child inherits the entry, not the lock."""
+_held_guard = Lock()
+
+
+class DirectoryLock:
+    """Ownership of a data directory, until `release` or the end of the process."""
+
+    def __init__(self, directory: Path) -> None:
+        """Take the lock; raises DirectoryLockedError (with the holder's process id), OSError."""
+        self.directory = directory
+        self._path = directory / names.LOCK
+        with _held_guard:
+            self._descriptor, self._identity = self._take()
+            self._owner = os.getpid()
+            _held[self._identity] = self._owner
+
+    @property
+    def held(self) -> bool:
+        """Whether this process has the lock; never so in a child forked after it was taken."""
+        return self._descriptor >= 0 and self._owner == os.getpid()
+
+    def release(self) -> None:
+        """Delete the lock file and give up the lock. Idempotent; a forked child only closes its descriptor."""
+        with _held_guard:
+            if self._descriptor < 0:
+                return
+            if self.held:
+                self._path.unlink(missing_ok=True)
+            _held.pop(self._identity, None)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _take(self) -> tuple[int, _Identity]:
+        while True:
+            self._refuse_own_second()
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+            try:
+                self._lock(descriptor)
+                identity = _identity(os.fstat(descriptor))
+                # The holder before us may have deleted the file between our open and our lock; then another
+                # process can lock a new one, and ours counts for nothing.
+                if identity == _identity_at(self._path):
+                    return descriptor, identity
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+    def _refuse_own_second(self) -> None:
+        """Within one process a second lock would succeed, and closing its descriptor would drop the first."""
+        identity = _identity_at(self._path)
+        if identity is not None and _held.get(identity) == os.getpid():
+            raise DirectoryLockedError(self.directory, os.getpid())
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            raise DirectoryLockedError(self.directory, _holder(descriptor)) from None
+
+
+class LockHolder(NamedTuple):
+    """Who owns a data directory."""
+
+    pid: int | None
+    """None where the system does not tell (another pid namespace, another machine)."""
+
+
+def find_holder(directory: Path) -> LockHolder | None:
+    """Tell who holds `directory`'s lock, None: nobody. Changes nothing and creates nothing (OSError)."""
+    path = directory / names.LOCK
+    with _held_guard:
+        identity = _identity_at(path)
+        if identity is None:
+            return None
+        if _held.get(identity) == os.getpid():
+            return LockHolder(os.getpid())
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            kind, pid = _conflicting_lock(descriptor)
+        finally:
+            os.close(descriptor)
+    return None if kind == fcntl.F_UNLCK else LockHolder(pid if pid > 0 else None)
+
+
+def _holder(descriptor: int) -> int | None:
+    kind, pid = _conflicting_lock(descriptor)
+    return pid if kind != fcntl.F_UNLCK and pid > 0 else None
+
+
+def _conflicting_lock(descriptor: int) -> tuple[int, int]:
+    """Ask for the type and the process id of a lock that excludes ours (F_GETLK)."""
+    if sys.platform == "darwin":
+        _, _, pid, kind, _ = _FLOCK.unpack(
+            fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET))
+        )
+    else:
+        kind, _, _, _, pid = _FLOCK.unpack(
+            fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        )
+    return kind, pid
+
+
+def _identity(status: os.stat_result) -> _Identity:
+    return _Identity(status.st_dev, status.st_ino)
+
+
+def _identity_at(path: Path) -> _Identity | None:
+    try:
+        return _identity(path.stat())
+    except FileNotFoundError:
+        return None
