@@ -1,0 +1,45 @@
+"""Carrying retention out on a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from storage.config.topic import TopicConfig
+from storage.model import PartitionOffsets, SegmentInfo, Timestamp
+from storage.retention.decide import Decision, LogFacts, decide_retention
+
+
+class RetainedLog(Protocol):
+    """What retention needs of a log."""
+
+    @property
+    def config(self) -> TopicConfig: ...
+
+    def offsets(self) -> PartitionOffsets: ...
+
+    def segments(self) -> Sequence[SegmentInfo]: ...
+
+    def roll(self) -> object:
+        """Begin a new active segment at the log's end."""
+        ...
+
+    def delete_oldest_segments(self, count: int, reason: str) -> object:
+        """Take segments out of the log: its start moves first, then their files are renamed `.deleted`."""
+        ...
+
+
+def apply_retention(log: RetainedLog, now: Timestamp) -> Decision:
+    """Remove what is due at `now` and tell what that was (blocking; OSError).
+
+    Appends may come in between: they only make the end grow, which takes no segment out of the decision.
+    """
+    segments = log.segments()
+    offsets = log.offsets()
+    facts = LogFacts(segments, offsets.log_start_offset, offsets.high_watermark)
+    decision = decide_retention(facts, log.config, now)
+    if decision.roll_first:
+        log.roll()
+    for removal in decision.removals:
+        log.delete_oldest_segments(removal.segments, removal.reason.value)
+    return decision

@@ -1,0 +1,143 @@
+"""Which segments retention removes: pure decisions.
+
+From the oldest segment on, each rule takes segments until the first that stays; the next rule goes on from there.
+
+    1  log start    the next segment begins at or before the log start offset          every cleanup.policy
+    2  size         without it the partition still has retention.bytes                 with delete
+    3  age          its newest record is older than retention.ms                       with delete
+
+No rule takes a segment that is not wholly below the high watermark, nor an empty last one. Where all go, the log
+rolls first, so that an empty segment at its end stays (kafka-storage.md §8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import takewhile
+from typing import NamedTuple, TypeAlias
+
+from storage.config.topic import TopicConfig
+from storage.errors import OffsetOutOfRangeError, PolicyViolationError
+from storage.model import Offset, PartitionOffsets, SegmentInfo, Timestamp
+
+TO_HIGH_WATERMARK = -1
+"""DeleteRecords' spelling of "as far as possible"."""
+
+
+class Reason(Enum):
+    """Why a segment goes."""
+
+    LOG_START = "before the log start offset"
+    SIZE = "retention.bytes"
+    AGE = "retention.ms"
+
+
+class Removal(NamedTuple):
+    """The oldest `segments` of those that are still there go for `reason`."""
+
+    segments: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What retention does to a log now."""
+
+    removals: tuple[Removal, ...]
+    roll_first: bool
+    """Every segment goes, so an empty one must follow them."""
+
+    @property
+    def count(self) -> int:
+        """Segments that go."""
+        return sum(removal.segments for removal in self.removals)
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What a decision rests on."""
+
+    segments: Sequence[SegmentInfo]
+    """Oldest first, the active one last; sizes are those of the `.log` files."""
+    log_start_offset: Offset
+    high_watermark: Offset
+
+
+def decide_retention(facts: LogFacts, config: TopicConfig, now: Timestamp) -> Decision:
+    """Apply the three rules in their order."""
+    removals = []
+    taken = 0
+    for reason, count_due in _RULES:
+        due = count_due(facts, config, now, taken)
+        if due:
+            removals.append(Removal(due, reason))
+        taken += due
+    return Decision(tuple(removals), roll_first=0 < taken == len(facts.segments))
+
+
+def decide_log_start(requested: int, offsets: PartitionOffsets, config: TopicConfig, where: str) -> Offset:
+    """Give the log start offset that DeleteRecords up to `requested` (-1: the high watermark) leads to.
+
+    It never goes back. Raises OffsetOutOfRangeError beyond the high watermark, PolicyViolationError for a topic that
+    is compacted only.
+    """
+    if config.compacts and not config.deletes:
+        raise PolicyViolationError(f"{where}: records of a compact-only topic cannot be deleted")
+    target = offsets.high_watermark if requested == TO_HIGH_WATERMARK else Offset(requested)
+    if not 0 <= target <= offsets.high_watermark:
+        raise OffsetOutOfRangeError(requested, offsets.log_start_offset, offsets.high_watermark, where)
+    return max(target, offsets.log_start_offset)
+
+
+def _removable(facts: LogFacts, taken: int) -> Sequence[SegmentInfo]:
+    """Segments after the first `taken` that a rule may look at at all."""
+    count = taken
+    for segment in facts.segments[taken:]:
+        if segment.end_offset > facts.high_watermark or (segment.active and not segment.size_bytes):
+            break
+        count += 1
+    return facts.segments[taken:count]
+
+
+def _due_by_log_start(facts: LogFacts, _config: TopicConfig, _now: Timestamp, taken: int) -> int:
+    return _count_while(
+        lambda segment: not segment.active and segment.end_offset <= facts.log_start_offset,
+        _removable(facts, taken),
+    )
+
+
+def _due_by_size(facts: LogFacts, config: TopicConfig, _now: Timestamp, taken: int) -> int:
+    if not config.deletes or config.retention_bytes < 0:
+        return 0
+    excess = sum(segment.size_bytes for segment in facts.segments[taken:]) - config.retention_bytes
+    count = 0
+    for segment in _removable(facts, taken):
+        if segment.size_bytes > excess:
+            break
+        excess -= segment.size_bytes
+        count += 1
+    return count
+
+
+def _due_by_age(facts: LogFacts, config: TopicConfig, now: Timestamp, taken: int) -> int:
+    if not config.deletes or config.retention_ms < 0:
+        return 0
+    return _count_while(
+        lambda segment: now - segment.largest_timestamp > config.retention_ms, _removable(facts, taken)
+    )
+
+
+def _count_while(goes: Callable[[SegmentInfo], bool], segments: Sequence[SegmentInfo]) -> int:
+    return sum(1 for _ in takewhile(goes, segments))
+
+
+_Rule: TypeAlias = Callable[[LogFacts, TopicConfig, Timestamp, int], int]
+"""Counts the segments due after the first so many, which go already."""
+
+_RULES: tuple[tuple[Reason, _Rule], ...] = (
+    (Reason.LOG_START, _due_by_log_start),
+    (Reason.SIZE, _due_by_size),
+    (Reason.AGE, _due_by_age),
+)
