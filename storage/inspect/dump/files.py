@@ -1,0 +1,56 @@
+"""The dump of the files named, one after the other, and its closing report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+from storage.disk.filesystem import FileSystem
+from storage.inspect.dump.indexes import (
+    dump_offset_index,
+    dump_snapshot,
+    dump_time_index,
+)
+from storage.inspect.dump.log import dump_log
+from storage.inspect.dump.options import DumpOptions
+from storage.inspect.dump.report import Report
+
+
+class DumpLine(NamedTuple):
+    """A line without its end; `error` says that it belongs to standard error."""
+
+    text: str
+    error: bool = False
+
+
+def dump(names: Sequence[str], options: DumpOptions, files: FileSystem) -> Iterator[DumpLine]:
+    """Dump the files `names` (relative to the working directory, or absolute) in the order given.
+
+    Raises OSError for a file that cannot be read, CorruptionError for one that cannot be read on.
+    """
+    report = Report()
+    for name in names:
+        yield DumpLine(f"Dumping {PurePath(name)}")
+        yield from _dump_file(name, options, files, report)
+    for line in report.lines():
+        yield DumpLine(line, error=True)
+
+
+def _dump_file(name: str, options: DumpOptions, files: FileSystem, report: Report) -> Iterator[DumpLine]:
+    path = Path(name).absolute()
+    shown = str(PurePath(name))
+    match path.suffix:
+        case ".log":
+            lines = dump_log(path, options, files, report)
+        case ".index":
+            lines = dump_offset_index(path, shown, options, files, report)
+        case ".timeindex":
+            lines = dump_time_index(path, shown, options, files, report)
+        case ".snapshot":
+            lines = dump_snapshot(path, files)
+        case _:
+            yield DumpLine(f"Ignoring unknown file {shown}", error=True)
+            return
+    for line in lines:
+        yield DumpLine(line)

@@ -1,0 +1,40 @@
+"""What Java prints where we print the same: the order of a hash map's keys, and an optional number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_INITIAL_BUCKETS = 16
+_LOAD_FACTOR = 0.75
+
+
+def hash_code(text: str) -> int:
+    """`String.hashCode()` as an unsigned 32-bit number: h = 31h + UTF-16 unit."""
+    units = text.encode("utf-16-be")
+    code = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFF_FFFF
+    return code
+
+
+def hash_map_order(keys: Iterable[str]) -> list[str]:
+    """`keys` in the order in which a `java.util.HashMap` that they were put into walks them.
+
+    Kafka's dump reports its findings in that order. Buckets longer than eight keys, which Java turns into trees,
+    do not occur with file names.
+    """
+    inserted = list(dict.fromkeys(keys))
+    buckets = _INITIAL_BUCKETS
+    while len(inserted) > buckets * _LOAD_FACTOR:
+        buckets *= 2
+
+    def bucket(key: str) -> int:
+        code = hash_code(key)
+        return (code ^ code >> 16) & (buckets - 1)
+
+    return sorted(inserted, key=bucket)
+
+
+def optional_long(value: int | None) -> str:
+    """`OptionalLong.toString()`."""
+    return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"

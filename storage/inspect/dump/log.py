@@ -1,0 +1,163 @@
+"""A segment's `.log` as kafka-dump-log prints it: a line a batch and, when asked for, a line a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from storage.codec.batch import BatchHeader, scan, sequence_plus, verify_checksum
+from storage.codec.columns import decode
+from storage.codec.control import read_marker
+from storage.disk.filesystem import FileSystem
+from storage.errors import CorruptBatchError, CorruptionError, InvalidNameError, TornBatchError
+from storage.inspect.dump.java import optional_long
+from storage.inspect.dump.options import UNLIMITED_BYTES, DumpOptions
+from storage.inspect.dump.report import Report
+from storage.model import Offset, Position, Record
+
+BEFORE_FIRST = Offset(-1)
+"""What Kafka's tool takes for the offset before a file's first record, whatever its base offset."""
+
+FILE_START = Position(0)
+
+BATCHES_AT_A_TIME = 1024
+"""Bounds memory: headers of a 1 GiB segment of small batches are not held all at once."""
+
+
+def base_offset_of(path: Path) -> Offset:
+    """Read the offset that a segment's file is named by. Raises InvalidNameError."""
+    digits = path.name.partition(".")[0]
+    if not (digits.isascii() and digits.isdecimal()):
+        raise InvalidNameError(
+            f"{path}: a segment's file is named by its base offset: 00000000000000000000.log"
+        )
+    return Offset(int(digits))
+
+
+def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: Report) -> Iterator[str]:
+    """Print the batches of a segment, and how many bytes follow the last whole one.
+
+    Raises CorruptionError where no further batch can be found though bytes are left, or a record is damaged.
+    """
+    yield f"Log starting offset: {base_offset_of(path)}"
+    file = files.open(path, read_only=True)
+    try:
+        size = file.size()
+        data = file.map(min(size, options.max_bytes))
+        position = Position(0)
+        last_offset = BEFORE_FIRST
+        for header in batches(data, path):
+            position = header.end_position
+            yield batch_line(header, valid=is_valid(data, header))
+            if options.records:
+                for record in records(data, header, path):
+                    if record.offset != last_offset + 1:
+                        report.gap(path, last_offset, record.offset)
+                    last_offset = record.offset
+                    yield record_line(record, header, options)
+        if position < size and options.max_bytes == UNLIMITED_BYTES:
+            yield f"Found {size - position} invalid bytes at the end of {path.name}"
+    finally:
+        file.close()
+
+
+def batches(data: memoryview, path: Path, start: Position = FILE_START) -> Iterator[BatchHeader]:
+    """Give the headers of whole batches; a torn tail ends them silently, as a file scan of Kafka's does.
+
+    Raises CorruptionError where the next batch cannot be found.
+    """
+    while True:
+        found = scan(data, start, max_batches=BATCHES_AT_A_TIME)
+        yield from found
+        start = Position(found.stop)
+        if found.problem is not None and not isinstance(found.problem, TornBatchError):
+            raise CorruptionError(path, found.problem.position, found.problem.cause)
+        if len(found) < BATCHES_AT_A_TIME:
+            return
+
+
+def is_valid(data: memoryview, header: BatchHeader) -> bool:
+    """Whether a batch's checksum is that of its bytes."""
+    try:
+        verify_checksum(data, header)
+    except CorruptBatchError:
+        return False
+    return True
+
+
+def records(data: memoryview, header: BatchHeader, path: Path) -> Iterator[Record]:
+    """Give the records of one batch, those of control batches too. Raises CorruptionError."""
+    try:
+        spans = decode(data, header.position, header.end_position, check_crc=False, control=True)
+    except CorruptBatchError as error:
+        raise CorruptionError(path, error.position, error.cause) from error
+    for columns in spans:
+        yield from columns
+
+
+def batch_line(header: BatchHeader, *, valid: bool) -> str:
+    """Print a batch. Values of the old formats stop at what their headers say."""
+    if header.magic >= 2:
+        start = (
+            f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count} "
+            f"baseSequence: {header.base_sequence} lastSequence: {header.last_sequence} "
+            f"producerId: {header.producer_id} producerEpoch: {header.producer_epoch} "
+            f"partitionLeaderEpoch: {header.leader_epoch} isTransactional: {_boolean(header.is_transactional)} "
+            f"isControl: {_boolean(header.is_control)} "
+            f"deleteHorizonMs: {optional_long(header.delete_horizon_ms)}"
+        )
+    else:
+        start = f"offset: {header.last_offset}"
+    return (
+        f"{start} position: {header.position} {timestamp_type(header)}: {header.max_timestamp} "
+        f"size: {header.size_bytes} magic: {header.magic} compresscodec: {header.codec.label} "
+        f"crc: {header.checksum} isvalid: {_boolean(valid)}"
+    )
+
+
+def record_line(record: Record, header: BatchHeader, options: DumpOptions) -> str:
+    """Print a record; what it says of itself, then what it holds."""
+    parts = [] if options.skip_record_metadata else list(_metadata(record, header))
+    if options.print_data_log and not header.is_control:
+        if record.key is not None:
+            parts.append(f"key: {_text(record.key)}")
+        if record.value is not None:
+            parts.append(f"payload: {_text(record.value)}")
+    return f"| {' '.join(parts)}" if parts else ""
+
+
+def timestamp_type(header: BatchHeader) -> str:
+    """Name the kind of timestamp as Kafka's enum prints it; the oldest format has none."""
+    return header.timestamp_type.label if header.magic >= 1 else "NoTimestampType"
+
+
+def _metadata(record: Record, header: BatchHeader) -> Iterator[str]:
+    yield f"offset: {record.offset} {timestamp_type(header)}: {record.timestamp}"
+    yield f"keySize: {_size(record.key)} valueSize: {_size(record.value)}"
+    if header.magic >= 2:
+        keys = ",".join(_text(name.key) for name in record.headers)
+        yield f"sequence: {_sequence(record, header)} headerKeys: [{keys}]"
+    if header.is_control:
+        yield _control(record)
+
+
+def _sequence(record: Record, header: BatchHeader) -> int:
+    if header.base_sequence < 0:
+        return header.base_sequence
+    return sequence_plus(header.base_sequence, record.offset - header.base_offset)
+
+
+def _control(record: Record) -> str:
+    return str(read_marker(record))
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", errors="replace")
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"

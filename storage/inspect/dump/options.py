@@ -1,0 +1,32 @@
+"""What a dump is to show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNLIMITED_BYTES = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpOptions:
+    """kafka-dump-log's flags, by its names."""
+
+    print_data_log: bool = False
+    """Keys and values of every record; implies `deep_iteration`."""
+    deep_iteration: bool = False
+    """A line a record."""
+    skip_record_metadata: bool = False
+    """Of a record print the key and the value only."""
+    verify_index_only: bool = False
+    """Compare indexes with their segment, print no entry."""
+    index_sanity_check: bool = False
+    """Only the check that a broker makes of an index at start-up."""
+    max_bytes: int = UNLIMITED_BYTES
+    """Of a segment read this many bytes at most."""
+    max_message_size: int = 5 * 1024 * 1024
+    """Largest batch that an index entry may lead to, bytes."""
+
+    @property
+    def records(self) -> bool:
+        """Whether records are shown at all."""
+        return self.deep_iteration or self.print_data_log

@@ -1,0 +1,125 @@
+"""The command's entry: finds the sub-command, and turns every error into one clear line and an exit status."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TextIO
+
+import click
+
+from storage.errors import StorageError
+
+SUCCESS, FAILURE, MISUSE, INTERRUPTED = 0, 1, 2, 130
+"""Exit statuses: done; not done, or `check` found something; not understood; ended by Ctrl-C."""
+
+COMMANDS = {
+    "mount": "topicfs.mounting:mount",
+    "umount": "topicfs.mounting:umount",
+    "topics": "topicfs.topics:topics",
+    "cat": "topicfs.reading:cat",
+    "append": "topicfs.appending:append",
+    "explain": "topicfs.explaining:explain",
+    "check": "topicfs.checking:check",
+    "dump": "topicfs.dumping:dump",
+}
+"""Where each sub-command is defined. A module is imported when its command is asked for, so that `dump` on a
+machine without FUSE never meets pyfuse3."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are those of COMMANDS, in that order."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order in which a newcomer needs them."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name].split(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="`topicfs COMMAND --help` shows each command with examples.",
+)
+@click.version_option(package_name="topicfs", message="topicfs %(version)s")
+@click.option("--debug", is_flag=True, envvar="TOPICFS_DEBUG", help="Show the traceback of an error.")
+def cli(*, debug: bool) -> None:
+    r"""Durable, Kafka-compatible topics as plain files.
+
+    \b
+    topicfs mount ./data ./mnt              # ./data keeps the topics, ./mnt shows them
+    mkdir mnt/orders                        # a topic with one partition
+    echo hello >> mnt/orders/0/log          # a record
+    cat mnt/orders/0/log                    # every record, one a line
+    cat mnt/orders/0/0.json                 # the record at offset 0 with all its metadata
+    tail -f mnt/orders/0/log                # follow
+    topicfs umount ./mnt
+
+    Without FUSE, `topicfs append` and `topicfs cat` do the same on the data directory.
+    """
+    del debug
+
+
+def describe(error: BaseException) -> str:
+    """One line for a person: the thing, the cause, and the remedy where the error knows one."""
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"{error.format_message()} (see `{error.ctx.command_path} --help`)"
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
+
+
+def status_of(error: BaseException) -> int:
+    """The exit status that tells a script what kind of failure it was."""
+    return MISUSE if isinstance(error, click.UsageError) else FAILURE
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and exit."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str], errors: TextIO | None = None) -> int:
+    """Run the command; return its exit status."""
+    errors = errors or sys.stderr
+    debug = "--debug" in arguments[:1] or bool(os.environ.get("TOPICFS_DEBUG"))
+    try:
+        with cli.make_context("topicfs", list(arguments)) as context:
+            cli.invoke(context)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "")
+        return MISUSE
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except (StorageError, click.ClickException, OSError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            return _reader_went_away()
+        if debug:
+            traceback.print_exception(error, file=errors)
+        click.echo(f"topicfs: {describe(error)}", file=errors)
+        return status_of(error)
+    return SUCCESS
+
+
+def _reader_went_away() -> int:
+    """The reader of our output closed it (`| head`): end quietly, and let nothing be flushed into the pipe."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return SUCCESS

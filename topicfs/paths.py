@@ -1,0 +1,48 @@
+"""What a person calls a place in a topic: the mount's paths, relative to the mount point."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from storage.errors import InvalidNameError
+from storage.model import TopicPartition
+
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,3}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`orders/0/42-99.json` taken apart; `partition` is None for the topic's own doors (`orders/log`)."""
+
+    topic: str
+    partition: int | None
+    name: str
+    """The file's name with its suffix; `log` where none was given."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition meant. Raises InvalidNameError where only a topic was named."""
+        if self.partition is None:
+            raise InvalidNameError(f"{self.topic}: name a partition too, as in {self.topic}/0/{self.name}")
+        return TopicPartition(self.topic, self.partition)
+
+
+def parse_place(text: str) -> Place:
+    """Take a path such as `orders/0/log`, `orders/0` or `orders/log.kv` apart.
+
+    Raises InvalidNameError where it has no such form; whether the thing exists is not asked here.
+    """
+    parts = text.strip("/").split("/")
+    match parts:
+        case [topic] if topic:
+            return Place(topic, None, "log")
+        case [topic, second] if _PARTITION.fullmatch(second):
+            return Place(topic, int(second), "log")
+        case [topic, second]:
+            return Place(topic, None, second)
+        case [topic, second, name] if _PARTITION.fullmatch(second):
+            return Place(topic, int(second), name)
+    raise InvalidNameError(
+        f"{text}: not of the form TOPIC/PARTITION/NAME, as in orders/0/log or orders/0/42.json"
+    )
