@@ -164,9 +164,16 @@ class NativeFile:
         return descriptor
 
     def _map(self, length: int) -> memoryview:
+        """Map the whole file, so that a growing part of it is asked for without mapping it again and again."""
         if length == 0:
             return memoryview(b"")
-        mapping = memoryview(mmap.mmap(self._open().number, length, access=mmap.ACCESS_READ))
+        number = self._open().number
+        size = max(length, os.fstat(number).st_size)
+        try:
+            mapping = memoryview(mmap.mmap(number, size, access=mmap.ACCESS_READ))
+        except ValueError:
+            # The file was cut in between; of what the caller may read nothing was.
+            mapping = memoryview(mmap.mmap(number, length, access=mmap.ACCESS_READ))
         self._pool.lend(self, mapping=mapping)
         return mapping
 

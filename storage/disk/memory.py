@@ -1,0 +1,53 @@
+"""A file that lives in memory: for what is rebuilt beside a directory in which nothing may be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from storage.disk.filesystem import Buffer
+from storage.model import Position
+
+
+class MemoryFile:
+    """Implements `storage.disk.filesystem.File`; `path` only says what it stands for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._data = bytearray()
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def append(self, data: Buffer) -> None:
+        self._data = self._data + data
+
+    def pwrite(self, data: Buffer, position: Position) -> None:
+        missing = position + len(data) - len(self._data)
+        if missing > 0:
+            # A new buffer: one that somebody has mapped cannot grow.
+            self._data = self._data + bytes(missing)
+        self._data[position : position + len(data)] = data
+
+    def pread(self, size: int, position: Position) -> bytes:
+        return bytes(self._data[position : position + size])
+
+    def map(self, length: int) -> memoryview:
+        if length > len(self._data):
+            raise ValueError("mapping longer than the file")
+        return memoryview(self._data).toreadonly()[:length]
+
+    def truncate(self, size: int) -> None:
+        self._data = self._data[:size] + bytes(max(0, size - len(self._data)))
+
+    def sync(self) -> None:
+        """Nothing to do: it is gone with the process."""
+
+    def moved(self, path: Path) -> None:
+        self._path = path
+
+    def close(self) -> None:
+        """Nothing to free."""

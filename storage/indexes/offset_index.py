@@ -1,0 +1,138 @@
+"""The offset index: from an offset to the position of a batch not behind it.
+
+    slot (8 bytes):  int32 offset - base offset | int32 position in the .log        big-endian
+
+Offsets ascend strictly. An entry's offset is a batch's *last* offset, its position that batch's *start*: a batch
+with a smaller last offset cannot hold the target, so the scan forward begins at an entry's position
+(kafka-storage.md §3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableSequence
+from struct import Struct
+from typing import NamedTuple
+
+from storage.disk.filesystem import File
+from storage.errors import CorruptionError
+from storage.indexes.search import NO_SLOT, WARM_BYTES, find_bounds
+from storage.indexes.slots import SlotFile
+from storage.model import Offset, Position
+
+SLOT = Struct(">ii")
+WARM_ENTRIES = WARM_BYTES // SLOT.size
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+class OffsetPosition(NamedTuple):
+    """An index entry, its offset made absolute."""
+
+    offset: Offset
+    position: Position
+
+
+class OffsetIndex:
+    """A segment's `.index`. Changed under the log's lock, read by any thread."""
+
+    __slots__ = ("_base_offset", "last_offset", "slots")
+
+    def __init__(self, file: File, base_offset: Offset, *, new_bytes: int | None = None) -> None:
+        """Open `file` as it stands; or, with `new_bytes`, as a new index preallocated to that size."""
+        self.slots = SlotFile(file, SLOT, new_bytes=new_bytes)
+        self._base_offset = base_offset
+        self.last_offset = self._last_offset()
+        """Of the last entry; the base offset when there is none."""
+
+    @property
+    def entries(self) -> int:
+        return self.slots.entries
+
+    @property
+    def full(self) -> bool:
+        return self.slots.entries >= self.slots.capacity
+
+    def entry(self, slot: int) -> OffsetPosition:
+        """One entry; IndexError when there is no such slot in use."""
+        if not 0 <= slot < self.slots.entries:
+            raise IndexError(f"{self.slots.path}: slot {slot} of {self.slots.entries}")
+        return self._read(slot, self.slots.used()[0])
+
+    def __iter__(self) -> Iterator[OffsetPosition]:
+        return map(self.entry, range(self.slots.entries))
+
+    def append(self, offset: Offset, position: Position) -> None:
+        """Add an entry. ValueError when the index is full or `offset` is not above the last one's."""
+        if self.full:
+            raise ValueError(f"{self.slots.path}: full with {self.slots.entries} entries")
+        if self.slots.entries and offset <= self.last_offset:
+            raise ValueError(f"{self.slots.path}: offset {offset} is not above {self.last_offset}")
+        self.slots.append(relative(offset, self._base_offset), position)
+        self.last_offset = offset
+
+    def lookup(self, offset: Offset, probes: MutableSequence[int] | None = None) -> OffsetPosition:
+        """The last entry not above `offset`; (base offset, 0) when there is none."""
+        mapping, entries = self.slots.used()
+        slot = self._find(mapping, entries, offset, probes)
+        return (
+            self._read(slot, mapping) if slot != NO_SLOT else OffsetPosition(self._base_offset, Position(0))
+        )
+
+    def upper_bound(self, start: Position, size: int) -> OffsetPosition | None:
+        """The first entry whose position is not below `start` + `size`, None when there is none."""
+        mapping, entries = self.slots.used()
+        bounds = find_bounds(
+            lambda slot: SLOT.unpack_from(mapping, slot * SLOT.size)[1],
+            entries,
+            start + size,
+            warm_entries=WARM_ENTRIES,
+        )
+        return self._read(bounds.ceiling, mapping) if bounds.ceiling != NO_SLOT else None
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop all entries with an offset of `offset` and above."""
+        slot = self._find(*self.slots.used(), Offset(offset - 1))
+        self.slots.truncate(slot + 1)
+        self.last_offset = self._last_offset()
+
+    def reset(self, size: int) -> None:
+        """Forget every entry and preallocate `size` bytes anew."""
+        self.slots.reset(size)
+        self.last_offset = self._base_offset
+
+    def check(self) -> None:
+        """Raises CorruptionError unless the file is whole slots with a plausible last entry. For tools."""
+        size = self.slots.file_bytes()
+        if size % SLOT.size:
+            raise CorruptionError(self.slots.path, size, f"size is no multiple of {SLOT.size}")
+        if self.entries and self.last_offset < self._base_offset:
+            raise CorruptionError(
+                self.slots.path,
+                (self.entries - 1) * SLOT.size,
+                f"last offset {self.last_offset} is below the base offset {self._base_offset}",
+            )
+
+    def _find(
+        self, mapping: memoryview, entries: int, offset: Offset, probes: MutableSequence[int] | None = None
+    ) -> int:
+        return find_bounds(
+            lambda slot: SLOT.unpack_from(mapping, slot * SLOT.size)[0],
+            entries,
+            offset - self._base_offset,
+            warm_entries=WARM_ENTRIES,
+            probes=probes,
+        ).floor
+
+    def _read(self, slot: int, mapping: memoryview) -> OffsetPosition:
+        relative_offset, position = SLOT.unpack_from(mapping, slot * SLOT.size)
+        return OffsetPosition(Offset(self._base_offset + relative_offset), Position(position))
+
+    def _last_offset(self) -> Offset:
+        return self.entry(self.entries - 1).offset if self.entries else self._base_offset
+
+
+def relative(offset: Offset, base_offset: Offset) -> int:
+    """An offset as a slot holds it. ValueError outside [0, 2^31-1]."""
+    value = offset - base_offset
+    if not 0 <= value <= MAX_RELATIVE_OFFSET:
+        raise ValueError(f"offset {offset} does not fit a segment based at {base_offset}")
+    return value

@@ -1,0 +1,96 @@
+"""A file of equal slots, of which the first so many are used.
+
+    | slot 0 | slot 1 | … | slot n-1 | zeros up to the preallocated size |
+
+While a segment is active its index file has its full size, so that it is a mapping that never moves; when the
+segment becomes inactive the file is trimmed to what is used. Nothing in the file says how much that is: when a file
+is opened every slot counts as used, zeros too, until recovery rebuilds it (kafka-storage.md §3).
+
+Slots are written by write(2) and read through the mapping, which shows them at once: a store through the mapping of
+a file with holes would end the process when the disk is full.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import Struct
+
+from storage.disk.filesystem import File
+from storage.model import Position
+
+
+class SlotFile:
+    """`entries` used slots out of `capacity`. Changed under the log's lock, read by any thread."""
+
+    __slots__ = ("_file", "_slot", "_slot_bytes", "capacity", "entries")
+
+    def __init__(self, file: File, slot: Struct, *, new_bytes: int | None = None) -> None:
+        """Open `file` with every slot used; or, with `new_bytes`, as a new, empty one preallocated to that."""
+        self._file = file
+        self._slot = slot
+        self._slot_bytes = slot.size
+        if new_bytes is not None:
+            file.truncate(0)
+            file.truncate(self._whole(new_bytes))
+        self.capacity = file.size() // slot.size
+        self.entries = 0 if new_bytes is not None else self.capacity
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
+    @property
+    def used_bytes(self) -> int:
+        return self.entries * self._slot_bytes
+
+    def file_bytes(self) -> int:
+        """The file's size, unused slots included."""
+        return self._file.size()
+
+    def used(self) -> tuple[memoryview, int]:
+        """The used slots and their number, in agreement; ask again for each lookup.
+
+        Never more than the used ones: the file may be trimmed at any moment, and a page behind its end cannot be
+        read.
+        """
+        entries = self.entries
+        return self._file.map(entries * self._slot_bytes), entries
+
+    def append(self, *fields: int) -> None:
+        """Use one more slot; there is one, the caller has looked."""
+        assert self.entries < self.capacity, f"{self.path}: no slot left of {self.capacity}"
+        self._file.pwrite(self._slot.pack(*fields), Position(self.entries * self._slot_bytes))
+        self.entries += 1
+
+    def truncate(self, entries: int) -> None:
+        """Use only the first `entries` slots from now on."""
+        self.entries = min(self.entries, entries)
+
+    def resize(self, size: int) -> None:
+        """Give the file room for as many whole slots as `size` bytes hold, but never fewer than are used."""
+        target = max(self._whole(size), self.used_bytes)
+        if target != self._file.size():
+            self._file.truncate(target)
+        self.capacity = target // self._slot_bytes
+
+    def trim(self) -> None:
+        """Cut the file behind the last used slot."""
+        self.resize(self.used_bytes)
+
+    def reset(self, size: int) -> None:
+        """Forget every slot and preallocate `size` bytes anew."""
+        self.entries = 0
+        self._file.truncate(0)
+        self.resize(size)
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def moved(self, path: Path) -> None:
+        self._file.moved(path)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _whole(self, size: int) -> int:
+        return size - size % self._slot_bytes

@@ -1,0 +1,131 @@
+"""The time index: from a timestamp to an offset not behind the first record that late.
+
+    slot (12 bytes):  int64 timestamp | int32 offset - base offset                  big-endian
+
+Timestamps ascend strictly, offsets never descend. An entry says: up to and including this offset (the last one of
+its batch) the largest timestamp is this one. The last slot is kept free for the entry that every segment gets when it
+becomes inactive, so the index counts as full one entry early (kafka-storage.md §3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableSequence
+from struct import Struct
+from typing import NamedTuple
+
+from storage.disk.filesystem import File
+from storage.errors import CorruptionError
+from storage.indexes.offset_index import relative
+from storage.indexes.search import NO_SLOT, WARM_BYTES, find_bounds
+from storage.indexes.slots import SlotFile
+from storage.model import NO_TIMESTAMP, Offset, Timestamp
+
+SLOT = Struct(">qi")
+WARM_ENTRIES = WARM_BYTES // SLOT.size
+
+
+class TimeEntry(NamedTuple):
+    """An index entry, its offset made absolute."""
+
+    timestamp: Timestamp
+    offset: Offset
+
+
+class TimeIndex:
+    """A segment's `.timeindex`. Changed under the log's lock, read by any thread."""
+
+    __slots__ = ("_base_offset", "last", "slots")
+
+    def __init__(self, file: File, base_offset: Offset, *, new_bytes: int | None = None) -> None:
+        """Open `file` as it stands; or, with `new_bytes`, as a new index preallocated to that size."""
+        self.slots = SlotFile(file, SLOT, new_bytes=new_bytes)
+        self._base_offset = base_offset
+        self.last = self._last()
+        """The last entry; (-1, base offset) when there is none."""
+
+    @property
+    def entries(self) -> int:
+        return self.slots.entries
+
+    @property
+    def full(self) -> bool:
+        """Whether only the slot kept for the final entry is left."""
+        return self.slots.entries >= self.slots.capacity - 1
+
+    def entry(self, slot: int) -> TimeEntry:
+        """One entry; IndexError when there is no such slot in use."""
+        if not 0 <= slot < self.slots.entries:
+            raise IndexError(f"{self.slots.path}: slot {slot} of {self.slots.entries}")
+        return self._read(slot, self.slots.used()[0])
+
+    def __iter__(self) -> Iterator[TimeEntry]:
+        return map(self.entry, range(self.slots.entries))
+
+    def append(self, timestamp: Timestamp, offset: Offset, *, final: bool = False) -> None:
+        """Add an entry unless the last one has the same timestamp; only a `final` one may take the last slot.
+
+        ValueError when the index is full, or when the timestamp or the offset is below the last one's.
+        """
+        if self.full and not final:
+            raise ValueError(f"{self.slots.path}: full with {self.slots.entries} entries")
+        if self.slots.entries and (offset < self.last.offset or timestamp < self.last.timestamp):
+            raise ValueError(
+                f"{self.slots.path}: entry ({timestamp}, {offset}) is below the last one {tuple(self.last)}"
+            )
+        if timestamp > self.last.timestamp:
+            self.slots.append(timestamp, relative(offset, self._base_offset))
+            self.last = TimeEntry(timestamp, offset)
+
+    def lookup(self, timestamp: Timestamp, probes: MutableSequence[int] | None = None) -> TimeEntry:
+        """The last entry not above `timestamp`; (-1, base offset) when there is none."""
+        mapping, entries = self.slots.used()
+        slot = find_bounds(
+            lambda slot: SLOT.unpack_from(mapping, slot * SLOT.size)[0],
+            entries,
+            timestamp,
+            warm_entries=WARM_ENTRIES,
+            probes=probes,
+        ).floor
+        return self._read(slot, mapping) if slot != NO_SLOT else TimeEntry(NO_TIMESTAMP, self._base_offset)
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop all entries with an offset of `offset` and above: by offset, whatever their timestamps."""
+        mapping, entries = self.slots.used()
+        slot = find_bounds(
+            lambda slot: SLOT.unpack_from(mapping, slot * SLOT.size)[1],
+            entries,
+            offset - 1 - self._base_offset,
+            warm_entries=WARM_ENTRIES,
+        ).floor
+        # Entries may share an offset (timestamps ascend strictly, offsets do not): take the last of them.
+        while slot != NO_SLOT and slot + 1 < self.entries and self.entry(slot + 1).offset < offset:
+            slot += 1
+        self.slots.truncate(slot + 1)
+        self.last = self._last()
+
+    def reset(self, size: int) -> None:
+        """Forget every entry and preallocate `size` bytes anew."""
+        self.slots.reset(size)
+        self.last = self._last()
+
+    def check(self) -> None:
+        """Raises CorruptionError unless the file is whole slots with a plausible last entry. For tools."""
+        size = self.slots.file_bytes()
+        if size % SLOT.size:
+            raise CorruptionError(self.slots.path, size, f"size is no multiple of {SLOT.size}")
+        if not self.entries:
+            return
+        position = (self.entries - 1) * SLOT.size
+        if self.last.timestamp < self.entry(0).timestamp:
+            cause = f"last timestamp {self.last.timestamp} is below the first {self.entry(0).timestamp}"
+            raise CorruptionError(self.slots.path, position, cause)
+        if self.last.offset < self._base_offset:
+            cause = f"last offset {self.last.offset} is below the base offset {self._base_offset}"
+            raise CorruptionError(self.slots.path, position, cause)
+
+    def _read(self, slot: int, mapping: memoryview) -> TimeEntry:
+        timestamp, relative_offset = SLOT.unpack_from(mapping, slot * SLOT.size)
+        return TimeEntry(Timestamp(timestamp), Offset(self._base_offset + relative_offset))
+
+    def _last(self) -> TimeEntry:
+        return self.entry(self.entries - 1) if self.entries else TimeEntry(NO_TIMESTAMP, self._base_offset)
