@@ -1,0 +1,109 @@
+"""A broker's server.properties as the engine's settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.config.broker import BROKER_SETTINGS, EngineConfig
+from storage.config.properties import parse_properties
+from storage.errors import InvalidConfigError
+
+SERVER_PROPERTIES = rb"""
+# A node as in Kafka's own examples.
+process.roles=broker,controller
+node.id = 7
+listeners=PLAINTEXT://127.0.0.1:19092
+log.dirs=/var/kafka
+num.partitions=3
+log.retention.hours=1
+log.segment.bytes=1048576
+log.retention.check.interval.ms=1000
+log.flush.offset.checkpoint.interval.ms=1000
+log.flush.start.offset.checkpoint.interval.ms=2000
+log.initial.task.delay.ms=500
+message.max.bytes=2000000
+"""
+
+
+def test_defaults_are_kafkas() -> None:
+    """The duties' periods are a broker's, but for the look for logs to flush, which a broker never takes."""
+    expected = {
+        "node.id": 1,
+        "num.partitions": 1,
+        "num.recovery.threads.per.data.dir": 2,
+        "log.initial.task.delay.ms": 30_000,
+        "log.flush.scheduler.interval.ms": 1_000,
+        "log.flush.offset.checkpoint.interval.ms": 60_000,
+        "log.flush.start.offset.checkpoint.interval.ms": 60_000,
+        "replica.high.watermark.checkpoint.interval.ms": 5_000,
+        "log.retention.check.interval.ms": 300_000,
+        "producer.id.expiration.ms": 86_400_000,
+        "producer.id.expiration.check.interval.ms": 600_000,
+    }
+    assert expected == {name: own.default for name, own in BROKER_SETTINGS.items()}
+
+
+def test_server_properties_are_read_unchanged() -> None:
+    """Known names take effect, topic defaults among them; the others are named in the file's order."""
+    config, ignored = EngineConfig.from_properties(parse_properties(SERVER_PROPERTIES))
+    assert (7, 3, 1_000, 500) == (
+        config.node_id,
+        config.num_partitions,
+        config.retention_check_interval_ms,
+        config.initial_task_delay_ms,
+    )
+    defaults = config.topic_defaults
+    assert (3_600_000, 1_048_576, 2_000_000) == (
+        defaults.retention_ms,
+        defaults.segment_bytes,
+        defaults.max_message_bytes,
+    )
+    assert ["process.roles", "listeners", "log.dirs"] == ignored
+
+
+def test_first_synonym_present_wins() -> None:
+    """log.retention.ms goes before .minutes, and .minutes before .hours, whatever their order in the file."""
+    properties = {"log.retention.hours": "1", "log.retention.minutes": "2", "log.retention.ms": "3"}
+    values = []
+    for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        values.append(EngineConfig.from_properties(properties).config.topic_defaults.retention_ms)
+        del properties[name]
+    assert [3, 120_000, 3_600_000] == values
+
+
+def test_negative_retention_means_forever_in_every_unit() -> None:
+    """-1 hours is no limit, not minus an hour."""
+    assert (
+        EngineConfig.from_properties({"log.retention.hours": "-1"}).config.topic_defaults.retention_ms == -1
+    )
+
+
+def test_topics_made_here_keep_records_unless_the_file_says_otherwise() -> None:
+    """Without a word on retention new topics get retention.ms=-1; with one, the file's default holds for them."""
+    assert EngineConfig().creation_overrides == {"retention.ms": "-1"}
+    assert EngineConfig.from_properties({}).config.creation_overrides == {"retention.ms": "-1"}
+    assert EngineConfig.from_properties({"log.retention.minutes": "9"}).config.creation_overrides == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num.partitions", "0"),
+        ("log.segment.bytes", "14"),
+        ("log.retention.hours", "a week"),
+        ("log.roll.hours", "0"),
+        ("log.cleanup.policy", "keep"),
+    ],
+)
+def test_bad_values_are_refused_under_the_brokers_name(name: str, value: str) -> None:
+    """The error names the setting as the file spells it."""
+    with pytest.raises(InvalidConfigError, match=rf"^{name}={value}: must be "):
+        EngineConfig.from_properties({name: value})
+
+
+def test_settings_that_do_not_fit_together_are_refused() -> None:
+    """The topic defaults are checked as a whole too."""
+    with pytest.raises(InvalidConfigError, match="must not be larger"):
+        EngineConfig.from_properties(
+            {"log.cleaner.min.compaction.lag.ms": "10", "log.cleaner.max.compaction.lag.ms": "5"}
+        )

@@ -1,0 +1,135 @@
+"""Names in a data directory."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.disk.names import (
+    DirectoryMark,
+    PartitionDirectory,
+    SegmentFile,
+    SegmentFileKind,
+    SegmentFileState,
+    check_topic_name,
+    collision_key,
+    is_internal,
+    marked_directory,
+    parse_partition_directory,
+    parse_segment_file,
+    partition_directory,
+    segment_file,
+)
+from storage.errors import InvalidNameError
+from storage.model import Offset, TopicPartition
+
+UNIQUE = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "-", "__consumer_offsets", "t" * 249])
+def test_legal_topic_names(name: str) -> None:
+    """1 to 249 characters of [a-zA-Z0-9._-]."""
+    check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "@status", "é", "a\n", "t" * 250])
+def test_illegal_topic_names(name: str) -> None:
+    """Everything else is refused in one line."""
+    with pytest.raises(InvalidNameError) as caught:
+        check_topic_name(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_collisions() -> None:
+    """`.` and `_` are the same character in metric names."""
+    assert collision_key("a.b_c") == collision_key("a_b.c")
+    assert collision_key("a.b") != collision_key("a-b")
+
+
+def test_internal_topics() -> None:
+    """Kafka's three, and nothing else that begins with underscores."""
+    assert [True, True, True, False] == [
+        is_internal(name)
+        for name in ("__consumer_offsets", "__transaction_state", "__share_group_state", "__mine")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("orders-0", TopicPartition("orders", 0)),
+        ("or-ders--12", TopicPartition("or-ders-", 12)),
+        ("a.b-2147483647", TopicPartition("a.b", 2147483647)),
+    ],
+)
+def test_partition_is_after_the_last_dash(name: str, expected: TopicPartition) -> None:
+    """A topic's own dashes stay its own."""
+    assert PartitionDirectory(expected, DirectoryMark.LIVE) == parse_partition_directory(name)
+    assert name == partition_directory(expected)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lost+found", "orders", "-0", "orders-", "orders-x", "orders-1.5", "orders-2147483648", "a b-0", "..-0", "",
+        "orders-delete", f"orders-0.{UNIQUE}-gone", f"orders.{UNIQUE}-delete", f"orders-0.{UNIQUE}-delete2",
+    ],
+)  # fmt: skip
+def test_other_directories_are_no_partitions(name: str) -> None:
+    """What does not parse is somebody else's directory."""
+    assert parse_partition_directory(name) is None
+
+
+@pytest.mark.parametrize("mark", [DirectoryMark.DELETE, DirectoryMark.STRAY, DirectoryMark.FUTURE])
+def test_marked_directories(mark: DirectoryMark) -> None:
+    """Deleted, stray and future directories carry a unique part and their mark."""
+    partition = TopicPartition("or.ders-x", 3)
+    name = marked_directory(partition, mark, unique=UNIQUE)
+    assert name == f"or.ders-x-3.{UNIQUE}-{mark.value}"
+    assert PartitionDirectory(partition, mark) == parse_partition_directory(name)
+
+
+def test_marked_names_are_cut_to_255_bytes() -> None:
+    """The topic is cut, never the partition or the mark; a future name stays whole, as in Kafka."""
+    partition = TopicPartition("t" * 249, 123)
+    deleted = marked_directory(partition, DirectoryMark.DELETE)
+    future = marked_directory(partition, DirectoryMark.FUTURE)
+    assert len(deleted) == 255
+    assert PartitionDirectory(TopicPartition("t" * 211, 123), DirectoryMark.DELETE) == (
+        parse_partition_directory(deleted)
+    )
+    assert len(future) == 249 + len(f"-123.{UNIQUE}-future")
+
+
+def test_unique_parts_differ() -> None:
+    """A topic deleted twice leaves two directories."""
+    partition = TopicPartition("t", 0)
+    assert marked_directory(partition, DirectoryMark.DELETE) != marked_directory(
+        partition, DirectoryMark.DELETE
+    )
+
+
+def test_live_is_no_mark() -> None:
+    """Asking for a mark that is none is a mistake of the caller."""
+    with pytest.raises(ValueError, match="no mark"):
+        marked_directory(TopicPartition("t", 0), DirectoryMark.LIVE)
+
+
+@pytest.mark.parametrize("kind", SegmentFileKind)
+@pytest.mark.parametrize("state", SegmentFileState)
+def test_segment_files(kind: SegmentFileKind, state: SegmentFileState) -> None:
+    """20 digits, the suffix, the temporary suffix after it; and back."""
+    name = segment_file(Offset(42), kind, state)
+    assert f"00000000000000000042{kind.value}{state.value}" == name
+    assert SegmentFile(Offset(42), kind, state) == parse_segment_file(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "42.log", "00000000000000000042.log.bak", "00000000000000000042.view", "00000000000000000042.deleted",
+        "00000000000000000042.swap.log", "99999999999999999999.log", "leader-epoch-checkpoint", "partition.metadata",
+    ],
+)  # fmt: skip
+def test_other_files_belong_to_no_segment(name: str) -> None:
+    """What does not parse is left alone."""
+    assert parse_segment_file(name) is None
