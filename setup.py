@@ -7,6 +7,8 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 COMPILED = (
+    "storage/codec/batch.py",
+    "storage/codec/columns.py",
     "storage/codec/records.py",
 )
 """Each of these also runs as it stands, with the same results."""

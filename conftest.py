@@ -1,0 +1,3 @@
+"""Options of the whole test run."""
+
+pytest_plugins = ["tests.uncompiled"]

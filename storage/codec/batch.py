@@ -1,0 +1,480 @@
+"""Record batches of format v2 (kafka-storage.md §2.1): the header's picture, its reader and its patches.
+
+     0  int64  base offset               ┐
+     8  int32  batch length              │ what follows this field; the whole batch is 12 bytes longer
+    12  int32  partition leader epoch    │ not under the checksum, so that a leader may set them
+    16  int8   magic                     ┘
+    17  uint32 checksum                    CRC-32C of everything after it
+    21  int16  attributes                  bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control,
+                                           6 delete horizon set (then the base timestamp is the horizon)
+    23  int32  last offset delta           last offset = base offset + it, also after compaction
+    27  int64  base timestamp
+    35  int64  max timestamp
+    43  int64  producer id                 -1: none, as with the next two
+    51  int16  producer epoch
+    53  int32  base sequence
+    57  int32  record count                0 only after compaction
+    61         records
+
+This module is compiled by Cython, and runs uncompiled with the same results. Bounds are checked here, by hand.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from array import array
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+import cython
+from crc32c import crc32c
+
+from storage.errors import CorruptBatchError, TornBatchError
+from storage.model import Offset, Position, ProducerId, Timestamp, TimestampType
+
+if cython.compiled:
+    from cython.cimports.cpython.array import clone
+    from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER
+
+Buffer: TypeAlias = "bytes | bytearray | memoryview"
+
+LENGTH_POSITION = 8
+LEADER_EPOCH_POSITION = 12
+MAGIC_POSITION = 16
+CHECKSUM_POSITION = 17
+ATTRIBUTES_POSITION = 21
+MAX_TIMESTAMP_POSITION = 35
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12
+"""Bytes of a batch that its length field does not count."""
+
+CODEC_MASK = 0x07
+TIMESTAMP_TYPE_MASK = 0x08
+TRANSACTIONAL_MASK = 0x10
+CONTROL_MASK = 0x20
+DELETE_HORIZON_MASK = 0x40
+
+CURRENT_MAGIC = 2
+MAX_SEQUENCE = 2**31 - 1
+
+FIELDS = 15
+"""Of one batch in the rows of `Batches`, in the order of `BatchHeader`; the last one is its `record_end`."""
+
+_INT64 = array("q")
+_LEADER_EPOCH = struct.Struct(">i")
+_BASE_OFFSET = struct.Struct(">q")
+_CHECKSUM = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+
+
+class Codec(IntEnum):
+    """How a batch's records are compressed: bits 0 to 2 of its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @property
+    def label(self) -> str:
+        """Kafka's spelling in dumps and settings (`none` is `uncompressed` in settings)."""
+        return self.name.lower()
+
+
+class BatchHeader(NamedTuple):
+    """One batch's header, and where it stands.
+
+    Batches of the old formats have it too: what they lack is -1, and a compressed one's base offset and count
+    are unknown before it is inflated (its last offset, and -1).
+    """
+
+    position: Position
+    """Of the batch's first byte in the buffer it was read from."""
+    size_bytes: int
+    """Of the whole batch, header included."""
+    base_offset: Offset
+    last_offset: Offset
+    leader_epoch: int
+    magic: int
+    checksum: int
+    attributes: int
+    base_timestamp: Timestamp
+    """As stored: the delete horizon where there is one."""
+    max_timestamp: Timestamp
+    producer_id: ProducerId
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    """Records, as declared."""
+    record_end: int = 0
+    """In `Columns.batches`: index of the first record after this batch's."""
+
+    @property
+    def end_offset(self) -> Offset:
+        """One past the last offset."""
+        return Offset(self.last_offset + 1)
+
+    @property
+    def end_position(self) -> Position:
+        """One past the last byte."""
+        return Position(self.position + self.size_bytes)
+
+    @property
+    def codec(self) -> Codec:
+        """Raises CorruptBatchError for one of the three values that no codec has."""
+        number = self.attributes & CODEC_MASK
+        if number > Codec.ZSTD:
+            raise CorruptBatchError(self.position, f"unknown compression codec {number}")
+        return Codec(number)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType((self.attributes & TIMESTAMP_TYPE_MASK) >> 3)
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_MASK != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_MASK != 0
+
+    @property
+    def delete_horizon_ms(self) -> Timestamp | None:
+        """When its tombstones or its marker may go; None where no compaction has set it."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
+
+    @property
+    def last_sequence(self) -> int:
+        """Of its last record; -1 where the batch carries no sequence."""
+        if self.base_sequence < 0:
+            return -1
+        return sequence_plus(self.base_sequence, self.last_offset - self.base_offset)
+
+
+class Batches:
+    """The headers of adjacent batches, as rows of integers: no object a batch.
+
+    Indexing and iterating make `BatchHeader` values; `column(n)` gives one field of all of them.
+    """
+
+    __slots__ = ("problem", "rows", "stop")
+
+    def __init__(self, rows: memoryview[int], stop: int, problem: CorruptBatchError | None = None) -> None:
+        self.rows = rows
+        """`FIELDS` int64 a batch, batch after batch."""
+        self.stop = stop
+        """Position of the first byte that belongs to no batch here."""
+        self.problem = problem
+        """Why the scan stopped there; None where it reached its end or its limit."""
+
+    def __len__(self) -> int:
+        return len(self.rows) // FIELDS
+
+    def __getitem__(self, index: int) -> BatchHeader:
+        count = len(self)
+        if index < 0:
+            index += count
+        if not 0 <= index < count:
+            raise IndexError(index)
+        row = index * FIELDS
+        return BatchHeader._make(self.rows[row : row + FIELDS])
+
+    def __iter__(self) -> Iterator[BatchHeader]:
+        for index in range(len(self)):
+            yield self[index]
+
+    def column(self, field: str) -> memoryview[int]:
+        """One field of every batch, by its name in `BatchHeader`; a view, not a copy."""
+        return self.rows[BatchHeader._fields.index(field) :: FIELDS]
+
+
+def read_header(data: Buffer, position: int = 0) -> BatchHeader:
+    """The header of the batch at `position`; the checksum is not looked at.
+
+    Raises TornBatchError where the buffer ends before the batch does, CorruptBatchError for sizes, offsets or a
+    magic that no batch can have.
+    """
+    batches = scan(data, position, max_batches=1)
+    if batches.problem is not None:
+        raise batches.problem
+    if not len(batches):
+        raise TornBatchError(position, "no batch begins here: the end of the data")
+    return batches[0]
+
+
+def verify_checksum(data: Buffer, header: BatchHeader) -> None:
+    """Raises CorruptBatchError if the bytes under `header`'s checksum are not those it was made of."""
+    batches = scan(data, header.position, header.end_position, check_crc=True, max_batches=1)
+    if batches.problem is not None:
+        raise batches.problem
+
+
+def assign_offsets(batch: bytearray, position: int, *, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch at `position` its place in a log, as a leader does. Neither is under the checksum."""
+    _BASE_OFFSET.pack_into(batch, position, base_offset)
+    _LEADER_EPOCH.pack_into(batch, position + LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def set_append_time(batch: bytearray, position: int, timestamp: int) -> None:
+    """Stamp the batch at `position` with LogAppendTime, and seal it again.
+
+    The base timestamp and the records' own deltas stay the producer's: readers ignore them from now on.
+    """
+    set_max_timestamp(batch, position, timestamp, TimestampType.LOG_APPEND_TIME)
+
+
+def set_max_timestamp(batch: bytearray, position: int, timestamp: int, kind: TimestampType) -> None:
+    """Write the batch's max timestamp and timestamp type, and its checksum."""
+    header = read_header(batch, position)
+    attributes = (header.attributes & ~TIMESTAMP_TYPE_MASK) | (kind << 3)
+    _ATTRIBUTES.pack_into(batch, position + ATTRIBUTES_POSITION, attributes)
+    _BASE_OFFSET.pack_into(batch, position + MAX_TIMESTAMP_POSITION, timestamp)
+    seal(batch, position, header.end_position)
+
+
+def seal(batch: bytearray, position: int, end: int) -> None:
+    """Compute and write the checksum of the batch in [position, end)."""
+    with memoryview(batch) as view:
+        checksum = crc32c(view[position + ATTRIBUTES_POSITION : end])
+    _CHECKSUM.pack_into(batch, position + CHECKSUM_POSITION, checksum)
+
+
+def sequence_plus(sequence: int, delta: int) -> int:
+    """A sequence number `delta` records on (or back, where negative): after 2^31-1 comes 0."""
+    return (sequence + delta) % (MAX_SEQUENCE + 1)
+
+
+def scan(
+    data: Buffer,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    check_crc: bool = False,
+    max_batches: int | None = None,
+) -> Batches:
+    """The headers of the adjacent batches in `data[start:end]`, those of the old formats included.
+
+    It stops at the first batch that is torn or damaged and says so in `problem`, raising nothing; and after
+    `max_batches`, by which a caller bounds memory (120 bytes a batch).
+    """
+    view: memoryview = octet_view(data)
+    octets: cython.p_uchar = _octets(view)
+    at: cython.Py_ssize_t = start
+    stop: cython.Py_ssize_t = len(view) if end is None else end
+    if at < 0 or stop > len(view) or at > stop:
+        raise ValueError(f"[{at}, {stop}) is not within {len(view)} bytes")
+    limit: cython.Py_ssize_t = stop - at if max_batches is None else max_batches
+    capacity: cython.Py_ssize_t = _count_batches(octets, at, stop, limit)
+    rows: memoryview = _new_rows(capacity)
+    row: cython.p_longlong = _int64s(rows)
+    cause: str | None = None
+    count: cython.Py_ssize_t = 0
+    while count < capacity:
+        if not _fill_row(octets, at, row, count * 15):
+            cause = "offsets out of range"
+        elif check_crc:
+            cause = _checksum_mismatch(view, octets, at, row, count * 15)
+        if cause is not None:
+            break
+        at += row[count * 15 + 1]
+        count += 1
+    if count < capacity:
+        return Batches(rows[: count * 15], at, CorruptBatchError(at, str(cause)))
+    return Batches(rows, at, _remainder(octets, at, stop) if at < stop and count < limit else None)
+
+
+def octet_view(data: Buffer) -> memoryview[int]:
+    """A flat view of unsigned bytes over any buffer; it pins the buffer as long as it lives."""
+    view = memoryview(data)
+    if view.format != "B" or not view.c_contiguous:
+        view = view.cast("B")
+    return view
+
+
+@cython.cfunc
+@cython.inline
+def _octets(view: memoryview) -> cython.p_uchar:
+    if cython.compiled:
+        return cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(view).buf)
+    return view
+
+
+@cython.cfunc
+@cython.inline
+def _int64s(view: memoryview) -> cython.p_longlong:
+    if cython.compiled:
+        return cython.cast(cython.p_longlong, PyMemoryView_GET_BUFFER(view).buf)
+    return view
+
+
+@cython.cfunc
+def _new_rows(count: cython.Py_ssize_t) -> memoryview:
+    if cython.compiled:
+        return memoryview(clone(_INT64, count * 15, zero=False))
+    return memoryview(array("q", bytes(8 * 15 * count)))
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int32(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.int:
+    if cython.compiled:
+        return cython.cast(
+            cython.int,
+            (cython.cast(cython.uint, octets[at]) << 24)
+            | (cython.cast(cython.uint, octets[at + 1]) << 16)
+            | (cython.cast(cython.uint, octets[at + 2]) << 8)
+            | octets[at + 3],
+        )
+    return int.from_bytes(octets[at : at + 4], "big", signed=True)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int64(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    if cython.compiled:
+        return cython.cast(
+            cython.longlong,
+            (cython.cast(cython.ulonglong, cython.cast(cython.uint, _int32(octets, at))) << 32)
+            | cython.cast(cython.uint, _int32(octets, at + 4)),
+        )
+    return int.from_bytes(octets[at : at + 8], "big", signed=True)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _size_at(octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+    """Bytes of the whole batch at `at`; 0 for a torn one, -1 for a size or magic that none has.
+
+    A file's scan stops silently where 17 bytes or fewer remain (§2.6): there is no magic to go by.
+    """
+    if end - at <= 17:
+        return 0
+    length: cython.longlong = _int32(octets, at + 8)
+    magic: cython.int = octets[at + 16]
+    smallest: cython.int = 49
+    if magic < 2:
+        smallest = 22 if magic == 1 else 14
+    if length < smallest or magic > 2:
+        return -1
+    return length + 12 if length + 12 <= end - at else 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _count_batches(
+    octets: cython.p_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t, limit: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    at: cython.Py_ssize_t = start
+    count: cython.Py_ssize_t = 0
+    while count < limit:
+        size: cython.longlong = _size_at(octets, at, end)
+        if size <= 0:
+            break
+        at += size
+        count += 1
+    return count
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _fill_row(
+    octets: cython.p_uchar, at: cython.Py_ssize_t, row: cython.p_longlong, to: cython.Py_ssize_t
+) -> cython.bint:
+    """Write the header at `at` into the row that begins at `to`; false for offsets that no log has."""
+    base_offset: cython.longlong = _int64(octets, at)
+    if octets[at + 16] < 2:
+        return _fill_legacy_row(octets, at, row, to)
+    delta: cython.longlong = _int32(octets, at + 23)
+    row[to] = at
+    row[to + 1] = cython.cast(cython.longlong, _int32(octets, at + 8)) + 12
+    row[to + 2] = base_offset
+    row[to + 4] = _int32(octets, at + 12)
+    row[to + 5] = 2
+    row[to + 6] = _int32(octets, at + 17) & 0xFFFFFFFF
+    row[to + 7] = (octets[at + 21] << 8) | octets[at + 22]
+    row[to + 8] = _int64(octets, at + 27)
+    row[to + 9] = _int64(octets, at + 35)
+    row[to + 10] = _int64(octets, at + 43)
+    row[to + 11] = _int16(octets, at + 51)
+    row[to + 12] = _int32(octets, at + 53)
+    row[to + 13] = _int32(octets, at + 57)
+    row[to + 14] = 0
+    # 2**63 - 2**31: above it the last offset, or the one after it, would not be an int64.
+    if base_offset < 0 or delta < 0 or base_offset >= 0x7FFFFFFF80000000:
+        return False
+    row[to + 3] = base_offset + delta
+    return True
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _fill_legacy_row(
+    octets: cython.p_uchar, at: cython.Py_ssize_t, row: cython.p_longlong, to: cython.Py_ssize_t
+) -> cython.bint:
+    """An entry of format v0 or v1 (§2.5), whose stored offset is its last one."""
+    offset: cython.longlong = _int64(octets, at)
+    magic: cython.int = octets[at + 16]
+    attributes: cython.int = octets[at + 17]
+    compressed: cython.bint = attributes & 7 != 0
+    timestamp: cython.longlong = _int64(octets, at + 18) if magic == 1 else -1
+    row[to] = at
+    row[to + 1] = cython.cast(cython.longlong, _int32(octets, at + 8)) + 12
+    row[to + 2] = offset
+    row[to + 3] = offset
+    row[to + 4] = -1
+    row[to + 5] = magic
+    row[to + 6] = _int32(octets, at + 12) & 0xFFFFFFFF
+    row[to + 7] = attributes
+    row[to + 8] = timestamp
+    row[to + 9] = timestamp
+    row[to + 10] = -1
+    row[to + 11] = -1
+    row[to + 12] = -1
+    row[to + 13] = -1 if compressed else 1
+    row[to + 14] = 0
+    return 0 <= offset < 0x7FFFFFFF80000000
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int16(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.int:
+    value: cython.int = (octets[at] << 8) | octets[at + 1]
+    return value - 0x10000 if value >= 0x8000 else value
+
+
+@cython.cfunc
+def _checksum_mismatch(
+    view: memoryview,
+    octets: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    row: cython.p_longlong,
+    to: cython.Py_ssize_t,
+) -> str | None:
+    """Nothing where the batch's checksum is right, else the cause in words."""
+    stored: cython.longlong = row[to + 6]
+    end: cython.Py_ssize_t = at + row[to + 1]
+    computed: cython.longlong
+    if row[to + 5] == 2:
+        computed = crc32c(view[at + 21 : end])
+    else:
+        computed = zlib.crc32(view[at + 16 : end])
+    if computed == stored:
+        return None
+    return f"checksum is {stored:#010x}, that of its bytes {computed:#010x}"
+
+
+@cython.cfunc
+def _remainder(octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> CorruptBatchError:
+    """Why no whole batch begins at `at`."""
+    if _size_at(octets, at, end) == 0:
+        return TornBatchError(at, f"a batch that ends after {end - at} bytes, before its declared size")
+    return CorruptBatchError(at, f"length {_int32(octets, at + 8)} and magic {octets[at + 16]} fit no batch")

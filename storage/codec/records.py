@@ -1,0 +1,664 @@
+"""Records into batches and back: the compiled loops that everything bulky goes through.
+
+`decode` (see `columns`) reads batches as columns; here is the way back: from columns, from lines of text, and from
+single `Record` values for small work. This module is compiled by Cython, and runs uncompiled with the same
+results; what it writes it has measured before.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import cython
+from crc32c import crc32c
+
+from storage.codec.batch import (
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    TRANSACTIONAL_MASK,
+    Batches,
+    Buffer,
+    Codec,
+    octet_view,
+    sequence_plus,
+)
+from storage.codec.columns import Columns, decode, read_headers, read_varint
+from storage.errors import RecordTooLargeError
+from storage.model import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    Header,
+    ProducerId,
+    Record,
+    Timestamp,
+    TimestampType,
+)
+
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import (
+        PyByteArray_AS_STRING,
+        PyByteArray_FromStringAndSize,
+        PyByteArray_Resize,
+    )
+    from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER
+    from cython.cimports.libc.string import memchr, memcpy
+
+__all__ = [
+    "DEFAULT_MAX_BATCH_BYTES",
+    "PLAIN",
+    "BatchStamp",
+    "Columns",
+    "columns_of",
+    "decode",
+    "encode",
+    "encode_columns",
+    "encode_lines",
+    "read_headers",
+    "read_varint",
+    "varint",
+]
+
+DEFAULT_MAX_BATCH_BYTES = 1048588
+"""Kafka's max.message.bytes: it bounds a whole batch, header included."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStamp:
+    """What a batch says of all its records together, beside what is counted from them."""
+
+    leader_epoch: int = NO_LEADER_EPOCH
+    codec: Codec = Codec.NONE
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    producer_id: ProducerId = NO_PRODUCER_ID
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    """Of the first record; with several batches of one call the next ones count on."""
+    transactional: bool = False
+    control: bool = False
+    delete_horizon_ms: Timestamp | None = None
+    """Takes the base timestamp's place; the records' times stay what they are."""
+
+    @property
+    def attributes(self) -> int:
+        """The header's attribute bits."""
+        return (
+            self.codec
+            | self.timestamp_type << 3
+            | (TRANSACTIONAL_MASK if self.transactional else 0)
+            | (CONTROL_MASK if self.control else 0)
+            | (DELETE_HORIZON_MASK if self.delete_horizon_ms is not None else 0)
+        )
+
+
+PLAIN = BatchStamp()
+
+
+def encode(
+    records: Sequence[Record],
+    stamp: BatchStamp = PLAIN,
+    *,
+    base_offset: int | None = None,
+    last_offset: int | None = None,
+    max_timestamp: int | None = None,
+) -> bytearray:
+    """One batch of `records` at their own offsets.
+
+    The batch's bounds are those of its first and last record, and its max timestamp theirs, unless given: as
+    compaction does, which keeps the bounds whatever it removes. Without records the base timestamp is -1.
+
+    Raises ValueError for offsets that do not ascend within the bounds, or bounds 2^31 and more apart, or no
+    records and no bounds; RecordTooLargeError for a batch of 2 GiB or more.
+    """
+    first = records[0].offset if base_offset is None and records else base_offset
+    last = records[len(records) - 1].offset if last_offset is None and records else last_offset
+    if first is None or last is None:
+        raise ValueError("a batch without records needs both its bounds")
+    _check_offsets(records, first, last)
+    columns = columns_of(records)
+    return _encode_span(columns, 0, len(records), stamp, (first, first, last), max_timestamp)
+
+
+def encode_columns(
+    columns: Columns, stamp: BatchStamp = PLAIN, *, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+) -> list[bytearray]:
+    """Batches of all records of `columns`, each at most `max_batch_bytes` before compression.
+
+    As a producer makes them: each batch's base offset is 0 and its offsets are dense, whatever those in `columns`.
+
+    Raises RecordTooLargeError naming the record (from 1) that does not even fit a batch of its own.
+    """
+    found: list[bytearray] = []
+    view: memoryview = columns.block
+    block: cython.p_longlong = _int64s(view)
+    count: cython.Py_ssize_t = len(columns)
+    first: cython.Py_ssize_t = 0
+    sequence = stamp.base_sequence
+    while first < count:
+        last: cython.Py_ssize_t = _batch_end(block, count, first, max_batch_bytes)
+        if last == first:
+            raise RecordTooLargeError(f"record {first + 1} does not fit a batch of {max_batch_bytes} bytes")
+        if first and sequence >= 0:
+            stamp = replace(stamp, base_sequence=sequence_plus(sequence, first))
+        found.append(_encode_span(columns, first, last, stamp, None, None))
+        first = last
+    return found
+
+
+def encode_lines(
+    text: Buffer, *, timestamp: int, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+) -> list[bytearray]:
+    """Batches of one record a line: the line without its LF is the value, there is no key.
+
+    Base offsets are 0. Raises RecordTooLargeError naming the line (from 1) that does not fit a batch of its own,
+    ValueError if the last line has no LF.
+    """
+    view: memoryview = octet_view(text)
+    if len(view) == 0:
+        return []
+    if view[len(view) - 1] != 10:
+        raise ValueError("the last line has no LF")
+    lines: _Lines = _Lines(view, timestamp, max_batch_bytes)
+    found: list[bytearray] = []
+    while lines.position < lines.end:
+        found.append(lines.next_batch())
+    return found
+
+
+@cython.final
+@cython.cclass
+class _Lines:
+    """Lines on their way into batches."""
+
+    view: memoryview
+    position: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    line: cython.Py_ssize_t
+    timestamp: cython.longlong
+    limit: cython.Py_ssize_t
+
+    def __init__(self, view: memoryview, timestamp: int, limit: int) -> None:
+        self.view = view
+        self.position = 0
+        self.end = len(view)
+        self.line = 1
+        self.timestamp = timestamp
+        self.limit = limit
+
+    @cython.cfunc
+    def next_batch(self) -> bytearray:
+        """As many of the lines as fit."""
+        source: cython.p_uchar = _octets(self.view)
+        position: cython.Py_ssize_t = self.position
+        # Lines of some seventy bytes and more fit this guess; shorter ones make the batch grow.
+        rest: cython.Py_ssize_t = self.end - position
+        capacity: cython.Py_ssize_t = min(self.limit, 61 + rest + rest // 8 + 32)
+        if capacity < 61:
+            capacity = 61
+        batch: bytearray = _new_octets(capacity)
+        target: cython.p_uchar = _writable(batch)
+        at: cython.Py_ssize_t = 61
+        delta: cython.longlong = 0
+        while position < self.end:
+            length: cython.Py_ssize_t = _line_end(source, position, self.end) - position
+            body: cython.Py_ssize_t = _body_size(0, delta, -1, length, 0)
+            size: cython.Py_ssize_t = _varint_length(body) + body
+            if at + size > self.limit:
+                if delta == 0:
+                    raise RecordTooLargeError(f"line {self.line} does not fit a batch of {self.limit} bytes")
+                break
+            if at + size > capacity:
+                capacity = min(self.limit, 2 * capacity + size)
+                _resize(batch, capacity)
+                target = _writable(batch)
+            at = _put_prefix(target, at, body, 0, delta)
+            target[at] = 1
+            at = _put_octets(target, at + 1, source, position, length)
+            target[at] = 0
+            at += 1
+            position += length + 1
+            delta += 1
+        self.position = position
+        self.line += delta
+        _resize(batch, at)
+        _put_header(_writable(batch), at, 0, delta - 1, self.timestamp, self.timestamp, delta)
+        _put_stamp(_writable(batch), -1, 0, -1, -1, -1)
+        _seal(batch)
+        return batch
+
+
+def columns_of(records: Sequence[Record]) -> Columns:
+    """The records as columns over bytes of their own, in no batch."""
+    data = bytearray()
+    count = len(records)
+    block = array("q", bytes(8 * 8 * count))
+    for index in range(count):
+        record = records[index]
+        block[index] = record.offset
+        block[count + index] = record.timestamp
+        _store(data, block, 2 * count + index, count, record.key)
+        _store(data, block, 4 * count + index, count, record.value)
+        _store(
+            data, block, 6 * count + index, count, _wire_headers(record.headers) if record.headers else b""
+        )
+    return Columns(memoryview(data), memoryview(block), count, Batches(memoryview(array("q")), 0))
+
+
+def _store(data: bytearray, block: array[int], at: int, stride: int, octets: bytes | None) -> None:
+    """Note position and length of `octets` in two neighbouring columns, and keep them."""
+    block[at] = len(data)
+    block[at + stride] = -1 if octets is None else len(octets)
+    if octets is not None:
+        data += octets
+
+
+def _wire_headers(headers: Sequence[Header]) -> bytes:
+    """The header count and the headers."""
+    parts = [varint(len(headers))]
+    for key, value in headers:
+        parts += (varint(len(key)), key)
+        parts += (varint(-1),) if value is None else (varint(len(value)), value)
+    return b"".join(parts)
+
+
+def varint(value: int) -> bytes:
+    """`value` (64 bits, signed) as a zigzag varint."""
+    octets: bytearray = bytearray(10)
+    end: cython.Py_ssize_t = _put_varint(_writable(octets), 0, value)
+    return bytes(octets[:end])
+
+
+def _check_offsets(records: Sequence[Record], first: int, last: int) -> None:
+    if not 0 <= first <= last < first + 2**31:
+        raise ValueError(f"no batch holds offsets {first} to {last}")
+    below = first - 1
+    for record in records:
+        if not below < record.offset <= last:
+            raise ValueError(f"offset {record.offset} does not ascend within [{first}, {last}]")
+        below = record.offset
+
+
+@cython.cfunc
+def _encode_span(
+    columns: Columns,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    stamp: BatchStamp,
+    bounds: tuple[int, int, int] | None,
+    max_timestamp: int | None,
+) -> bytearray:
+    """The batch of records [first, last).
+
+    `bounds`: its base offset, the offset that deltas count from, and its last offset; None for dense deltas from 0.
+    """
+    view: memoryview = columns.block
+    data: memoryview = columns.data
+    block: cython.p_longlong = _int64s(view)
+    stride: cython.Py_ssize_t = len(columns)
+    base_timestamp: cython.longlong = block[stride + first] if first < last else -1
+    if stamp.delete_horizon_ms is not None:
+        base_timestamp = stamp.delete_horizon_ms
+    zero: cython.longlong = -1 if bounds is None else bounds[1]
+    size: cython.Py_ssize_t = 61 + _span_size(block, stride, first, last, zero, base_timestamp)
+    if size - 12 > 0x7FFFFFFF:
+        raise RecordTooLargeError(f"a batch of {size} bytes: its length field ends at 2 GiB")
+    batch: bytearray = _new_octets(size)
+    _put_span(_writable(batch), _octets(data), block, stride, first, last, zero, base_timestamp)
+    largest: cython.longlong = (
+        _largest(block, stride, first, last) if max_timestamp is None else max_timestamp
+    )
+    base_offset: cython.longlong = 0 if bounds is None else bounds[0]
+    last_delta: cython.longlong = last - first - 1 if bounds is None else bounds[2] - bounds[0]
+    if stamp.codec and first < last:
+        batch = _compressed(batch, stamp.codec)
+    _put_header(_writable(batch), len(batch), base_offset, last_delta, base_timestamp, largest, last - first)
+    _put_stamp(
+        _writable(batch),
+        stamp.leader_epoch,
+        stamp.attributes,
+        stamp.producer_id,
+        stamp.producer_epoch,
+        stamp.base_sequence,
+    )
+    _seal(batch)
+    return batch
+
+
+def _compressed(batch: bytearray, codec: Codec) -> bytearray:
+    """The batch with its records compressed, its header still to be written."""
+    raise NotImplementedError(f"compression with {codec.label}")
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _batch_end(
+    block: cython.p_longlong, count: cython.Py_ssize_t, first: cython.Py_ssize_t, limit: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Index after the last of the records from `first` on that fit one batch of `limit` bytes."""
+    size: cython.longlong = 61
+    index: cython.Py_ssize_t = first
+    while index < count:
+        size += _record_size(block, count, index, index - first, block[count + first])
+        if size > limit:
+            break
+        index += 1
+    return index
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _span_size(
+    block: cython.p_longlong,
+    stride: cython.Py_ssize_t,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    zero: cython.longlong,
+    base_timestamp: cython.longlong,
+) -> cython.longlong:
+    """Bytes of records [first, last); their deltas count from offset `zero`, or are dense where that is -1."""
+    size: cython.longlong = 0
+    index: cython.Py_ssize_t
+    for index in range(first, last):
+        delta: cython.longlong = index - first if zero < 0 else block[index] - zero
+        size += _record_size(block, stride, index, delta, base_timestamp)
+    return size
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_span(
+    target: cython.p_uchar,
+    source: cython.p_uchar,
+    block: cython.p_longlong,
+    stride: cython.Py_ssize_t,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    zero: cython.longlong,
+    base_timestamp: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Write records [first, last) after the header; `_span_size` has measured the room they take."""
+    at: cython.Py_ssize_t = 61
+    index: cython.Py_ssize_t
+    for index in range(first, last):
+        delta: cython.longlong = index - first if zero < 0 else block[index] - zero
+        time_delta: cython.longlong = _wrapping_difference(block[stride + index], base_timestamp)
+        key: cython.Py_ssize_t = block[3 * stride + index]
+        value: cython.Py_ssize_t = block[5 * stride + index]
+        headers: cython.Py_ssize_t = block[7 * stride + index]
+        body: cython.Py_ssize_t = _body_size(time_delta, delta, key, value, headers)
+        at = _put_prefix(target, at, body, time_delta, delta)
+        at = _put_octets(target, at, source, block[2 * stride + index], key)
+        at = _put_octets(target, at, source, block[4 * stride + index], value)
+        if headers == 0:
+            target[at] = 0
+            at += 1
+        else:
+            _copy(target, at, source, block[6 * stride + index], headers)
+            at += headers
+    return at
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _largest(
+    block: cython.p_longlong, stride: cython.Py_ssize_t, first: cython.Py_ssize_t, last: cython.Py_ssize_t
+) -> cython.longlong:
+    """The greatest timestamp of records [first, last); -1 without records."""
+    if first == last:
+        return -1
+    largest: cython.longlong = block[stride + first]
+    index: cython.Py_ssize_t
+    for index in range(first + 1, last):
+        largest = max(largest, block[stride + index])
+    return largest
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _record_size(
+    block: cython.p_longlong,
+    stride: cython.Py_ssize_t,
+    index: cython.Py_ssize_t,
+    delta: cython.longlong,
+    base_timestamp: cython.longlong,
+) -> cython.longlong:
+    """Bytes of one record, its length included."""
+    body: cython.longlong = _body_size(
+        _wrapping_difference(block[stride + index], base_timestamp),
+        delta,
+        block[3 * stride + index],
+        block[5 * stride + index],
+        block[7 * stride + index],
+    )
+    return _varint_length(body) + body
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _body_size(
+    time_delta: cython.longlong,
+    delta: cython.longlong,
+    key: cython.longlong,
+    value: cython.longlong,
+    headers: cython.longlong,
+) -> cython.longlong:
+    """What a record's length field says; `key`, `value` and `headers` are lengths as columns have them."""
+    size: cython.longlong = 1 + _varint_length(time_delta) + _varint_length(delta)
+    size += _varint_length(key) + _varint_length(value)
+    if key > 0:
+        size += key
+    if value > 0:
+        size += value
+    return size + (headers if headers > 0 else 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_prefix(
+    target: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    body: cython.longlong,
+    time_delta: cython.longlong,
+    delta: cython.longlong,
+) -> cython.Py_ssize_t:
+    at = _put_varint(target, at, body)
+    target[at] = 0
+    at = _put_varint(target, at + 1, time_delta)
+    return _put_varint(target, at, delta)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_octets(
+    target: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    source: cython.p_uchar,
+    start: cython.Py_ssize_t,
+    length: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """A length and as many bytes; -1 for null."""
+    at = _put_varint(target, at, length)
+    if length <= 0:
+        return at
+    _copy(target, at, source, start, length)
+    return at + length
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _zigzag(value: cython.longlong) -> cython.ulonglong:
+    return (cython.cast(cython.ulonglong, value) << 1) ^ cython.cast(cython.ulonglong, value >> 63)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _varint_length(value: cython.longlong) -> cython.Py_ssize_t:
+    groups: cython.ulonglong = _zigzag(value)
+    size: cython.Py_ssize_t = 1
+    while groups >= 0x80:
+        groups >>= 7
+        size += 1
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_varint(target: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+    groups: cython.ulonglong = _zigzag(value)
+    while groups >= 0x80:
+        target[at] = (groups & 0x7F) | 0x80
+        groups >>= 7
+        at += 1
+    target[at] = groups
+    return at + 1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_header(
+    target: cython.p_uchar,
+    size: cython.longlong,
+    base_offset: cython.longlong,
+    last_delta: cython.longlong,
+    base_timestamp: cython.longlong,
+    max_timestamp: cython.longlong,
+    count: cython.longlong,
+) -> cython.void:
+    """The header fields that are counted from the records."""
+    _put_integer(target, 0, base_offset, 8)
+    _put_integer(target, 8, size - 12, 4)
+    target[16] = 2
+    _put_integer(target, 23, last_delta, 4)
+    _put_integer(target, 27, base_timestamp, 8)
+    _put_integer(target, 35, max_timestamp, 8)
+    _put_integer(target, 57, count, 4)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_stamp(
+    target: cython.p_uchar,
+    leader_epoch: cython.longlong,
+    attributes: cython.longlong,
+    producer_id: cython.longlong,
+    producer_epoch: cython.longlong,
+    base_sequence: cython.longlong,
+) -> cython.void:
+    """The header fields that come from a `BatchStamp`."""
+    _put_integer(target, 12, leader_epoch, 4)
+    _put_integer(target, 21, attributes, 2)
+    _put_integer(target, 43, producer_id, 8)
+    _put_integer(target, 51, producer_epoch, 2)
+    _put_integer(target, 53, base_sequence, 4)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_integer(
+    target: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
+) -> cython.void:
+    """Big-endian two's complement."""
+    index: cython.int
+    for index in range(size):
+        target[at + index] = (value >> (8 * (size - 1 - index))) & 0xFF
+
+
+@cython.cfunc
+def _seal(batch: bytearray) -> cython.void:
+    """Write the checksum of what follows it."""
+    view: memoryview = memoryview(batch)[21:]
+    checksum: cython.longlong = crc32c(view)
+    _put_integer(_writable(batch), 17, checksum, 4)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _wrapping_difference(left: cython.longlong, right: cython.longlong) -> cython.longlong:
+    """Sixty-four bits of the difference, as Java subtracts: a reader's sum wraps back."""
+    if cython.compiled:
+        return cython.cast(
+            cython.longlong, cython.cast(cython.ulonglong, left) - cython.cast(cython.ulonglong, right)
+        )
+    return (left - right + 2**63) % 2**64 - 2**63
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _line_end(source: cython.p_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Position of the first LF at or after `start`; there is one before `end`."""
+    if cython.compiled:
+        found: cython.p_uchar = cython.cast(cython.p_uchar, memchr(source + start, 10, end - start))
+        distance: cython.Py_ssize_t = found - source
+        return distance
+    while source[start] != 10:
+        start += 1
+    return start
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _copy(
+    target: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    source: cython.p_uchar,
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+) -> cython.void:
+    if cython.compiled:
+        memcpy(target + at, source + start, size)
+    else:
+        target[at : at + size] = source[start : start + size]
+
+
+@cython.cfunc
+def _new_octets(size: cython.Py_ssize_t) -> bytearray:
+    """Not cleared where compiled: every byte is written."""
+    if cython.compiled:
+        return PyByteArray_FromStringAndSize(cython.NULL, size)
+    return bytearray(size)
+
+
+@cython.cfunc
+def _resize(octets: bytearray, size: cython.Py_ssize_t) -> cython.void:
+    if cython.compiled:
+        PyByteArray_Resize(octets, size)
+    elif size > len(octets):
+        octets.extend(bytes(size - len(octets)))
+    else:
+        del octets[size:]
+
+
+@cython.cfunc
+@cython.inline
+def _writable(octets: bytearray) -> cython.p_uchar:
+    if cython.compiled:
+        return cython.cast(cython.p_uchar, PyByteArray_AS_STRING(octets))
+    return octets
+
+
+@cython.cfunc
+@cython.inline
+def _octets(view: memoryview) -> cython.p_uchar:
+    if cython.compiled:
+        return cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(view).buf)
+    return view
+
+
+@cython.cfunc
+@cython.inline
+def _int64s(view: memoryview) -> cython.p_longlong:
+    if cython.compiled:
+        return cython.cast(cython.p_longlong, PyMemoryView_GET_BUFFER(view).buf)
+    return view

@@ -1,0 +1,60 @@
+"""`pytest --uncompiled`: run the tests over the plain sources of the modules that Cython compiles.
+
+The sources are ordinary Python in Cython's pure mode; uncompiled they are the oracle for what the compiled ones must
+do. With the option an import of such a module takes the `.py` although the extension module beside it comes first
+in Python's own order.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+PACKAGES = ("storage", "fusefs")
+"""Where compiled modules may stand."""
+
+
+class SourceFinder(MetaPathFinder):
+    """Finds the source of a module whose extension module would be found otherwise."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] not in PACKAGES:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.origin is None:
+            return None
+        suffix = next((suffix for suffix in EXTENSION_SUFFIXES if spec.origin.endswith(suffix)), None)
+        if suffix is None:
+            return None
+        source = Path(spec.origin.removesuffix(suffix) + ".py")
+        if not source.exists():
+            return None
+        return spec_from_file_location(fullname, source, loader=SourceFileLoader(fullname, str(source)))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--uncompiled", action="store_true", help="run over the plain sources of the compiled modules"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--uncompiled"):
+        return
+    loaded = [name for name in sys.modules if name.partition(".")[0] in PACKAGES]
+    if loaded:
+        raise pytest.UsageError(f"--uncompiled: already imported: {', '.join(sorted(loaded))}")
+    sys.meta_path.insert(0, SourceFinder())
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return "compiled modules: " + ("their sources" if config.getoption("--uncompiled") else "as built")

@@ -1,0 +1,5 @@
+"""The C side of memoryview."""
+
+from typing import Any
+
+def PyMemoryView_GET_BUFFER(view: memoryview, /) -> Any: ...

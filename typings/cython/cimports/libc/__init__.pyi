@@ -1,0 +1,1 @@
+"""C libraries as the compiled modules see them."""

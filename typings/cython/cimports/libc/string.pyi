@@ -1,0 +1,6 @@
+"""<string.h>."""
+
+from typing import Any
+
+def memchr(source: Any, byte: int, size: int, /) -> Any: ...
+def memcpy(target: Any, source: Any, size: int, /) -> Any: ...
