@@ -1,0 +1,248 @@
+"""Leader epochs: assignment, lookup, truncation from both ends, the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.checkpoints.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs, decode_epochs, encode_epochs
+from storage.errors import CorruptionError
+from storage.model import Offset
+from tests.doubles.simulated_disk import SimulatedDisk
+
+DIRECTORY = Path("/t-0")
+FILE = DIRECTORY / "leader-epoch-checkpoint"
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory(DIRECTORY)
+    return disk
+
+
+def opened(disk: SimulatedDisk, *entries: tuple[int, int]) -> LeaderEpochs:
+    epochs = LeaderEpochs.open(DIRECTORY, disk)
+    for epoch, start_offset in entries:
+        epochs.assign(epoch, Offset(start_offset))
+    return epochs
+
+
+def test_file_is_created_empty(disk: SimulatedDisk) -> None:
+    """A new log's epoch file exists and has no bytes."""
+    assert opened(disk).entries == ()
+    assert disk.read_bytes(FILE) == b""
+
+
+def test_bytes_of_the_file(disk: SimulatedDisk) -> None:
+    """Epoch 0 from offset 0 on is the 8 bytes of a fresh partition."""
+    opened(disk, (0, 0))
+    assert disk.read_bytes(FILE) == b"0\n1\n0 0\n"
+
+
+def test_epochs_survive_reopening(disk: SimulatedDisk) -> None:
+    """What was assigned is read back by the next instance."""
+    opened(disk, (2, 6), (3, 11))
+    assert opened(disk).entries == ((2, 6), (3, 11))
+
+
+def test_assigned_epoch_is_on_disk_at_once(disk: SimulatedDisk) -> None:
+    """A crash right after `assign` loses nothing of it."""
+    disk.sync_directory(Path("/"))
+    opened(disk, (2, 6))
+    disk.crash(keep=0.0)
+    assert opened(disk).entries == ((2, 6),)
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([(1, 10), (1, 12)], [(1, 10)]),
+        ([(1, 10), (1, 7)], [(1, 7)]),
+        ([(1, 5), (2, 5)], [(2, 5)]),
+        ([(2, 6), (1, 7)], [(1, 7)]),
+        ([(1, 5), (2, 6), (3, 7), (1, 7)], [(1, 7)]),
+        ([(1, 5), (2, 6), (3, 7), (4, 6)], [(1, 5), (4, 6)]),
+        ([(1, 0), (2, 10), (3, 20), (2, 15)], [(1, 0), (2, 15)]),
+    ],
+)
+def test_epochs_and_offsets_ascend(
+    disk: SimulatedDisk, entries: list[tuple[int, int]], expected: list[tuple[int, int]]
+) -> None:
+    """Assigning removes the entries whose epoch or start offset is not below the new one's."""
+    assert expected == list(opened(disk, *entries).entries)
+
+
+def test_assign_tells_whether_it_changed_anything(disk: SimulatedDisk) -> None:
+    """The latest epoch again is no change and no write."""
+    epochs = opened(disk, (1, 10))
+    writes = len(disk.calls)
+    assert not epochs.assign(1, Offset(10))
+    assert not epochs.assign(1, Offset(11))
+    assert writes == len(disk.calls)
+    assert epochs.assign(2, Offset(11))
+
+
+def test_negative_epochs_and_offsets_are_refused(disk: SimulatedDisk) -> None:
+    """They are mistakes of the caller; nothing changes."""
+    epochs = opened(disk)
+    for epoch, offset in ((-1, 0), (0, -1)):
+        with pytest.raises(ValueError, match="negative"):
+            epochs.assign(epoch, Offset(offset))
+    assert epochs.entries == ()
+
+
+@pytest.mark.parametrize(
+    ("epoch", "expected"),
+    [
+        (5, EpochEnd(5, Offset(17))),
+        (6, None),
+        (3, EpochEnd(2, Offset(13))),
+        (2, EpochEnd(2, Offset(13))),
+        (4, EpochEnd(4, Offset(15))),
+        (1, EpochEnd(1, Offset(11))),
+        (-1, EpochEnd(-1, Offset(11))),
+    ],
+)
+def test_end_offset_for(disk: SimulatedDisk, epoch: int, expected: EpochEnd | None) -> None:
+    """Latest: the log's end. Above: undefined. Between: the largest below and the next start. Below: the first start."""
+    epochs = opened(disk, (2, 11), (4, 13), (5, 15))
+    assert expected == epochs.end_offset_for(epoch, Offset(17))
+
+
+def test_end_offset_without_entries(disk: SimulatedDisk) -> None:
+    """A log without epochs knows no end."""
+    assert opened(disk).end_offset_for(0, Offset(9)) is None
+
+
+def test_epoch_for_offset(disk: SimulatedDisk) -> None:
+    """The entry whose range holds the offset; none before the first."""
+    epochs = opened(disk, (1, 5), (3, 8))
+    assert [None, 1, 1, 3, 3] == [epochs.epoch_for_offset(Offset(offset)) for offset in (4, 5, 7, 8, 100)]
+
+
+@pytest.mark.parametrize(
+    ("start_offset", "expected"),
+    [
+        (4, [(2, 6), (3, 8), (4, 11)]),
+        (6, [(2, 6), (3, 8), (4, 11)]),
+        (7, [(2, 7), (3, 8), (4, 11)]),
+        (8, [(3, 8), (4, 11)]),
+        (9, [(3, 9), (4, 11)]),
+        (11, [(4, 11)]),
+        (12, [(4, 12)]),
+    ],
+)
+def test_truncation_from_the_start(
+    disk: SimulatedDisk, start_offset: int, expected: list[tuple[int, int]]
+) -> None:
+    """Entries up to the new start collapse into one that starts there; the latest always stays."""
+    epochs = opened(disk, (2, 6), (3, 8), (4, 11))
+    epochs.truncate_from_start(Offset(start_offset))
+    assert expected == list(epochs.entries)
+
+
+def test_start_moves_the_first_epoch(disk: SimulatedDisk) -> None:
+    """(0,0) (1,7) (2,10) with new start 5 become (0,5) (1,7) (2,10)."""
+    epochs = opened(disk, (0, 0), (1, 7), (2, 10))
+    epochs.truncate_from_start(Offset(5))
+    assert epochs.entries == ((0, 5), (1, 7), (2, 10))
+
+
+@pytest.mark.parametrize(
+    ("end_offset", "expected"),
+    [
+        (12, [(2, 6), (3, 8), (4, 11)]),
+        (11, [(2, 6), (3, 8)]),
+        (9, [(2, 6), (3, 8)]),
+        (8, [(2, 6)]),
+        (6, []),
+        (0, []),
+    ],
+)
+def test_truncation_from_the_end(
+    disk: SimulatedDisk, end_offset: int, expected: list[tuple[int, int]]
+) -> None:
+    """Entries that start at or after the new end go, one that starts exactly there too."""
+    epochs = opened(disk, (2, 6), (3, 8), (4, 11))
+    epochs.truncate_from_end(Offset(end_offset))
+    assert expected == list(epochs.entries)
+
+
+def test_truncation_is_written_by_flush(disk: SimulatedDisk) -> None:
+    """Truncation changes memory; `flush` brings the file after it, once."""
+    epochs = opened(disk, (2, 6), (3, 8))
+    epochs.truncate_from_end(Offset(8))
+    assert epochs.dirty
+    assert disk.read_bytes(FILE) == b"0\n2\n2 6\n3 8\n"
+    epochs.flush()
+    assert not epochs.dirty
+    assert disk.read_bytes(FILE) == b"0\n1\n2 6\n"
+
+
+def test_clear(disk: SimulatedDisk) -> None:
+    """A log that begins anew knows no epochs."""
+    epochs = opened(disk, (2, 6))
+    epochs.clear()
+    epochs.flush()
+    assert (None, None) == (epochs.earliest, epochs.latest)
+    assert disk.read_bytes(FILE) == b"0\n0\n"
+
+
+def test_latest_and_earliest(disk: SimulatedDisk) -> None:
+    """Both ends of the list."""
+    epochs = opened(disk, (2, 6), (3, 8))
+    assert (EpochEntry(2, Offset(6)), EpochEntry(3, Offset(8))) == (epochs.earliest, epochs.latest)
+
+
+def test_failed_write_is_tried_again(disk: SimulatedDisk) -> None:
+    """An epoch that could not be written stays due, and the file is as before."""
+    epochs = opened(disk, (1, 0))
+    disk.fail("sync", suffix=".tmp")
+    with pytest.raises(OSError, match="leader-epoch"):
+        epochs.assign(2, Offset(5))
+    assert disk.read_bytes(FILE) == b"0\n1\n1 0\n"
+    epochs.flush()
+    assert disk.read_bytes(FILE) == b"0\n2\n1 0\n2 5\n"
+
+
+def test_read_only_disk_is_not_written(disk: SimulatedDisk) -> None:
+    """On a read-only disk memory alone counts, and a missing file is no entries."""
+    epochs = LeaderEpochs.open(DIRECTORY, disk.read_only_view())
+    epochs.assign(1, Offset(3))
+    assert epochs.entries == ((1, 3),)
+    assert not disk.exists(FILE)
+
+
+def test_moved_directory(disk: SimulatedDisk) -> None:
+    """After its directory was renamed the file is written where it is now."""
+    epochs = opened(disk, (1, 0))
+    disk.rename(DIRECTORY, Path("/t-0.x-delete"))
+    epochs.moved(Path("/t-0.x-delete"))
+    epochs.assign(2, Offset(4))
+    assert disk.read_bytes(Path("/t-0.x-delete/leader-epoch-checkpoint")) == b"0\n2\n1 0\n2 4\n"
+
+
+@pytest.mark.parametrize("data", [b"", b"0\n", b"0\n0\n"])
+def test_files_without_entries(data: bytes) -> None:
+    """Empty, version alone, and a count of 0 all mean none."""
+    assert decode_epochs(data, file=FILE) == ()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"1\n0\n", b"0\n2\n1 0\n", b"0\n1\n1\n", b"0\n1\n1 0 0\n", b"0\n1\n1 0\n\n", b"0\nx\n", b"0\n1\na b\n", b"\xff",
+     b"0\n1\n-1 0\n"],
+)  # fmt: skip
+def test_bad_files_are_corruption(data: bytes) -> None:
+    """Wrong version, count, field count, number or encoding: the error names the file."""
+    with pytest.raises(CorruptionError) as caught:
+        decode_epochs(data, file=FILE)
+    assert FILE == caught.value.file
+
+
+def test_encoding_is_one_blank_and_one_newline() -> None:
+    """Two entries as a broker writes them."""
+    entries = (EpochEntry(0, Offset(0)), EpochEntry(3, Offset(4503599627370496)))
+    assert encode_epochs(entries) == b"0\n2\n0 0\n3 4503599627370496\n"

@@ -1,0 +1,243 @@
+"""Atomic replacement, offset checkpoints, partition.metadata, meta.properties, the clean-shutdown marker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from storage.checkpoints.atomic import write_atomically
+from storage.checkpoints.clean_shutdown import (
+    decode_marker,
+    encode_marker,
+    is_marked_clean,
+    mark_clean,
+    take_mark,
+)
+from storage.checkpoints.identifiers import decode_id, encode_id, new_id
+from storage.checkpoints.meta_properties import (
+    MetaProperties,
+    decode_meta_properties,
+    read_meta_properties,
+    write_meta_properties,
+)
+from storage.checkpoints.offset_checkpoint import decode_offsets, read_offsets, write_offsets
+from storage.checkpoints.partition_metadata import decode_partition_metadata, read_topic_id, write_topic_id
+from storage.errors import CorruptionError
+from storage.model import Offset, Timestamp, TopicPartition
+from tests.doubles.simulated_disk import SimulatedDisk
+
+DATA = Path("/data")
+FILE = DATA / "recovery-point-offset-checkpoint"
+TOPIC_ID = "1EvPSKI_SvihSIy3lMKMvg"
+META_PROPERTIES = b"""#
+#Sat Nov 21 04:03:27 UTC 2026
+node.id=1
+directory.id=MMIwBAUIVlUP3MeynQaJLA
+version=1
+cluster.id=_uqHDrtZRiWyQpGqbURDug
+"""
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory(DATA)
+    disk.sync_directory(Path("/"))
+    return disk
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_atomic_write_survives_power_loss(seed: int) -> None:
+    """After each step a crash leaves the old content or the new; after the last one the new."""
+    for steps in range(6):
+        disk = SimulatedDisk(seed=seed)
+        disk.make_directory(DATA)
+        disk.sync_directory(Path("/"))
+        write_atomically(disk, FILE, b"old" * 700)
+        for operation in ("write_bytes", "open", "truncate", "pwrite", "sync", "rename", "sync_directory")[
+            steps:
+        ]:
+            disk.fail(operation, times=9)
+        with pytest.raises(OSError, match="Input/output"):
+            write_atomically(disk, FILE, b"new" * 900)
+        disk.crash()
+        assert disk.read_bytes(FILE) in (b"old" * 700, b"new" * 900)
+
+
+def test_atomic_write_is_durable(disk: SimulatedDisk) -> None:
+    """Once it returned, nothing can take the new content back."""
+    write_atomically(disk, FILE, b"old")
+    write_atomically(disk, FILE, b"new")
+    disk.crash(keep=0.0)
+    assert disk.read_bytes(FILE) == b"new"
+    assert list(disk.tree()) == [str(FILE)]
+
+
+def test_offsets_as_a_broker_writes_them(disk: SimulatedDisk) -> None:
+    """Version, count, then topic, partition and offset with one blank between."""
+    offsets = {TopicPartition("g-lz4", 0): Offset(400), TopicPartition("t", 1): Offset(1)}
+    write_offsets(disk, FILE, offsets)
+    assert disk.read_bytes(FILE) == b"0\n2\ng-lz4 0 400\nt 1 1\n"
+    assert offsets == read_offsets(disk, FILE)
+
+
+def test_missing_and_empty_checkpoints_have_no_offsets(disk: SimulatedDisk) -> None:
+    """No file, no bytes and a version alone are all no entries."""
+    assert read_offsets(disk, FILE) == {}
+    for data in (b"", b"0\n", b"0\n0\n"):
+        assert decode_offsets(data, file=FILE) == {}
+
+
+def test_readers_take_any_blanks_between_fields() -> None:
+    """Fields are split at runs of blanks."""
+    assert decode_offsets(b"0\n1\nt \t 3   7\n", file=FILE) == {TopicPartition("t", 3): Offset(7)}
+
+
+@pytest.mark.parametrize(
+    ("data", "position"),
+    [
+        (b"1\n0\n", 0),
+        (b"x\n", 0),
+        (b"0\nmany\n", 2),
+        (b"0\n1\nt 0\n", 4),
+        (b"0\n1\nt 0 1 2\n", 4),
+        (b"0\n2\nt 0 1\n", 2),
+        (b"0\n1\nt 0 1\n\n", 10),
+        (b"0\n1\n t 0 1\n", 4),
+        (b"0\n1\nt 0 \xff\n", 4),
+    ],
+)
+def test_malformed_checkpoints_are_corruption(data: bytes, position: int) -> None:
+    """The error says where in which file."""
+    with pytest.raises(CorruptionError) as caught:
+        decode_offsets(data, file=FILE)
+    assert (FILE, position) == (caught.value.file, caught.value.position)
+
+
+def test_topic_id_file(disk: SimulatedDisk) -> None:
+    """43 bytes, no newline at the end; read back as written; no file is no id."""
+    assert read_topic_id(disk, DATA) is None
+    write_topic_id(disk, DATA, TOPIC_ID)
+    assert disk.read_bytes(DATA / "partition.metadata") == b"version: 0\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg"
+    assert disk.size(DATA / "partition.metadata") == 43
+    assert TOPIC_ID == read_topic_id(disk, DATA)
+
+
+def test_topic_id_never_changes(disk: SimulatedDisk) -> None:
+    """The same id again is no write, a different one an error that changes nothing."""
+    write_topic_id(disk, DATA, TOPIC_ID)
+    calls = [call for call in disk.calls if call[0] == "rename"]
+    write_topic_id(disk, DATA, TOPIC_ID)
+    assert calls == [call for call in disk.calls if call[0] == "rename"]
+    with pytest.raises(CorruptionError, match=TOPIC_ID):
+        write_topic_id(disk, DATA, "MMIwBAUIVlUP3MeynQaJLA")
+    assert TOPIC_ID == read_topic_id(disk, DATA)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"version: 1\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg", b"version: 0", b"version: 0\ntopic_id: short", b"\xff\xfe",
+     b"version 0"],
+)  # fmt: skip
+def test_malformed_topic_ids_are_corruption(data: bytes) -> None:
+    """Each is refused with the file's name."""
+    with pytest.raises(CorruptionError, match=r"partition\.metadata"):
+        decode_partition_metadata(data, file=DATA / "partition.metadata")
+
+
+def test_ids_are_kafkas() -> None:
+    """128 bits as base64url, 22 characters, no padding."""
+    unique = decode_id(TOPIC_ID)
+    assert TOPIC_ID == encode_id(unique)
+    assert UUID(int=1) == decode_id("AAAAAAAAAAAAAAAAAAAAAQ")
+
+
+def test_new_ids_are_no_options_and_not_reserved() -> None:
+    """An id that begins with a dash, or one of the reserved, is drawn again."""
+    dash = UUID(bytes=b"\xf8" + b"\0" * 15)
+    good = UUID(int=1 << 100)
+    drawn = iter([dash, UUID(int=0), UUID(int=1), good])
+    assert encode_id(dash).startswith("-")
+    assert encode_id(good) == new_id(lambda: next(drawn))
+
+
+def test_meta_properties_of_a_broker() -> None:
+    """A real broker's file."""
+    expected = MetaProperties(
+        cluster_id="_uqHDrtZRiWyQpGqbURDug", node_id=1, directory_id="MMIwBAUIVlUP3MeynQaJLA"
+    )
+    assert expected == decode_meta_properties(META_PROPERTIES, file=DATA)
+
+
+def test_meta_properties_are_written_as_a_broker_does(disk: SimulatedDisk) -> None:
+    """The same values at the same second give the same bytes."""
+    meta = decode_meta_properties(META_PROPERTIES, file=DATA)
+    write_meta_properties(disk, DATA, meta, written_at=Timestamp(1_795_233_807_000))
+    assert disk.read_bytes(DATA / "meta.properties") == META_PROPERTIES
+    assert meta == read_meta_properties(disk, DATA)
+
+
+def test_meta_properties_of_version_0() -> None:
+    """It requires nothing; the node's number is called broker.id."""
+    assert decode_meta_properties(b"version=0\nbroker.id=3\n", file=DATA) == MetaProperties(None, 3, None, 0)
+    assert decode_meta_properties(b"version=0\n", file=DATA) == MetaProperties(None, None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "cause"),
+    [
+        (b"", "version None"),
+        (b"version=2\n", "version 2"),
+        (b"version=x\n", "version=x is no number"),
+        (b"version=1\nnode.id=1\n", "cluster.id missing"),
+        (b"version=1\ncluster.id=x\n", "node.id missing"),
+        (b"version=1\ncluster.id=\\u00\n", "escape"),
+    ],
+)
+def test_malformed_meta_properties_are_corruption(data: bytes, cause: str) -> None:
+    """Each is refused with what is wrong."""
+    with pytest.raises(CorruptionError) as caught:
+        decode_meta_properties(data, file=DATA)
+    assert cause in str(caught.value)
+
+
+def test_new_data_directories_get_ids_of_their_own() -> None:
+    """Cluster and directory differ, and so do two directories."""
+    first, second = MetaProperties.generate(), MetaProperties.generate(node_id=4)
+    assert len({first.cluster_id, first.directory_id, second.cluster_id, second.directory_id}) == 4
+    assert (1, 4) == (first.node_id, second.node_id)
+
+
+def test_marker_is_kafkas_and_durable(disk: SimulatedDisk) -> None:
+    """JSON with version and broker epoch; it survives a crash right after."""
+    assert not is_marked_clean(disk, DATA)
+    mark_clean(disk, DATA)
+    disk.crash(keep=0.0)
+    assert disk.read_bytes(DATA / ".kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":-1}'
+    assert is_marked_clean(disk, DATA)
+
+
+def test_taken_marker_is_gone_for_good(disk: SimulatedDisk) -> None:
+    """Once taken, a crash does not bring it back."""
+    mark_clean(disk, DATA)
+    assert take_mark(disk, DATA)
+    disk.crash(keep=0.0)
+    assert not take_mark(disk, DATA)
+
+
+@pytest.mark.parametrize(
+    ("data", "epoch"),
+    [
+        (encode_marker(1355), 1355),
+        (b'{"version":0,"brokerEpoch":7,"unknown":true}', 7),
+        (b'{"version":1,"brokerEpoch":7}', -1),
+        (b"", -1),
+        (b"[]", -1),
+        (b'{"version":0,"brokerEpoch":"x"}', -1),
+    ],
+)
+def test_marker_content(data: bytes, epoch: int) -> None:
+    """Unknown fields are passed over; what is no marker has no epoch."""
+    assert epoch == decode_marker(data)

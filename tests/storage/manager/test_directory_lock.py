@@ -1,0 +1,122 @@
+"""Kafka's lock on a data directory, between real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from storage.disk.lock import DirectoryLock, LockHolder, find_holder
+from storage.errors import DirectoryLockedError
+
+HOLD = """
+import fcntl, os, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def other_holder(tmp_path: Path):
+    """Another process that holds the lock as a broker does, until its standard input ends."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def test_lock_is_taken_and_given_up(tmp_path: Path) -> None:
+    """The file is there while the lock is held, and gone after; then it can be taken again."""
+    for _ in range(2):
+        lock = DirectoryLock(tmp_path)
+        assert lock.held
+        assert (tmp_path / ".lock").read_bytes() == b""
+        lock.release()
+        lock.release()
+        assert not lock.held
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_second_process_is_told_the_holder(tmp_path: Path, other_holder: subprocess.Popen[bytes]) -> None:
+    """The refusal names the directory and the holder's process id, and leaves its lock alone."""
+    for _ in range(2):
+        with pytest.raises(DirectoryLockedError, match=f"process {other_holder.pid}; ") as caught:
+            DirectoryLock(tmp_path)
+        assert (tmp_path, other_holder.pid) == (caught.value.directory, caught.value.holder_pid)
+    assert (tmp_path / ".lock").exists()
+
+
+def test_second_engine_of_one_process_is_refused(tmp_path: Path) -> None:
+    """The system would grant a process its own lock twice, and drop both with the first descriptor closed."""
+    lock = DirectoryLock(tmp_path)
+    with pytest.raises(DirectoryLockedError) as caught:
+        DirectoryLock(tmp_path)
+    assert os.getpid() == caught.value.holder_pid
+    assert refused_elsewhere(tmp_path)
+    lock.release()
+
+
+def test_asking_for_the_holder_changes_nothing(tmp_path: Path, other_holder: subprocess.Popen[bytes]) -> None:
+    """The holder is told; the file is not created where it is missing."""
+    assert LockHolder(other_holder.pid) == find_holder(tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert find_holder(tmp_path / "empty") is None
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_asking_about_an_own_lock_keeps_it(tmp_path: Path) -> None:
+    """Opening and closing the file would drop the lock of the same process."""
+    lock = DirectoryLock(tmp_path)
+    assert LockHolder(os.getpid()) == find_holder(tmp_path)
+    assert refused_elsewhere(tmp_path)
+    lock.release()
+
+
+def test_left_over_file_is_no_lock(tmp_path: Path) -> None:
+    """After a kill the file stays; nobody holds it."""
+    (tmp_path / ".lock").touch()
+    assert find_holder(tmp_path) is None
+    lock = DirectoryLock(tmp_path)
+    lock.release()
+
+
+def test_lock_does_not_survive_a_fork(tmp_path: Path) -> None:
+    """A child has not the lock: it says so, cannot take it while the parent has it, and its exit leaves it alone."""
+    lock = DirectoryLock(tmp_path)
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            assert not lock.held
+            lock.release()
+            try:
+                DirectoryLock(tmp_path)
+            except DirectoryLockedError as error:
+                status = 0 if error.holder_pid == os.getppid() else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert lock.held
+    assert (tmp_path / ".lock").exists()
+    assert refused_elsewhere(tmp_path)
+    lock.release()
+
+
+def refused_elsewhere(directory: Path) -> bool:
+    """Whether another process finds the lock taken."""
+    completed = subprocess.run(
+        [sys.executable, "-c", HOLD, str(directory / ".lock")],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+    )
+    return b"BlockingIOError" in completed.stderr
