@@ -1,0 +1,200 @@
+"""Which segments go: by log start offset, size and age."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from storage.config.topic import TopicConfig
+from storage.errors import OffsetOutOfRangeError, PolicyViolationError
+from storage.model import Offset, PartitionOffsets, SegmentInfo, Timestamp
+from storage.retention.apply import apply_retention
+from storage.retention.decide import Decision, LogFacts, Reason, Removal, decide_log_start, decide_retention
+
+NOW = Timestamp(1_700_000_000_000)
+FOREVER = TopicConfig(retention_ms=-1)
+NOTHING = Decision((), roll_first=False)
+
+
+def segments_of(*sizes: int, records: int = 5, ages_ms: tuple[int, ...] = ()) -> list[SegmentInfo]:
+    """Adjacent segments of `records` offsets each (an empty one has none); the last one is active."""
+    built = []
+    offset = 0
+    for number, size in enumerate(sizes):
+        end = offset + (records if size else 0)
+        age = ages_ms[number] if ages_ms else 0
+        built.append(
+            SegmentInfo(
+                Offset(offset),
+                Offset(end),
+                size,
+                Timestamp(NOW - age),
+                number == len(sizes) - 1,
+                (f"{offset}.log",),
+            )
+        )
+        offset = end
+    return built
+
+
+def facts_of(
+    segments: list[SegmentInfo], *, log_start_offset: int = 0, high_watermark: int | None = None
+) -> LogFacts:
+    end = segments[-1].end_offset
+    return LogFacts(
+        segments, Offset(log_start_offset), end if high_watermark is None else Offset(high_watermark)
+    )
+
+
+@pytest.mark.parametrize(
+    ("log_start_offset", "left"), [(0, 3), (1, 3), (4, 3), (5, 2), (6, 2), (9, 2), (10, 1), (12, 1), (15, 1)]
+)
+@pytest.mark.parametrize("policy", [("delete",), ("compact",), ("compact", "delete"), ()])
+def test_log_start_offset_releases_segments(
+    log_start_offset: int, left: int, policy: tuple[str, ...]
+) -> None:
+    """Three segments of five: those wholly before the log start go, under every policy; the active one stays."""
+    facts = facts_of(segments_of(100, 100, 100), log_start_offset=log_start_offset)
+    decision = decide_retention(facts, TopicConfig(cleanup_policy=policy, retention_ms=-1), NOW)
+    assert left == 3 - decision.count
+    assert not decision.roll_first
+
+
+@pytest.mark.parametrize(
+    ("retention_bytes", "gone"), [(-1, 0), (0, 3), (1, 2), (100, 2), (101, 1), (200, 1), (201, 0), (1000, 0)]
+)
+def test_size_never_goes_below_the_limit(retention_bytes: int, gone: int) -> None:
+    """Segments go only while what stays still has retention.bytes."""
+    config = TopicConfig(retention_bytes=retention_bytes, retention_ms=-1)
+    decision = decide_retention(facts_of(segments_of(100, 100, 100)), config, NOW)
+    assert gone == decision.count
+    assert [Reason.SIZE] * bool(gone) == [removal.reason for removal in decision.removals]
+
+
+def test_size_stops_at_the_first_that_stays() -> None:
+    """A large oldest segment protects the small ones after it."""
+    config = TopicConfig(retention_bytes=150, retention_ms=-1)
+    assert decide_retention(facts_of(segments_of(200, 10, 100)), config, NOW) == NOTHING
+
+
+def test_age_must_exceed_the_limit() -> None:
+    """Exactly retention.ms old stays; one millisecond more goes."""
+    config = TopicConfig(retention_ms=1000)
+    facts = facts_of(segments_of(100, 100, 100, ages_ms=(1001, 1000, 0)))
+    assert decide_retention(facts, config, NOW) == Decision((Removal(1, Reason.AGE),), roll_first=False)
+
+
+def test_age_stops_at_the_first_that_stays() -> None:
+    """An old segment behind a young one stays: removal is from the front only."""
+    facts = facts_of(segments_of(100, 100, 100, ages_ms=(0, 5000, 0)))
+    assert decide_retention(facts, TopicConfig(retention_ms=1000), NOW) == NOTHING
+
+
+def test_everything_expired_leaves_an_empty_segment() -> None:
+    """When all go the log rolls first; the empty segment that is left never goes."""
+    config = TopicConfig(retention_ms=1000)
+    everything = facts_of(segments_of(100, 100, ages_ms=(5000, 5000)))
+    assert decide_retention(everything, config, NOW) == Decision((Removal(2, Reason.AGE),), roll_first=True)
+    rolled = facts_of(segments_of(100, 100, 0, ages_ms=(5000, 5000, 5000)))
+    assert decide_retention(rolled, config, NOW) == Decision((Removal(2, Reason.AGE),), roll_first=False)
+    empty = facts_of(segments_of(0, ages_ms=(5000,)))
+    assert decide_retention(empty, config, NOW) == NOTHING
+
+
+@pytest.mark.parametrize(("high_watermark", "gone"), [(0, 0), (4, 0), (5, 1), (9, 1), (10, 2), (15, 3)])
+def test_high_watermark_bounds_every_rule(high_watermark: int, gone: int) -> None:
+    """A segment with anything at or above the high watermark stays."""
+    facts = facts_of(segments_of(100, 100, 100, ages_ms=(5000,) * 3), high_watermark=high_watermark)
+    assert gone == decide_retention(facts, TopicConfig(retention_ms=1000), NOW).count
+    assert gone == decide_retention(facts, TopicConfig(retention_ms=-1, retention_bytes=0), NOW).count
+
+
+def test_rules_follow_each_other() -> None:
+    """First what the log start released, then by size of what is left, then by age."""
+    facts = facts_of(segments_of(10, 90, 100, 100, ages_ms=(9000, 9000, 9000, 0)), log_start_offset=5)
+    config = TopicConfig(retention_bytes=200, retention_ms=1000)
+    assert decide_retention(facts, config, NOW).removals == (
+        Removal(1, Reason.LOG_START),
+        Removal(1, Reason.SIZE),
+        Removal(1, Reason.AGE),
+    )
+
+
+@pytest.mark.parametrize("policy", [("compact",), ()])
+def test_without_delete_neither_size_nor_age_counts(policy: tuple[str, ...]) -> None:
+    """Compact-only and empty policies leave everything above the log start alone."""
+    facts = facts_of(segments_of(100, 100, ages_ms=(5000, 5000)))
+    config = TopicConfig(cleanup_policy=policy, retention_ms=0, retention_bytes=0)
+    assert decide_retention(facts, config, NOW) == NOTHING
+
+
+def offsets_of(log_start_offset: int, high_watermark: int, log_end_offset: int) -> PartitionOffsets:
+    return PartitionOffsets(
+        Offset(log_start_offset),
+        Offset(high_watermark),
+        Offset(high_watermark),
+        Offset(log_end_offset),
+        Offset(0),
+        0,
+    )
+
+
+@pytest.mark.parametrize(("requested", "expected"), [(-1, 8), (0, 3), (3, 3), (5, 5), (8, 8)])
+def test_delete_records_moves_the_log_start(requested: int, expected: int) -> None:
+    """-1 means the high watermark; the log start never goes back."""
+    assert expected == decide_log_start(requested, offsets_of(3, 8, 10), TopicConfig(), "t-0")
+
+
+@pytest.mark.parametrize("requested", [9, 10, 11, -2])
+def test_delete_records_stops_at_the_high_watermark(requested: int) -> None:
+    """Beyond it, and below -1, is out of range."""
+    with pytest.raises(OffsetOutOfRangeError, match="t-0"):
+        decide_log_start(requested, offsets_of(3, 8, 10), TopicConfig(), "t-0")
+
+
+def test_delete_records_of_compacted_topics() -> None:
+    """Compact-only forbids it; compact,delete and the empty policy allow it."""
+    offsets = offsets_of(3, 8, 10)
+    with pytest.raises(PolicyViolationError, match="t-0"):
+        decide_log_start(5, offsets, TopicConfig(cleanup_policy=("compact",)), "t-0")
+    for policy in (("compact", "delete"), ()):
+        assert decide_log_start(5, offsets, TopicConfig(cleanup_policy=policy), "t-0") == 5
+
+
+@dataclass
+class RecordingLog:
+    """A log that only notes what retention asks of it."""
+
+    infos: list[SegmentInfo]
+    config: TopicConfig
+    asked: list[object] = field(default_factory=list)
+
+    def offsets(self) -> PartitionOffsets:
+        end = self.infos[-1].end_offset
+        return offsets_of(0, end, end)
+
+    def segments(self) -> list[SegmentInfo]:
+        return self.infos
+
+    def roll(self) -> None:
+        self.asked.append("roll")
+
+    def delete_oldest_segments(self, count: int, reason: str) -> None:
+        self.asked.append((count, reason))
+
+
+def test_decision_is_carried_out_in_order() -> None:
+    """Roll first when all go, then each removal with its reason."""
+    log = RecordingLog(
+        segments_of(100, 100, 100, ages_ms=(5000,) * 3), TopicConfig(retention_bytes=150, retention_ms=1000)
+    )
+    assert apply_retention(log, NOW).count == 3
+    assert log.asked == ["roll", (1, "retention.bytes"), (2, "retention.ms")]
+
+
+def test_nothing_due_asks_nothing_of_the_log() -> None:
+    """A log whose segments all stay is left alone."""
+    log = RecordingLog(segments_of(100, 100), FOREVER)
+    assert apply_retention(log, NOW) == NOTHING
+    assert log.asked == []
