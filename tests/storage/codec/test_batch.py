@@ -1,0 +1,325 @@
+"""The batch header: golden bytes of a real broker's classes, and every way a header can be wrong."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from storage.codec.batch import (
+    Codec,
+    assign_offsets,
+    read_header,
+    scan,
+    seal,
+    sequence_plus,
+    set_append_time,
+    verify_checksum,
+)
+from storage.codec.records import BatchStamp, decode, encode
+from storage.errors import CorruptBatchError, TornBatchError
+from storage.model import Header, Record, TimestampType
+
+GOLDEN = bytes.fromhex(
+    "0000000000000064000000570000000902184946160000000000020000018bcfe568000000018bcfe56805"
+    "0000000000000007000300000005000000032e000000066b65790a76616c7565040468310278046832010c"
+    "000a020101000c001304000000"
+)
+"""Base offset 100, leader epoch 9, producer 7 epoch 3 sequence 5, three records."""
+
+RECORDS = [
+    Record(100, 1700000000000, b"key", b"value", (Header(b"h1", b"x"), Header(b"h2", None))),
+    Record(101, 1700000000005, None, None),
+    Record(102, 1699999999990, b"", b""),
+]
+
+COMPACTED_BEFORE = bytes.fromhex(
+    "000000000000000000000042ffffffff02287790cd0000000000010000018bcfe568000000018bcfe5680a"
+    "0000000000000007000300000005000000021000000002610231000e00140202620100"
+)
+COMPACTED_AFTER = bytes.fromhex(
+    "000000000000000000000048ffffffff02fb4ea86a0040000000010000018bd50d4aa00000018bcfe5680a"
+    "0000000000000007000300000005000000021600bf8abf520002610231001400ab8abf520202620100"
+)
+COMPACTED_AWAY = bytes.fromhex(
+    "000000000000000000000031ffffffff023651c1c1000000000001ffffffffffffffff0000018bcfe5680a"
+    "000000000000000700030000000500000000"
+)
+COMPACTED_RECORDS = [
+    Record(0, 1700000000000, b"a", b"1"),
+    Record(1, 1700000000010, b"b", None),
+]
+PRODUCER = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 5}
+
+
+def test_golden_batch_is_read_field_by_field():
+    """Every header field of the golden batch comes out as kafka-storage.md §14 states it."""
+    header = read_header(GOLDEN)
+
+    assert (0, len(GOLDEN), 100, 102, 9, 2) == header[:6]
+    assert 0x18494616 == header.checksum
+    assert 0 == header.attributes
+    assert (1700000000000, 1700000000005) == (header.base_timestamp, header.max_timestamp)
+    assert (7, 3, 5, 3) == (
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+    )
+    assert (103, len(GOLDEN)) == (header.end_offset, header.end_position)
+    assert 7 == header.last_sequence
+    assert (Codec.NONE, TimestampType.CREATE_TIME) == (header.codec, header.timestamp_type)
+    assert not header.is_control
+    assert not header.is_transactional
+    assert header.delete_horizon_ms is None
+    verify_checksum(GOLDEN, header)
+
+
+def test_golden_batch_is_written_byte_for_byte():
+    """The same three records, encoded, are the golden bytes."""
+    assert GOLDEN == encode(RECORDS, BatchStamp(leader_epoch=9, **PRODUCER))
+
+
+def test_golden_batch_gives_its_records_back():
+    """Keys, values, nulls, empties, headers, negative time deltas: all as written."""
+    (columns,) = decode(GOLDEN)
+
+    assert RECORDS == list(columns)
+
+
+def test_tombstone_pass_before_and_after():
+    """A delete horizon takes the base timestamp's place and leaves the records' own times."""
+    stamp = BatchStamp(**PRODUCER)
+    horizon = 1700000100000 + 86400000
+
+    assert COMPACTED_BEFORE == encode(COMPACTED_RECORDS, stamp)
+    assert COMPACTED_AFTER == encode(
+        COMPACTED_RECORDS, BatchStamp(**PRODUCER, delete_horizon_ms=horizon), max_timestamp=1700000000010
+    )
+    assert horizon == read_header(COMPACTED_AFTER).delete_horizon_ms
+    assert COMPACTED_RECORDS == list(decode(COMPACTED_AFTER)[0])
+
+
+def test_batch_emptied_by_compaction():
+    """No records are left, but bounds, producer and max timestamp stay: 61 bytes."""
+    emptied = encode([], BatchStamp(**PRODUCER), base_offset=0, last_offset=1, max_timestamp=1700000000010)
+
+    assert COMPACTED_AWAY == emptied
+    (columns,) = decode(emptied)
+    assert 0 == len(columns)
+    assert 2 == columns.batches[0].end_offset
+
+
+@pytest.mark.parametrize(
+    ("record_count", "size_bytes"),
+    [(1, 78), (2, 95)],
+)
+def test_worked_example_sizes(record_count, size_bytes):
+    """One record key1/value1 takes 61 + 17 bytes, and key2/value2 17 more."""
+    records = [Record(i, 0, f"key{i + 1}".encode(), f"value{i + 1}".encode()) for i in range(record_count)]
+
+    assert size_bytes == len(encode(records))
+
+
+def test_offsets_and_epoch_are_assigned_outside_the_checksum():
+    """A leader's patch leaves the batch valid, and only those two fields changed."""
+    batch = bytearray(b"\xee" * 5 + GOLDEN)
+
+    assign_offsets(batch, 5, base_offset=7_000_000_000, leader_epoch=12)
+
+    header = read_header(batch, 5)
+    verify_checksum(batch, header)
+    assert (7_000_000_000, 7_000_000_002, 12) == (header.base_offset, header.last_offset, header.leader_epoch)
+    assert GOLDEN[16:] == batch[5 + 16 :]
+
+
+def test_append_time_overrides_every_record_and_is_sealed():
+    """LogAppendTime: readers see the max timestamp everywhere, the base timestamp stays the producer's."""
+    batch = bytearray(GOLDEN)
+
+    set_append_time(batch, 0, 1800000000000)
+
+    header = read_header(batch)
+    verify_checksum(batch, header)
+    assert TimestampType.LOG_APPEND_TIME is header.timestamp_type
+    assert 1700000000000 == header.base_timestamp
+    assert [1800000000000] * 3 == decode(batch)[0].timestamps.tolist()
+
+
+@pytest.mark.parametrize(
+    ("sequence", "delta", "expected"),
+    [(0, 1, 1), (2**31 - 1, 1, 0), (2**31 - 10, 10, 0), (2**31 - 10, 15, 5), (0, -1, 2**31 - 1), (5, -10, 2**31 - 5)],
+)
+def test_sequences_wrap_at_two_to_the_31(sequence, delta, expected):
+    """After 2^31-1 comes 0, and before 0 comes 2^31-1."""
+    assert expected == sequence_plus(sequence, delta)
+
+
+def test_last_sequence_wraps_inside_a_batch():
+    """A batch may begin before the wrap and end after it."""
+    records = [Record(i, 0, None, b"") for i in range(21)]
+    stamp = BatchStamp(producer_id=1, producer_epoch=0, base_sequence=2**31 - 1 - 10)
+
+    assert 9 == read_header(encode(records, stamp)).last_sequence
+
+
+@pytest.mark.parametrize("kept", range(len(GOLDEN)))
+def test_every_truncation_is_torn(kept):
+    """Whatever is missing at the end, it is an interrupted write, not corruption."""
+    with pytest.raises(TornBatchError) as caught:
+        read_header(GOLDEN[:kept])
+
+    assert 0 == caught.value.position
+
+
+@pytest.mark.parametrize("length", [-(2**31), -1, 0, 13, 48])
+def test_length_that_no_batch_has_is_corrupt(length):
+    """A declared length below the smallest batch is damage, not a torn write."""
+    batch = bytearray(GOLDEN)
+    struct.pack_into(">i", batch, 8, length)
+
+    with pytest.raises(CorruptBatchError, match=f"length {length} ") as caught:
+        read_header(batch)
+
+    assert not isinstance(caught.value, TornBatchError)
+
+
+@pytest.mark.parametrize("magic", [3, 127, 255])
+def test_unknown_magic_is_corrupt(magic):
+    """Formats above v2 do not exist."""
+    batch = bytearray(GOLDEN)
+    batch[16] = magic
+
+    with pytest.raises(CorruptBatchError, match=f"magic {magic}"):
+        read_header(batch)
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "last_delta"), [(-1, 2), (-(2**63), 0), (0, -1), (2**63 - 1, 0), (2**63 - 2, 2**31 - 1)]
+)
+def test_offsets_that_no_log_has_are_corrupt(base_offset, last_delta):
+    """Neither negative offsets nor ones past the int64 range come out of a header."""
+    batch = bytearray(GOLDEN)
+    struct.pack_into(">q", batch, 0, base_offset)
+    struct.pack_into(">i", batch, 23, last_delta)
+
+    with pytest.raises(CorruptBatchError, match="offsets out of range"):
+        read_header(batch)
+
+
+def test_checksum_mismatch_names_both_sums():
+    """The message tells what is stored and what the bytes give."""
+    batch = bytearray(GOLDEN)
+    batch[-1] ^= 1
+
+    with pytest.raises(CorruptBatchError, match="0x18494616"):
+        verify_checksum(batch, read_header(batch))
+
+
+def test_scan_reads_adjacent_batches_and_stops_at_the_torn_one():
+    """Whole batches come out with their positions; the rest is named in `problem`."""
+    data = b"??" + GOLDEN * 3 + GOLDEN[:70]
+
+    batches = scan(data, 2, check_crc=True)
+
+    assert [2, 2 + len(GOLDEN), 2 + 2 * len(GOLDEN)] == [header.position for header in batches]
+    assert [len(GOLDEN)] * 3 == batches.column("size_bytes").tolist()
+    assert 2 + 3 * len(GOLDEN) == batches.stop
+    assert isinstance(batches.problem, TornBatchError)
+    assert batches.stop == batches.problem.position
+
+
+def test_scan_without_checksums_passes_over_damage():
+    """A recovery asks for checksums, a lookup does not."""
+    damaged = bytearray(GOLDEN)
+    damaged[-1] ^= 1
+    data = GOLDEN + damaged + GOLDEN
+
+    assert 3 == len(scan(data))
+    assert 1 == len(scan(data, check_crc=True))
+
+
+def test_scan_is_bounded_by_max_batches_and_by_end():
+    """A limit is no problem: the rest is simply not looked at."""
+    data = GOLDEN * 4
+
+    limited = scan(data, max_batches=2)
+    ended = scan(data, 0, len(GOLDEN))
+
+    assert (2, 2 * len(GOLDEN), None) == (len(limited), limited.stop, limited.problem)
+    assert (1, len(GOLDEN), None) == (len(ended), ended.stop, ended.problem)
+    assert 0 == len(scan(b""))
+    assert scan(b"").problem is None
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 2), (0, len(GOLDEN) + 1), (3, 2)])
+def test_scan_refuses_bounds_outside_the_buffer(start, end):
+    """Bounds are checked before anything is read."""
+    with pytest.raises(ValueError, match="not within"):
+        scan(GOLDEN, start, end)
+
+
+def test_headers_index_like_a_sequence():
+    """Negative indexes count from the end; others raise."""
+    batches = scan(GOLDEN * 2)
+
+    assert batches[1] == batches[-1]
+    for index in (2, -3):
+        with pytest.raises(IndexError):
+            batches[index]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: memoryview(data).cast("b")])
+def test_any_buffer_does(kind):
+    """Bytes, bytearrays and views of signed or unsigned bytes read alike."""
+    assert 100 == read_header(kind(GOLDEN)).base_offset
+
+
+def test_unknown_codec_is_corrupt_when_asked_for():
+    """Three of the eight codec numbers mean nothing."""
+    batch = bytearray(GOLDEN)
+    batch[22] = 5
+    seal(batch, 0, len(batch))
+
+    with pytest.raises(CorruptBatchError, match="codec 5"):
+        _ = read_header(batch).codec
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        (0x08, (TimestampType.LOG_APPEND_TIME, False, False)),
+        (0x10, (TimestampType.CREATE_TIME, True, False)),
+        (0x30, (TimestampType.CREATE_TIME, True, True)),
+    ],
+)
+def test_attribute_bits(attributes, expected):
+    """Bits 3, 4 and 5."""
+    batch = bytearray(GOLDEN)
+    batch[22] = attributes
+    header = read_header(batch)
+
+    assert expected == (header.timestamp_type, header.is_transactional, header.is_control)
+
+
+@pytest.mark.parametrize(
+    ("entry", "timestamp"),
+    [
+        ("000000000000000a00000018cf056e6e01000000000000000001000000016b0000000176", 1),
+        ("000000000000000a000000101fecd70a0000000000016b0000000176", -1),
+    ],
+)
+def test_old_formats_are_listed_too(entry, timestamp):
+    """The golden v1 and v0 entries: their offset, their time, their own checksum."""
+    batches = scan(bytes.fromhex(entry), check_crc=True)
+
+    assert batches.problem is None
+    (header,) = batches
+    assert (10, 10, 1) == (header.base_offset, header.last_offset, header.record_count)
+    assert timestamp == header.max_timestamp
+    assert (-1, -1, -1, -1) == (
+        header.leader_epoch,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+    )
