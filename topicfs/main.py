@@ -77,7 +77,7 @@ def cli(*, debug: bool) -> None:
 def describe(error: BaseException) -> str:
     """One line for a person: the thing, the cause, and the remedy where the error knows one."""
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        return f"{error.format_message()} (see `{error.ctx.command_path} --help`)"
+        return f"{error.format_message().rstrip('.')} (see `{error.ctx.command_path} --help`)"
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, OSError) and error.strerror:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from storage.codec.batch import BatchHeader, scan, sequence_plus, verify_checksum
 from storage.codec.columns import decode
-from storage.codec.control import read_marker
+from storage.codec.control import ControlType, control_type, read_marker
 from storage.disk.filesystem import FileSystem
 from storage.errors import CorruptBatchError, CorruptionError, InvalidNameError, TornBatchError
 from storage.inspect.dump.java import optional_long
@@ -148,7 +148,12 @@ def _sequence(record: Record, header: BatchHeader) -> int:
 
 
 def _control(record: Record) -> str:
-    return str(read_marker(record))
+    """Tell a control record's type; of the ends of transactions also the coordinator's epoch."""
+    kind = control_type(record.key)
+    if kind in (ControlType.ABORT, ControlType.COMMIT):
+        return f"endTxnMarker: {kind.name} coordinatorEpoch: {read_marker(record).coordinator_epoch}"
+    assert record.key is not None
+    return f"controlType: {kind.name}({int.from_bytes(record.key[2:4], 'big', signed=True)})"
 
 
 def _size(data: bytes | None) -> int:

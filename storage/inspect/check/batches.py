@@ -1,0 +1,102 @@
+"""What must be true of a log's batches and their records, whoever wrote them.
+
+Checksums match and records fill their batch; batches follow each other with ascending offsets and never an older
+leader epoch; records ascend within theirs; a batch's max timestamp is its latest record's; and the leader epochs of
+the checkpoint are those that the batches carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from operator import lt
+from pathlib import Path
+
+from storage.checkpoints.leader_epochs import Entries, epoch_for_offset
+from storage.codec.batch import Batches, BatchHeader
+from storage.codec.columns import Columns, decode
+from storage.errors import CorruptBatchError
+from storage.inspect.check.findings import Finding
+from storage.model import Offset, Position, TimestampType
+
+MAX_OFFSET_SPAN = 2**31 - 1
+"""Offsets of a segment lie at most so far above its base offset, to fit its indexes."""
+
+
+class BatchCheck:
+    """Checks one segment's batches, chunk by chunk; it remembers the last sound one."""
+
+    def __init__(self, file: Path, base_offset: Offset, epochs: Entries) -> None:
+        self._file = file
+        self._base_offset = base_offset
+        self._epochs = epochs
+        self.end_offset = base_offset
+        """One past the last offset of a sound batch so far."""
+        self.reach = base_offset
+        """The same, counting what damaged batches claim."""
+        self._leader_epoch = -1
+
+    def check(self, data: memoryview, batches: Batches) -> Iterator[Finding]:
+        """Check the next adjacent batches; `data` is the whole segment."""
+        start, end = batches[0].position, Position(batches.stop)
+        try:
+            spans = decode(data, start, end, control=True)
+        except CorruptBatchError:
+            # One of them is damaged: which, and are the others sound?
+            for header in batches:
+                yield from self._check_one(data, header)
+            return
+        for columns in spans:
+            yield from self._check_span(columns)
+
+    def _check_one(self, data: memoryview, header: BatchHeader) -> Iterator[Finding]:
+        try:
+            spans = decode(data, header.position, header.end_position, control=True)
+        except CorruptBatchError as error:
+            self.reach = max(self.reach, header.end_offset)
+            yield Finding(self._file, header.position, error.cause)
+            return
+        for columns in spans:
+            yield from self._check_span(columns)
+
+    def _check_span(self, columns: Columns) -> Iterator[Finding]:
+        """Check sound batches that follow each other."""
+        ascending = _ascends(columns.offsets)
+        first = 0
+        for header in columns.batches:
+            yield from self._check_header(header)
+            last = header.record_end
+            if not ascending and not _ascends(columns.offsets[first:last]):
+                yield Finding(self._file, header.position, "the offsets of its records do not ascend")
+            if first < last and header.timestamp_type is TimestampType.CREATE_TIME:
+                latest = max(columns.timestamps[first:last])
+                if latest != header.max_timestamp:
+                    cause = f"max timestamp is {header.max_timestamp}, its latest record's {latest}"
+                    yield Finding(self._file, header.position, cause)
+            first = last
+
+    def _check_header(self, header: BatchHeader) -> Iterator[Finding]:
+        if header.base_offset < self.end_offset:
+            cause = f"base offset {header.base_offset} where {self.end_offset} or more must follow"
+            yield Finding(self._file, header.position, cause)
+        if header.last_offset - self._base_offset > MAX_OFFSET_SPAN:
+            cause = f"last offset {header.last_offset} is too far above the segment's base offset"
+            yield Finding(self._file, header.position, cause)
+        self.end_offset = max(self.end_offset, header.end_offset)
+        self.reach = max(self.reach, self.end_offset)
+        if header.leader_epoch >= 0:
+            yield from self._check_leader_epoch(header)
+
+    def _check_leader_epoch(self, header: BatchHeader) -> Iterator[Finding]:
+        if header.leader_epoch < self._leader_epoch:
+            cause = f"leader epoch {header.leader_epoch} after {self._leader_epoch}"
+            yield Finding(self._file, header.position, cause)
+        self._leader_epoch = header.leader_epoch
+        expected = epoch_for_offset(self._epochs, header.base_offset)
+        if expected is not None and expected != header.leader_epoch:
+            cause = f"leader epoch {header.leader_epoch}, leader-epoch-checkpoint says {expected}"
+            yield Finding(self._file, header.position, cause)
+
+
+def _ascends(offsets: memoryview[int]) -> bool:
+    return all(map(lt, offsets, islice(offsets, 1, None)))

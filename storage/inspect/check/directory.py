@@ -1,0 +1,148 @@
+"""A whole data directory: its own files, every partition, and the checkpoints held against what the logs hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from storage.checkpoints.clean_shutdown import is_marked_clean
+from storage.checkpoints.meta_properties import read_meta_properties
+from storage.checkpoints.offset_checkpoint import read_offsets
+from storage.disk import names
+from storage.disk.filesystem import FileSystem
+from storage.disk.lock import find_holder
+from storage.errors import CorruptionError, NotALogDirectoryError
+from storage.inspect.check.findings import Finding
+from storage.inspect.check.partition import DirectorySituation, PartitionCheck
+from storage.inspect.check.segment import Advance
+from storage.model import Offset, TopicPartition
+
+CHECKPOINTS = {
+    names.RECOVERY_POINTS: "recovery point",
+    names.LOG_START_OFFSETS: "log start offset",
+    names.HIGH_WATERMARKS: "high watermark",
+    names.CLEANER_OFFSETS: "first dirty offset",
+}
+"""Each names an offset that cannot lie behind the log's end."""
+
+
+@dataclass(slots=True)
+class CheckSummary:
+    """What was looked at; counts grow while the check runs."""
+
+    partitions: int = 0
+    log_bytes: int = 0
+    findings: int = 0
+    topic_ids: dict[str, str] = field(default_factory=dict)
+
+
+class DirectoryCheck:
+    """The check of a data directory; nothing there is changed."""
+
+    def __init__(self, directory: Path, files: FileSystem) -> None:
+        self._directory = directory
+        self._files = files
+        self.summary = CheckSummary()
+        self.in_use = find_holder(directory) is not None
+        """A living broker or daemon owns the directory: its unfinished business is no finding."""
+        self._clean = is_marked_clean(files, directory)
+        self._partitions: dict[TopicPartition, Path] = {}
+        self._strangers: list[str] = []
+        self._list()
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all segments' logs: what a progress bar counts up to."""
+        return sum(self._log_bytes(directory) for directory in self._partitions.values())
+
+    def findings(self, advance: Advance = lambda _: None) -> Iterator[Finding]:
+        """Check everything; `advance` is told the bytes of log passed."""
+        for finding in self._findings(advance):
+            self.summary.findings += 1
+            yield finding
+
+    def _findings(self, advance: Advance) -> Iterator[Finding]:
+        for name in self._strangers:
+            yield Finding(
+                self._directory / name, None, "no partition's directory: a broker refuses to start beside it"
+            )
+        yield from self._check_meta_properties()
+        # Checkpoints say what was true when they were written, and logs only grow: so they are read first.
+        checkpoints: dict[str, Mapping[TopicPartition, Offset]] = {}
+        for name in CHECKPOINTS:
+            try:
+                checkpoints[name] = read_offsets(self._files, self._directory / name)
+            except CorruptionError as error:
+                yield Finding.of(error)
+        for partition, directory in self._partitions.items():
+            yield from self._check_partition(partition, directory, checkpoints, advance)
+
+    def _check_partition(
+        self,
+        partition: TopicPartition,
+        directory: Path,
+        checkpoints: Mapping[str, Mapping[TopicPartition, Offset]],
+        advance: Advance,
+    ) -> Iterator[Finding]:
+        def counted(passed: int) -> None:
+            self.summary.log_bytes += passed
+            advance(passed)
+
+        check = PartitionCheck(
+            directory, DirectorySituation(in_use=self.in_use, clean=self._clean), self._files
+        )
+        try:
+            yield from check.findings(counted)
+        except FileNotFoundError:
+            if not self.in_use:
+                raise
+            return
+        self.summary.partitions += 1
+        yield from self._check_topic_id(partition, directory, check.topic_id)
+        for name, offsets in checkpoints.items():
+            offset = offsets.get(partition)
+            if offset is not None and offset > check.end_offset:
+                cause = (
+                    f"{partition}: {CHECKPOINTS[name]} {offset} lies behind the log's end {check.end_offset}"
+                )
+                yield Finding(self._directory / name, None, cause)
+
+    def _check_topic_id(
+        self, partition: TopicPartition, directory: Path, topic_id: str | None
+    ) -> Iterator[Finding]:
+        if topic_id is None:
+            return
+        known = self.summary.topic_ids.setdefault(partition.topic, topic_id)
+        if known != topic_id:
+            cause = f"topic id {topic_id}, another partition of {partition.topic} says {known}"
+            yield Finding(directory / names.PARTITION_METADATA, None, cause)
+
+    def _check_meta_properties(self) -> Iterator[Finding]:
+        try:
+            read_meta_properties(self._files, self._directory)
+        except CorruptionError as error:
+            yield Finding.of(error)
+
+    def _list(self) -> None:
+        for entry in self._files.list_directory(self._directory):
+            if not entry.is_directory or entry.name in names.SKIPPED_DIRECTORIES:
+                continue
+            parsed = names.parse_partition_directory(entry.name)
+            if parsed is None:
+                self._strangers.append(entry.name)
+            elif parsed.mark is names.DirectoryMark.LIVE:
+                self._partitions[parsed.partition] = self._directory / entry.name
+        if self._strangers and not self._partitions and not self._looks_like_log_directory():
+            raise NotALogDirectoryError(f"{self._directory}: no data directory: there is no partition in it")
+
+    def _looks_like_log_directory(self) -> bool:
+        return self._files.exists(self._directory / names.META_PROPERTIES)
+
+    def _log_bytes(self, directory: Path) -> int:
+        total = 0
+        for entry in self._files.list_directory(directory):
+            file = names.parse_segment_file(entry.name)
+            if file and file.kind is names.SegmentFileKind.LOG and file.state is names.SegmentFileState.LIVE:
+                total += self._files.size(directory / entry.name)
+        return total

@@ -1,0 +1,162 @@
+"""What must be true of index entries: each leads to where it says, and together they ascend.
+
+An entry is compared when the chunk of batches that it points into comes by, so memory stays flat. Brokers up to 3.9
+made one entry an append, with the offset of the append's *last* batch and the position of its first; both readings
+lead every lookup right, and both are accepted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from struct import Struct
+
+from storage.codec.batch import Batches
+from storage.indexes import offset_index, time_index
+from storage.inspect.check.findings import Finding
+from storage.model import Offset, Position
+
+
+class ChunkColumns:
+    """One chunk's batches as the indexes see them."""
+
+    def __init__(self, batches: Batches, latest_before: int) -> None:
+        self.positions: Sequence[int] = batches.column("position").tolist()
+        self.last_offsets: Sequence[int] = batches.column("last_offset").tolist()
+        self.max_timestamps: Sequence[int] = batches.column("max_timestamp").tolist()
+        self.latest_timestamps = list(accumulate(self.max_timestamps, max, initial=latest_before))[1:]
+        """The largest timestamp up to and including each batch."""
+        self.end_position = batches.stop
+
+    def ending_at(self, offset: int) -> int | None:
+        """Index of the batch whose last offset is `offset`."""
+        index = bisect_left(self.last_offsets, offset)
+        return index if index < len(self.last_offsets) and self.last_offsets[index] == offset else None
+
+    def starting_at(self, position: int) -> int | None:
+        """Index of the batch that begins at `position`."""
+        index = bisect_left(self.positions, position)
+        return index if index < len(self.positions) and self.positions[index] == position else None
+
+
+class Slots:
+    """An index file's used slots, and how many unused ones (zeros) follow them."""
+
+    def __init__(self, file: Path, data: bytes, slot: Struct) -> None:
+        self._file = file
+        self._data = data
+        self._slot = slot
+        whole = len(data) // slot.size
+        self.used = min(whole, -(-len(data.rstrip(b"\0")) // slot.size))
+        self.unused = whole - self.used
+        self.stray_bytes = len(data) % slot.size
+
+    def __getitem__(self, slot: int) -> tuple[int, int]:
+        first, second = self._slot.unpack_from(self._data, slot * self._slot.size)
+        return first, second
+
+    def finding(self, slot: int, cause: str) -> Finding:
+        """Report a slot."""
+        return Finding(self._file, Position(slot * self._slot.size), cause)
+
+    def shape(self, *, trimmed: bool) -> Iterator[Finding]:
+        """Check the file's size; `trimmed` says that no preallocated room may be left in it."""
+        if self.stray_bytes:
+            size = len(self._data)
+            yield self.finding(self.used + self.unused, f"size {size} is no multiple of {self._slot.size}")
+        if trimmed and self.unused:
+            cause = f"{self.unused} unused slots, which a clean start takes for entries"
+            yield self.finding(self.used, cause)
+
+
+class OffsetEntries:
+    """The entries of an `.index`, each waiting for the batch it leads to."""
+
+    def __init__(self, file: Path, data: bytes, base_offset: Offset) -> None:
+        self.slots = Slots(file, data, offset_index.SLOT)
+        self._base_offset = base_offset
+        self._by_position = 0
+        self._by_offset = 0
+
+    def ascend(self) -> Iterator[Finding]:
+        """Compare the entries with each other."""
+        for slot in range(1, self.slots.used):
+            before, entry = self.slots[slot - 1], self.slots[slot]
+            if entry[0] <= before[0] or entry[1] <= before[1]:
+                cause = f"relative offset {entry[0]} at {entry[1]} after {before[0]} at {before[1]}"
+                yield self.slots.finding(slot, cause)
+
+    def compare(self, chunk: ChunkColumns) -> Iterator[Finding]:
+        """Compare the entries that lead into `chunk`: by position, and by offset."""
+        while self._by_position < self.slots.used:
+            relative, position = self.slots[self._by_position]
+            if position >= chunk.end_position:
+                break
+            batch = chunk.starting_at(position)
+            if batch is None:
+                yield self.slots.finding(self._by_position, f"no batch begins at position {position}")
+            elif chunk.last_offsets[batch] > self._base_offset + relative:
+                cause = (
+                    f"offset {self._base_offset + relative}, but the batch at {position} "
+                    f"ends with offset {chunk.last_offsets[batch]}"
+                )
+                yield self.slots.finding(self._by_position, cause)
+            self._by_position += 1
+        while self._by_offset < self.slots.used:
+            offset = self._base_offset + self.slots[self._by_offset][0]
+            if offset > chunk.last_offsets[-1]:
+                break
+            if chunk.ending_at(offset) is None:
+                yield self.slots.finding(self._by_offset, f"no batch ends with offset {offset}")
+            self._by_offset += 1
+
+    def finish(self) -> Iterator[Finding]:
+        """Report what leads behind the last batch."""
+        for slot in range(min(self._by_position, self._by_offset), self.slots.used):
+            relative, position = self.slots[slot]
+            cause = f"offset {self._base_offset + relative} at {position} leads behind the last batch"
+            yield self.slots.finding(slot, cause)
+
+
+class TimeEntries:
+    """The entries of a `.timeindex`, each waiting for the batch that its offset ends."""
+
+    def __init__(self, file: Path, data: bytes, base_offset: Offset) -> None:
+        self.slots = Slots(file, data, time_index.SLOT)
+        self._base_offset = base_offset
+        self._next = 0
+
+    def ascend(self) -> Iterator[Finding]:
+        """Compare the entries with each other: timestamps strictly, offsets never back."""
+        for slot in range(1, self.slots.used):
+            before, entry = self.slots[slot - 1], self.slots[slot]
+            if entry[0] <= before[0] or entry[1] < before[1]:
+                cause = f"timestamp {entry[0]} at relative offset {entry[1]} after {before[0]} at {before[1]}"
+                yield self.slots.finding(slot, cause)
+
+    def compare(self, chunk: ChunkColumns) -> Iterator[Finding]:
+        """Compare the entries whose offsets lie in `chunk`."""
+        while self._next < self.slots.used:
+            timestamp, relative = self.slots[self._next]
+            offset = self._base_offset + relative
+            if offset > chunk.last_offsets[-1]:
+                break
+            batch = chunk.ending_at(offset)
+            if batch is None:
+                yield self.slots.finding(self._next, f"no batch ends with offset {offset}")
+            elif chunk.latest_timestamps[batch] != timestamp:
+                latest = chunk.latest_timestamps[batch]
+                cause = f"timestamp {timestamp} up to offset {offset}, but the latest one there is {latest}"
+                yield self.slots.finding(self._next, cause)
+            self._next += 1
+
+    def finish(self) -> Iterator[Finding]:
+        """Report what leads behind the last batch."""
+        for slot in range(self._next, self.slots.used):
+            timestamp, relative = self.slots[slot]
+            cause = (
+                f"timestamp {timestamp} at offset {self._base_offset + relative} leads behind the last batch"
+            )
+            yield self.slots.finding(slot, cause)

@@ -1,0 +1,106 @@
+"""One segment: its log from front to end, with both indexes held against it on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.checkpoints.leader_epochs import Entries
+from storage.codec.batch import HEADER_SIZE
+from storage.disk.filesystem import FileSystem
+from storage.disk.names import SegmentFileKind, segment_file
+from storage.errors import CorruptBatchError
+from storage.inspect.check.batches import BatchCheck
+from storage.inspect.check.chunks import chunks, is_torn
+from storage.inspect.check.findings import Finding
+from storage.inspect.check.indexes import ChunkColumns, OffsetEntries, TimeEntries
+from storage.model import NO_TIMESTAMP, Offset, Position
+
+Advance = Callable[[int], None]
+"""Told how many bytes of log were looked at since the last call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentSituation:
+    """What surrounds a segment and decides what is an error in it."""
+
+    active: bool
+    """The last one of its log."""
+    in_use: bool
+    """A living process may be appending: an unfinished batch at its end is no error."""
+    clean: bool
+    """The directory was closed in order: nothing unfinished may be there."""
+    epochs: Entries
+
+    @property
+    def trimmed(self) -> bool:
+        """Whether its indexes may have no preallocated room left."""
+        return not self.active or (self.clean and not self.in_use)
+
+
+class SegmentCheck:
+    """The check of one segment; after `findings` has run, `end_offset` tells where the segment ended."""
+
+    def __init__(
+        self, directory: Path, base_offset: Offset, situation: SegmentSituation, files: FileSystem
+    ) -> None:
+        self.log = directory / segment_file(base_offset, SegmentFileKind.LOG)
+        self._situation = situation
+        self._files = files
+        self._base_offset = base_offset
+        self._batches = BatchCheck(self.log, base_offset, situation.epochs)
+
+    @property
+    def end_offset(self) -> Offset:
+        """One past the last offset, damaged batches' too; the base offset of an empty segment."""
+        return self._batches.reach
+
+    def findings(self, advance: Advance) -> Iterator[Finding]:
+        """Check everything. FileNotFoundError where the log was removed meanwhile."""
+        # An entry is written after the batch it leads to, so indexes are read before the log: what a living
+        # process adds in between cannot look like an entry without a batch.
+        indexes = list(self._read_indexes())
+        for index in indexes:
+            yield from index.slots.shape(trimmed=self._situation.trimmed)
+            yield from index.ascend()
+        yield from self._check_log(indexes, advance)
+        for index in indexes:
+            yield from index.finish()
+
+    def _check_log(self, indexes: list[OffsetEntries | TimeEntries], advance: Advance) -> Iterator[Finding]:
+        file = self._files.open(self.log, read_only=True)
+        try:
+            data = file.map(file.size())
+        finally:
+            file.close()
+        latest: int = NO_TIMESTAMP
+        for batches in chunks(data):
+            if not len(batches):
+                yield from self._ending(data, batches.stop, batches.problem)
+                break
+            yield from self._batches.check(data, batches)
+            columns = ChunkColumns(batches, latest)
+            latest = columns.latest_timestamps[-1]
+            for index in indexes:
+                yield from index.compare(columns)
+            advance(batches.stop - batches[0].position)
+
+    def _ending(self, data: memoryview, stop: int, problem: CorruptBatchError | None) -> Iterator[Finding]:
+        """Judge what follows the last whole batch."""
+        torn = is_torn(problem)
+        preallocated = not any(data[stop : stop + HEADER_SIZE])
+        if self._situation.active and self._situation.in_use and (torn or preallocated):
+            return
+        cause = problem.cause if problem else "no batch begins here"
+        outlook = "recovery cuts it off" if self._situation.active else "nothing behind it can be reached"
+        yield Finding(self.log, Position(stop), f"{cause} ({len(data) - stop} bytes; {outlook})")
+
+    def _read_indexes(self) -> Iterator[OffsetEntries | TimeEntries]:
+        for kind, entries in (
+            (SegmentFileKind.OFFSET_INDEX, OffsetEntries),
+            (SegmentFileKind.TIME_INDEX, TimeEntries),
+        ):
+            path = self.log.with_name(segment_file(self._base_offset, kind))
+            if self._files.exists(path):
+                yield entries(path, self._files.read_bytes(path), self._base_offset)

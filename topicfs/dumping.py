@@ -1,0 +1,75 @@
+"""`topicfs dump`: segments and indexes as kafka-dump-log prints them."""
+
+from __future__ import annotations
+
+import click
+
+from storage.disk.native import NativeFileSystem
+from storage.inspect.dump.files import dump as dump_files
+from storage.inspect.dump.options import UNLIMITED_BYTES, DumpOptions
+from topicfs.examples import ExampleCommand
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        ("topicfs dump data/orders-0/00000000000000000000.log", "every batch of a segment, one a line"),
+        ("topicfs dump --print-data-log data/orders-0/*.log", "with every record, its key and its value"),
+        (
+            "topicfs dump --files a/00000000000000000000.index,a/00000000000000000000.timeindex",
+            "as Kafka spells it",
+        ),
+        (
+            "topicfs dump --verify-index-only mnt/orders/0/segments/*.index",
+            "compare indexes with their segments",
+        ),
+    ),
+)
+@click.argument("names", metavar="[FILE]…", nargs=-1)
+@click.option("--files", metavar="A,B", default="", help="Files to dump, separated by commas.")
+@click.option("--print-data-log", is_flag=True, help="Print each record with its key and value.")
+@click.option("--deep-iteration", is_flag=True, help="Print a line for each record, without its content.")
+@click.option("--skip-record-metadata", is_flag=True, help="Of each record print key and value only.")
+@click.option("--verify-index-only", is_flag=True, help="Compare indexes with their segment, print no entry.")
+@click.option("--index-sanity-check", is_flag=True, help="Check an index as a broker does when it starts.")
+@click.option(
+    "--max-bytes", type=click.IntRange(0), default=UNLIMITED_BYTES, help="Read this much of a segment."
+)
+@click.option(
+    "--max-message-size",
+    type=click.IntRange(1),
+    default=5_242_880,
+    show_default=True,
+    help="Largest batch, bytes.",
+)
+def dump(  # noqa: PLR0913 - kafka-dump-log has as many flags
+    names: tuple[str, ...],
+    *,
+    files: str,
+    print_data_log: bool,
+    deep_iteration: bool,
+    skip_record_metadata: bool,
+    verify_index_only: bool,
+    index_sanity_check: bool,
+    max_bytes: int,
+    max_message_size: int,
+) -> None:
+    """Print segments, indexes and producer snapshots in the text of kafka-dump-log.
+
+    Nothing is changed, nothing is locked; a running broker or daemon does not mind. What does not agree (an index
+    with its segment, say) is told on standard error at the end, as there.
+    """
+    every_name = [*(name for name in files.split(",") if name), *names]
+    if not every_name:
+        raise click.UsageError("name a file to dump")
+    options = DumpOptions(
+        print_data_log=print_data_log,
+        deep_iteration=deep_iteration,
+        skip_record_metadata=skip_record_metadata,
+        verify_index_only=verify_index_only,
+        index_sanity_check=index_sanity_check,
+        max_bytes=max_bytes,
+        max_message_size=max_message_size,
+    )
+    for line in dump_files(every_name, options, NativeFileSystem(read_only=True)):
+        click.echo(line.text, err=line.error)

@@ -1,0 +1,30 @@
+"""Where output goes: plain text to pipes, colours to terminals, and never slower than the pipe."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.theme import Theme
+
+THEME = Theme(
+    {
+        "number": "bold cyan",
+        "name": "bold",
+        "good": "green",
+        "bad": "bold red",
+        "quiet": "dim",
+        "found": "bold green",
+    }
+)
+"""The few styles of this command, by what they mean."""
+
+
+def console(*, error: bool = False) -> Console:
+    """A console on standard output (or error); colours and boxes only where it is a terminal."""
+    return Console(theme=THEME, stderr=error, highlight=False, soft_wrap=True)
+
+
+def is_terminal() -> bool:
+    """Whether a person looks at standard output."""
+    return sys.stdout.isatty()
