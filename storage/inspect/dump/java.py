@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from storage.coordinators.placement import java_string_hash
+
 _INITIAL_BUCKETS = 16
 _LOAD_FACTOR = 0.75
-
-
-def hash_code(text: str) -> int:
-    """`String.hashCode()` as an unsigned 32-bit number: h = 31h + UTF-16 unit."""
-    units = text.encode("utf-16-be")
-    code = 0
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        code = (31 * code + (high << 8 | low)) & 0xFFFF_FFFF
-    return code
 
 
 def hash_map_order(keys: Iterable[str]) -> list[str]:
@@ -29,7 +22,7 @@ def hash_map_order(keys: Iterable[str]) -> list[str]:
         buckets *= 2
 
     def bucket(key: str) -> int:
-        code = hash_code(key)
+        code = java_string_hash(key) & 0xFFFF_FFFF
         return (code ^ code >> 16) & (buckets - 1)
 
     return sorted(inserted, key=bucket)

@@ -1,0 +1,236 @@
+"""The dump is kafka-dump-log's, byte for byte: held against what that tool printed of a broker's files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from storage.codec.batch import assign_offsets
+from storage.codec.records import encode
+from storage.disk.native import NativeFileSystem
+from storage.errors import CorruptionError, InvalidNameError
+from storage.inspect.dump.files import DumpLine, dump
+from storage.inspect.dump.java import hash_map_order, optional_long
+from storage.inspect.dump.options import DumpOptions
+from storage.model import Offset, Record, Timestamp
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "kafka"
+LOG_DIRS = VECTORS / "log-dirs"
+
+UNCOMPRESSED = ("g-none-0", "g-compact-0")
+EVERY = (*UNCOMPRESSED, "g-gzip-0", "g-lz4-0", "g-zstd-0")
+DECODED = tuple(
+    f"{topic}-{number}" for topic in ("__consumer_offsets", "__transaction_state") for number in range(4)
+)
+"""Their records were printed by a decoder; their indexes and batches as everybody's."""
+
+
+@pytest.fixture(autouse=True)
+def _in_log_dirs(monkeypatch):
+    """Vectors name files relative to the log directory, as they were named to Kafka's tool."""
+    monkeypatch.chdir(LOG_DIRS)
+
+
+def run(names, **options) -> list[DumpLine]:
+    return list(dump(names, DumpOptions(**options), NativeFileSystem(read_only=True)))
+
+
+def names_of(partition: str, *suffixes: str) -> list[str]:
+    files = (path for path in (LOG_DIRS / partition).iterdir() if path.suffix in suffixes)
+    return sorted(str(path.relative_to(LOG_DIRS)) for path in files)
+
+
+def output(lines) -> str:
+    return "".join(f"{line.text}\n" for line in lines if not line.error)
+
+
+def findings(lines) -> str:
+    return "".join(f"{line.text}\n" for line in lines if line.error).replace(f"{LOG_DIRS}/", "")
+
+
+def blocks(text: str) -> list[list[str]]:
+    """Findings a file, in an order of their own: Kafka's depends on where the files lay when they were dumped."""
+    return sorted(block.splitlines() for block in re.split(r"(?m)^(?=\S)", text) if block)
+
+
+def expected(partition: str, kind: str) -> tuple[str, str]:
+    """What the tool printed: to standard output, and to standard error behind it."""
+    text = (VECTORS / "dump" / f"{partition}.{kind}.txt").read_text()
+    output, found, errors = text.partition("Non-consecutive offsets in ")
+    return output, found + errors
+
+
+@pytest.mark.parametrize("partition", EVERY)
+def test_segments_with_records_print_as_kafka_printed_them(partition):
+    """Batches, records, nulls, headers and gaps of whole partitions come out as in the tool's own output."""
+    lines = run(names_of(partition, ".log"), print_data_log=True)
+    printed, errors = expected(partition, "log")
+    assert printed == output(lines)
+    assert blocks(errors) == blocks(findings(lines))
+
+
+@pytest.mark.parametrize("partition", [*EVERY, *DECODED])
+def test_indexes_and_snapshots_print_as_kafka_printed_them(partition):
+    """Offset indexes, time indexes and producer snapshots, empty ones too, come out as in the tool's own output."""
+    lines = run(names_of(partition, ".index", ".snapshot", ".timeindex"))
+    assert expected(partition, "idx") == (output(lines), findings(lines))
+
+
+@pytest.mark.parametrize("partition", [*EVERY, *DECODED])
+def test_without_flags_only_batches_are_printed(partition):
+    """The plain dump is the full one without its record lines, and it reports no gaps."""
+    printed, _ = expected(partition, "log")
+    batch_lines = "".join(line for line in printed.splitlines(keepends=True) if not line.startswith("|"))
+    lines = run(names_of(partition, ".log"))
+    assert (batch_lines, "") == (output(lines), findings(lines))
+
+
+def test_deep_iteration_prints_records_without_their_content():
+    """--deep-iteration alone stops each record line before key and payload."""
+    printed, _ = expected("g-none-0", "log")
+    without = re.sub(r"(?m)^(\| .*?\])(?: key: .*| payload: .*)?$", r"\1", printed)
+    assert without == output(run(names_of("g-none-0", ".log"), deep_iteration=True))
+
+
+def test_skip_record_metadata_prints_keys_and_payloads_only():
+    """--skip-record-metadata leaves key and payload; a record with neither is an empty line."""
+    lines = output(run(["g-none-0/00000000000000000000.log"], print_data_log=True, skip_record_metadata=True))
+    records = [line for line in lines.splitlines()[2:] if not line.startswith("baseOffset")]
+    assert ["", "| key: key-1 payload: value-1-abcdefghijabcdefghijabcdefghij"] == records[:2]
+    assert records[5].startswith("| payload: value-5-")
+
+
+def test_max_bytes_ends_before_the_batch_that_does_not_fit():
+    """--max-bytes limits what is read, and says nothing of the bytes it leaves aside."""
+    lines = output(run(["g-none-0/00000000000000000000.log"], max_bytes=1889 + 643)).splitlines()
+    assert 3 == len(lines)
+    assert lines[2].startswith("baseOffset: 0 ")
+
+
+def test_an_index_that_contradicts_its_segment_is_reported(tmp_path):
+    """Mismatches come by falling offset on standard error, in Kafka's words."""
+    segment = copy(tmp_path, "g-none-0/00000000000000000000.log")
+    index = copy(tmp_path, "g-none-0/00000000000000000000.index")
+    broken = bytearray(index.read_bytes())
+    broken[3] = 21
+    broken[11] = 44
+    index.write_bytes(broken)
+    lines = run([str(index)], verify_index_only=True)
+    assert f"Dumping {index}\n" == output(lines)
+    assert (
+        f"Mismatches in :{index}\n  Index offset: 44, log offset: 45\n  Index offset: 21, log offset: 22\n"
+    ) == findings(lines)
+    assert segment.exists()
+
+
+def test_a_time_index_that_contradicts_its_segment_is_reported(tmp_path):
+    """A wrong timestamp, one out of order and an offset that ends no batch are told apart."""
+    copy(tmp_path, "g-none-0/00000000000000000000.log")
+    copy(tmp_path, "g-none-0/00000000000000000000.index")
+    index = copy(tmp_path, "g-none-0/00000000000000000000.timeindex")
+    broken = bytearray(index.read_bytes())
+    broken[12 + 7] -= 1
+    broken[24 : 24 + 8] = broken[0:8]
+    broken[36 + 11] += 1
+    index.write_bytes(broken)
+    assert (
+        f"Found timestamp mismatch in :{index}\n"
+        "  Index timestamp: 1767225644099, log timestamp: 1767225644100\n"
+        "  Index timestamp: 1767225621700, log timestamp: 1767225666500\n"
+        f"Found out of order timestamp in :{index}\n"
+        "  Index timestamp: 1767225621700, Previously indexed timestamp: 1767225644099\n"
+        "The following indexed offsets are not found in the log.\n"
+        "Indexed offset: 87, found log offset: 91\n"
+    ) == findings(run([str(index)], verify_index_only=True))
+
+
+def test_the_zeros_behind_a_preallocated_index_are_passed_over(tmp_path):
+    """An active segment's index ends for the dump where its entries end."""
+    copy(tmp_path, "g-none-0/00000000000000000000.log")
+    for suffix in (".index", ".timeindex"):
+        index = copy(tmp_path, f"g-none-0/00000000000000000000{suffix}")
+        before = output(run([str(index)]))
+        with index.open("ab") as file:
+            file.write(bytes(240))
+        assert before == output(run([str(index)]))
+
+
+def test_the_sanity_check_says_one_line_or_fails(tmp_path):
+    """--index-sanity-check passes whole indexes and stops at one cut inside an entry."""
+    copy(tmp_path, "g-none-0/00000000000000000132.log")
+    index = copy(tmp_path, "g-none-0/00000000000000000132.index")
+    times = copy(tmp_path, "g-none-0/00000000000000000132.timeindex")
+    lines = output(run([str(index), str(times)], index_sanity_check=True))
+    assert [f"{index} passed sanity check.", f"{times} passed sanity check."] == lines.splitlines()[1::2]
+    index.write_bytes(index.read_bytes()[:-1])
+    with pytest.raises(CorruptionError):
+        run([str(index)], index_sanity_check=True)
+
+
+def test_bytes_behind_the_last_whole_batch_are_counted(tmp_path):
+    """A torn tail is one line, not an error."""
+    segment = copy(tmp_path, "g-none-0/00000000000000000000.log")
+    whole = segment.read_bytes()
+    segment.write_bytes(whole + whole[:100])
+    lines = output(run([str(segment)])).splitlines()
+    assert f"Found 100 invalid bytes at the end of {segment.name}" == lines[-1]
+
+
+def test_a_batch_whose_checksum_is_wrong_is_printed_as_invalid(tmp_path):
+    """A flipped byte shows as isvalid: false of its batch alone."""
+    segment = copy(tmp_path, "g-none-0/00000000000000000000.log")
+    data = bytearray(segment.read_bytes())
+    data[1889 + 100] ^= 1
+    segment.write_bytes(data)
+    verdicts = [line.rsplit(" ", 1)[1] for line in output(run([str(segment)])).splitlines()[2:5]]
+    assert ["true", "false", "true"] == verdicts
+
+
+def test_what_cannot_be_dumped_is_said(tmp_path):
+    """Unknown suffixes are passed over as by the tool; a name without a base offset and a missing file are errors."""
+    stranger = tmp_path / "notes.txt"
+    stranger.write_text("")
+    assert [
+        DumpLine(f"Dumping {stranger}"),
+        DumpLine(f"Ignoring unknown file {stranger}", error=True),
+    ] == run([str(stranger)])
+    misnamed = tmp_path / "orders.log"
+    misnamed.write_bytes(b"")
+    with pytest.raises(InvalidNameError):
+        run([str(misnamed)])
+    with pytest.raises(FileNotFoundError):
+        run([str(tmp_path / "00000000000000000000.log")])
+
+
+def test_sequences_and_text_that_is_not_utf8(tmp_path):
+    """Bytes that are no UTF-8 show as Java shows them: the replacement character."""
+    batch = encode([Record(Offset(0), Timestamp(5), b"\xff", "€".encode())])
+    assign_offsets(batch, 0, base_offset=7, leader_epoch=3)
+    segment = tmp_path / "00000000000000000007.log"
+    segment.write_bytes(batch)
+    last = output(run([str(segment)], print_data_log=True)).splitlines()[-1]
+    assert (
+        "| offset: 7 CreateTime: 5 keySize: 1 valueSize: 3 sequence: -1 headerKeys: [] key: \ufffd payload: €"
+        == last
+    )
+
+
+def test_a_hash_maps_order_is_by_bucket_then_by_insertion():
+    """Sixteen buckets, twice as many past twelve keys: single letters hash to themselves."""
+    assert ["p", "a", "q", "b"] == hash_map_order(["b", "a", "q", "p", "a"])
+    letters = [chr(97 + number) for number in range(13)]
+    assert letters == hash_map_order(reversed(letters))
+
+
+def test_an_optional_number_prints_as_javas():
+    """OptionalLong's own text."""
+    assert ["OptionalLong.empty", "OptionalLong[0]"] == [optional_long(None), optional_long(0)]
+
+
+def copy(directory: Path, name: str) -> Path:
+    source = LOG_DIRS / name
+    target = directory / source.name
+    target.write_bytes(source.read_bytes())
+    return target
