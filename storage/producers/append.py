@@ -1,0 +1,161 @@
+"""The checks of an append against what is known of its producer.
+
+`ProducerAppend` gathers the batches of one append, each checked in order; only when all have passed does the state
+take `entry`. Order and meaning of the checks: kafka-storage.md §7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+from storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
+from storage.model import Offset, ProducerId, Timestamp, TopicPartition
+from storage.producers.entry import NO_PRODUCER_EPOCH, ProducerEntry, SequencedBatch
+from storage.producers.sequence import NO_SEQUENCE, follows
+
+
+class Origin(Enum):
+    """Whose append it is; only a client's sequences are checked."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+    """Copied from a leader, or replayed from the log itself: what is there is taken as it is."""
+
+
+class EndMarker(NamedTuple):
+    """What a control batch says: how a producer's transaction ended."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+class DataBatch(NamedTuple):
+    """The header fields of a data batch that concern its producer."""
+
+    epoch: int
+    first_sequence: int
+    last_sequence: int
+    base_offset: Offset
+    last_offset: Offset
+    max_timestamp: Timestamp
+    transactional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedTransaction:
+    """A transaction whose marker was read; `last_offset` is the marker's."""
+
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
+    aborted: bool
+
+
+class ProducerAppend:
+    """One append's batches of one producer, against the `entry` known before."""
+
+    def __init__(self, partition: TopicPartition, entry: ProducerEntry, origin: Origin) -> None:
+        self._partition = partition
+        self._origin = origin
+        self.entry = entry
+        """The producer as it is after the batches so far."""
+        self.begun: list[Offset] = []
+        """First offsets of the transactions that these batches opened."""
+
+    def add_data(self, batch: DataBatch) -> None:
+        """Check a data batch and take it in.
+
+        Raises ProducerFencedError for an old epoch, OutOfOrderSequenceError, InvalidTransactionStateError for
+        plain data while the producer has a transaction open.
+        """
+        self._check_epoch(batch.epoch)
+        if self._origin is Origin.CLIENT:
+            self._check_sequence(batch)
+        before = self.entry
+        if before.transaction_first_offset is not None and not batch.transactional:
+            raise InvalidTransactionStateError(
+                f"{self._partition}: producer {before.producer_id} wrote outside of its open transaction, which "
+                f"began at offset {before.transaction_first_offset}; end that one first"
+            )
+        delta = batch.last_offset - batch.base_offset
+        self.entry = before.with_batch(
+            batch.epoch,
+            SequencedBatch(batch.last_sequence, batch.last_offset, delta, batch.max_timestamp),
+        )
+        if before.transaction_first_offset is None and batch.transactional:
+            self.entry = replace(self.entry, transaction_first_offset=batch.base_offset)
+            self.begun.append(batch.base_offset)
+
+    def add_marker(
+        self,
+        marker: EndMarker,
+        *,
+        epoch: int,
+        offset: Offset,
+        timestamp: Timestamp,
+        bumps_epoch: bool = False,
+    ) -> CompletedTransaction | None:
+        """Take in a marker at `offset`; the transaction it ends, or None where none was open.
+
+        `bumps_epoch` is the rule of transactions version 2: the marker's epoch must be newer, but a repeat with the
+        same one passes once nothing is open. Raises ProducerFencedError for an old producer or coordinator epoch.
+        """
+        self._check_marker_epoch(epoch, bumps_epoch=bumps_epoch)
+        self._check_coordinator_epoch(marker.coordinator_epoch)
+        began = self.entry.transaction_first_offset
+        self.entry = replace(
+            self.entry.with_epoch(epoch),
+            coordinator_epoch=marker.coordinator_epoch,
+            last_timestamp=timestamp,
+            transaction_first_offset=None,
+        )
+        if began is None:
+            return None
+        return CompletedTransaction(self.entry.producer_id, began, offset, aborted=not marker.commit)
+
+    def _check_epoch(self, epoch: int) -> None:
+        if epoch < self.entry.epoch and self._origin is not Origin.REPLICATION:
+            raise ProducerFencedError(
+                f"{self._partition}: producer {self.entry.producer_id} with epoch {epoch} was fenced by epoch "
+                f"{self.entry.epoch}; a newer instance of it is at work"
+            )
+
+    def _check_marker_epoch(self, epoch: int, *, bumps_epoch: bool) -> None:
+        repeat = epoch == self.entry.epoch and self.entry.transaction_first_offset is None
+        if (
+            bumps_epoch
+            and epoch == self.entry.epoch
+            and not repeat
+            and self._origin is not Origin.REPLICATION
+        ):
+            raise ProducerFencedError(
+                f"{self._partition}: a marker of producer {self.entry.producer_id} must bear an epoch above {epoch}"
+            )
+        self._check_epoch(epoch)
+
+    def _check_coordinator_epoch(self, coordinator_epoch: int) -> None:
+        if coordinator_epoch < self.entry.coordinator_epoch and self._origin is not Origin.REPLICATION:
+            raise ProducerFencedError(
+                f"{self._partition}: the marker's coordinator epoch {coordinator_epoch} is older than "
+                f"{self.entry.coordinator_epoch}"
+            )
+
+    def _check_sequence(self, batch: DataBatch) -> None:
+        entry, first = self.entry, batch.first_sequence
+        if batch.epoch != entry.epoch:
+            # An unknown producer (its state may have expired) may go on anywhere; a known one begins an epoch at 0.
+            if first != 0 and entry.epoch != NO_PRODUCER_EPOCH:
+                raise self._out_of_order(batch, expected=0)
+            return
+        if not follows(entry.last_sequence, first):
+            last = entry.last_sequence
+            raise self._out_of_order(batch, expected=0 if last == NO_SEQUENCE else last + 1)
+
+    def _out_of_order(self, batch: DataBatch, *, expected: int) -> OutOfOrderSequenceError:
+        return OutOfOrderSequenceError(
+            f"{self._partition}: producer {self.entry.producer_id} epoch {batch.epoch}: sequence "
+            f"{batch.first_sequence} came where {expected} was due"
+        )

@@ -1,0 +1,81 @@
+"""What is known of one producer in one partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from storage.model import NO_TIMESTAMP, Offset, ProducerId, Timestamp
+from storage.producers.sequence import NO_SEQUENCE, decrement
+
+REMEMBERED_BATCHES = 5
+"""Of each producer: as many as an idempotent client may have in flight."""
+
+NO_PRODUCER_EPOCH = -1
+NO_COORDINATOR_EPOCH = -1
+
+
+class SequencedBatch(NamedTuple):
+    """A data batch of a producer, as far as duplicates need it."""
+
+    last_sequence: int
+    last_offset: Offset
+    offset_delta: int
+    """Last offset minus base offset."""
+    timestamp: Timestamp
+    """The batch's largest."""
+
+    @property
+    def first_sequence(self) -> int:
+        return decrement(self.last_sequence, self.offset_delta)
+
+    @property
+    def base_offset(self) -> Offset:
+        return Offset(self.last_offset - self.offset_delta)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerEntry:
+    """One producer. Immutable: an append makes a new one, so a refused append leaves nothing behind."""
+
+    producer_id: ProducerId
+    epoch: int = NO_PRODUCER_EPOCH
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    last_timestamp: Timestamp = NO_TIMESTAMP
+    """Of its newest batch or marker: what expiry counts from."""
+    transaction_first_offset: Offset | None = None
+    """Where its open transaction began; None when none is open."""
+    batches: tuple[SequencedBatch, ...] = ()
+    """The newest five at most, oldest first."""
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_data_offset(self) -> Offset:
+        """Of its newest data batch; -1 where it has none."""
+        return self.batches[-1].last_offset if self.batches else Offset(-1)
+
+    def duplicate_of(self, *, epoch: int, first_sequence: int, last_sequence: int) -> SequencedBatch | None:
+        """The remembered batch with exactly these sequences, if there is one."""
+        if epoch != self.epoch:
+            return None
+        for batch in self.batches:
+            if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
+                return batch
+        return None
+
+    def with_epoch(self, epoch: int) -> ProducerEntry:
+        """The same under `epoch`; another one forgets the batches, for sequences begin anew."""
+        return self if epoch == self.epoch else replace(self, epoch=epoch, batches=())
+
+    def with_batch(self, epoch: int, batch: SequencedBatch) -> ProducerEntry:
+        """The same after a data batch."""
+        known = self.with_epoch(epoch)
+        batches = (*known.batches, batch)[-REMEMBERED_BATCHES:]
+        return replace(known, batches=batches, last_timestamp=batch.timestamp)
+
+    def expired(self, now: Timestamp, expiration_ms: int) -> bool:
+        """Whether it may be forgotten: nothing open, nothing heard for `expiration_ms`."""
+        return self.transaction_first_offset is None and now - self.last_timestamp >= expiration_ms

@@ -1,0 +1,98 @@
+"""The producer snapshot: what was known of every producer before an offset, in a file named by that offset.
+
+    at   length  field
+    0    2       version = 1
+    2    4       CRC-32C of bytes 6 to the end
+    6    4       number of entries
+    10   46 each entry:
+                 producer id int64 · epoch int16 · last sequence int32 · last offset int64 · offset delta int32 ·
+                 timestamp int64 · coordinator epoch int32 · first offset of the open transaction int64 (-1 none)
+
+Only the newest batch of a producer is kept. Kafka writes the entries in the order of a Java HashMap, which readers
+ignore; `encode` reproduces it, so that equal states give equal bytes. Source: kafka-storage.md §3, Kafka's
+ProducerStateManager.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from crc32c import crc32c
+
+from storage.errors import CorruptBatchError
+from storage.model import Offset, ProducerId, Timestamp
+from storage.producers.entry import ProducerEntry, SequencedBatch
+
+VERSION = 1
+HEADER = struct.Struct(">hIi")
+ENTRY = struct.Struct(">qhiqiqiq")
+CRC_START = 6
+
+MIN_TABLE = 16
+"""Buckets of an empty Java HashMap; it doubles when it is three quarters full."""
+
+
+def encode(entries: Iterable[ProducerEntry]) -> bytes:
+    """The bytes of a snapshot file."""
+    rows = b"".join(_encode_entry(entry) for entry in in_hash_order(list(entries)))
+    count = struct.pack(">i", len(rows) // ENTRY.size)
+    return struct.pack(">hI", VERSION, crc32c(count + rows)) + count + rows
+
+
+def decode(data: bytes) -> list[ProducerEntry]:
+    """The producers of a snapshot file, in its order.
+
+    Raises CorruptBatchError with the position and the cause for whatever `encode` cannot have written.
+    """
+    if len(data) < HEADER.size:
+        raise CorruptBatchError(len(data), f"a snapshot has at least {HEADER.size} bytes")
+    version, crc, count = HEADER.unpack_from(data)
+    if version != VERSION:
+        raise CorruptBatchError(0, f"snapshot version {version} is unknown")
+    if crc != crc32c(memoryview(data)[CRC_START:]):
+        raise CorruptBatchError(2, "the snapshot's checksum does not match")
+    if count < 0 or HEADER.size + count * ENTRY.size != len(data):
+        raise CorruptBatchError(6, f"{count} entries do not fill {len(data)} bytes")
+    return [_decode_entry(row) for row in ENTRY.iter_unpack(memoryview(data)[HEADER.size :])]
+
+
+def in_hash_order(entries: list[ProducerEntry]) -> list[ProducerEntry]:
+    """The entries as Java's HashMap, keyed by producer id, would iterate over them."""
+    table = MIN_TABLE
+    while len(entries) > table * 3 // 4:
+        table *= 2
+    return sorted(entries, key=lambda entry: _bucket(entry.producer_id, table))
+
+
+def _bucket(producer_id: int, table: int) -> int:
+    hashed = (producer_id ^ (producer_id & (2**64 - 1)) >> 32) & 0xFFFFFFFF
+    return (hashed ^ hashed >> 16) & (table - 1)
+
+
+def _encode_entry(entry: ProducerEntry) -> bytes:
+    last = entry.batches[-1] if entry.batches else SequencedBatch(-1, Offset(-1), 0, entry.last_timestamp)
+    began = entry.transaction_first_offset
+    return ENTRY.pack(
+        entry.producer_id,
+        entry.epoch,
+        last.last_sequence,
+        last.last_offset,
+        last.offset_delta,
+        entry.last_timestamp,
+        entry.coordinator_epoch,
+        -1 if began is None else began,
+    )
+
+
+def _decode_entry(row: tuple[int, ...]) -> ProducerEntry:
+    producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, began = row
+    batch = SequencedBatch(sequence, Offset(offset), delta, Timestamp(timestamp))
+    return ProducerEntry(
+        producer_id=ProducerId(producer_id),
+        epoch=epoch,
+        coordinator_epoch=coordinator_epoch,
+        last_timestamp=Timestamp(timestamp),
+        transaction_first_offset=None if began < 0 else Offset(began),
+        batches=(batch,) if offset >= 0 else (),
+    )

@@ -1,0 +1,102 @@
+"""The producers of one log: the map, its open transactions, and the bound up to which all is decided.
+
+The state stands at `end_offset`: every batch below is in it. It touches no disk; the log saves and loads it through
+`snapshot`. Not thread-safe: the log's lock guards it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from storage.model import Offset, ProducerId, Timestamp, TopicPartition
+from storage.producers.append import CompletedTransaction, Origin, ProducerAppend
+from storage.producers.entry import ProducerEntry
+
+DEFAULT_EXPIRATION_MS = 86_400_000
+"""producer.id.expiration.ms: how long a silent producer is remembered."""
+
+
+class ProducerState:
+    """Kafka's ProducerStateManager without its files."""
+
+    def __init__(self, partition: TopicPartition, *, expiration_ms: int = DEFAULT_EXPIRATION_MS) -> None:
+        self._partition = partition
+        self._expiration_ms = expiration_ms
+        self._entries: dict[ProducerId, ProducerEntry] = {}
+        self._open: dict[Offset, ProducerId] = {}
+        self._completed: dict[Offset, CompletedTransaction] = {}
+        self.end_offset = Offset(0)
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        return iter(self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, producer_id: ProducerId) -> ProducerEntry | None:
+        """What is known of a producer."""
+        return self._entries.get(producer_id)
+
+    def begin(self, producer_id: ProducerId, origin: Origin) -> ProducerAppend:
+        """Begin an append's checks; `finish` takes what passed."""
+        known = self._entries.get(producer_id) or ProducerEntry(producer_id=producer_id)
+        return ProducerAppend(self._partition, known, origin)
+
+    def finish(self, append: ProducerAppend) -> None:
+        """Take in an append all of whose batches passed and are in the log."""
+        self._entries[append.entry.producer_id] = append.entry
+        for first_offset in append.begun:
+            self._open[first_offset] = append.entry.producer_id
+
+    def stable_offset_at(self, completed: CompletedTransaction) -> Offset:
+        """The last stable offset an abort leaves behind, whatever the high watermark.
+
+        The first offset of the earliest other open transaction, else the one after the marker: what its entry
+        in the transaction index says.
+        """
+        others = [first for first in self._open if first != completed.first_offset]
+        return min(others, default=Offset(completed.last_offset + 1))
+
+    def complete(self, completed: CompletedTransaction) -> None:
+        """A transaction's marker is in the log; it stays unstable until the high watermark passes the marker."""
+        self._open.pop(completed.first_offset, None)
+        self._completed[completed.first_offset] = completed
+
+    def high_watermark_moved(self, high_watermark: Offset) -> None:
+        """Forget completed transactions whose markers are below it."""
+        done = [first for first, txn in self._completed.items() if txn.last_offset < high_watermark]
+        for first in done:
+            del self._completed[first]
+
+    @property
+    def first_undecided_offset(self) -> Offset | None:
+        """Where the earliest open transaction began."""
+        return min(self._open, default=None)
+
+    @property
+    def first_unstable_offset(self) -> Offset | None:
+        """Where the earliest transaction began that is open or whose marker is not replicated yet."""
+        return min([*self._open, *self._completed], default=None)
+
+    def remove_expired(self, now: Timestamp) -> None:
+        """Forget producers that have been silent for too long and have nothing open."""
+        for entry in list(self._entries.values()):
+            if entry.expired(now, self._expiration_ms):
+                del self._entries[entry.producer_id]
+
+    def load(self, entries: Iterable[ProducerEntry], *, end_offset: Offset, now: Timestamp) -> None:
+        """Become what a snapshot at `end_offset` says, but for what has expired by `now`."""
+        self.clear(end_offset)
+        for entry in entries:
+            if entry.expired(now, self._expiration_ms):
+                continue
+            self._entries[entry.producer_id] = entry
+            if entry.transaction_first_offset is not None:
+                self._open[entry.transaction_first_offset] = entry.producer_id
+
+    def clear(self, end_offset: Offset) -> None:
+        """Know nothing, and stand at `end_offset`."""
+        self._entries.clear()
+        self._open.clear()
+        self._completed.clear()
+        self.end_offset = end_offset

@@ -1,0 +1,324 @@
+"""Idempotence and transactions: what a log remembers of its producers (ProducerStateManagerTest)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.errors import (
+    CorruptBatchError,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+)
+from storage.model import Offset, ProducerId, Timestamp, TopicPartition
+from storage.producers import sequence, snapshot
+from storage.producers.append import CompletedTransaction, DataBatch, EndMarker, Origin
+from storage.producers.entry import ProducerEntry, SequencedBatch
+from storage.producers.state import ProducerState
+
+PID = ProducerId(7)
+OTHER = ProducerId(8)
+NOW = Timestamp(1_700_000_000_000)
+SNAPSHOT = bytes.fromhex(
+    "0001b282cd4a0000000100000000000000070000000000010000000000000029000000010000018bcfe58b29ffffffff0000000000000028"
+)
+
+
+class Producers:
+    """A state, and short ways to append to it."""
+
+    def __init__(self):
+        self.state = ProducerState(TopicPartition("t", 0))
+
+    def data(self, first, *, pid=PID, epoch=0, count=1, offset=0, txn=False, origin=Origin.CLIENT, time=NOW):
+        append = self.state.begin(pid, origin)
+        last = sequence.increment(first, count - 1) if first >= 0 else -1
+        append.add_data(DataBatch(epoch, first, last, Offset(offset), Offset(offset + count - 1), time, txn))
+        self.state.finish(append)
+        return self.state.get(pid)
+
+    def end(self, offset, *, pid=PID, epoch=0, commit=True, coordinator=0, bumps=False):
+        append = self.state.begin(pid, Origin.COORDINATOR)
+        done = append.add_marker(
+            EndMarker(commit, coordinator),
+            epoch=epoch,
+            offset=Offset(offset),
+            timestamp=NOW,
+            bumps_epoch=bumps,
+        )
+        self.state.finish(append)
+        if done:
+            self.state.complete(done)
+        return done
+
+
+@pytest.fixture
+def producers():
+    return Producers()
+
+
+def test_first_any_then_one_more(producers):
+    """Row 87: an unknown producer begins anywhere; gaps, repeats and old epochs are refused; a new epoch begins at 0."""
+    producers.data(5, epoch=1)
+    producers.data(6, epoch=1)
+    with pytest.raises(OutOfOrderSequenceError, match="sequence 6 came where 7 was due"):
+        producers.data(6, epoch=1)
+    with pytest.raises(OutOfOrderSequenceError):
+        producers.data(8, epoch=1)
+    with pytest.raises(ProducerFencedError, match="fenced by epoch 1"):
+        producers.data(7, epoch=0)
+    with pytest.raises(OutOfOrderSequenceError, match="sequence 3 came where 0 was due"):
+        producers.data(3, epoch=2)
+    assert producers.data(0, epoch=2).epoch == 2
+
+
+def test_a_refused_append_changes_nothing(producers):
+    """The state takes an append whole or not at all."""
+    before = producers.data(0)
+    with pytest.raises(OutOfOrderSequenceError):
+        producers.data(5)
+    assert producers.state.get(PID) == before
+
+
+def test_sequences_wrap_around(producers):
+    """Row 88: after 2^31 - 1 comes 0, also within a batch; 1 is refused."""
+    producers.data(sequence.MAX_SEQUENCE)
+    with pytest.raises(OutOfOrderSequenceError):
+        producers.data(1)
+    producers.data(0)
+    across = Producers()
+    entry = across.data(sequence.MAX_SEQUENCE - 10, count=20)
+    assert entry.last_sequence == 8
+    assert entry.batches[-1].first_sequence == sequence.MAX_SEQUENCE - 10
+
+
+@pytest.mark.parametrize(("start", "by", "expected"), [(0, 1, 1), (2**31 - 1, 1, 0), (2**31 - 5, 10, 5)])
+def test_sequence_arithmetic_is_modulo_2_31(start, by, expected):
+    """Row 130: increment and decrement undo each other over the edge."""
+    assert sequence.increment(start, by) == expected
+    assert sequence.decrement(expected, by) == start
+
+
+@pytest.mark.parametrize("origin", [Origin.REPLICATION, Origin.COORDINATOR])
+def test_replicas_and_coordinators_may_have_gaps(producers, origin):
+    """Row 89: replay and replicas accept gaps; coordinator appends carry sequence -1."""
+    producers.data(0)
+    assert producers.data(9, origin=origin).last_sequence == 9
+    assert producers.data(-1, origin=origin).last_sequence == -1
+
+
+def test_a_replica_takes_an_older_epoch(producers):
+    """What the leader took, a replica takes."""
+    producers.data(0, epoch=2)
+    assert producers.data(5, epoch=1, origin=Origin.REPLICATION).epoch == 1
+
+
+def test_five_batches_are_remembered(producers):
+    """Row 76: an exact repeat of one of the last five is known with its offsets, an older one or a part is not."""
+    for n in range(6):
+        producers.data(n * 2, count=2, offset=n * 2)
+    entry = producers.state.get(PID)
+    find = lambda first, last, epoch=0: entry.duplicate_of(  # noqa: E731
+        epoch=epoch, first_sequence=first, last_sequence=last
+    )
+    assert find(2, 3).base_offset == 2
+    assert find(10, 11).last_offset == 11
+    assert find(0, 1) is None
+    assert find(10, 10) is None
+    assert find(10, 11, epoch=1) is None
+
+
+def test_a_marker_with_a_higher_epoch_is_adopted(producers):
+    """Row 90: the batches are forgotten, and the next sequence is 0."""
+    producers.data(3, txn=True)
+    producers.end(4, epoch=1, commit=False)
+    entry = producers.state.get(PID)
+    assert (entry.epoch, entry.last_sequence, entry.last_data_offset) == (1, -1, -1)
+    with pytest.raises(OutOfOrderSequenceError, match="where 0 was due"):
+        producers.data(4, epoch=1)
+    producers.data(0, epoch=1)
+
+
+def test_a_marker_of_the_same_epoch_keeps_the_batches(producers):
+    """The producer goes on where it was."""
+    producers.data(3, txn=True)
+    producers.end(1)
+    assert producers.data(4, offset=2).last_sequence == 4
+
+
+def test_markers_of_old_epochs_are_fenced(producers):
+    """Row 91: version 1 wants at least the epoch, version 2 a newer one, but for a repeat with nothing open."""
+    producers.data(0, epoch=3, txn=True)
+    with pytest.raises(ProducerFencedError):
+        producers.end(1, epoch=2)
+    with pytest.raises(ProducerFencedError, match="above 3"):
+        producers.end(1, epoch=3, bumps=True)
+    assert producers.end(1, epoch=4, bumps=True).last_offset == 1
+    assert producers.end(2, epoch=4, bumps=True) is None
+
+
+def test_plain_data_inside_a_transaction_is_refused(producers):
+    """Row 92: INVALID_TXN_STATE."""
+    producers.data(0, txn=True)
+    with pytest.raises(InvalidTransactionStateError, match="began at offset 0"):
+        producers.data(1, offset=1)
+
+
+def test_an_older_coordinator_is_fenced(producers):
+    """Rows 86 and 93: coordinator epochs never go back."""
+    producers.end(0, coordinator=5)
+    with pytest.raises(ProducerFencedError, match="older than 5"):
+        producers.end(1, coordinator=4)
+
+
+def test_the_coordinator_epoch_survives_a_snapshot(producers):
+    """Row 93: it is stored."""
+    producers.end(0, coordinator=5)
+    entries = snapshot.decode(snapshot.encode(producers.state))
+    producers.state.load(entries, end_offset=Offset(1), now=NOW)
+    with pytest.raises(ProducerFencedError):
+        producers.end(1, coordinator=4)
+
+
+def test_undecided_and_unstable_differ_until_the_marker_is_replicated(producers):
+    """Row 94: a marker decides a transaction; it turns stable when the high watermark passes the marker."""
+    state = producers.state
+    producers.data(0, offset=99, txn=True)
+    producers.data(0, pid=OTHER, offset=105, txn=True)
+    assert (state.first_undecided_offset, state.first_unstable_offset) == (99, 99)
+    producers.end(109)
+    state.high_watermark_moved(Offset(100))
+    assert (state.first_undecided_offset, state.first_unstable_offset) == (105, 99)
+    state.high_watermark_moved(Offset(110))
+    assert state.first_unstable_offset == 105
+    producers.end(112, pid=OTHER, commit=False)
+    state.high_watermark_moved(Offset(113))
+    assert (state.first_undecided_offset, state.first_unstable_offset) == (None, None)
+
+
+def test_the_marker_of_an_empty_transaction_leaves_no_trace(producers):
+    """Row 94: nothing was open, nothing is completed."""
+    assert producers.end(0) is None
+    assert producers.state.first_unstable_offset is None
+
+
+def test_the_stable_offset_of_an_abort(producers):
+    """Row 95: the earliest other open transaction, else the one after the marker."""
+    producers.data(0, offset=10, txn=True)
+    producers.data(0, pid=OTHER, offset=12, txn=True)
+    done = CompletedTransaction(PID, Offset(10), Offset(14), aborted=True)
+    assert producers.state.stable_offset_at(done) == 12
+    producers.end(13, pid=OTHER)
+    assert producers.state.stable_offset_at(done) == 15
+
+
+def test_silent_producers_expire_unless_something_is_open(producers):
+    """Row 96: a day after the newest batch's own timestamp; open transactions keep a producer."""
+    day = 86_400_000
+    producers.data(0)
+    producers.data(0, pid=OTHER, offset=1, txn=True)
+    producers.state.remove_expired(Timestamp(NOW + day - 1))
+    assert len(producers.state) == 2
+    producers.state.remove_expired(Timestamp(NOW + day))
+    assert [entry.producer_id for entry in producers.state] == [OTHER]
+
+
+def test_expired_producers_are_not_loaded(producers):
+    """Row 96: loading a snapshot forgets them too."""
+    producers.data(0)
+    entries = list(producers.state)
+    producers.state.load(entries, end_offset=Offset(1), now=Timestamp(NOW + 86_400_000))
+    assert (len(producers.state), producers.state.end_offset) == (0, 1)
+
+
+def test_an_open_transaction_survives_a_snapshot(producers):
+    """Row 99: it goes on and can be ended after a restart."""
+    producers.data(0, offset=3, txn=True)
+    reloaded = Producers()
+    reloaded.state.load(snapshot.decode(snapshot.encode(producers.state)), end_offset=Offset(4), now=NOW)
+    assert reloaded.state.first_undecided_offset == 3
+    reloaded.data(1, offset=4, txn=True)
+    assert reloaded.end(5).first_offset == 3
+
+
+def test_a_snapshot_has_kafkas_bytes():
+    """Row 97: producer 7 epoch 0, sequence 1 at offset 41, a transaction open since 40."""
+    entry = ProducerEntry(
+        producer_id=PID,
+        epoch=0,
+        last_timestamp=Timestamp(0x18BCFE58B29),
+        transaction_first_offset=Offset(40),
+        batches=(SequencedBatch(1, Offset(41), 1, Timestamp(0x18BCFE58B29)),),
+    )
+    assert snapshot.encode([entry]) == SNAPSHOT
+    assert snapshot.decode(SNAPSHOT) == [entry]
+
+
+def test_an_empty_snapshot_is_ten_bytes():
+    """Version, checksum and no entries."""
+    assert snapshot.encode([]) == bytes.fromhex("000148674bc700000000")
+
+
+def test_entries_stand_in_the_order_of_a_java_hash_map():
+    """By bucket: 17 shares bucket 1 with 1 of 16 and comes where it was put; 2^32 folds onto its high half."""
+    ids = [17, 3, 2**32 + 5, 1, 16]
+    entries = [ProducerEntry(producer_id=ProducerId(i)) for i in ids]
+    assert [e.producer_id for e in snapshot.in_hash_order(entries)] == [16, 17, 1, 3, 2**32 + 5]
+
+
+@pytest.mark.parametrize(
+    ("data", "cause"),
+    [
+        (b"", "at least 10 bytes"),
+        (SNAPSHOT[:-1], "checksum"),
+        (b"\0\2" + SNAPSHOT[2:], "version 2"),
+        (SNAPSHOT[:20] + b"\xff" + SNAPSHOT[21:], "checksum"),
+    ],
+)
+def test_a_bad_snapshot_is_told(data, cause):
+    """Row 100: empty, truncated or corrupt, so that an older one is used."""
+    with pytest.raises(CorruptBatchError, match=cause):
+        snapshot.decode(data)
+
+
+ENTRIES = st.builds(
+    ProducerEntry,
+    producer_id=st.integers(0, 2**63 - 1).map(ProducerId),
+    epoch=st.integers(0, 2**15 - 1),
+    coordinator_epoch=st.integers(-1, 2**31 - 1),
+    last_timestamp=st.integers(-1, 2**62).map(Timestamp),
+    transaction_first_offset=st.none() | st.integers(0, 2**62).map(Offset),
+    batches=st.tuples()
+    | st.tuples(
+        st.builds(
+            SequencedBatch,
+            last_sequence=st.integers(0, 2**31 - 1),
+            last_offset=st.integers(0, 2**62).map(Offset),
+            offset_delta=st.integers(0, 1000),
+            timestamp=st.just(Timestamp(0)),
+        )
+    ),
+)
+
+
+@given(st.lists(ENTRIES, max_size=40, unique_by=lambda e: e.producer_id))
+def test_every_snapshot_round_trips(entries):
+    """What is written is read, in the written order."""
+    expected = [
+        dataclasses.replace(e, batches=tuple(b._replace(timestamp=e.last_timestamp) for b in e.batches))
+        for e in snapshot.in_hash_order(entries)
+    ]
+    assert snapshot.decode(snapshot.encode(entries)) == expected
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_a_snapshot_or_refused(data):
+    """No other error."""
+    try:
+        snapshot.decode(data)
+    except CorruptBatchError:
+        return
