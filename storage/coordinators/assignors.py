@@ -1,0 +1,197 @@
+"""Who reads which partition: the assignors of Kafka's classic consumer groups, as pure functions.
+
+Each takes the members and the number of partitions of each topic (topics that do not exist are absent and ignored)
+and gives every member its partitions. Rules: kafka-storage.md §10, after Kafka's RangeAssignor, RoundRobinAssignor
+and AbstractStickyAssignor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from storage.model import TopicPartition
+
+Assignment: TypeAlias = dict[str, list[TopicPartition]]
+"""Member id to its partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A member of a group as an assignor sees it."""
+
+    member_id: str
+    topics: frozenset[str]
+    instance_id: str | None = None
+    """group.instance.id of a static member."""
+    owned: tuple[TopicPartition, ...] = ()
+    """What it held before; only the sticky assignors look at it."""
+    generation: int = -1
+    """Of its claim to `owned`."""
+
+    @property
+    def order(self) -> tuple[bool, str]:
+        """Static members by instance id come before dynamic ones by member id."""
+        return self.instance_id is None, self.instance_id or self.member_id
+
+
+def assign_ranges(members: Sequence[Member], partitions: Mapping[str, int]) -> Assignment:
+    """Each topic for itself, in consecutive runs: q = P // C for each, one more for the first P mod C members."""
+    assignment: Assignment = {member.member_id: [] for member in members}
+    for topic in _topics(members, partitions):
+        subscribers = sorted((m for m in members if topic in m.topics), key=lambda m: m.order)
+        quotient, remainder = divmod(partitions[topic], len(subscribers))
+        start = 0
+        for rank, member in enumerate(subscribers):
+            end = start + quotient + (1 if rank < remainder else 0)
+            assignment[member.member_id] += [TopicPartition(topic, p) for p in range(start, end)]
+            start = end
+    return assignment
+
+
+def assign_round_robin(members: Sequence[Member], partitions: Mapping[str, int]) -> Assignment:
+    """All partitions in order of topic and number, dealt around the members, past those not subscribed."""
+    assignment: Assignment = {member.member_id: [] for member in members}
+    circle = sorted(members, key=lambda m: m.order)
+    turn = 0
+    for partition in _all_partitions(members, partitions):
+        while partition.topic not in circle[turn % len(circle)].topics:
+            turn += 1
+        assignment[circle[turn % len(circle)].member_id].append(partition)
+        turn += 1
+    return assignment
+
+
+def assign_sticky(members: Sequence[Member], partitions: Mapping[str, int]) -> Assignment:
+    """Balanced, and as much as possible stays where it was."""
+    if not members:
+        return {}
+    everything = _all_partitions(members, partitions)
+    owned = _valid_claims(members, everything)
+    if len({member.topics for member in members}) == 1:
+        return _assign_equal(members, everything, owned)
+    return _assign_unequal(members, everything, owned)
+
+
+def assign_cooperative(members: Sequence[Member], partitions: Mapping[str, int]) -> Assignment:
+    """The sticky assignment without what another member still owns: that one gives it up first."""
+    owner = {
+        partition: member_id
+        for member_id, claimed in _valid_claims(members, _all_partitions(members, partitions)).items()
+        for partition in claimed
+    }
+    return {
+        member_id: [p for p in assigned if owner.get(p, member_id) == member_id]
+        for member_id, assigned in assign_sticky(members, partitions).items()
+    }
+
+
+def _topics(members: Iterable[Member], partitions: Mapping[str, int]) -> list[str]:
+    subscribed = {topic for member in members for topic in member.topics}
+    return sorted(topic for topic in subscribed if partitions.get(topic, 0) > 0)
+
+
+def _all_partitions(members: Iterable[Member], partitions: Mapping[str, int]) -> list[TopicPartition]:
+    return [TopicPartition(t, p) for t in _topics(members, partitions) for p in range(partitions[t])]
+
+
+def _valid_claims(
+    members: Sequence[Member], everything: Sequence[TopicPartition]
+) -> dict[str, list[TopicPartition]]:
+    """What each member really owned: the newest generation wins, and nobody where two claim in the same one."""
+    exist = set(everything)
+    claims: dict[TopicPartition, list[Member]] = {}
+    for member in members:
+        for partition in member.owned:
+            if partition in exist and partition.topic in member.topics:
+                claims.setdefault(partition, []).append(member)
+    owned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
+    for partition, claimants in claims.items():
+        newest = max(member.generation for member in claimants)
+        winners = [member for member in claimants if member.generation == newest]
+        if len(winners) == 1:
+            owned[winners[0].member_id].append(partition)
+    for claimed in owned.values():
+        claimed.sort(key=lambda p: (p.partition, p.topic))
+    return owned
+
+
+def _assign_equal(
+    members: Sequence[Member],
+    everything: Sequence[TopicPartition],
+    owned: Mapping[str, list[TopicPartition]],
+) -> Assignment:
+    """All members want the same: nobody gets more than one partition more than another."""
+    minimum, over = divmod(len(everything), len(members))
+    assignment: Assignment = {}
+    for member_id in sorted(owned):
+        keeps = minimum
+        if over > 0 and len(owned[member_id]) > minimum:
+            keeps, over = minimum + 1, over - 1
+        assignment[member_id] = owned[member_id][:keeps]
+    kept = {partition for assigned in assignment.values() for partition in assigned}
+    _deal_out([p for p in everything if p not in kept], assignment, minimum=minimum)
+    return assignment
+
+
+def _deal_out(unassigned: Sequence[TopicPartition], assignment: Assignment, *, minimum: int) -> None:
+    """Around the members below the minimum, then one each to those at it."""
+    below = [member_id for member_id in sorted(assignment) if len(assignment[member_id]) < minimum]
+    turn = 0
+    rest = iter(unassigned)
+    while below:
+        turn %= len(below)
+        member_id = below[turn]
+        assignment[member_id].append(next(rest))
+        if len(assignment[member_id]) == minimum:
+            del below[turn]
+        else:
+            turn += 1
+    at_minimum = (member_id for member_id in sorted(assignment) if len(assignment[member_id]) == minimum)
+    for partition in rest:
+        assignment[next(at_minimum)].append(partition)
+
+
+def _assign_unequal(
+    members: Sequence[Member],
+    everything: Sequence[TopicPartition],
+    owned: Mapping[str, list[TopicPartition]],
+) -> Assignment:
+    """Greedily to the subscriber with least, then moved until no move makes the loads more even."""
+    previous = {p: member_id for member_id, claimed in owned.items() for p in claimed}
+    subscribers = {
+        topic: sorted(m.member_id for m in members if topic in m.topics)
+        for topic in {p.topic for p in everything}
+    }
+    assignment: Assignment = {member.member_id: list(owned[member.member_id]) for member in members}
+    by_choice = sorted(everything, key=lambda p: (len(subscribers[p.topic]), p))
+    for partition in by_choice:
+        if partition not in previous:
+            least = min(subscribers[partition.topic], key=lambda m: (len(assignment[m]), m))
+            assignment[least].append(partition)
+    while _move_one(by_choice, subscribers, assignment, previous):
+        pass
+    return assignment
+
+
+def _move_one(
+    partitions: Sequence[TopicPartition],
+    subscribers: Mapping[str, list[str]],
+    assignment: Assignment,
+    previous: Mapping[TopicPartition, str],
+) -> bool:
+    """Move one partition to a member with at least two fewer, to its previous owner if that is one of them."""
+    holder = {p: member_id for member_id, assigned in assignment.items() for p in assigned}
+    for partition in partitions:
+        source = holder[partition]
+        lighter = [
+            m for m in subscribers[partition.topic] if len(assignment[m]) + 1 < len(assignment[source])
+        ]
+        if lighter:
+            before = previous.get(partition)
+            target = before if before in lighter else min(lighter, key=lambda m: (len(assignment[m]), m))
+            assignment[source].remove(partition)
+            assignment[target].append(partition)
+            return True
+    return False

@@ -1,0 +1,83 @@
+"""Records of `__transaction_state`: what a transactional id is doing. Source: kafka-storage.md §10."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from storage.coordinators.group_records import number_and_rest, with_number
+from storage.coordinators.wire import Field, Schema, Values
+from storage.errors import CorruptBatchError
+
+KEY_TYPE = 0
+NEWEST_VERSION = 1
+
+STATUSES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+"""By the number that the record holds."""
+
+TRANSACTION_KEY = Schema(
+    name="TransactionLogKey", versions=range(1), fields=(Field(name="transactionalId", kind="string"),)
+)
+
+_PARTITIONS = (
+    Field(name="topic", kind="string"),
+    Field(name="partitionIds", kind="array", of="int32"),
+)
+
+TRANSACTION_VALUE = Schema(
+    name="TransactionLogValue",
+    versions=range(2),
+    flexible_since=1,
+    fields=(
+        Field(name="producerId", kind="int64"),
+        Field(name="previousProducerId", kind="int64", since=1, tag=0, default=-1, has_default=True),
+        Field(name="nextProducerId", kind="int64", since=1, tag=1, default=-1, has_default=True),
+        Field(name="producerEpoch", kind="int16"),
+        Field(name="nextProducerEpoch", kind="int16", since=1, tag=3, default=-1, has_default=True),
+        Field(name="transactionTimeoutMs", kind="int32"),
+        Field(name="transactionStatus", kind="int8"),
+        Field(name="transactionPartitions", kind="array", of=_PARTITIONS, nullable_since=0),
+        Field(name="transactionLastUpdateTimestampMs", kind="int64"),
+        Field(name="transactionStartTimestampMs", kind="int64"),
+        Field(name="clientTransactionVersion", kind="int16", since=1, tag=2),
+    ),
+)
+
+
+def write_transaction(
+    transactional_id: str, state: Mapping[str, Any], version: int = NEWEST_VERSION
+) -> tuple[bytes, bytes]:
+    """Key and value; `state` by the names of TRANSACTION_VALUE, the status as its number."""
+    key = with_number(KEY_TYPE, TRANSACTION_KEY.write({"transactionalId": transactional_id}, 0))
+    return key, with_number(version, TRANSACTION_VALUE.write(state, version))
+
+
+def read_transaction_key(key: bytes) -> str | None:
+    """The transactional id; None for a record of another type. Raises CorruptBatchError."""
+    record_type, rest = number_and_rest(key)
+    if record_type != KEY_TYPE:
+        return None
+    transactional_id: str = TRANSACTION_KEY.read(rest, 0)["transactionalId"]
+    return transactional_id
+
+
+def read_transaction_value(value: bytes) -> tuple[int, Values]:
+    """Version and fields. Raises CorruptBatchError."""
+    version, rest = number_and_rest(value)
+    if version not in TRANSACTION_VALUE.versions:
+        raise CorruptBatchError(0, f"TransactionLogValue version {version} is unknown")
+    return version, TRANSACTION_VALUE.read(rest, version)
+
+
+def status_name(status: int) -> str:
+    """How Kafka's tools print a status."""
+    return STATUSES[status] if 0 <= status < len(STATUSES) else f"Unknown({status})"

@@ -1,0 +1,238 @@
+"""Kafka's message schemas: fields one after the other, which ones by version.
+
+    plain version      string int16 length + UTF-8 (-1 null) · bytes, array int32 length or count (-1 null)
+    flexible version   string, bytes, array: unsigned varint of length + 1 (0 null); a section of tagged fields ends
+                       every structure: varint count, then {varint tag, varint size, content} by ascending tag
+
+A message on disk begins with its int16 version. `Schema.read` gives a plain dict by Kafka's field names (its JSON
+form but for bytes), `Schema.write` takes one; fields that are left out get their defaults. Tagged fields are written
+when they differ from their default, and tags that the schema does not know are skipped on reading.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from storage.errors import CorruptBatchError
+
+Values: TypeAlias = dict[str, Any]
+
+NEWEST = 32767
+
+_INTEGERS = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q"}
+_DEFAULTS: Mapping[str, Any] = {
+    "int8": 0,
+    "int16": 0,
+    "int32": 0,
+    "int64": 0,
+    "string": "",
+    "bytes": b"",
+    "uuid": uuid.UUID(int=0),
+    "array": [],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field: a type's name, or `array` of `of` (a type's name or the fields of a structure)."""
+
+    name: str
+    kind: str
+    of: str | tuple[Field, ...] = ""
+    since: int = 0
+    until: int = NEWEST
+    nullable_since: int | None = None
+    tag: int | None = None
+    default: Any = None
+    has_default: bool = False
+
+    def default_value(self) -> Any:
+        """What the field holds where it is not given."""
+        return self.default if self.has_default else _DEFAULTS[self.kind]
+
+    def in_version(self, version: int) -> bool:
+        return self.since <= version <= self.until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """A message: its fields, the versions it has, and from which one on it is flexible."""
+
+    name: str
+    fields: tuple[Field, ...]
+    versions: range
+    flexible_since: int = NEWEST
+    prefix: int | None = None
+    """A record type that stands before the fields in place of a version (keys of coordinator topics)."""
+
+    def read(self, data: bytes | memoryview, version: int) -> Values:
+        """The fields that follow the version. Raises CorruptBatchError on bytes that are no such message."""
+        reader = _Reader(memoryview(data), flexible=version >= self.flexible_since)
+        values = reader.structure(self.fields, version)
+        if reader.at != len(data):
+            raise CorruptBatchError(
+                reader.at, f"{len(data) - reader.at} bytes are left over after {self.name}"
+            )
+        return values
+
+    def write(self, values: Mapping[str, Any], version: int) -> bytes:
+        """The fields' bytes, without the version. Raises KeyError for a name that the schema does not have."""
+        unknown = set(values) - {f.name for f in self.fields}
+        if unknown:
+            raise KeyError(f"{self.name} has no field {min(unknown)}")
+        writer = _Writer(flexible=version >= self.flexible_since)
+        writer.structure(self.fields, values, version)
+        return bytes(writer.out)
+
+
+class _Reader:
+    def __init__(self, data: memoryview, *, flexible: bool) -> None:
+        self._data = data
+        self._flexible = flexible
+        self.at = 0
+
+    def structure(self, fields: tuple[Field, ...], version: int) -> Values:
+        values: Values = {}
+        for each in fields:
+            if not each.in_version(version):
+                continue
+            values[each.name] = each.default_value() if each.tag is not None else self._value(each, version)
+        if self._flexible:
+            self._tagged(fields, values, version)
+        return values
+
+    def _tagged(self, fields: tuple[Field, ...], values: Values, version: int) -> None:
+        by_tag = {f.tag: f for f in fields if f.tag is not None and f.in_version(version)}
+        for _ in range(self._unsigned_varint()):
+            tag, size = self._unsigned_varint(), self._unsigned_varint()
+            end = self.at + size
+            known = by_tag.get(tag)
+            if known is None:
+                self._take(size)
+                continue
+            values[known.name] = self._value(known, version)
+            if self.at != end:
+                raise CorruptBatchError(self.at, f"tagged field {known.name} does not fill its {size} bytes")
+
+    def _value(self, each: Field, version: int) -> Any:
+        if each.kind == "array":
+            count = self._length(wide=True)
+            return None if count is None else [self._item(each.of, version) for _ in range(count)]
+        return self._item(each.kind, version)
+
+    def _item(self, kind: str | tuple[Field, ...], version: int) -> Any:
+        if isinstance(kind, tuple):
+            return self.structure(kind, version)
+        if kind in _INTEGERS:
+            size = struct.calcsize(_INTEGERS[kind])
+            return struct.unpack(_INTEGERS[kind], self._take(size))[0]
+        if kind == "uuid":
+            return uuid.UUID(bytes=bytes(self._take(16)))
+        length = self._length(wide=kind == "bytes")
+        if length is None:
+            return None
+        content = bytes(self._take(length))
+        return content if kind == "bytes" else self._text(content)
+
+    def _text(self, content: bytes) -> str:
+        try:
+            return content.decode()
+        except UnicodeDecodeError as error:
+            raise CorruptBatchError(self.at - len(content), "a string is not UTF-8") from error
+
+    def _length(self, *, wide: bool) -> int | None:
+        if self._flexible:
+            length = self._unsigned_varint() - 1
+        else:
+            code = ">i" if wide else ">h"
+            length = struct.unpack(code, self._take(struct.calcsize(code)))[0]
+        if length > len(self._data) - self.at:
+            raise CorruptBatchError(self.at, f"a length of {length} overruns the message")
+        return None if length < 0 else length
+
+    def _unsigned_varint(self) -> int:
+        value = shift = 0
+        while shift <= 28:
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise CorruptBatchError(self.at, "a varint is longer than five bytes")
+
+    def _take(self, size: int) -> memoryview:
+        if size > len(self._data) - self.at:
+            raise CorruptBatchError(self.at, "the message ends too early")
+        taken = self._data[self.at : self.at + size]
+        self.at += size
+        return taken
+
+
+class _Writer:
+    def __init__(self, *, flexible: bool) -> None:
+        self._flexible = flexible
+        self.out = bytearray()
+
+    def structure(self, fields: tuple[Field, ...], values: Mapping[str, Any], version: int) -> None:
+        tagged: list[tuple[int, bytes]] = []
+        for each in fields:
+            if not each.in_version(version):
+                continue
+            value = values.get(each.name, each.default_value())
+            if each.tag is None:
+                self._value(each, value, version)
+            elif value != each.default_value():
+                inner = _Writer(flexible=self._flexible)
+                inner._value(each, value, version)
+                tagged.append((each.tag, bytes(inner.out)))
+        if self._flexible:
+            self._tagged(sorted(tagged))
+
+    def _tagged(self, tagged: list[tuple[int, bytes]]) -> None:
+        self._unsigned_varint(len(tagged))
+        for tag, content in tagged:
+            self._unsigned_varint(tag)
+            self._unsigned_varint(len(content))
+            self.out += content
+
+    def _value(self, each: Field, value: Any, version: int) -> None:
+        if value is None and not self._may_be_null(each, version):
+            raise ValueError(f"{each.name} may not be null in version {version}")
+        if each.kind != "array":
+            self._item(each.kind, value, version)
+            return
+        self._length(None if value is None else len(value), wide=True)
+        for item in value or ():
+            self._item(each.of, item, version)
+
+    def _item(self, kind: str | tuple[Field, ...], value: Any, version: int) -> None:
+        if isinstance(kind, tuple):
+            self.structure(kind, value, version)
+        elif kind in _INTEGERS:
+            self.out += struct.pack(_INTEGERS[kind], value)
+        elif kind == "uuid":
+            self.out += value.bytes
+        else:
+            content = value.encode() if isinstance(value, str) else value
+            self._length(None if content is None else len(content), wide=kind == "bytes")
+            self.out += content or b""
+
+    def _may_be_null(self, each: Field, version: int) -> bool:
+        return each.nullable_since is not None and version >= each.nullable_since
+
+    def _length(self, length: int | None, *, wide: bool) -> None:
+        value = -1 if length is None else length
+        if self._flexible:
+            self._unsigned_varint(value + 1)
+        else:
+            self.out += struct.pack(">i" if wide else ">h", value)
+
+    def _unsigned_varint(self, value: int) -> None:
+        while value > 0x7F:
+            self.out.append(value & 0x7F | 0x80)
+            value >>= 7
+        self.out.append(value)
