@@ -1,0 +1,118 @@
+"""Which log to clean next, and up to where: pure arithmetic over its segments, settings and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from storage.model import Offset, Timestamp
+
+
+class CleanableSegment(NamedTuple):
+    """A segment as far as the choice needs it."""
+
+    base_offset: Offset
+    size_bytes: int
+    largest_timestamp: Timestamp
+    first_batch_timestamp: Timestamp | None
+    """The first batch's largest timestamp; None in an empty segment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningParams:
+    """A compacted log at one moment."""
+
+    segments: Sequence[CleanableSegment]
+    """Oldest first; the last one is active and never cleaned."""
+    log_start_offset: Offset
+    log_end_offset: Offset
+    last_stable_offset: Offset
+    checkpoint: Offset | None
+    """First dirty offset by the cleaner's checkpoint; None before the first cleaning."""
+    min_lag_ms: int
+    max_lag_ms: int
+    min_dirty_ratio: float
+    now: Timestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningPlan:
+    """What one pass would do: clean [first_dirty_offset, end_offset)."""
+
+    first_dirty_offset: Offset
+    end_offset: Offset
+    """First uncleanable offset: the base of a segment that must stay as it is."""
+    clean_bytes: int
+    cleanable_bytes: int
+    overdue: bool
+    """Something dirty is older than max.compaction.lag.ms."""
+    due: bool
+    checkpoint_was_bad: bool
+    """The checkpoint lay outside the log and was replaced by the log start offset."""
+
+    @property
+    def cleanable_ratio(self) -> float:
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+
+def plan(params: CleaningParams) -> CleaningPlan:
+    """What a pass over this log would clean, and whether it is due (ratio above the setting, or overdue)."""
+    first_dirty, bad = _first_dirty_offset(params)
+    end = max(_first_uncleanable_offset(params, first_dirty), first_dirty)
+    inactive = params.segments[:-1]
+    clean_bytes = sum(s.size_bytes for s in inactive if s.base_offset < first_dirty)
+    dirty = [s for s in inactive if first_dirty <= s.base_offset < end]
+    cleanable_bytes = sum(s.size_bytes for s in dirty)
+    overdue = _overdue(params, first_dirty)
+    total = clean_bytes + cleanable_bytes
+    ratio = cleanable_bytes / total if total else 0.0
+    return CleaningPlan(
+        first_dirty_offset=first_dirty,
+        end_offset=end,
+        clean_bytes=clean_bytes,
+        cleanable_bytes=cleanable_bytes,
+        overdue=overdue,
+        due=bool(dirty) and (ratio > params.min_dirty_ratio or overdue),
+        checkpoint_was_bad=bad,
+    )
+
+
+def _first_dirty_offset(params: CleaningParams) -> tuple[Offset, bool]:
+    start = params.segments[0].base_offset if params.segments else params.log_start_offset
+    start = max(start, params.log_start_offset)
+    if params.checkpoint is None:
+        return start, False
+    if params.checkpoint < start or params.checkpoint > params.log_end_offset:
+        return start, True
+    return params.checkpoint, False
+
+
+def _first_uncleanable_offset(params: CleaningParams, first_dirty: Offset) -> Offset:
+    """The least of: the last stable offset, the active segment, the first segment younger than the minimum lag."""
+    bounds = [params.last_stable_offset, params.segments[-1].base_offset]
+    if params.min_lag_ms > 0:
+        youngest_cleanable = params.now - params.min_lag_ms
+        bounds += [
+            s.base_offset
+            for s in params.segments
+            if s.base_offset >= first_dirty and s.largest_timestamp > youngest_cleanable
+        ][:1]
+    return _rounded_down(params.segments, min(bounds))
+
+
+def _rounded_down(segments: Sequence[CleanableSegment], offset: Offset) -> Offset:
+    """Segments are cleaned whole: the base of the one that holds `offset`."""
+    return max((s.base_offset for s in segments if s.base_offset <= offset), default=offset)
+
+
+def _overdue(params: CleaningParams, first_dirty: Offset) -> bool:
+    times = [
+        s.first_batch_timestamp
+        for s in params.segments[:-1]
+        if s.base_offset >= first_dirty
+        and s.first_batch_timestamp is not None
+        and s.first_batch_timestamp > 0
+    ]
+    return bool(times) and params.now - min(times) > params.max_lag_ms

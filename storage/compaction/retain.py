@@ -1,0 +1,93 @@
+"""What a pass keeps of one batch: pure decisions. Rules: kafka-storage.md §8, Kafka's Cleaner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from storage.codec.batch import BatchHeader
+from storage.model import Offset, ProducerId, Timestamp
+
+
+class WhenEmpty(Enum):
+    """What becomes of a batch none of whose records stays."""
+
+    DROP = "drop"
+    KEEP_HEADER = "keep header"
+    """It carries the newest sequence of a producer, or ends at the bound that must not move."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastOfProducer:
+    """What must be remembered of a live producer: its last data batch, or else its newest epoch's marker."""
+
+    last_data_offset: Offset | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionParams:
+    """What one pass decides by."""
+
+    now: Timestamp
+    delete_retention_ms: int
+    keep_end_offset: Offset | None
+    """A batch that ends here is kept, emptied if need be: the high watermark."""
+    producers: Mapping[ProducerId, LastOfProducer]
+    """The live ones."""
+    legacy_deletes_before: Timestamp
+    """Tombstones of old formats stay while their segment was modified after this."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDecision:
+    """What to do with a batch's records, and with the batch when none is left."""
+
+    discard_records: bool
+    when_empty: WhenEmpty
+    starts_horizon: bool
+    """A marker whose transaction is gone: its countdown begins."""
+
+
+def decide(batch: BatchHeader, *, discardable: bool, params: RetentionParams) -> BatchDecision:
+    """`discardable` is what the pass's transactions say: aborted data, or a marker without data."""
+    horizon = batch.delete_horizon_ms
+    if batch.is_control:
+        discard = discardable and horizon is not None and horizon <= params.now
+    else:
+        discard = discardable
+    must_stay = _carries_producer_state(batch, params) or batch.end_offset == params.keep_end_offset
+    return BatchDecision(
+        discard_records=discard,
+        when_empty=WhenEmpty.KEEP_HEADER if must_stay else WhenEmpty.DROP,
+        starts_horizon=batch.is_control and discardable and not discard,
+    )
+
+
+def tombstones_stay(batch: BatchHeader, *, modified: Timestamp, params: RetentionParams) -> bool:
+    """Whether the batch's null-value records are still protected; `modified` is its segment's file time."""
+    if batch.magic < 2:
+        return modified > params.legacy_deletes_before
+    horizon = batch.delete_horizon_ms
+    return horizon is None or params.now < horizon
+
+
+def new_horizon(
+    batch: BatchHeader, *, has_tombstones: bool, decision: BatchDecision, params: RetentionParams
+) -> Timestamp | None:
+    """The delete horizon that this pass gives the batch; None when it gets none or has one."""
+    if batch.magic < 2 or batch.delete_horizon_ms is not None:
+        return None
+    if has_tombstones or decision.starts_horizon:
+        return Timestamp(params.now + params.delete_retention_ms)
+    return None
+
+
+def _carries_producer_state(batch: BatchHeader, params: RetentionParams) -> bool:
+    last = params.producers.get(batch.producer_id)
+    if last is None or batch.producer_id < 0:
+        return False
+    if last.last_data_offset is not None:
+        return batch.last_offset == last.last_data_offset
+    return batch.is_control and batch.producer_epoch == last.epoch

@@ -1,0 +1,141 @@
+"""The transaction index: the aborted transactions whose markers stand in a segment.
+
+    slot (34 bytes):  int16 version 0 | int64 producer id | int64 first offset | int64 last offset
+                      | int64 last stable offset                                           big-endian
+
+The last offset is the abort marker's; last offsets ascend strictly. The last stable offset is what it became with
+this abort: when it reaches a reader's upper bound, no later entry concerns that reader. The file exists only where
+there is an entry (kafka-storage.md §3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from storage.disk.filesystem import File, FileSystem
+from storage.errors import CorruptionError
+from storage.model import Offset, ProducerId
+
+SLOT = Struct(">hqqqq")
+VERSION = 0
+
+
+class AbortedSpan(NamedTuple):
+    """An aborted transaction: records of `producer_id` in [first_offset, last_offset] do not count."""
+
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
+    """The marker's."""
+    last_stable_offset: Offset
+
+
+class Collected(NamedTuple):
+    """Entries that overlap a range, and whether no later segment can have more of them."""
+
+    spans: list[AbortedSpan]
+    complete: bool
+
+
+def encode(span: AbortedSpan) -> bytes:
+    """One slot."""
+    return SLOT.pack(VERSION, *span)
+
+
+def decode(data: bytes, path: Path | str) -> list[AbortedSpan]:
+    """All slots of a file. Raises CorruptionError for a size or a version that is none."""
+    whole = len(data) - len(data) % SLOT.size
+    if whole != len(data):
+        raise CorruptionError(path, whole, f"{len(data) - whole} bytes are no whole entry of {SLOT.size}")
+    spans = []
+    for number, (version, producer_id, first, last, stable) in enumerate(SLOT.iter_unpack(data)):
+        if version != VERSION:
+            raise CorruptionError(path, number * SLOT.size, f"entry version {version} is unknown")
+        spans.append(AbortedSpan(ProducerId(producer_id), Offset(first), Offset(last), Offset(stable)))
+    return spans
+
+
+def collect(spans: list[AbortedSpan], fetch_offset: Offset, upper_bound: Offset) -> Collected:
+    """The transactions that overlap [fetch_offset, upper_bound)."""
+    found = []
+    for span in spans:
+        if span.last_offset >= fetch_offset and span.first_offset < upper_bound:
+            found.append(span)
+        if span.last_stable_offset >= upper_bound:
+            return Collected(found, complete=True)
+    return Collected(found, complete=False)
+
+
+class TransactionIndex:
+    """A segment's `.txnindex`. Changed under the log's lock; readers take `spans`, which is replaced whole."""
+
+    __slots__ = ("_base_offset", "_file", "_files", "path", "spans")
+
+    def __init__(self, files: FileSystem, path: Path, base_offset: Offset) -> None:
+        """Read what is there. Raises CorruptionError."""
+        self._files = files
+        self._base_offset = base_offset
+        self._file: File | None = None
+        self.path = path
+        self.spans = decode(files.read_bytes(path), path) if files.exists(path) else []
+
+    def __iter__(self) -> Iterator[AbortedSpan]:
+        return iter(self.spans)
+
+    def check(self) -> None:
+        """Raises CorruptionError when an entry ends before the segment begins."""
+        for number, span in enumerate(self.spans):
+            if span.last_offset < self._base_offset:
+                raise CorruptionError(
+                    self.path,
+                    number * SLOT.size,
+                    f"last offset {span.last_offset} is below the base offset {self._base_offset}",
+                )
+
+    def append(self, span: AbortedSpan) -> None:
+        """Add an entry, and the file with the first. ValueError unless its last offset is above the last one's."""
+        if self.spans and span.last_offset <= self.spans[-1].last_offset:
+            raise ValueError(
+                f"{self.path}: last offset {span.last_offset} is not above {self.spans[-1].last_offset}"
+            )
+        if self._file is None:
+            self._file = self._files.open(self.path, create=True)
+        self._file.append(encode(span))
+        self.spans = [*self.spans, span]
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Keep the entries whose last offset is below `offset`."""
+        kept = [span for span in self.spans if span.last_offset < offset]
+        if len(kept) == len(self.spans):
+            return
+        if self._file is None:
+            self._file = self._files.open(self.path)
+        self._file.truncate(len(kept) * SLOT.size)
+        self.spans = kept
+
+    def reset(self) -> None:
+        """Forget every entry, and the file."""
+        self.close()
+        if self._files.exists(self.path):
+            self._files.unlink(self.path)
+        self.spans = []
+
+    def sync(self) -> None:
+        """What was appended is on disk when this returns."""
+        if self._file is not None:
+            self._file.sync()
+
+    def moved(self, path: Path) -> None:
+        """Told after the file was renamed."""
+        self.path = path
+        if self._file is not None:
+            self._file.moved(path)
+
+    def close(self) -> None:
+        """Free the descriptor."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,58 @@
+"""The newest offset of each key, in bounded memory."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.codec.records import columns_of
+from storage.compaction.offset_map import OffsetMap
+from storage.model import Offset, Record, Timestamp
+
+
+def records(keys):
+    return columns_of([Record(Offset(n), Timestamp(0), key, b"v") for n, key in enumerate(keys)])
+
+
+def test_the_newest_offset_wins():
+    """Row 116: whichever comes first."""
+    offsets = OffsetMap(2400)
+    offsets.put(b"a", 5)
+    offsets.put(b"a", 3)
+    offsets.put(b"b", 0)
+    assert (offsets.get(b"a"), offsets.get(b"b"), offsets.get(b"c"), offsets.size) == (5, 0, -1, 2)
+
+
+def test_a_full_map_takes_known_keys_only():
+    """Row 116: nine tenths of the slots; the pass then ends at the first new key."""
+    offsets = OffsetMap(240)
+    assert offsets.capacity == 9
+    assert [offsets.put(b"%d" % n, n) for n in range(10)] == [True] * 9 + [False]
+    assert offsets.put(b"3", 30)
+    assert (offsets.get(b"3"), offsets.get(b"9"), offsets.full) == (30, -1, True)
+
+
+def test_records_go_in_by_columns():
+    """From the dirty offset on; records without a key are passed over."""
+    offsets = OffsetMap(2400)
+    assert offsets.put_records(records([b"a", None, b"b", b"a"]), 0, 4, start_offset=1)
+    assert (offsets.get(b"a"), offsets.get(b"b"), offsets.size) == (3, 2, 2)
+
+
+def test_only_the_newest_records_of_known_keys_stay():
+    """Keys the map does not know stay; records without a key never do."""
+    offsets = OffsetMap(2400)
+    offsets.put(b"a", 3)
+    assert offsets.newest(records([b"a", None, b"b", b"a"]), 0, 4) == [2, 3]
+
+
+@given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 2**40)), max_size=80))
+def test_it_is_a_dictionary_of_maxima(puts):
+    """Against the model."""
+    offsets = OffsetMap(24 * 100)
+    model: dict[bytes, int] = {}
+    for key, offset in puts:
+        assert offsets.put(key, offset)
+        model[key] = max(model.get(key, -1), offset)
+    assert {key: offsets.get(key) for key in model} == model
+    assert offsets.size == len(model)

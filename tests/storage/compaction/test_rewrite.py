@@ -1,0 +1,212 @@
+"""What a pass leaves of each batch (LogCleanerTest and MemoryRecordsTest, by bytes)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.codec.batch import read_header
+from storage.codec.columns import decode
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.records import BatchStamp, encode
+from storage.compaction.offset_map import OffsetMap
+from storage.compaction.retain import LastOfProducer, RetentionParams
+from storage.compaction.rewrite import Rewriter, build_map
+from storage.compaction.transactions import PassTransactions
+from storage.indexes.transaction_index import AbortedSpan
+from storage.model import Offset, Record, Timestamp
+
+NOW = Timestamp(1_700_000_100_000)
+RETENTION = 86_400_000
+PRODUCER = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 5}
+TIME = Timestamp(1_700_000_000_000)
+
+
+def record(offset, key, value=b"v", time=TIME):
+    return Record(Offset(offset), Timestamp(time), key, value)
+
+
+def batch(*records, **fields):
+    bounds = {name: fields.pop(name) for name in ("base_offset", "last_offset") if name in fields}
+    return encode(list(records), BatchStamp(**fields), **bounds)
+
+
+def cleaned(data, *, now=NOW, aborted=(), producers=None, keep_end=None, newest=None, modified=NOW):
+    """One pass over `data`, whose keys all are in the map; what is left, as bytes."""
+    data = memoryview(bytes(data))
+    if newest is None:
+        newest = OffsetMap(24 * 1000)
+        end, full = build_map(newest, data, PassTransactions(aborted), start_offset=Offset(0))
+        assert not full
+    else:
+        end = Offset(10**9)
+    params = RetentionParams(
+        now=now,
+        delete_retention_ms=RETENTION,
+        keep_end_offset=keep_end,
+        producers=producers or {},
+        legacy_deletes_before=Timestamp(0),
+    )
+    rewriter = Rewriter(newest, PassTransactions(aborted), params, map_end_offset=end)
+    return b"".join(rewriter.rewrite(data, modified=modified))
+
+
+def offsets(data):
+    return [r.offset for columns in decode(data, control=True) for r in columns]
+
+
+def test_the_newest_of_each_key_stays():
+    """Row 103: in batches that keep their bounds."""
+    data = batch(record(0, b"a"), record(1, b"b")) + batch(record(2, b"a"), record(3, b"c"))
+    left = cleaned(data)
+    assert offsets(left) == [1, 2, 3]
+    assert (read_header(left).base_offset, read_header(left).last_offset) == (0, 1)
+
+
+def test_records_without_a_key_are_dropped():
+    """Row 103: they cannot be told apart."""
+    assert offsets(cleaned(batch(record(0, None), record(1, b"a")))) == [1]
+
+
+def test_an_untouched_batch_is_passed_on_byte_for_byte():
+    """Row 135: nothing is encoded anew."""
+    data = batch(record(0, b"a"), record(1, b"b"))
+    assert cleaned(data) == bytes(data)
+
+
+def test_a_tombstone_gets_its_horizon_as_kafka_writes_it():
+    """Rows 110 and 137: from the pass's own time, whatever the record's; record times stay (golden bytes)."""
+    data = batch(
+        record(16, b"a", b"1"), record(17, b"b", None, TIME + 10), base_offset=16, last_offset=18, **PRODUCER
+    )
+    once = cleaned(data, now=NOW)
+    header = read_header(once)
+    assert header.delete_horizon_ms == NOW + RETENTION
+    assert [r.timestamp for r in decode(once)[0]] == [TIME, TIME + 10]
+    assert (header.base_sequence, header.producer_id, header.producer_epoch) == (5, 7, 3)
+    assert cleaned(once, now=NOW + RETENTION - 1) == once
+    assert offsets(cleaned(once, now=NOW + RETENTION)) == [16]
+
+
+def test_the_golden_tombstone_pass():
+    """kafka-storage.md §14: a batch before, after its first pass, and emptied, byte for byte."""
+    before = batch(record(0, b"a", b"1"), record(1, b"b", None, TIME + 10), **PRODUCER)
+    assert bytes(before[8:23]).hex() == "00000042ffffffff02287790cd0000"
+    after = cleaned(before)
+    assert after.hex() == (
+        "000000000000000000000048ffffffff02fb4ea86a0040000000010000018bd50d4aa00000018bcfe5680a"
+        "0000000000000007000300000005000000021600bf8abf520002610231001400ab8abf520202620100"
+    )
+    newest = _newer(b"b")
+    newest.put(b"a", 100)
+    emptied = cleaned(after, newest=newest, producers={7: LastOfProducer(Offset(1), 3)})
+    assert emptied.hex() == (
+        "000000000000000000000031ffffffff023651c1c1000000000001ffffffffffffffff0000018bcfe5680a"
+        "000000000000000700030000000500000000"
+    )
+
+
+def _newer(key):
+    newest = OffsetMap(2400)
+    newest.put(key, 100)
+    return newest
+
+
+def test_the_last_batch_of_a_live_producer_stays_empty():
+    """Row 111: its header carries the newest sequence; of a producer that is gone nothing stays."""
+    data = batch(record(0, b"a"), producer_id=7, producer_epoch=0, base_sequence=0) + batch(record(1, b"a"))
+    live = cleaned(data, producers={7: LastOfProducer(Offset(0), 0)})
+    assert [read_header(live).record_count, read_header(live).last_sequence] == [0, 0]
+    assert offsets(live) == [1]
+    assert read_header(cleaned(data)).base_offset == 1
+
+
+def test_the_batch_that_ends_at_the_bound_stays_empty():
+    """Row 112: so that the log's end does not move; if the bound is elsewhere nothing is kept."""
+    data = batch(record(0, b"a"))
+    assert read_header(cleaned(data, newest=_newer(b"a"), keep_end=1)).record_count == 0
+    assert cleaned(data, newest=_newer(b"a"), keep_end=9) == b""
+
+
+TXN = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+
+
+def marker(offset, *, commit):
+    kind = ControlType.COMMIT if commit else ControlType.ABORT
+    return encode_marker(
+        EndTransactionMarker(kind, 0),
+        timestamp=TIME,
+        producer_id=7,
+        producer_epoch=0,
+        base_offset=Offset(offset),
+        leader_epoch=0,
+    )
+
+
+def test_aborted_records_go_and_their_marker_stays_for_this_pass():
+    """Rows 105 and 106: the marker's data was seen in this pass; the next one sets its horizon, a later one drops it."""
+    aborted = [AbortedSpan(7, 0, 1, 2)]
+    data = batch(record(0, b"a"), **TXN) + marker(1, commit=False) + batch(record(2, b"b"))
+    first = cleaned(data, aborted=aborted)
+    assert offsets(first) == [1, 2]
+    assert read_header(first).delete_horizon_ms is None
+    second = cleaned(first)
+    assert read_header(second).delete_horizon_ms == NOW + RETENTION
+    assert cleaned(second, now=NOW + RETENTION - 1) == second
+    assert offsets(cleaned(second, now=NOW + RETENTION)) == [2]
+
+
+def test_a_commit_marker_stays_with_its_data():
+    """Row 106: while any record of its transaction is there it gets no horizon."""
+    data = batch(record(0, b"a"), **TXN) + marker(1, commit=True)
+    assert cleaned(data) == bytes(data)
+
+
+def test_an_emptied_batch_holds_its_marker():
+    """Row 107: the retained header counts as data of the transaction."""
+    data = batch(record(0, b"a"), **TXN) + marker(1, commit=True) + batch(record(2, b"a"))
+    producers = {7: LastOfProducer(Offset(0), 0)}
+    first = cleaned(data, producers=producers)
+    second = cleaned(first, producers=producers)
+    assert offsets(second) == [1, 2]
+    assert second == first
+
+
+def test_an_emptied_marker_keeps_the_epoch():
+    """Row 108: of a live producer without data, harmless in later passes."""
+    producers = {7: LastOfProducer(None, 0)}
+    with_horizon = cleaned(marker(1, commit=True))
+    emptied = cleaned(with_horizon, now=NOW + RETENTION, producers=producers)
+    assert (read_header(emptied).record_count, read_header(emptied).is_control) == (0, True)
+    assert cleaned(emptied, now=NOW + 2 * RETENTION, producers=producers) == emptied
+
+
+def test_a_users_key_like_a_markers_removes_nothing():
+    """Row 118: control records are not in the map."""
+    key = bytes.fromhex("00000001")
+    data = batch(record(0, b"x"), **TXN) + marker(1, commit=True) + batch(record(2, key))
+    assert offsets(cleaned(data)) == [0, 1, 2]
+
+
+def test_aborted_records_are_not_in_the_map():
+    """An aborted newer value does not remove the older one."""
+    data = batch(record(0, b"a")) + batch(record(1, b"a"), **TXN) + marker(2, commit=False)
+    assert offsets(cleaned(data, aborted=[AbortedSpan(7, 1, 2, 3)])) == [0, 2]
+
+
+def test_retained_aborts_go_into_the_new_index():
+    """Row 118: only while their data was seen."""
+    span = AbortedSpan(7, 0, 1, 2)
+    transactions = PassTransactions([span])
+    transactions.read_data(read_header(batch(record(0, b"a"), **TXN)))
+    data = marker(1, commit=False)
+    assert not transactions.read_marker(read_header(data), ControlType.ABORT)
+    assert transactions.retained == [span]
+
+
+@pytest.mark.parametrize("tombstones", [True, False])
+def test_a_full_map_ends_where_it_is_complete(tombstones):
+    """Row 113: the pass goes up to there, and beyond that nothing is judged."""
+    value = None if tombstones else b"v"
+    data = memoryview(bytes(b"".join(batch(record(n, b"%d" % n, value)) for n in range(5))))
+    small = OffsetMap(24 * 4)
+    assert build_map(small, data, PassTransactions(), start_offset=Offset(0)) == (3, True)

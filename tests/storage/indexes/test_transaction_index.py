@@ -1,0 +1,89 @@
+"""The transaction index (TransactionIndexTest)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.disk.native import NativeFileSystem
+from storage.errors import CorruptionError
+from storage.indexes.transaction_index import AbortedSpan, TransactionIndex, collect, decode, encode
+
+ROWS = [(1, 0, 10, 11), (2, 5, 15, 13), (3, 18, 35, 25), (4, 32, 50, 40)]
+SPANS = [AbortedSpan(*row) for row in ROWS]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "00000000000000000000.txnindex"
+
+
+@pytest.fixture
+def index(path):
+    found = TransactionIndex(NativeFileSystem(), path, 0)
+    yield found
+    found.close()
+
+
+def test_a_slot_has_kafkas_bytes():
+    """Row 31: version, producer id, first, last and last stable offset in 34 bytes."""
+    span = AbortedSpan(98, 15, 20, 25)
+    assert encode(span).hex() == "0000" + "".join(f"{n:016x}" for n in span)
+    assert decode(encode(span), "f") == [span]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "found", "complete"),
+    [((0, 32), 3, True), ((0, 35), 4, True), ((10, 35), 4, True), ((0, 100), 4, False)],
+)
+def test_overlapping_transactions_are_collected(bounds, found, complete):
+    """Row 29: until an entry's last stable offset reaches the upper bound; else later segments are asked too."""
+    assert collect(SPANS, *bounds) == (SPANS[:found], complete)
+
+
+def test_what_ended_before_is_left_out():
+    """Row 29: [11, 35) needs the second to the fourth."""
+    assert collect(SPANS, 11, 35) == (SPANS[1:], True)
+
+
+def test_there_is_no_file_without_an_entry(index, path):
+    """It comes with the first abort."""
+    assert not path.exists()
+    index.append(SPANS[0])
+    assert path.stat().st_size == 34
+
+
+def test_last_offsets_must_ascend(index):
+    """Row 30: an equal one is a mistake."""
+    index.append(AbortedSpan(0, 0, 10, 2))
+    with pytest.raises(ValueError, match="not above 10"):
+        index.append(AbortedSpan(1, 5, 10, 15))
+
+
+def test_truncation_drops_what_ends_at_or_after_the_offset(index, path):
+    """Row 30: truncating to 50 drops the entry that ends at 50; to 0, everything."""
+    for span in SPANS:
+        index.append(span)
+    index.truncate_to(51)
+    assert list(index) == SPANS
+    index.truncate_to(50)
+    assert list(TransactionIndex(NativeFileSystem(), path, 0)) == SPANS[:3]
+    index.append(AbortedSpan(5, 40, 60, 61))
+    index.reset()
+    assert (list(index), path.exists()) == ([], False)
+
+
+def test_an_entry_below_the_segment_is_corruption(path):
+    """Row 28: its last offset lies before the base offset."""
+    path.write_bytes(encode(SPANS[0]))
+    with pytest.raises(CorruptionError, match="below the base offset 100"):
+        TransactionIndex(NativeFileSystem(), path, 100).check()
+
+
+@pytest.mark.parametrize(
+    ("data", "cause"), [(b"\0" * 35, "no whole entry"), (b"\0\1" + b"\0" * 32, "version 1")]
+)
+def test_bytes_that_are_no_entries_are_corruption(path, data, cause):
+    """With the file and the position."""
+    path.write_bytes(data)
+    with pytest.raises(CorruptionError, match=cause):
+        TransactionIndex(NativeFileSystem(), path, 0)
