@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from storage.disk.filesystem import Buffer, FileSystem
@@ -15,6 +16,12 @@ def write_atomically(files: FileSystem, path: Path, data: Buffer) -> None:
     Raises OSError; `path` then still has its old content, or, when only the last step failed, perhaps the new.
     """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-    files.write_bytes(temporary, data, sync=True)
-    files.rename(temporary, path)
+    try:
+        files.write_bytes(temporary, data, sync=True)
+        files.rename(temporary, path)
+    except OSError:
+        # On a full disk half a file would only take room.
+        with suppress(OSError):
+            files.unlink(temporary)
+        raise
     files.sync_directory(path.parent)

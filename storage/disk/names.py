@@ -46,7 +46,7 @@ MAX_NAME_BYTES = 255
 MAX_PARTITION = 2**31 - 1
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
-_PARTITION = re.compile(r"[+-]?[0-9]{1,10}")
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _MARKED_DIRECTORY = re.compile(r"(?P<partition>.+)\.(?P<unique>[^.]+)-(?P<mark>delete|stray|future)")
 _SEGMENT_FILE = re.compile(
     r"(?P<base>[0-9]{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)(\.(?P<state>deleted|cleaned|swap))?"
@@ -122,7 +122,8 @@ def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: 
 def parse_partition_directory(name: str) -> PartitionDirectory | None:
     """Read a directory's name: the partition follows the last dash. None: no partition directory of any kind.
 
-    A broker would take any text for a topic here; only legal names are taken, for no broker can have made another.
+    A broker would take any text for a topic here, and +1 or 01 for a partition; only what a broker can have made is
+    taken, so that a partition has one name.
     """
     marked = _MARKED_DIRECTORY.fullmatch(name)
     if marked:
@@ -137,7 +138,7 @@ def _parse_topic_partition(name: str) -> TopicPartition | None:
     if not _is_legal_topic(topic) or not _PARTITION.fullmatch(number):
         return None
     partition = int(number)
-    return TopicPartition(topic, partition) if 0 <= partition <= MAX_PARTITION else None
+    return TopicPartition(topic, partition) if partition <= MAX_PARTITION else None
 
 
 class SegmentFileKind(Enum):

@@ -70,7 +70,7 @@ def test_partition_is_after_the_last_dash(name: str, expected: TopicPartition) -
 @pytest.mark.parametrize(
     "name",
     [
-        "lost+found", "orders", "-0", "orders-", "orders-x", "orders-1.5", "orders-2147483648", "a b-0", "..-0", "",
+        "lost+found", "orders", "-0", "orders-", "orders-x", "orders-1.5", "orders-2147483648", "orders-01", "orders-+1", "a b-0", "..-0", "",
         "orders-delete", f"orders-0.{UNIQUE}-gone", f"orders.{UNIQUE}-delete", f"orders-0.{UNIQUE}-delete2",
     ],
 )  # fmt: skip
