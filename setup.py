@@ -7,9 +7,13 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 COMPILED = (
+    "storage/codec/memory.py",
     "storage/codec/batch.py",
     "storage/codec/columns.py",
     "storage/codec/records.py",
+    "fusefs/forms/values.py",
+    "fusefs/forms/kv.py",
+    "fusefs/forms/json_lines.py",
 )
 """Each of these also runs as it stands, with the same results."""
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from array import array
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
@@ -35,8 +34,17 @@ from storage.errors import CorruptBatchError, TornBatchError
 from storage.model import Offset, Position, ProducerId, Timestamp, TimestampType
 
 if cython.compiled:
-    from cython.cimports.cpython.array import clone
-    from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER
+    from cython.cimports.storage.codec.memory import (
+        int64s_of,
+        new_int64s,
+        octets_of,
+    )
+else:
+    from storage.codec.memory import (
+        int64s_of,
+        new_int64s,
+        octets_of,
+    )
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -62,7 +70,6 @@ MAX_SEQUENCE = 2**31 - 1
 FIELDS = 15
 """Of one batch in the rows of `Batches`, in the order of `BatchHeader`; the last one is its `record_end`."""
 
-_INT64 = array("q")
 _LEADER_EPOCH = struct.Struct(">i")
 _BASE_OFFSET = struct.Struct(">q")
 _CHECKSUM = struct.Struct(">I")
@@ -262,15 +269,15 @@ def scan(
     `max_batches`, by which a caller bounds memory (120 bytes a batch).
     """
     view: memoryview = octet_view(data)
-    octets: cython.p_uchar = _octets(view)
+    octets: cython.p_uchar = octets_of(view)
     at: cython.Py_ssize_t = start
     stop: cython.Py_ssize_t = len(view) if end is None else end
     if at < 0 or stop > len(view) or at > stop:
         raise ValueError(f"[{at}, {stop}) is not within {len(view)} bytes")
     limit: cython.Py_ssize_t = stop - at if max_batches is None else max_batches
     capacity: cython.Py_ssize_t = _count_batches(octets, at, stop, limit)
-    rows: memoryview = _new_rows(capacity)
-    row: cython.p_longlong = _int64s(rows)
+    rows: memoryview = new_int64s(capacity * 15)
+    row: cython.p_longlong = int64s_of(rows)
     cause: str | None = None
     count: cython.Py_ssize_t = 0
     while count < capacity:
@@ -293,29 +300,6 @@ def octet_view(data: Buffer) -> memoryview[int]:
     if view.format != "B" or not view.c_contiguous:
         view = view.cast("B")
     return view
-
-
-@cython.cfunc
-@cython.inline
-def _octets(view: memoryview) -> cython.p_uchar:
-    if cython.compiled:
-        return cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(view).buf)
-    return view
-
-
-@cython.cfunc
-@cython.inline
-def _int64s(view: memoryview) -> cython.p_longlong:
-    if cython.compiled:
-        return cython.cast(cython.p_longlong, PyMemoryView_GET_BUFFER(view).buf)
-    return view
-
-
-@cython.cfunc
-def _new_rows(count: cython.Py_ssize_t) -> memoryview:
-    if cython.compiled:
-        return memoryview(clone(_INT64, count * 15, zero=False))
-    return memoryview(array("q", bytes(8 * 15 * count)))
 
 
 @cython.cfunc

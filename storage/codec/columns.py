@@ -12,24 +12,30 @@ compiled code, so that every length read from a batch is checked here, by hand, 
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 
 import cython
 
-from storage.codec.batch import CODEC_MASK, CONTROL_MASK, Batches, Buffer, octet_view, scan
+from storage.codec.batch import CODEC_MASK, Batches, Buffer, octet_view, scan
 from storage.errors import CorruptBatchError
 from storage.model import Header, Offset, Record, Timestamp
 
 if cython.compiled:
-    from cython.cimports.cpython.array import clone
-    from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER
+    from cython.cimports.storage.codec.memory import (
+        int64s_of,
+        new_int64s,
+        octets_of,
+    )
+else:
+    from storage.codec.memory import (
+        int64s_of,
+        new_int64s,
+        octets_of,
+    )
 
 SMALLEST_RECORD = 7
 """Bytes: each of its seven parts takes at least one."""
-
-_INT64 = array("q")
 
 _CAUSES = (
     "",
@@ -109,12 +115,12 @@ class Columns:
         return self._block[start : start + self._count]
 
     def key(self, index: int) -> bytes | None:
-        return self._octets(2, index)
+        return self._part(2, index)
 
     def value(self, index: int) -> bytes | None:
-        return self._octets(4, index)
+        return self._part(4, index)
 
-    def _octets(self, column: int, index: int) -> bytes | None:
+    def _part(self, column: int, index: int) -> bytes | None:
         index = self._checked(index)
         start = self._block[column * self._count + index]
         length = self._block[(column + 1) * self._count + index]
@@ -127,10 +133,21 @@ class Columns:
 
     def headers(self, index: int) -> tuple[Header, ...]:
         """The record's headers, in order; names may repeat."""
+        spans = self.header_spans(index)
+        data = self.data
+        found = []
+        for at in range(0, len(spans), 4):
+            start, length = spans[at + 2], spans[at + 3]
+            name = bytes(data[spans[at] : spans[at] + spans[at + 1]])
+            found.append(Header(name, None if length < 0 else bytes(data[start : start + length])))
+        return tuple(found)
+
+    def header_spans(self, index: int) -> memoryview[int]:
+        """Four int64 a header: position and length of its name, position and length (-1: null) of its value."""
         index = self._checked(index)
         position = self._block[6 * self._count + index]
         length = self._block[7 * self._count + index]
-        return read_headers(self.data, position, position + length) if length else ()
+        return _header_spans(self.data, position, position + length)
 
     def record(self, index: int) -> Record:
         """One record as a value."""
@@ -168,7 +185,7 @@ def decode(
     if batches.problem is not None:
         raise batches.problem
     rows: memoryview = batches.rows
-    row: cython.p_longlong = _int64s(rows)
+    row: cython.p_longlong = int64s_of(rows)
     total: cython.Py_ssize_t = len(rows) // 15
     found: list[Columns] = []
     first: cython.Py_ssize_t = 0
@@ -201,9 +218,9 @@ def _decode_span(data: memoryview, whole: memoryview, rows: memoryview, control:
     `data` is what positions count in. Where it is `whole` itself the records follow each header; else `data` is
     the inflated content of the one batch there is.
     """
-    row: cython.p_longlong = _int64s(rows)
+    row: cython.p_longlong = int64s_of(rows)
     batches: cython.Py_ssize_t = len(rows) // 15
-    octets: cython.p_uchar = _octets(data)
+    octets: cython.p_uchar = octets_of(data)
     inflated: cython.bint = data is not whole
     total: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
@@ -218,8 +235,8 @@ def _decode_span(data: memoryview, whole: memoryview, rows: memoryview, control:
         if control or not row[index * 15 + 7] & 0x20:
             total += count
         row[index * 15 + 14] = total
-    block: memoryview = _new_block(total)
-    columns: cython.p_longlong = _int64s(block)
+    block: memoryview = new_int64s(8 * total)
+    columns: cython.p_longlong = int64s_of(block)
     done: cython.Py_ssize_t = 0
     for index in range(batches):
         if row[index * 15 + 14] == done and row[index * 15 + 13] != 0:
@@ -340,19 +357,25 @@ def _headers_fit(octets: cython.p_uchar, start: cython.Py_ssize_t, stop: cython.
     return at == stop
 
 
-def read_headers(data: memoryview[int], start: int, stop: int) -> tuple[Header, ...]:
-    """The headers whose count stands at `start`; they must fill [start, stop), else CorruptBatchError."""
-    count, at = read_varint(data, start, stop)
-    headers = []
-    for _ in range(count):
-        length, at = read_varint(data, at, stop)
-        key = bytes(data[at : at + length])
-        at += length
-        length, at = read_varint(data, at, stop)
-        value = None if length < 0 else bytes(data[at : at + length])
-        at += max(length, 0)
-        headers.append(Header(key, value))
-    return tuple(headers)
+def _header_spans(data: memoryview, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> memoryview:
+    """The headers whose count stands at `start`; none where it is `stop`. `_headers_fit` has seen them."""
+    octets: cython.p_uchar = octets_of(data)
+    at: cython.Py_ssize_t = start
+    size: cython.Py_ssize_t = _varint_size(octets, at, stop, 5)
+    count: cython.Py_ssize_t = _varint(octets, at, size)
+    spans: memoryview = new_int64s(4 * count)
+    span: cython.p_longlong = int64s_of(spans)
+    at += size
+    index: cython.Py_ssize_t
+    for index in range(2 * count):
+        size = _varint_size(octets, at, stop, 5)
+        length: cython.longlong = _varint(octets, at, size)
+        at += size
+        span[2 * index] = at
+        span[2 * index + 1] = length
+        if length > 0:
+            at += length
+    return spans
 
 
 def read_varint(
@@ -364,10 +387,10 @@ def read_varint(
     """
     view: memoryview = octet_view(data)
     stop: cython.Py_ssize_t = len(view) if end is None else min(end, len(view))
-    size: cython.Py_ssize_t = _varint_size(_octets(view), position, stop, max_size) if position >= 0 else 0
+    size: cython.Py_ssize_t = _varint_size(octets_of(view), position, stop, max_size) if position >= 0 else 0
     if size == 0:
         raise CorruptBatchError(position, f"no number of at most {max_size} bytes")
-    return _varint(_octets(view), position, size), position + size
+    return _varint(octets_of(view), position, size), position + size
 
 
 @cython.cfunc
@@ -419,27 +442,3 @@ def _wrapping_sum(left: cython.longlong, right: cython.longlong) -> cython.longl
             cython.longlong, cython.cast(cython.ulonglong, left) + cython.cast(cython.ulonglong, right)
         )
     return (left + right + 2**63) % 2**64 - 2**63
-
-
-@cython.cfunc
-@cython.inline
-def _octets(view: memoryview) -> cython.p_uchar:
-    if cython.compiled:
-        return cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(view).buf)
-    return view
-
-
-@cython.cfunc
-@cython.inline
-def _int64s(view: memoryview) -> cython.p_longlong:
-    if cython.compiled:
-        return cython.cast(cython.p_longlong, PyMemoryView_GET_BUFFER(view).buf)
-    return view
-
-
-@cython.cfunc
-def _new_block(count: cython.Py_ssize_t) -> memoryview:
-    """Eight columns of `count` int64 each."""
-    if cython.compiled:
-        return memoryview(clone(_INT64, count * 8, zero=False))
-    return memoryview(array("q", bytes(8 * 8 * count)))

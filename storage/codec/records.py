@@ -24,7 +24,7 @@ from storage.codec.batch import (
     octet_view,
     sequence_plus,
 )
-from storage.codec.columns import Columns, decode, read_headers, read_varint
+from storage.codec.columns import Columns, decode, read_varint
 from storage.errors import RecordTooLargeError
 from storage.model import (
     NO_LEADER_EPOCH,
@@ -37,13 +37,25 @@ from storage.model import (
 )
 
 if cython.compiled:
-    from cython.cimports.cpython.bytearray import (
-        PyByteArray_AS_STRING,
-        PyByteArray_FromStringAndSize,
-        PyByteArray_Resize,
+    from cython.cimports.storage.codec.memory import (
+        copy,
+        int64s_of,
+        new_octets,
+        octets_of,
+        position_of,
+        resize,
+        writable,
     )
-    from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER
-    from cython.cimports.libc.string import memchr, memcpy
+else:
+    from storage.codec.memory import (
+        copy,
+        int64s_of,
+        new_octets,
+        octets_of,
+        position_of,
+        resize,
+        writable,
+    )
 
 __all__ = [
     "DEFAULT_MAX_BATCH_BYTES",
@@ -55,7 +67,6 @@ __all__ = [
     "encode",
     "encode_columns",
     "encode_lines",
-    "read_headers",
     "read_varint",
     "varint",
 ]
@@ -121,24 +132,28 @@ def encode(
 
 
 def encode_columns(
-    columns: Columns, stamp: BatchStamp = PLAIN, *, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+    columns: Columns,
+    stamp: BatchStamp = PLAIN,
+    *,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+    unit: str = "record",
 ) -> list[bytearray]:
     """Batches of all records of `columns`, each at most `max_batch_bytes` before compression.
 
     As a producer makes them: each batch's base offset is 0 and its offsets are dense, whatever those in `columns`.
 
-    Raises RecordTooLargeError naming the record (from 1) that does not even fit a batch of its own.
+    Raises RecordTooLargeError naming the record (from 1, as a `unit`) that does not even fit a batch of its own.
     """
     found: list[bytearray] = []
     view: memoryview = columns.block
-    block: cython.p_longlong = _int64s(view)
+    block: cython.p_longlong = int64s_of(view)
     count: cython.Py_ssize_t = len(columns)
     first: cython.Py_ssize_t = 0
     sequence = stamp.base_sequence
     while first < count:
         last: cython.Py_ssize_t = _batch_end(block, count, first, max_batch_bytes)
         if last == first:
-            raise RecordTooLargeError(f"record {first + 1} does not fit a batch of {max_batch_bytes} bytes")
+            raise RecordTooLargeError(f"{unit} {first + 1} does not fit a batch of {max_batch_bytes} bytes")
         if first and sequence >= 0:
             stamp = replace(stamp, base_sequence=sequence_plus(sequence, first))
         found.append(_encode_span(columns, first, last, stamp, None, None))
@@ -189,19 +204,19 @@ class _Lines:
     @cython.cfunc
     def next_batch(self) -> bytearray:
         """As many of the lines as fit."""
-        source: cython.p_uchar = _octets(self.view)
+        source: cython.p_uchar = octets_of(self.view)
         position: cython.Py_ssize_t = self.position
         # Lines of some seventy bytes and more fit this guess; shorter ones make the batch grow.
         rest: cython.Py_ssize_t = self.end - position
         capacity: cython.Py_ssize_t = min(self.limit, 61 + rest + rest // 8 + 32)
         if capacity < 61:
             capacity = 61
-        batch: bytearray = _new_octets(capacity)
-        target: cython.p_uchar = _writable(batch)
+        batch: bytearray = new_octets(capacity)
+        target: cython.p_uchar = writable(batch)
         at: cython.Py_ssize_t = 61
         delta: cython.longlong = 0
         while position < self.end:
-            length: cython.Py_ssize_t = _line_end(source, position, self.end) - position
+            length: cython.Py_ssize_t = position_of(10, source, position, self.end) - position
             body: cython.Py_ssize_t = _body_size(0, delta, -1, length, 0)
             size: cython.Py_ssize_t = _varint_length(body) + body
             if at + size > self.limit:
@@ -210,8 +225,8 @@ class _Lines:
                 break
             if at + size > capacity:
                 capacity = min(self.limit, 2 * capacity + size)
-                _resize(batch, capacity)
-                target = _writable(batch)
+                resize(batch, capacity)
+                target = writable(batch)
             at = _put_prefix(target, at, body, 0, delta)
             target[at] = 1
             at = _put_octets(target, at + 1, source, position, length)
@@ -221,9 +236,9 @@ class _Lines:
             delta += 1
         self.position = position
         self.line += delta
-        _resize(batch, at)
-        _put_header(_writable(batch), at, 0, delta - 1, self.timestamp, self.timestamp, delta)
-        _put_stamp(_writable(batch), -1, 0, -1, -1, -1)
+        resize(batch, at)
+        _put_header(writable(batch), at, 0, delta - 1, self.timestamp, self.timestamp, delta)
+        _put_stamp(writable(batch), -1, 0, -1, -1, -1)
         _seal(batch)
         return batch
 
@@ -265,7 +280,7 @@ def _wire_headers(headers: Sequence[Header]) -> bytes:
 def varint(value: int) -> bytes:
     """`value` (64 bits, signed) as a zigzag varint."""
     octets: bytearray = bytearray(10)
-    end: cython.Py_ssize_t = _put_varint(_writable(octets), 0, value)
+    end: cython.Py_ssize_t = _put_varint(writable(octets), 0, value)
     return bytes(octets[:end])
 
 
@@ -294,7 +309,7 @@ def _encode_span(
     """
     view: memoryview = columns.block
     data: memoryview = columns.data
-    block: cython.p_longlong = _int64s(view)
+    block: cython.p_longlong = int64s_of(view)
     stride: cython.Py_ssize_t = len(columns)
     base_timestamp: cython.longlong = block[stride + first] if first < last else -1
     if stamp.delete_horizon_ms is not None:
@@ -303,8 +318,8 @@ def _encode_span(
     size: cython.Py_ssize_t = 61 + _span_size(block, stride, first, last, zero, base_timestamp)
     if size - 12 > 0x7FFFFFFF:
         raise RecordTooLargeError(f"a batch of {size} bytes: its length field ends at 2 GiB")
-    batch: bytearray = _new_octets(size)
-    _put_span(_writable(batch), _octets(data), block, stride, first, last, zero, base_timestamp)
+    batch: bytearray = new_octets(size)
+    _put_span(writable(batch), octets_of(data), block, stride, first, last, zero, base_timestamp)
     largest: cython.longlong = (
         _largest(block, stride, first, last) if max_timestamp is None else max_timestamp
     )
@@ -312,9 +327,9 @@ def _encode_span(
     last_delta: cython.longlong = last - first - 1 if bounds is None else bounds[2] - bounds[0]
     if stamp.codec and first < last:
         batch = _compressed(batch, stamp.codec)
-    _put_header(_writable(batch), len(batch), base_offset, last_delta, base_timestamp, largest, last - first)
+    _put_header(writable(batch), len(batch), base_offset, last_delta, base_timestamp, largest, last - first)
     _put_stamp(
-        _writable(batch),
+        writable(batch),
         stamp.leader_epoch,
         stamp.attributes,
         stamp.producer_id,
@@ -394,7 +409,7 @@ def _put_span(
             target[at] = 0
             at += 1
         else:
-            _copy(target, at, source, block[6 * stride + index], headers)
+            copy(target, at, source, block[6 * stride + index], headers)
             at += headers
     return at
 
@@ -485,7 +500,7 @@ def _put_octets(
     at = _put_varint(target, at, length)
     if length <= 0:
         return at
-    _copy(target, at, source, start, length)
+    copy(target, at, source, start, length)
     return at + length
 
 
@@ -577,7 +592,7 @@ def _seal(batch: bytearray) -> cython.void:
     """Write the checksum of what follows it."""
     view: memoryview = memoryview(batch)[21:]
     checksum: cython.longlong = crc32c(view)
-    _put_integer(_writable(batch), 17, checksum, 4)
+    _put_integer(writable(batch), 17, checksum, 4)
 
 
 @cython.cfunc
@@ -590,75 +605,3 @@ def _wrapping_difference(left: cython.longlong, right: cython.longlong) -> cytho
             cython.longlong, cython.cast(cython.ulonglong, left) - cython.cast(cython.ulonglong, right)
         )
     return (left - right + 2**63) % 2**64 - 2**63
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _line_end(source: cython.p_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Position of the first LF at or after `start`; there is one before `end`."""
-    if cython.compiled:
-        found: cython.p_uchar = cython.cast(cython.p_uchar, memchr(source + start, 10, end - start))
-        distance: cython.Py_ssize_t = found - source
-        return distance
-    while source[start] != 10:
-        start += 1
-    return start
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _copy(
-    target: cython.p_uchar,
-    at: cython.Py_ssize_t,
-    source: cython.p_uchar,
-    start: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-) -> cython.void:
-    if cython.compiled:
-        memcpy(target + at, source + start, size)
-    else:
-        target[at : at + size] = source[start : start + size]
-
-
-@cython.cfunc
-def _new_octets(size: cython.Py_ssize_t) -> bytearray:
-    """Not cleared where compiled: every byte is written."""
-    if cython.compiled:
-        return PyByteArray_FromStringAndSize(cython.NULL, size)
-    return bytearray(size)
-
-
-@cython.cfunc
-def _resize(octets: bytearray, size: cython.Py_ssize_t) -> cython.void:
-    if cython.compiled:
-        PyByteArray_Resize(octets, size)
-    elif size > len(octets):
-        octets.extend(bytes(size - len(octets)))
-    else:
-        del octets[size:]
-
-
-@cython.cfunc
-@cython.inline
-def _writable(octets: bytearray) -> cython.p_uchar:
-    if cython.compiled:
-        return cython.cast(cython.p_uchar, PyByteArray_AS_STRING(octets))
-    return octets
-
-
-@cython.cfunc
-@cython.inline
-def _octets(view: memoryview) -> cython.p_uchar:
-    if cython.compiled:
-        return cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(view).buf)
-    return view
-
-
-@cython.cfunc
-@cython.inline
-def _int64s(view: memoryview) -> cython.p_longlong:
-    if cython.compiled:
-        return cython.cast(cython.p_longlong, PyMemoryView_GET_BUFFER(view).buf)
-    return view

@@ -20,6 +20,7 @@ uchar: TypeAlias = builtins.int
 longlong: TypeAlias = builtins.int
 ulonglong: TypeAlias = builtins.int
 p_uchar: TypeAlias = Any
+p_const_uchar: TypeAlias = Any
 void: TypeAlias = None
 NULL: Any
 p_longlong: TypeAlias = Any

@@ -1,0 +1,55 @@
+"""What a form is: the two directions between columns of records and lines of text."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Protocol
+
+from storage.codec.batch import Buffer
+from storage.codec.records import Columns
+
+
+class FormError(ValueError):
+    """A line that is no record in its form; the text it stands in is refused as a whole."""
+
+    def __init__(self, line_number: int, reason: str) -> None:
+        super().__init__(f"line {line_number}: {reason}")
+        self.line_number = line_number
+        """From 1, in the text given."""
+        self.reason = reason
+
+
+class Form(Protocol):
+    """A rendering of records, one line each, and its reverse.
+
+    What `render` prints of a record, `parse` takes back as the same record, as far as the form shows it.
+    """
+
+    @property
+    def suffix(self) -> str:
+        """Of the names of files in this form: empty, or with its dot."""
+        ...
+
+    def render(
+        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+    ) -> bytes:
+        """The lines of the records with start_offset <= offset < end_offset."""
+        ...
+
+    def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
+        """What a file that holds this one record alone contains."""
+        ...
+
+    def measure(
+        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+    ) -> array[int]:
+        """Bytes that `render` makes of each batch in `columns.batches`, in their order."""
+        ...
+
+    def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
+        """Whole LF-ended lines as v2 batches of base offset 0, each at most `max_batch_bytes`.
+
+        `timestamp` (ms) is that of records whose line tells none. Raises FormError for a line that cannot be
+        parsed, RecordTooLargeError for one that does not fit a batch, ValueError if the last line has no LF.
+        """
+        ...

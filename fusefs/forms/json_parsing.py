@@ -1,0 +1,135 @@
+"""Lines of JSON as records: what `log.json` takes.
+
+What it prints, it accepts. Taken are `ts` (ms; the time of arrival where it is missing), `key`, `payload`, `headers` and
+their base64 variants; `topic`, `partition`, `offset`, `tstype` and `broker` are ignored, so that the output of kcat and of
+this very form can be appended again. Any other field is refused, and so is a line without `payload`: a typing error
+must not become an empty record. A null payload is a tombstone.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+from typing import Any, Never
+
+from fusefs.forms.form import FormError
+from storage.codec.batch import Buffer, octet_view
+from storage.model import Header, Offset, Record, Timestamp
+
+IGNORED = frozenset({"topic", "partition", "offset", "tstype", "broker"})
+TAKEN = frozenset({"ts", "key", "key_base64", "payload", "payload_base64", "headers", "headers_base64"})
+
+_INT64_END = 2**63
+
+
+class _RefusedError(Exception):
+    """A line's fault, without the line's number."""
+
+
+def parse_records(text: Buffer, timestamp: int) -> list[Record]:
+    """A record a line, offsets from 0; `timestamp` for those that tell none.
+
+    Raises FormError naming the first bad line, ValueError if the last line has no LF.
+    """
+    lines = bytes(octet_view(text)).split(b"\n")
+    if lines.pop():
+        raise ValueError("the last line has no LF")
+    records = []
+    for index, line in enumerate(lines):
+        try:
+            records.append(_record(line, Offset(index), timestamp))
+        except _RefusedError as error:
+            raise FormError(index + 1, str(error)) from None
+    return records
+
+
+def _record(line: bytes, offset: Offset, timestamp: int) -> Record:
+    fields = _fields(line)
+    time = fields.get("ts", timestamp)
+    if type(time) is not int or not -_INT64_END <= time < _INT64_END:
+        raise _RefusedError("ts is no integer of 64 bits")
+    if "payload" not in fields and "payload_base64" not in fields:
+        raise _RefusedError("payload is missing (null stands for a tombstone)")
+    return Record(
+        offset, Timestamp(time), _octets(fields, "key"), _octets(fields, "payload"), _headers(fields)
+    )
+
+
+def _fields(line: bytes) -> dict[str, Any]:
+    """The object on the line, all of whose fields are known."""
+    try:
+        value = _DECODER.decode(line.decode())
+    except UnicodeDecodeError:
+        raise _RefusedError("no UTF-8") from None
+    except RecursionError:
+        raise _RefusedError("nested too deeply") from None
+    except ValueError as error:
+        raise _RefusedError(f"no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise _RefusedError("no JSON object")
+    unknown = value.keys() - TAKEN - IGNORED
+    if unknown:
+        raise _RefusedError(f"unknown field {min(unknown)!r}")
+    return value
+
+
+def _no_constant(name: str) -> Never:
+    """NaN and Infinity are Python's idea."""
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def _octets(fields: dict[str, Any], name: str) -> bytes | None:
+    """A key or payload, plain or in base64; None for null, and for a key that is missing."""
+    if f"{name}_base64" in fields:
+        if name in fields:
+            raise _RefusedError(f"{name} stands there twice, plain and in base64")
+        return _from_base64(fields[f"{name}_base64"], f"{name}_base64")
+    return _from_text(fields.get(name), name)
+
+
+def _headers(fields: dict[str, Any]) -> tuple[Header, ...]:
+    if "headers" in fields and "headers_base64" in fields:
+        raise _RefusedError("headers stand there twice, plain and in base64")
+    name = "headers_base64" if "headers_base64" in fields else "headers"
+    flat = fields.get(name, [])
+    if not isinstance(flat, list) or len(flat) % 2:
+        raise _RefusedError(f"{name} is no array of names and values in turn")
+    value_of = _from_base64 if name == "headers_base64" else _from_text
+    return tuple(
+        Header(_header_name(flat[at]), value_of(flat[at + 1], f"a value of {name}"))
+        for at in range(0, len(flat), 2)
+    )
+
+
+def _header_name(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise _RefusedError("a header's name is no string")
+    try:
+        return value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise _RefusedError("a header's name holds half a surrogate pair") from None
+
+
+def _from_text(value: object, name: str) -> bytes | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise _RefusedError(f"{name} is no string")
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise _RefusedError(f"{name} holds half a surrogate pair") from None
+
+
+def _from_base64(value: object, name: str) -> bytes | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise _RefusedError(f"{name} is no string")
+    try:
+        return binascii.a2b_base64(value.encode("ascii"), strict_mode=True)
+    except (UnicodeEncodeError, binascii.Error) as error:
+        raise _RefusedError(f"{name} is no base64: {error}") from None

@@ -1,0 +1,301 @@
+"""Key TAB value, one record a line: the `log.kv` file.
+
+A null key or value is `\\N`; TAB, LF, CR and backslash inside are `\\t \\n \\r \\\\`, so that every line parses back to
+the same bytes. Headers and times are not shown. A line without TAB is a value without key; a TAB after the first one
+belongs to the value. Compiled by Cython; runs uncompiled with the same results.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import cython
+
+from fusefs.forms.form import FormError
+from storage.codec.batch import Batches, Buffer, octet_view
+from storage.codec.records import Columns, encode_columns
+
+if cython.compiled:
+    from cython.cimports.storage.codec.memory import (
+        copy,
+        finished,
+        int64s_of,
+        new_int64s,
+        new_octets,
+        new_text,
+        octets_of,
+        position_of,
+        text_octets,
+        writable,
+    )
+else:
+    from storage.codec.memory import (
+        copy,
+        finished,
+        int64s_of,
+        new_int64s,
+        new_octets,
+        new_text,
+        octets_of,
+        position_of,
+        text_octets,
+        writable,
+    )
+
+MIN_OFFSET = -(2**63)
+MAX_OFFSET = 2**63 - 1
+
+
+class KeyValue:
+    """See `Form`."""
+
+    suffix = ".kv"
+
+    def render(
+        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+    ) -> bytes:
+        """Key, TAB, value, LF."""
+        del topic, partition
+        return _render(columns, 0, len(columns), start_offset, end_offset)
+
+    def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
+        """The line."""
+        del topic, partition
+        if not 0 <= index < len(columns):
+            raise IndexError(index)
+        return _render(columns, index, index + 1, MIN_OFFSET, MAX_OFFSET)
+
+    def measure(
+        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+    ) -> array[int]:
+        """Keys and values are searched for what must be escaped."""
+        del topic, partition
+        data: memoryview = columns.data
+        block: memoryview = columns.block
+        source: cython.p_uchar = octets_of(data)
+        column: cython.p_longlong = int64s_of(block)
+        count: cython.Py_ssize_t = len(columns)
+        sizes = array("q")
+        first: cython.Py_ssize_t = 0
+        last: cython.Py_ssize_t
+        for last in columns.batches.column("record_end"):
+            sizes.append(_size(source, column, count, first, last, start_offset, end_offset))
+            first = last
+        return sizes
+
+    def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
+        """Only `\\N`, as a whole key or value, and the four escapes may follow a backslash."""
+        return encode_columns(_columns(text, timestamp), max_batch_bytes=max_batch_bytes, unit="line")
+
+
+KV = KeyValue()
+
+
+@cython.cfunc
+def _render(
+    columns: Columns,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    start_offset: cython.longlong,
+    end_offset: cython.longlong,
+) -> bytes:
+    data: memoryview = columns.data
+    block: memoryview = columns.block
+    source: cython.p_uchar = octets_of(data)
+    column: cython.p_longlong = int64s_of(block)
+    count: cython.Py_ssize_t = len(columns)
+    text: object = new_text(_size(source, column, count, first, last, start_offset, end_offset))
+    target: cython.p_uchar = text_octets(text)
+    at: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t
+    for index in range(first, last):
+        if start_offset <= column[index] < end_offset:
+            at = _put_field(target, at, source, column[2 * count + index], column[3 * count + index])
+            target[at] = 9
+            at = _put_field(target, at + 1, source, column[4 * count + index], column[5 * count + index])
+            target[at] = 10
+            at += 1
+    return finished(text)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _size(
+    source: cython.p_uchar,
+    column: cython.p_longlong,
+    count: cython.Py_ssize_t,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    start_offset: cython.longlong,
+    end_offset: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Bytes of the records [first, last) whose offsets are asked for."""
+    size: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t
+    for index in range(first, last):
+        if start_offset <= column[index] < end_offset:
+            size += 2 + _field_size(source, column[2 * count + index], column[3 * count + index])
+            size += _field_size(source, column[4 * count + index], column[5 * count + index])
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _escape_of(octet: cython.uchar) -> cython.uchar:
+    """The letter that stands after a backslash for `octet`; 0 for a byte that stands for itself."""
+    if octet == 9:
+        return 116
+    if octet == 10:
+        return 110
+    if octet == 13:
+        return 114
+    return 92 if octet == 92 else 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _field_size(
+    source: cython.p_uchar, start: cython.Py_ssize_t, length: cython.longlong
+) -> cython.Py_ssize_t:
+    if length < 0:
+        return 2
+    escapes: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t
+    if cython.compiled:
+        # One pointer and no call: the C compiler makes vector code of it.
+        field: cython.p_uchar = source + start
+        for index in range(length):
+            escapes += (
+                (field[index] == 9) | (field[index] == 10) | (field[index] == 13) | (field[index] == 92)
+            )
+    else:
+        for index in range(start, start + length):
+            escapes += _escape_of(source[index]) != 0
+    return length + escapes
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_field(
+    target: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    source: cython.p_uchar,
+    start: cython.Py_ssize_t,
+    length: cython.longlong,
+) -> cython.Py_ssize_t:
+    if length < 0:
+        target[at] = 92
+        target[at + 1] = 78
+        return at + 2
+    if _field_size(source, start, length) == length:
+        copy(target, at, source, start, length)
+        return at + length
+    index: cython.Py_ssize_t
+    for index in range(start, start + length):
+        letter: cython.uchar = _escape_of(source[index])
+        if letter:
+            target[at] = 92
+            target[at + 1] = letter
+            at += 2
+        else:
+            target[at] = source[index]
+            at += 1
+    return at
+
+
+@cython.cfunc
+def _columns(text: Buffer, timestamp: cython.longlong) -> Columns:
+    """The lines as records, over a copy of the text without its escapes."""
+    view: memoryview = octet_view(text)
+    source: cython.p_uchar = octets_of(view)
+    end: cython.Py_ssize_t = len(view)
+    count: cython.Py_ssize_t = _count_lines(source, end)
+    if end and source[end - 1] != 10:
+        raise ValueError("the last line has no LF")
+    # Taking escapes away never makes a text longer.
+    plain: bytearray = new_octets(end)
+    block: memoryview = new_int64s(8 * count)
+    column: cython.p_longlong = int64s_of(block)
+    position: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t
+    for index in range(count):
+        stop: cython.Py_ssize_t = position_of(10, source, position, end)
+        tab: cython.Py_ssize_t = position_of(9, source, position, stop)
+        column[index] = index
+        column[count + index] = timestamp
+        column[2 * count + index] = at
+        column[3 * count + index] = -1
+        if tab < stop:
+            length: cython.longlong = _take_field(writable(plain), at, source, position, tab)
+            if length < -1:
+                raise FormError(
+                    index + 1, "a backslash in the key is followed by none of t, n, r and backslash"
+                )
+            column[3 * count + index] = length
+            at += max(length, 0)
+            position = tab + 1
+        length = _take_field(writable(plain), at, source, position, stop)
+        if length < -1:
+            raise FormError(
+                index + 1, "a backslash in the value is followed by none of t, n, r and backslash"
+            )
+        column[4 * count + index] = at
+        column[5 * count + index] = length
+        column[6 * count + index] = 0
+        column[7 * count + index] = 0
+        at += max(length, 0)
+        position = stop + 1
+    return Columns(memoryview(plain), block, count, Batches(block[:0], 0))
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _count_lines(source: cython.p_uchar, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    count: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t
+    for index in range(end):
+        count += source[index] == 10
+    return count
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _take_field(
+    target: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    source: cython.p_uchar,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+) -> cython.longlong:
+    """Write the field in [start, end) without its escapes; its length, -1 for null, -2 for a bad escape."""
+    if end - start == 2 and source[start] == 92 and source[start + 1] == 78:
+        return -1
+    first: cython.Py_ssize_t = at
+    while True:
+        stop: cython.Py_ssize_t = position_of(92, source, start, end)
+        copy(target, at, source, start, stop - start)
+        at += stop - start
+        if stop == end:
+            return at - first
+        octet: cython.int = _escaped(source[stop + 1]) if stop + 1 < end else -1
+        if octet < 0:
+            return -2
+        target[at] = octet
+        at += 1
+        start = stop + 2
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _escaped(letter: cython.int) -> cython.int:
+    """The byte that `letter` after a backslash stands for; -1 for any other letter."""
+    if letter == 116:
+        return 9
+    if letter == 110:
+        return 10
+    if letter == 114:
+        return 13
+    return 92 if letter == 92 else -1

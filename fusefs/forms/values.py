@@ -1,0 +1,124 @@
+"""Values alone, one a line: the `log` file.
+
+A null value renders as nothing but LF, and so does an empty one; a value that contains LF is shown as it is. Compiled
+by Cython; runs uncompiled with the same results.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import cython
+
+from storage.codec.batch import Buffer
+from storage.codec.records import Columns, encode_lines
+
+if cython.compiled:
+    from cython.cimports.storage.codec.memory import (
+        copy,
+        finished,
+        int64s_of,
+        new_text,
+        octets_of,
+        text_octets,
+    )
+else:
+    from storage.codec.memory import (
+        copy,
+        finished,
+        int64s_of,
+        new_text,
+        octets_of,
+        text_octets,
+    )
+
+
+class Values:
+    """See `Form`."""
+
+    suffix = ""
+
+    def render(
+        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+    ) -> bytes:
+        """Each value and an LF."""
+        del topic, partition
+        data: memoryview = columns.data
+        block: memoryview = columns.block
+        column: cython.p_longlong = int64s_of(block)
+        count: cython.Py_ssize_t = len(columns)
+        size: cython.Py_ssize_t = _size(column, count, 0, count, start_offset, end_offset)
+        text: object = new_text(size)
+        _put(text_octets(text), octets_of(data), column, count, start_offset, end_offset)
+        return finished(text)
+
+    def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
+        """Exactly the value, without LF: nothing for a null one."""
+        del topic, partition
+        return columns.value(index) or b""
+
+    def measure(
+        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+    ) -> array[int]:
+        """From the lengths alone: no value is touched."""
+        del topic, partition
+        block: memoryview = columns.block
+        column: cython.p_longlong = int64s_of(block)
+        count: cython.Py_ssize_t = len(columns)
+        sizes = array("q")
+        first: cython.Py_ssize_t = 0
+        last: cython.Py_ssize_t
+        for last in columns.batches.column("record_end"):
+            sizes.append(_size(column, count, first, last, start_offset, end_offset))
+            first = last
+        return sizes
+
+    def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
+        """Every line is a value without key."""
+        return encode_lines(text, timestamp=timestamp, max_batch_bytes=max_batch_bytes)
+
+
+VALUES = Values()
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _size(
+    column: cython.p_longlong,
+    count: cython.Py_ssize_t,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    start_offset: cython.longlong,
+    end_offset: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Bytes of the records [first, last) whose offsets are asked for."""
+    size: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t
+    for index in range(first, last):
+        if start_offset <= column[index] < end_offset:
+            length: cython.longlong = column[5 * count + index]
+            size += 1 + (length if length > 0 else 0)
+    return size
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put(
+    target: cython.p_uchar,
+    source: cython.p_uchar,
+    column: cython.p_longlong,
+    count: cython.Py_ssize_t,
+    start_offset: cython.longlong,
+    end_offset: cython.longlong,
+) -> cython.void:
+    """Write what `_size` has measured."""
+    at: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t
+    for index in range(count):
+        if start_offset <= column[index] < end_offset:
+            length: cython.Py_ssize_t = column[5 * count + index]
+            if length > 0:
+                copy(target, at, source, column[4 * count + index], length)
+                at += length
+            target[at] = 10
+            at += 1

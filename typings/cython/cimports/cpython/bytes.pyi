@@ -1,0 +1,6 @@
+"""The C side of bytes."""
+
+from typing import Any
+
+def PyBytes_AS_STRING(octets: Any, /) -> Any: ...
+def PyBytes_FromStringAndSize(source: Any, size: int, /) -> bytes: ...
