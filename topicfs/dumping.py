@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from storage.disk.native import NativeFileSystem
@@ -72,4 +74,5 @@ def dump(  # noqa: PLR0913 - kafka-dump-log has as many flags
         max_message_size=max_message_size,
     )
     for line in dump_files(every_name, options, NativeFileSystem(read_only=True)):
-        click.echo(line.text, err=line.error)
+        # Not click.echo, which flushes line by line: a dump has millions of them.
+        print(line.text, file=sys.stderr if line.error else sys.stdout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -72,6 +73,7 @@ def cli(*, debug: bool) -> None:
     Without FUSE, `topicfs append` and `topicfs cat` do the same on the data directory.
     """
     del debug
+    logging.basicConfig(format="topicfs: %(message)s", level=logging.WARNING)
 
 
 def describe(error: BaseException) -> str:

@@ -9,6 +9,7 @@ import click
 from rich.filesize import decimal
 from rich.table import Table
 
+from fusefs.tree.context import Settings
 from storage.engine import Engine, Topic
 from storage.errors import InvalidConfigError, PolicyViolationError
 from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
@@ -65,10 +66,10 @@ def create(
     names: tuple[str, ...], *, partitions: int | None, settings: tuple[str, ...], directory: Path
 ) -> None:
     """Create topics."""
-    overrides = parse_settings(settings)
+    overrides = dict(Settings(directory=directory).topic_overrides) | parse_settings(settings)
     with opened_for_writing(directory, through_mount=f"mkdir MOUNTPOINT/{names[0]}") as engine:
         for name in names:
-            topic = engine.create_topic(name, partitions=partitions, overrides=overrides or None)
+            topic = engine.create_topic(name, partitions=partitions, overrides=overrides)
             count = len(topic.partitions())
             click.echo(f"{name}: created with {count} partition{'s' * (count != 1)}")
 

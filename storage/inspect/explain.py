@@ -1,0 +1,69 @@
+"""The way of a lookup, step by step: what the log itself tells while it looks, and the record at its end.
+
+Nothing is looked up differently for being explained: the steps come from the very search that readers use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from storage.codec.batch import BatchHeader, read_header
+from storage.codec.columns import decode
+from storage.log.log import Log
+from storage.log.trace import RecordFound, Step
+from storage.model import Isolation, Offset, Position, Record, Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """The end of a lookup."""
+
+    record: Record
+    batch: BatchHeader
+    """Its position counts in the segment's file."""
+    segment_base_offset: Offset
+    index: int
+    """The record's place in its batch, from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One lookup."""
+
+    steps: tuple[Step, ...]
+    found: FoundRecord | None
+    """The record at the target, or the first one behind it; None where there is none."""
+
+
+def explain_offset(log: Log, offset: Offset) -> Lookup:
+    """Look an offset up. Raises OffsetOutOfRangeError, CorruptionError."""
+    steps: list[Step] = []
+    if log.locate(offset, steps.append) is None:
+        return Lookup(tuple(steps), None)
+    found = _record_at(log, offset)
+    if found is not None:
+        steps.append(RecordFound(found.record.offset, found.record.timestamp))
+    return Lookup(tuple(steps), found)
+
+
+def explain_timestamp(log: Log, timestamp: Timestamp, isolation: Isolation) -> Lookup:
+    """Look for the first record at or after a timestamp. Raises CorruptionError."""
+    steps: list[Step] = []
+    answer = log.locate_timestamp(timestamp, isolation=isolation, trace=steps.append)
+    return Lookup(tuple(steps), None if answer is None else _record_at(log, answer.offset))
+
+
+def _record_at(log: Log, offset: Offset) -> FoundRecord | None:
+    """Read the record at `offset`, or the next one in its batch; None in a batch that shows none (a marker)."""
+    fetched = log.read(offset, max_bytes=1, isolation=Isolation.READ_UNCOMMITTED)
+    if not fetched.data:
+        return None
+    header = read_header(fetched.data)
+    for columns in decode(fetched.data, 0, header.size_bytes):
+        index = columns.find(offset)
+        if index < len(columns):
+            position = Position(fetched.position + header.position)
+            return FoundRecord(
+                columns.record(index), header._replace(position=position), fetched.segment_base_offset, index
+            )
+    return None

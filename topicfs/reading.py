@@ -1,0 +1,173 @@
+"""`topicfs cat`: the mount's files without a mount."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from fusefs.forms import Form, by_suffix
+from fusefs.selectors import (
+    RangePlace,
+    RecordPlace,
+    Selector,
+    SelectorError,
+    Single,
+    parse,
+    resolve,
+)
+from fusefs.views.partition_views import PartitionViews
+from fusefs.views.records import earliest_offset, find_record, latest_offset
+from storage.disk import names
+from storage.engine import Engine, Partition
+from storage.errors import UnknownTopicError
+from storage.model import Isolation, Offset
+from topicfs.data_directory import data_option, opened_for_reading
+from topicfs.examples import ExampleCommand
+from topicfs.paths import Place, parse_place
+
+WHOLE = "log"
+READ_BYTES = 1 << 20
+POLL_SECONDS = 0.2
+LINKS: dict[str, Callable[..., Offset | None]] = {"earliest": earliest_offset, "latest": latest_offset}
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        ("topicfs cat orders/0", "every value of a partition, one a line"),
+        ("topicfs cat orders/0/log.json | jq .payload", "with offsets, times, keys and headers"),
+        ("topicfs cat orders/0/42", "exactly the value at offset 42"),
+        ("topicfs cat orders/0/42-99.kv", "key TAB value of a range"),
+        ("topicfs cat orders/0/-10", "the last ten"),
+        ("topicfs cat orders/0/@2026-11-21T03:00:00Z-", "from a moment on"),
+        ("topicfs cat --follow orders/0/log.json", "and what comes, until Ctrl-C"),
+        ("topicfs cat --data /var/lib/kafka/data orders/0", "out of a broker's files, beside the broker"),
+    ),
+)
+@click.argument("places", metavar="TOPIC/PARTITION[/NAME]…", nargs=-1, required=True)
+@click.option("--follow", "-f", is_flag=True, help="Go on with the records that are appended later.")
+@click.option(
+    "--isolation",
+    type=click.Choice([level.value for level in Isolation]),
+    default=Isolation.READ_COMMITTED.value,
+    show_default=True,
+    help="Whether records of aborted transactions show.",
+)
+@data_option
+def cat(places: tuple[str, ...], *, follow: bool, isolation: str, directory: Path) -> None:
+    """Print what the file of that name in a mount holds.
+
+    NAME is log (the default), a record (42, @TIME, earliest, latest) or a range (42-99, 42-, -10, @TIME-@TIME,
+    @TIME-), each as it is, with .kv or with .json. Nothing is locked or changed. Beside a running daemon or broker
+    what lies below its last checkpoint is shown; for the very latest read its mount.
+    """
+    parsed = [parse_place(place) for place in places]
+    if follow and len(parsed) > 1:
+        raise click.UsageError("--follow takes one place")
+    output = sys.stdout.buffer
+    level = Isolation(isolation)
+    end_offset = None
+    with opened_for_reading(directory) as engine:
+        for place in parsed:
+            end_offset = copy(engine, place, output, level)
+    output.flush()
+    if follow:
+        if end_offset is None:
+            raise click.UsageError(f"{places[0]} is one record; --follow takes log or an open range, as 42-")
+        follow_from(directory, parsed[0], end_offset, output, level)
+
+
+def copy(engine: Engine, place: Place, output: BinaryIO, isolation: Isolation) -> Offset | None:
+    """Write a place's content; the offset behind it where it grows with the log, None for all else."""
+    topic_partition = place.topic_partition
+    partition = engine.partition(*topic_partition)
+    suffix = next((suffix for suffix in (".json", ".kv") if place.name.endswith(suffix)), "")
+    stem, form = place.name.removesuffix(suffix), by_suffix(suffix)
+    try:
+        if stem == WHOLE:
+            return _copy_range(
+                partition, form, RangePlace(partition.offsets().log_start_offset, None), output, isolation
+            )
+        selected = _select(partition, place, stem, isolation)
+        if isinstance(selected, RangePlace):
+            return _copy_range(partition, form, selected, output, isolation)
+    except SelectorError as error:
+        raise click.ClickException(f"{place.topic}/{place.partition}/{place.name}: {error.reason}") from None
+    found = find_record(partition, selected.offset, isolation=isolation)
+    if found is not None:
+        output.write(found.render(form, partition))
+    return None
+
+
+def _select(partition: Partition, place: Place, stem: str, isolation: Isolation) -> RecordPlace | RangePlace:
+    selector: Selector
+    if stem in LINKS:
+        offset = LINKS[stem](partition, isolation=isolation)
+        if offset is None:
+            raise SelectorError("no record is visible")
+        selector = Single(offset)
+    else:
+        selector = parse(place.name)
+        by_suffix(selector.suffix)
+    return resolve(selector, partition, isolation=isolation)
+
+
+def _copy_range(
+    partition: Partition, form: Form, place: RangePlace, output: BinaryIO, isolation: Isolation
+) -> Offset | None:
+    end_offset = partition.offsets().visible_end(isolation) if place.end_offset is None else place.end_offset
+    output.writelines(contents(partition, form, place.start_offset, end_offset, isolation=isolation))
+    return end_offset if place.end_offset is None else None
+
+
+def contents(
+    partition: Partition, form: Form, start_offset: Offset, end_offset: Offset, *, isolation: Isolation
+) -> Iterator[bytes]:
+    """Give the rendering of [start_offset, end_offset) in pieces of bounded size."""
+    reader = PartitionViews(partition, isolation=isolation).range(form, start_offset, end_offset).reader()
+    position = 0
+    while data := reader.read(position, READ_BYTES):
+        position += len(data)
+        yield data
+
+
+def follow_from(
+    directory: Path, place: Place, offset: Offset, output: BinaryIO, isolation: Isolation
+) -> None:
+    """Write what is appended from `offset` on, until interrupted.
+
+    Whoever appends is another process; what it checkpoints is seen here by opening the directory again.
+    """
+    suffix = next((suffix for suffix in (".json", ".kv") if place.name.endswith(suffix)), "")
+    seen = signature(directory)
+    while True:
+        time.sleep(POLL_SECONDS)
+        present = signature(directory)
+        if present == seen:
+            continue
+        seen = present
+        rest = Place(place.topic, place.partition, f"{offset}-{suffix}")
+        try:
+            with opened_for_reading(directory) as engine:
+                offset = copy(engine, rest, output, isolation) or offset
+        except (UnknownTopicError, FileNotFoundError):
+            return
+        output.flush()
+
+
+def signature(directory: Path) -> tuple[int, ...]:
+    """What changes when the owner of a directory checkpointed something or left."""
+    watched = (names.HIGH_WATERMARKS, names.CLEAN_SHUTDOWN, names.LOCK)
+    return tuple(_modified(directory / name) for name in watched)
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
