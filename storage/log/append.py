@@ -1,0 +1,166 @@
+"""Whether batches may enter a log: what a leader checks before it assigns offsets.
+
+All or nothing: the first batch that may not come in refuses the whole append. The rules are Kafka's for v2 batches
+from clients (kafka-storage.md §4.1); a follower takes what its leader decided and checks order alone (§4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from storage.codec.batch import CONTROL_MASK, CURRENT_MAGIC, FIELDS, TIMESTAMP_TYPE_MASK, scan
+from storage.codec.columns import decode
+from storage.config.topic import TopicConfig
+from storage.errors import CorruptBatchError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError
+from storage.model import NO_TIMESTAMP, TimestampType
+
+_CHECKS_TIMES_BELOW = 2**62
+"""A message.timestamp.before.max.ms above this refuses nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRules:
+    """What a topic's settings ask of an append."""
+
+    max_message_bytes: int
+    max_segment_bytes: int
+    stamps_append_time: bool
+    needs_keys: bool
+    """Compaction has no use for a record without a key."""
+    before_max_ms: int
+    after_max_ms: int
+
+    @classmethod
+    def of(cls, config: TopicConfig) -> AppendRules:
+        return cls(
+            max_message_bytes=config.max_message_bytes,
+            max_segment_bytes=config.effective_segment_bytes,
+            stamps_append_time=config.message_timestamp_type is TimestampType.LOG_APPEND_TIME,
+            needs_keys=config.compacts,
+            before_max_ms=config.message_timestamp_before_max_ms,
+            after_max_ms=config.message_timestamp_after_max_ms,
+        )
+
+    @property
+    def looks_into_records(self) -> bool:
+        """Whether headers alone cannot answer; then every append is decoded."""
+        return self.needs_keys or (not self.stamps_append_time and self.before_max_ms < _CHECKS_TIMES_BELOW)
+
+
+class Incoming(NamedTuple):
+    """One batch of an append, as its header tells."""
+
+    position: int
+    """Of its first byte in the append's buffer."""
+    size_bytes: int
+    base_offset: int
+    """As it came: a leader assigns another."""
+    last_offset: int
+    records: int
+    max_timestamp: int
+    attributes: int
+    producer_id: int
+    leader_epoch: int
+    magic: int
+
+
+def check_as_leader(batches: bytearray, rules: AppendRules, now: int) -> list[Incoming]:
+    """The batches of an append by a client. Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError."""
+    if len(batches) > rules.max_segment_bytes:
+        raise RecordTooLargeError(
+            f"{len(batches)} bytes in one append, segment.bytes is {rules.max_segment_bytes}; append less at once"
+        )
+    incoming = read_batches(batches)
+    for batch in incoming:
+        _check_header(batch, rules, now)
+    if rules.looks_into_records:
+        _check_records(batches, rules, now)
+    return incoming
+
+
+def check_as_follower(batches: bytearray, end_offset: int) -> list[Incoming]:
+    """The batches of an append whose offsets a leader assigned. Raises InvalidRecordError when they do not ascend."""
+    incoming = read_batches(batches)
+    for batch in incoming:
+        # Of a compressed batch of an old format only the last offset stands in its header.
+        first_offset = batch.base_offset if batch.magic == CURRENT_MAGIC else batch.last_offset
+        if first_offset < end_offset:
+            raise InvalidRecordError(f"batch at offset {first_offset}, but the log ends at {end_offset}")
+        end_offset = batch.last_offset + 1
+    return incoming
+
+
+def read_batches(batches: bytearray) -> list[Incoming]:
+    """Whole batches with right checksums, at least one. Raises InvalidRecordError."""
+    scanned = scan(batches, check_crc=True)
+    if scanned.problem is not None:
+        raise InvalidRecordError(f"not a record batch: {scanned.problem}")
+    rows = scanned.rows.tolist()
+    if not rows:
+        raise InvalidRecordError("an append without a record batch")
+    # The columns' order is that of storage.codec.batch.BatchHeader.
+    return [
+        Incoming(
+            rows[at],
+            rows[at + 1],
+            rows[at + 2],
+            rows[at + 3],
+            rows[at + 13],
+            rows[at + 9],
+            rows[at + 7],
+            rows[at + 10],
+            rows[at + 4],
+            rows[at + 5],
+        )
+        for at in range(0, len(rows), FIELDS)
+    ]
+
+
+def _check_header(batch: Incoming, rules: AppendRules, now: int) -> None:
+    if batch.magic != CURRENT_MAGIC:
+        raise InvalidRecordError(f"batch of format {batch.magic}; only format 2 is taken")
+    if batch.size_bytes > rules.max_message_bytes:
+        raise RecordTooLargeError(
+            f"batch of {batch.size_bytes} bytes, max.message.bytes is {rules.max_message_bytes}"
+        )
+    if batch.attributes & CONTROL_MASK:
+        raise InvalidRecordError("control batches come from coordinators, not from clients")
+    delta = batch.last_offset - batch.base_offset
+    if batch.records <= 0 or delta + 1 != batch.records:
+        raise InvalidRecordError(f"batch of {batch.records} records with a last offset delta of {delta}")
+    marked = batch.attributes & TIMESTAMP_TYPE_MASK
+    if marked and (rules.stamps_append_time or batch.max_timestamp == NO_TIMESTAMP):
+        raise InvalidTimestampError(
+            "batch marked LogAppendTime: that is for the log to say, not for a producer"
+        )
+    if rules.stamps_append_time:
+        return
+    if batch.max_timestamp - now > rules.after_max_ms:
+        raise InvalidTimestampError(
+            f"timestamp {batch.max_timestamp} is more than message.timestamp.after.max.ms={rules.after_max_ms} "
+            f"after now, {now}"
+        )
+
+
+def _check_records(batches: bytearray, rules: AppendRules, now: int) -> None:
+    try:
+        decoded = decode(batches, check_crc=False)
+    except CorruptBatchError as error:
+        raise InvalidRecordError(f"not a record batch: {error}") from error
+    for columns in decoded:
+        if rules.needs_keys and (index := _first_below(columns.key_lengths, 0)) is not None:
+            raise InvalidRecordError(f"record {index} has no key, and the topic is compacted")
+        if rules.stamps_append_time:
+            continue
+        for timestamp in columns.timestamps:
+            if timestamp != NO_TIMESTAMP and now - timestamp > rules.before_max_ms:
+                raise InvalidTimestampError(
+                    f"timestamp {timestamp} is more than message.timestamp.before.max.ms="
+                    f"{rules.before_max_ms} before now, {now}"
+                )
+
+
+def _first_below(values: Iterable[int], limit: int) -> int | None:
+    return next((index for index, value in enumerate(values) if value < limit), None)

@@ -1,0 +1,59 @@
+"""A log as its users see it: segments, files and sizes as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from storage.disk.filesystem import FileSystem
+from storage.disk.names import SegmentFileKind, parse_segment_file
+from storage.log.chain import Chain
+from storage.log.read import Bound
+from storage.log.segment import Segment
+from storage.model import NO_TIMESTAMP, SegmentInfo, Timestamp
+
+_INDEX_SUFFIXES = tuple(kind.value for kind in SegmentFileKind if kind.value.endswith("index"))
+
+
+def describe_segments(chain: Chain, end: Bound) -> tuple[SegmentInfo, ...]:
+    """Oldest first, the active one last."""
+    return tuple(
+        SegmentInfo(
+            base_offset=segment.base_offset,
+            end_offset=chain.end_offset(index, end.offset),
+            size_bytes=segment_bytes(segment, end),
+            largest_timestamp=segment.largest_timestamp,
+            active=segment is chain.active,
+            files=segment.file_names(),
+        )
+        for index, segment in enumerate(chain.segments)
+    )
+
+
+def segment_bytes(segment: Segment, end: Bound) -> int:
+    """Bytes of whole batches that readers may see."""
+    return end.position if segment is end.segment else segment.size
+
+
+def log_bytes(chain: Chain, end: Bound) -> int:
+    return sum(segment_bytes(segment, end) for segment in chain.segments)
+
+
+def index_bytes(chain: Chain, directory: Path, files: FileSystem) -> int:
+    """Of all index files, as `ls` shows them: those of the active segment have their full size."""
+    names = (name for segment in chain.segments for name in segment.file_names())
+    return sum(files.size(directory / name) for name in names if name.endswith(_INDEX_SUFFIXES))
+
+
+def largest_timestamp(segments: Iterable[Segment]) -> Timestamp:
+    """Of all records; -1 where none has one."""
+    return max((segment.largest.timestamp for segment in segments), default=NO_TIMESTAMP)
+
+
+def segment_of(name: str, chain: Chain) -> Segment | None:
+    """The segment one of whose files is called `name`."""
+    parsed = parse_segment_file(name)
+    if parsed is None:
+        return None
+    segment = chain.segments[chain.floor(parsed.base_offset)]
+    return segment if name in segment.file_names() else None

@@ -1,0 +1,647 @@
+"""One partition's log: the embedded engine's `storage.engine.Partition`.
+
+Invariants, each changed in one place only:
+
+* `_end` is the log end: everything below it is in the files, whole batches alone. Readers never look beyond it.
+* log start <= high watermark <= log end, and recovery point <= log end.
+* the last segment of the chain is active; all others are trimmed and never change until they are removed.
+
+One lock guards changes. Readers take `_end`, then `_chain`, both immutable values, and hold no lock. What waits for the
+disk (fsync) does so outside the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from storage.checkpoints.leader_epochs import LeaderEpochs
+from storage.codec.batch import (
+    CURRENT_MAGIC,
+    TIMESTAMP_TYPE_MASK,
+    BatchHeader,
+    assign_offsets,
+    set_append_time,
+    set_max_timestamp,
+)
+from storage.config.topic import TopicConfig
+from storage.disk.filesystem import Clock, FileSystem
+from storage.disk.names import SegmentFileKind, segment_file
+from storage.engine import Cancel
+from storage.errors import (
+    OffsetOutOfRangeError,
+    PartitionOfflineError,
+    PolicyViolationError,
+    ReadOnlyError,
+    SegmentDeletedError,
+)
+from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from storage.log import describe
+from storage.log.append import AppendRules, Incoming, check_as_follower, check_as_leader
+from storage.log.chain import Chain
+from storage.log.durability import Durability
+from storage.log.listeners import Listeners
+from storage.log.read import Bound, Reader, nothing_at
+from storage.log.removal import Removal
+from storage.log.roll import RollParameters, draw_jitter, roll_reason
+from storage.log.segment import PlacedBatch, Segment, SegmentSettings
+from storage.log.snapshots import Snapshots
+from storage.log.times import TimeSearch
+from storage.log.trace import SegmentsSearched, Trace
+from storage.model import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    Appended,
+    Fetched,
+    Isolation,
+    Offset,
+    PartitionOffsets,
+    PartitionStatus,
+    SegmentInfo,
+    Timestamp,
+    TimestampOffset,
+    TimestampType,
+    TopicPartition,
+)
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Surroundings(NamedTuple):
+    """What a log is given and does not change."""
+
+    partition: TopicPartition
+    files: FileSystem
+    clock: Clock
+    random: Random
+
+
+class LogState(NamedTuple):
+    """What loading a partition's directory found out."""
+
+    chain: Chain
+    log_end_offset: Offset
+    log_start_offset: Offset
+    recovery_point: Offset
+    high_watermark: Offset | None
+    """None: one replica, the high watermark is always the log end."""
+
+
+class SmallFiles(NamedTuple):
+    """What stands beside a log's segments."""
+
+    epochs: LeaderEpochs
+    snapshots: Snapshots
+    removal: Removal
+
+
+class Location(NamedTuple):
+    """Where an offset was found."""
+
+    segment_base_offset: Offset
+    batch: BatchHeader
+    """Its position is that in the segment's `.log`."""
+
+
+class Log:
+    """See the module's text. Made by `storage.recovery.load.load_log`."""
+
+    def __init__(  # noqa: PLR0913 (what a log is made of)
+        self,
+        directory: Path,
+        state: LogState,
+        surroundings: Surroundings,
+        *,
+        config: TopicConfig,
+        small_files: SmallFiles,
+    ) -> None:
+        self._directory = directory
+        self._partition, self._files, self._clock, self._random = surroundings
+        self._lock = threading.Lock()
+        self._config = config
+        self._rules = AppendRules.of(config)
+        self._epochs, self._snapshots, self._removal = small_files
+        self._leader_epoch = self._epochs.latest.epoch if self._epochs.latest else 0
+        self._durability = Durability(self._files, state.recovery_point, self._clock())
+        self._chain = state.chain
+        self._end = Bound(state.log_end_offset, state.chain.active, state.chain.active.size)
+        self._log_start_offset = state.log_start_offset
+        self._high_watermark = state.high_watermark
+        self._reader = Reader()
+        self._times = TimeSearch()
+        self._listeners = Listeners()
+        self._offline: str | None = None
+        self._closed = False
+
+    # What it is.
+
+    @property
+    def topic(self) -> str:
+        return self._partition.topic
+
+    @property
+    def number(self) -> int:
+        return self._partition.partition
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._config
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        return self._epochs
+
+    @property
+    def chain(self) -> Chain:
+        """The segments as they are now."""
+        return self._chain
+
+    @property
+    def log_start_offset(self) -> Offset:
+        return self._log_start_offset
+
+    @property
+    def log_end_offset(self) -> Offset:
+        return self._end.offset
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self._end.offset if self._high_watermark is None else self._high_watermark
+
+    @property
+    def recovery_point(self) -> Offset:
+        return self._durability.recovery_point
+
+    @property
+    def unflushed_records(self) -> int:
+        """Offsets between the recovery point and the log end."""
+        return self._end.offset - self._durability.recovery_point
+
+    @property
+    def last_flush_ms(self) -> Timestamp:
+        return self._durability.last_flush_ms
+
+    @property
+    def offline_reason(self) -> str | None:
+        """Why it takes no more writes; None while it does."""
+        return self._offline
+
+    def offsets(self) -> PartitionOffsets:
+        end_offset = self._end.offset
+        high_watermark = end_offset if self._high_watermark is None else self._high_watermark
+        return PartitionOffsets(
+            log_start_offset=self._log_start_offset,
+            last_stable_offset=high_watermark,
+            high_watermark=high_watermark,
+            log_end_offset=end_offset,
+            recovery_point=min(self._durability.recovery_point, end_offset),
+            leader_epoch=self._leader_epoch,
+        )
+
+    def status(self) -> PartitionStatus:
+        end, chain = self._end, self._chain
+        return PartitionStatus(
+            offsets=self.offsets(),
+            state="online" if self._offline is None else f"offline: {self._offline}",
+            segments=len(chain.segments),
+            log_bytes=describe.log_bytes(chain, end),
+            index_bytes=describe.index_bytes(chain, self._directory, self._files),
+            first_timestamp=next((s.first_timestamp for s in chain.segments if s.size), NO_TIMESTAMP),
+            last_timestamp=describe.largest_timestamp(chain.segments),
+            directory=str(self._directory),
+        )
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        end = self._end
+        return describe.describe_segments(self._chain, end)
+
+    def open_segment_file(self, name: str) -> memoryview:
+        end = self._end
+        segment = describe.segment_of(name, self._chain)
+        if segment is None:
+            raise SegmentDeletedError(f"{self._directory / name}: no file of a segment, or no longer")
+        try:
+            file = self._files.open(self._directory / name, read_only=True)
+        except FileNotFoundError:
+            raise SegmentDeletedError(f"{self._directory / name}: removed") from None
+        try:
+            is_log = name.endswith(SegmentFileKind.LOG.value)
+            return file.map(describe.segment_bytes(segment, end) if is_log else file.size())
+        finally:
+            file.close()
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        return self._listeners.add(listener)
+
+    # Appending.
+
+    def append(self, batches: bytearray, *, durable: bool = False) -> Appended:
+        now = self._clock()
+        incoming = check_as_leader(batches, self._rules, now)
+        with self._lock:
+            self._check_writable()
+            base_offset = self._end.offset
+            self._note_epoch(self._leader_epoch, base_offset)
+            self._write(batches, self._stamp(batches, incoming, now), base_offset, now)
+            end_offset = self._end.offset
+        self._listeners.notify()
+        if durable or self.unflushed_records >= self._config.flush_messages:
+            self.flush(end_offset)
+        return Appended(
+            base_offset=base_offset,
+            last_offset=Offset(end_offset - 1),
+            append_time=now if self._rules.stamps_append_time else NO_TIMESTAMP,
+            log_start_offset=self._log_start_offset,
+        )
+
+    def append_as_follower(self, batches: bytearray) -> None:
+        """Append what a leader already gave offsets and epochs: they ascend, from the log end on, perhaps with gaps.
+
+        Raises InvalidRecordError, PartitionOfflineError, ReadOnlyError, OSError; nothing is kept then.
+        """
+        with self._lock:
+            self._check_writable()
+            incoming = check_as_follower(batches, self._end.offset)
+            for batch in incoming:
+                self._note_epoch(batch.leader_epoch, Offset(batch.base_offset))
+                self._note_producer(batch)
+            placed = [PlacedBatch(b.size_bytes, b.last_offset, b.max_timestamp) for b in incoming]
+            self._write(batches, placed, first_offset(incoming), self._clock())
+        self._listeners.notify()
+
+    def _stamp(self, batches: bytearray, incoming: Sequence[Incoming], now: Timestamp) -> list[PlacedBatch]:
+        """Give the batches their offsets, leader epoch and, where the topic says so, time."""
+        offset: int = self._end.offset
+        placed = []
+        for batch in incoming:
+            max_timestamp = batch.max_timestamp
+            if self._rules.stamps_append_time:
+                set_append_time(batches, batch.position, now)
+                max_timestamp = now
+            elif batch.attributes & TIMESTAMP_TYPE_MASK:
+                set_max_timestamp(batches, batch.position, max_timestamp, TimestampType.CREATE_TIME)
+            assign_offsets(batches, batch.position, base_offset=offset, leader_epoch=self._leader_epoch)
+            self._note_producer(batch)
+            offset += batch.records
+            placed.append(PlacedBatch(batch.size_bytes, offset - 1, max_timestamp))
+        return placed
+
+    def _write(
+        self, batches: bytearray, placed: Sequence[PlacedBatch], base_offset: Offset, now: Timestamp
+    ) -> None:
+        """Roll where it is due, write, and publish the new end."""
+        active = self._end.segment
+        last_offset = placed[-1].last_offset
+        parameters = RollParameters(
+            size_bytes=active.size,
+            base_offset=active.base_offset,
+            first_timestamp=active.first_timestamp,
+            created_ms=active.created_ms,
+            index_full=active.index_full,
+            max_segment_bytes=self._rules.max_segment_bytes,
+            max_wait_ms=self._config.effective_segment_ms - active.settings.jitter_ms,
+            append_bytes=len(batches),
+            append_last_offset=last_offset,
+            append_max_timestamp=max(batch.max_timestamp for batch in placed),
+            now=now,
+        )
+        if roll_reason(parameters) is not None:
+            active = self._roll(max(self._end.offset, base_offset))
+        active.append(batches, placed)
+        self._end = Bound(Offset(last_offset + 1), active, active.size)
+
+    def _note_epoch(self, epoch: int, start_offset: Offset) -> None:
+        latest = self._epochs.latest
+        if epoch != NO_LEADER_EPOCH and (latest is None or epoch != latest.epoch):
+            self._epochs.assign(epoch, start_offset)
+
+    def _note_producer(self, batch: Incoming) -> None:
+        if batch.producer_id != NO_PRODUCER_ID:
+            self._snapshots.producer_seen()
+
+    def roll(self) -> Offset:
+        """Close the active segment and start another at the log end; its base offset.
+
+        An empty active segment starts over in place.
+        """
+        with self._lock:
+            self._check_writable()
+            return self._roll(self._end.offset).base_offset
+
+    def _roll(self, base_offset: Offset) -> Segment:
+        old = self._chain.active
+        if base_offset == old.base_offset:
+            old.reset()
+            return old
+        segment = self._create_segment(base_offset)
+        try:
+            self._snapshots.take(base_offset)
+            old.deactivate()
+        except OSError:
+            segment.close()
+            with suppress(OSError):
+                self._files.unlink(segment.log.path)
+            raise
+        # Readers take the end before the chain: so the chain must be the first to know a segment.
+        self._chain = self._chain.with_active(segment)
+        self._end = Bound(self._end.offset, segment, 0)
+        return segment
+
+    def _create_segment(self, base_offset: Offset) -> Segment:
+        for kind in SegmentFileKind:
+            path = self._directory / segment_file(base_offset, kind)
+            if kind is not SegmentFileKind.SNAPSHOT and self._files.exists(path):
+                # Left from a roll that did not come to its end.
+                self._files.unlink(path)
+        return Segment.create(
+            self._directory,
+            base_offset,
+            files=self._files,
+            settings=segment_settings(self._config, self._random),
+            clock=self._clock,
+        )
+
+    # Reading.
+
+    def read(
+        self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
+    ) -> Fetched:
+        end = self._end
+        if not self._log_start_offset <= offset <= end.offset:
+            raise OffsetOutOfRangeError(offset, self._log_start_offset, end.offset, str(self._partition))
+        bound = self._bound(isolation)
+        if offset >= bound.offset:
+            return nothing_at(offset, end.segment)
+        return self._reader.read(self._chain, bound, offset, max_bytes)
+
+    def offset_for_timestamp(
+        self, timestamp: Timestamp, *, isolation: Isolation = Isolation.READ_COMMITTED
+    ) -> TimestampOffset | None:
+        return self.locate_timestamp(timestamp, isolation=isolation)
+
+    def locate_timestamp(
+        self,
+        timestamp: Timestamp,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        trace: Trace | None = None,
+    ) -> TimestampOffset | None:
+        """As `offset_for_timestamp`, telling `trace` each step."""
+        bound = self._bound(isolation)
+        return self._times.find(self._chain, bound, timestamp, self._log_start_offset, trace)
+
+    def earliest(self) -> TimestampOffset:
+        """The log start, with the epoch that wrote it where it is known (ListOffsets -2)."""
+        start = self._log_start_offset
+        epoch = self._epochs.epoch_for_offset(start)
+        return TimestampOffset(NO_TIMESTAMP, start, NO_LEADER_EPOCH if epoch is None else epoch)
+
+    def latest(self) -> TimestampOffset:
+        """The log end, with the latest epoch (ListOffsets -1 of the log itself)."""
+        latest = self._epochs.latest
+        return TimestampOffset(NO_TIMESTAMP, self._end.offset, latest.epoch if latest else NO_LEADER_EPOCH)
+
+    def largest_timestamp(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp, None in an empty log (ListOffsets -3)."""
+        bound = self._bound(Isolation.READ_UNCOMMITTED)
+        return self._times.find_largest(self._chain, bound)
+
+    def locate(self, offset: Offset, trace: Trace | None = None) -> Location | None:
+        """The batch that holds `offset` or the next one after a gap, telling `trace` each step.
+
+        Raises OffsetOutOfRangeError, CorruptionError.
+        """
+        end, chain = self._end, self._chain
+        if not self._log_start_offset <= offset < end.offset:
+            raise OffsetOutOfRangeError(offset, self._log_start_offset, end.offset, str(self._partition))
+        first = chain.floor(offset)
+        for segment in chain.segments[first:]:
+            if trace:
+                trace(SegmentsSearched(offset, chain.base_offsets, segment.base_offset))
+            batch = segment.find_batch(offset, describe.segment_bytes(segment, end), trace)
+            if batch is not None:
+                return Location(segment.base_offset, batch)
+        return None
+
+    def _bound(self, isolation: Isolation) -> Bound:
+        """Where readers of `isolation` stop."""
+        end = self._end
+        visible_end = (
+            self.offsets().visible_end(isolation) if self._high_watermark is not None else end.offset
+        )
+        if visible_end >= end.offset:
+            return end
+        chain = self._chain
+        segment = chain.segments[chain.floor(visible_end)]
+        limit = describe.segment_bytes(segment, end)
+        batch = segment.find_batch(visible_end, limit)
+        return Bound(visible_end, segment, limit if batch is None else batch.position)
+
+    # To disk, and away.
+
+    def flush(self, up_to: Offset | None = None) -> None:
+        """Everything below `up_to` (None: everything) is on disk when this returns (blocking).
+
+        OSError takes the log offline.
+        """
+        if self._files.read_only:
+            return
+        self._check_writable()
+        end, chain = self._end, self._chain
+        target = end.offset if up_to is None else min(up_to, end.offset)
+        try:
+            self._durability.flush(self._directory, chain, target, self._clock())
+        except OSError as error:
+            self.mark_offline(f"flushing failed: {error}")
+            raise
+
+    def sync(self) -> None:
+        self.flush()
+
+    def mark_offline(self, reason: str) -> None:
+        """Take no more writes until it is loaded anew; reads go on. The first reason stays."""
+        self._offline = self._offline or reason
+        _LOGGER.error("%s: offline: %s", self._partition, reason)
+
+    def close(self) -> None:
+        """Trim, flush and close every file (blocking). Idempotent. OSError: it was not closed in order."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                if self._offline is None and not self._files.read_only:
+                    self._close_in_order()
+            finally:
+                for segment in self._chain.segments:
+                    segment.close()
+
+    def _close_in_order(self) -> None:
+        active = self._chain.active
+        active.create_indexes()
+        active.deactivate()
+        self._snapshots.take(self._end.offset)
+        self._epochs.flush()
+        self._durability.flush_all(self._directory, self._chain, self._end.offset, self._clock())
+
+    # Changing.
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Work by these settings from now on; what is fixed for a segment takes effect with the next one."""
+        with self._lock:
+            self._config = config
+            self._rules = AppendRules.of(config)
+
+    def update_high_watermark(self, offset: Offset) -> Offset:
+        """Move the high watermark, within [log start, log end]; where it now is. For logs with more replicas."""
+        with self._lock:
+            self._high_watermark = Offset(max(self._log_start_offset, min(offset, self._end.offset)))
+            high_watermark = self._high_watermark
+        self._listeners.notify()
+        return high_watermark
+
+    def delete_records(self, before: Offset) -> Offset:
+        if self._config.compacts and not self._config.deletes:
+            raise PolicyViolationError(f"{self._partition}: cleanup.policy=compact does not delete by offset")
+        with self._lock:
+            self._check_writable()
+            high_watermark = self.high_watermark
+            target = high_watermark if before == -1 else before
+            if not 0 <= target <= high_watermark:
+                raise OffsetOutOfRangeError(
+                    target, self._log_start_offset, high_watermark, str(self._partition)
+                )
+            self._move_start(target)
+            start = self._log_start_offset
+        self._listeners.notify()
+        return start
+
+    def delete_oldest_segments(self, count: int, reason: str) -> list[str]:
+        """Take the first `count` segments out of the log; the names their files had.
+
+        The log start moves first. If none were left, a new segment is rolled first (and an empty one stays).
+        The files are renamed `.deleted` and go in `remove_deleted_files` after file.delete.delay.ms.
+        """
+        with self._lock:
+            self._check_writable()
+            if count >= len(self._chain.segments):
+                if self._chain.active.size:
+                    self._roll(self._end.offset)
+                count = len(self._chain.segments) - 1
+            if count <= 0:
+                return []
+            doomed, kept = self._chain.segments[:count], self._chain.segments[count:]
+            self._move_start(kept[0].base_offset)
+            self._chain = Chain.of(kept)
+            names = self._retire(doomed)
+        _LOGGER.info("%s: removed %s: %s", self._partition, ", ".join(names), reason)
+        self._listeners.notify()
+        return names
+
+    def remove_deleted_files(self, now: Timestamp) -> list[str]:
+        """Unlink what was deleted file.delete.delay.ms before `now` or earlier; the names."""
+        with self._lock:
+            return self._removal.remove_due(self._directory, now)
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop everything from the batch that holds `offset` on; the log then ends at `offset`."""
+        with self._lock:
+            self._check_writable()
+            self._epochs.truncate_from_end(offset)
+            if offset < self._chain.base_offsets[0]:
+                self._start_over(offset)
+            elif offset < self._end.offset:
+                self._cut(offset)
+        self._listeners.notify()
+
+    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        """Drop everything; the empty log begins and ends at `offset`."""
+        with self._lock:
+            self._check_writable()
+            self._epochs.clear()
+            self._start_over(offset)
+        self._listeners.notify()
+
+    def _cut(self, offset: Offset) -> None:
+        kept = self._chain.floor(offset) + 1
+        doomed = self._chain.segments[kept:]
+        self._chain = Chain.of(self._chain.segments[:kept])
+        self._retire(doomed)
+        active = self._chain.active
+        active.truncate_to(offset)
+        self._end = Bound(offset, active, active.size)
+        self._log_start_offset = min(self._log_start_offset, offset)
+        self._after_truncation(offset)
+        self._durability.truncate_to(offset)
+
+    def _start_over(self, offset: Offset) -> None:
+        doomed = self._chain.segments
+        self._retire(doomed)
+        segment = self._create_segment(offset)
+        self._chain = Chain.of([segment])
+        self._end = Bound(offset, segment, 0)
+        self._log_start_offset = offset
+        self._after_truncation(offset)
+        self._durability.restart_at(offset)
+
+    def _after_truncation(self, offset: Offset) -> None:
+        self._reader.forget()
+        self._snapshots.truncate_to(offset)
+        if self._high_watermark is not None:
+            self._high_watermark = max(self._log_start_offset, min(self._high_watermark, offset))
+
+    def _retire(self, doomed: Sequence[Segment]) -> list[str]:
+        self._reader.forget()
+        due = Timestamp(self._clock() + self._config.file_delete_delay_ms)
+        return [name for segment in doomed for name in self._removal.retire(segment, self._directory, due)]
+
+    def _move_start(self, offset: Offset) -> None:
+        if offset > self._log_start_offset:
+            self._log_start_offset = offset
+            self._epochs.truncate_from_start(offset)
+
+    def rename(self, directory: Path) -> None:
+        """Rename the partition's directory; its files are found there from now on."""
+        with self._lock:
+            self._files.rename(self._directory, directory)
+            self._directory = directory
+            for segment in self._chain.segments:
+                segment.moved(directory)
+            self._epochs.moved(directory)
+            self._snapshots.moved(directory)
+
+    def _check_writable(self) -> None:
+        if self._offline is not None or self._closed:
+            raise PartitionOfflineError(f"{self._partition}: {self._offline or 'closed'}")
+        if self._files.read_only:
+            raise ReadOnlyError(f"{self._partition}: opened read-only")
+
+
+def first_offset(incoming: Sequence[Incoming]) -> Offset:
+    """Where an append begins. A compressed batch of an old format tells only its last offset: then as early as fits."""
+    first = incoming[0]
+    if first.magic < CURRENT_MAGIC:
+        return Offset(max(0, first.last_offset - MAX_RELATIVE_OFFSET))
+    return Offset(first.base_offset)
+
+
+def segment_settings(config: TopicConfig, random: Random) -> SegmentSettings:
+    """What a segment made under `config` is fixed to."""
+    return SegmentSettings(
+        index_interval_bytes=config.index_interval_bytes,
+        index_bytes=config.segment_index_bytes,
+        preallocated_bytes=config.effective_segment_bytes if config.preallocate else 0,
+        jitter_ms=draw_jitter(
+            segment_jitter_ms=config.segment_jitter_ms, segment_ms=config.segment_ms, random=random
+        ),
+    )

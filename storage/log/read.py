@@ -1,0 +1,109 @@
+"""Reads: whole batches from an offset on, in windows as large as the reader asks for.
+
+A read finds its place through the offset index, unless an earlier read ended there: whoever reads on gets there
+without a search.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from storage.codec.batch import FIELDS, HEADER_SIZE, BatchHeader, scan
+from storage.errors import CorruptionError, SegmentDeletedError
+from storage.log.chain import Chain
+from storage.log.scan import declared_size
+from storage.log.segment import Segment
+from storage.model import Fetched, Offset, Position
+
+_MAX_HINTS = 256
+"""How many readers at different places are remembered."""
+_LAST_OFFSET = BatchHeader._fields.index("last_offset") - FIELDS
+"""Where the last batch's last offset stands, counted from the end of a scan's rows."""
+
+
+class Bound(NamedTuple):
+    """An exclusive end for readers: nothing at or above `offset`, which would stand at `position` of `segment`."""
+
+    offset: Offset
+    segment: Segment
+    position: int
+
+
+class Reader:
+    """Reads one log. Any thread may call; what is remembered are places that stay right while the log only grows."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, tuple[Offset, int]] = {}
+
+    def forget(self) -> None:
+        """Told after segments were removed or cut. Reads that still run fill the old dictionary."""
+        self._places = {}
+
+    def read(self, chain: Chain, bound: Bound, offset: Offset, max_bytes: int) -> Fetched:
+        """See `storage.engine.Partition.read`; `bound` was taken before `chain`."""
+        places = self._places
+        index, position = self._start(chain, offset, places)
+        last = chain.floor(bound.segment.base_offset)
+        while index <= last:
+            segment = chain.segments[index]
+            limit = bound.position if index == last else segment.size
+            try:
+                if position is None:
+                    batch = segment.find_batch(offset, limit)
+                    position = limit if batch is None else batch.position
+                if position < limit:
+                    fetched = _fetch(segment, position, limit, max_bytes)
+                    self._remember(places, fetched)
+                    return fetched
+            except FileNotFoundError:
+                raise SegmentDeletedError(f"{segment.log.path}: removed while it was read") from None
+            index += 1
+            position = 0
+        return nothing_at(offset, bound.segment)
+
+    def _start(
+        self, chain: Chain, offset: Offset, places: dict[int, tuple[Offset, int]]
+    ) -> tuple[int, int | None]:
+        """Index of the segment to begin with, and the position where it is known."""
+        place = places.get(offset)
+        if place is None:
+            return chain.floor(offset), None
+        base_offset, position = place
+        index = chain.floor(base_offset)
+        if chain.base_offsets[index] != base_offset:
+            return chain.floor(offset), None
+        return index, position
+
+    def _remember(self, places: dict[int, tuple[Offset, int]], fetched: Fetched) -> None:
+        if len(places) >= _MAX_HINTS:
+            places.clear()
+        places[fetched.next_offset] = fetched.segment_base_offset, fetched.position + len(fetched.data)
+
+
+def nothing_at(offset: Offset, segment: Segment) -> Fetched:
+    """What a reader gets where there is nothing yet."""
+    return Fetched(
+        data=memoryview(b""),
+        position=Position(0),
+        segment_base_offset=segment.base_offset,
+        next_offset=offset,
+    )
+
+
+def _fetch(segment: Segment, position: int, limit: int, max_bytes: int) -> Fetched:
+    """Whole batches from the one at `position` on; at least that one."""
+    room = limit - position
+    data = segment.log.pread(min(max(max_bytes, HEADER_SIZE), room), Position(position))
+    batches = scan(data)
+    if not batches.stop and len(data) < room and (size := declared_size(data)) <= room:
+        data = segment.log.pread(size, Position(position))
+        batches = scan(data)
+    if not batches.stop:
+        cause = batches.problem.cause if batches.problem else "the file ends early"
+        raise CorruptionError(segment.log.path, position, cause)
+    return Fetched(
+        data=memoryview(data)[: batches.stop],
+        position=Position(position),
+        segment_base_offset=segment.base_offset,
+        next_offset=Offset(batches.rows[len(batches.rows) + _LAST_OFFSET] + 1),
+    )

@@ -1,0 +1,70 @@
+"""When a log closes its active segment and starts another: arithmetic on frozen values.
+
+The rules are Kafka's (kafka-storage.md §4.3, LogSegment.shouldRoll). Time means *record* time where records have
+any: batches whose timestamps lie far apart roll segments however fast they arrive.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from random import Random
+from typing import NamedTuple
+
+from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+
+
+class RollReason(Enum):
+    """Why a segment is closed."""
+
+    SIZE = "segment.bytes"
+    TIME = "segment.ms"
+    INDEX_FULL = "an index is full"
+    OFFSET_RANGE = "offsets beyond 2^31-1 above the base offset"
+
+
+class RollParameters(NamedTuple):
+    """What the decision rests on: the active segment, the limits, and what is about to be appended."""
+
+    size_bytes: int
+    """Of the active segment's log."""
+    base_offset: int
+    first_timestamp: int
+    """Max timestamp of the active segment's first batch; -1 where it has none."""
+    created_ms: int
+    """When the active segment was created or emptied, by the wall clock."""
+    index_full: bool
+    """Whether the offset index or the time index takes no more entries."""
+    max_segment_bytes: int
+    max_wait_ms: int
+    """segment.ms less this segment's jitter."""
+    append_bytes: int
+    append_last_offset: int
+    append_max_timestamp: int
+    now: int
+
+
+def roll_reason(parameters: RollParameters) -> RollReason | None:
+    """Why the active segment must be closed before this append; None where it need not be."""
+    p = parameters
+    if p.size_bytes > p.max_segment_bytes - p.append_bytes:
+        return RollReason.SIZE
+    if p.size_bytes > 0 and waited_ms(p) > p.max_wait_ms:
+        return RollReason.TIME
+    if p.index_full:
+        return RollReason.INDEX_FULL
+    if not 0 <= p.append_last_offset - p.base_offset <= MAX_RELATIVE_OFFSET:
+        return RollReason.OFFSET_RANGE
+    return None
+
+
+def waited_ms(parameters: RollParameters) -> int:
+    """The span a segment would cover: of record time where its first batch has one, else since its creation."""
+    if parameters.first_timestamp >= 0:
+        return parameters.append_max_timestamp - parameters.first_timestamp
+    return parameters.now - parameters.created_ms
+
+
+def draw_jitter(*, segment_jitter_ms: int, segment_ms: int, random: Random) -> int:
+    """How much earlier than segment.ms one segment rolls, drawn once for it."""
+    limit = min(segment_jitter_ms, segment_ms)
+    return random.randrange(limit) if limit > 0 else 0

@@ -1,0 +1,52 @@
+"""Going through a segment's file batch by batch, in windows of bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from storage.codec.batch import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD, Batches, scan
+from storage.disk.filesystem import File
+from storage.errors import TornBatchError
+from storage.model import Position
+
+_LENGTH = Struct(">i")
+
+
+class Window(NamedTuple):
+    """Whole batches as they stand in a file. Positions inside `batches` count from `position`."""
+
+    data: bytes
+    position: int
+    batches: Batches
+    """Its `problem` is the file's own: a batch cut by the window's end is read again with the next one."""
+
+
+def windows(
+    file: File, start: int, end: int, *, window_bytes: int, check_crc: bool = False
+) -> Iterator[Window]:
+    """The batches of [start, end) in order; the last window tells in `batches.problem` why it ended early."""
+    position = start
+    size = max(window_bytes, HEADER_SIZE)
+    while position < end:
+        data = file.pread(min(size, end - position), Position(position))
+        batches = scan(data, check_crc=check_crc)
+        cut = isinstance(batches.problem, TornBatchError) and len(data) == size and position + size < end
+        if cut and batches.stop == 0:
+            # A batch larger than the window; one that claims more than the file holds is torn for good.
+            size = min(declared_size(data), end - position)
+            continue
+        if cut:
+            batches.problem = None
+        yield Window(data, position, batches)
+        if batches.problem is not None:
+            return
+        position += batches.stop
+        size = max(window_bytes, HEADER_SIZE)
+
+
+def declared_size(data: bytes) -> int:
+    """Bytes of the batch that begins `data`, as its header says; at least as many as `data` has, and one more."""
+    length: int = _LENGTH.unpack_from(data, LENGTH_POSITION)[0]
+    return max(length + LOG_OVERHEAD, len(data) + 1)

@@ -1,0 +1,450 @@
+"""A segment: one stretch of a log in files named by its first offset.
+
+    <base offset>.log          record batches, one after the other
+    <base offset>.index        sparse: an offset and its position, now and then
+    <base offset>.timeindex    sparse: a timestamp and its offset, now and then
+
+Sparse means: a batch gets its entries when more than index.interval.bytes of batches stand between it and the last
+batch that got one (kafka-storage.md §3). Index files come into being when they are first needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from storage.codec.batch import HEADER_SIZE, BatchHeader
+from storage.disk.filesystem import Clock, File, FileSystem
+from storage.disk.memory import MemoryFile
+from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
+from storage.errors import CorruptionError
+from storage.indexes.offset_index import OffsetIndex, relative
+from storage.indexes.time_index import TimeEntry, TimeIndex
+from storage.log.scan import Window, windows
+from storage.log.trace import BatchFound, BatchPassed, IndexSearched, Probe, ScanBegan, Trace
+from storage.model import NO_TIMESTAMP, Offset, Position, Timestamp
+
+SCAN_WINDOW_BYTES = 65_536
+LOOKUP_WINDOW_BYTES = 8192
+"""What a lookup reads at a time: an index entry lies about index.interval.bytes (4096) before its target."""
+
+LARGEST_SLOT_BYTES = 12
+
+_Index = TypeVar("_Index", OffsetIndex, TimeIndex)
+
+
+class SegmentSettings(NamedTuple):
+    """What is fixed for a segment when it is created or loaded."""
+
+    index_interval_bytes: int
+    index_bytes: int
+    """Preallocated size of each index while the segment is active."""
+    preallocated_bytes: int = 0
+    """Size of a new log file; 0: it grows."""
+    jitter_ms: int = 0
+    """How much earlier than segment.ms this segment rolls."""
+
+
+class PlacedBatch(NamedTuple):
+    """A batch with its final offsets, as the indexes want to know it."""
+
+    size_bytes: int
+    last_offset: int
+    max_timestamp: int
+
+
+class Segment:
+    """Changed under the log's lock; read by any thread below the log's published end."""
+
+    def __init__(  # noqa: PLR0913 (what a segment is made of; keyword-only)
+        self,
+        directory: Path,
+        base_offset: Offset,
+        *,
+        files: FileSystem,
+        settings: SegmentSettings,
+        clock: Clock,
+        log: File | None = None,
+    ) -> None:
+        """Take the segment whose `.log` exists in `directory`, or whose batches are in `log`. FileNotFoundError."""
+        self.base_offset = base_offset
+        self.settings = settings
+        self._files = files
+        self._clock = clock
+        self._directory = directory
+        self.log = log or files.open(directory / segment_file(base_offset, SegmentFileKind.LOG))
+        self.size = self.log.size()
+        """Bytes of batches; a preallocated file is larger."""
+        self.created_ms = clock()
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._opening = threading.Lock()
+        self._largest: TimeEntry | None = None
+        self._first_timestamp: Timestamp | None = None
+        self._counted_from = self.size
+        """Position of the batch that got the last entries (or where counting began): the next is due by it."""
+        self._names: tuple[str, ...] | None = None
+        self.removed = False
+        """Whether it was taken out of the log; its files are `.deleted`, or gone."""
+        self.active = False
+        """Whether its indexes are kept at full size."""
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        base_offset: Offset,
+        *,
+        files: FileSystem,
+        settings: SegmentSettings,
+        clock: Clock,
+    ) -> Segment:
+        """Make a new, empty segment: its `.log` alone. OSError leaves nothing behind."""
+        path = directory / segment_file(base_offset, SegmentFileKind.LOG)
+        file = files.open(path, create=True)
+        file.truncate(settings.preallocated_bytes)
+        file.close()
+        segment = cls(directory, base_offset, files=files, settings=settings, clock=clock)
+        segment.size = 0
+        segment.active = True
+        return segment
+
+    # What it knows of itself.
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        return self._offset_index or self._open_offset_index()
+
+    @property
+    def time_index(self) -> TimeIndex:
+        return self._time_index or self._open_time_index()
+
+    @property
+    def index_full(self) -> bool:
+        """Whether an index takes no more entries; indexes that do not exist yet are empty."""
+        if self.size == 0 and (self._offset_index is None or self._time_index is None):
+            return False
+        return self.offset_index.full or self.time_index.full
+
+    @property
+    def largest(self) -> TimeEntry:
+        """The largest timestamp and the last offset of the batch that brought it; (-1, base offset) without."""
+        if self._largest is None:
+            self._largest = self.time_index.last if self.size else TimeEntry(NO_TIMESTAMP, self.base_offset)
+        return self._largest
+
+    @property
+    def largest_timestamp(self) -> Timestamp:
+        """Of its records; of a segment whose records have none, when its file was last changed (§5)."""
+        timestamp = self.largest.timestamp
+        return timestamp if timestamp >= 0 else self._files.modified_time_ms(self.log.path)
+
+    @property
+    def first_timestamp(self) -> Timestamp:
+        """Max timestamp of the first batch, -1 without one: what segment.ms is measured from."""
+        if self._first_timestamp is None:
+            if not self.size:
+                return NO_TIMESTAMP
+            self._first_timestamp = self._read_first_timestamp()
+        return self._first_timestamp
+
+    def file_names(self) -> tuple[str, ...]:
+        """Names of the files that exist for it, `.log` first."""
+        if self._names is None:
+            names = (segment_file(self.base_offset, kind) for kind in SegmentFileKind)
+            self._names = tuple(name for name in names if self._files.exists(self._directory / name))
+        return self._names
+
+    # Finding.
+
+    def find_batch(self, offset: int, end: int, trace: Trace | None = None) -> BatchHeader | None:
+        """The first batch before position `end` whose last offset is not below `offset`; its position is the file's.
+
+        Raises CorruptionError where the log cannot be read on to it.
+        """
+        start = self._floor_position(Offset(offset), trace)
+        if trace:
+            trace(ScanBegan(self.log.path.name, start))
+        for window in windows(self.log, start, end, window_bytes=LOOKUP_WINDOW_BYTES):
+            found = bisect_left(window.batches.column("last_offset"), offset)
+            if trace:
+                for batch in list(window.batches)[:found]:
+                    trace(BatchPassed(window.position + batch.position, batch.base_offset, batch.last_offset))
+            if found < len(window.batches):
+                batch = window.batches[found]
+                batch = batch._replace(position=Position(window.position + batch.position))
+                if trace:
+                    trace(BatchFound(batch.position, batch.size_bytes, batch.base_offset, batch.last_offset))
+                return batch
+            self.raise_problem(window)
+        return None
+
+    def read_end(self) -> tuple[Offset, int]:
+        """One past the last offset, and the position behind the last whole batch, as the headers tell.
+
+        Found from the last index entry on; (base offset, 0) in an empty segment.
+        """
+        start = self.offset_index.lookup(self.offset_index.last_offset).position
+        end_offset, position = self.base_offset, 0
+        for window in windows(self.log, start, self.size, window_bytes=SCAN_WINDOW_BYTES):
+            if len(window.batches):
+                end_offset = window.batches[-1].end_offset
+            position = window.position + window.batches.stop
+        return end_offset, position
+
+    def raise_problem(self, window: Window) -> None:
+        """Raise CorruptionError where a scan ended before its time."""
+        problem = window.batches.problem
+        if problem is not None:
+            raise CorruptionError(self.log.path, window.position + problem.position, problem.cause)
+
+    def _floor_position(self, offset: Offset, trace: Trace | None) -> Position:
+        if trace is None:
+            return self.offset_index.lookup(offset).position
+        index = self.offset_index
+        slots: list[int] = []
+        found = index.lookup(offset, slots)
+        probes = tuple(Probe(slot, *index.entry(slot)) for slot in slots)
+        trace(IndexSearched(index.slots.path.name, index.entries, offset, probes, *found))
+        return found.position
+
+    # Growing.
+
+    def append(self, data: bytearray, batches: Sequence[PlacedBatch]) -> None:
+        """Write whole batches and their index entries; with OSError nothing of them stays.
+
+        ValueError when an offset lies below the base offset or more than 2^31-1 above it.
+        """
+        relative(Offset(batches[-1].last_offset), self.base_offset)
+        mark = (
+            self.size,
+            self._counted_from,
+            self.largest,
+            self.offset_index.entries,
+            self.time_index.entries,
+        )
+        try:
+            self.log.pwrite(data, Position(self.size))
+            self._index_batches(batches)
+        except OSError:
+            self._roll_back(*mark)
+            raise
+        self.size += len(data)
+
+    def _index_batches(self, batches: Sequence[PlacedBatch]) -> None:
+        position = self.size
+        if not position:
+            self._first_timestamp = Timestamp(batches[0].max_timestamp)
+        for size_bytes, last_offset, max_timestamp in batches:
+            if max_timestamp > self.largest.timestamp:
+                self._largest = TimeEntry(Timestamp(max_timestamp), Offset(last_offset))
+            if position - self._counted_from > self.settings.index_interval_bytes:
+                self._add_entries(Offset(last_offset), Position(position))
+            position += size_bytes
+
+    def index_window(
+        self, positions: Sequence[int], last_offsets: Sequence[int], max_timestamps: Sequence[int]
+    ) -> None:
+        """Make the entries of adjacent batches that stand in the log already: the sparse rule, entry by entry.
+
+        Recovery goes through millions of batches: between two entries it looks at timestamps only.
+        """
+        if positions and not positions[0]:
+            self._first_timestamp = Timestamp(max_timestamps[0])
+        first = 0
+        while first < len(positions):
+            due = bisect_right(positions, self._counted_from + self.settings.index_interval_bytes, first)
+            stop = min(due + 1, len(positions))
+            largest = max(max_timestamps[first:stop])
+            if largest > self.largest.timestamp:
+                at = max_timestamps.index(largest, first, stop)
+                self._largest = TimeEntry(Timestamp(largest), Offset(last_offsets[at]))
+            if due < len(positions):
+                self._add_entries(Offset(last_offsets[due]), Position(positions[due]))
+            first = stop
+
+    def _add_entries(self, last_offset: Offset, position: Position) -> None:
+        # Full only where one append, or a rebuild under smaller settings, brings more than the index has room for:
+        # the index then stays sparser than it should be, which is slower and nothing else.
+        if not self.index_full:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(*self.largest)
+        self._counted_from = position
+
+    def _roll_back(
+        self, size: int, counted_from: int, largest: TimeEntry, offset_entries: int, time_entries: int
+    ) -> None:
+        self._counted_from = counted_from
+        self._largest = largest
+        self.offset_index.keep_first(offset_entries)
+        self.time_index.keep_first(time_entries)
+        self.log.truncate(size)
+
+    # Closing, opening, cutting.
+
+    def create_indexes(self) -> None:
+        """Make the index files now where they do not exist: a clean close leaves no segment without."""
+        self._open_offset_index()
+        self._open_time_index()
+
+    def activate(self) -> None:
+        """Prepare for appends: indexes at full size."""
+        self.active = True
+        self.offset_index.slots.resize(self.settings.index_bytes)
+        self.time_index.slots.resize(self.settings.index_bytes)
+
+    def deactivate(self) -> None:
+        """Make the final time entry and cut all files to what is used, as at a roll and at a clean close."""
+        if self.size:
+            self.time_index.append(*self.largest, final=True)
+        self.active = False
+        for index in self._indexes():
+            index.slots.trim()
+        if self.log.size() != self.size:
+            self.log.truncate(self.size)
+
+    def reset(self) -> None:
+        """Start over as a new, empty segment at the same base offset, for one that never held a batch."""
+        assert self.size == 0, f"{self.log.path} holds {self.size} bytes"
+        self.created_ms = self._clock()
+        self.truncate_indexes()
+        self.activate()
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop the batches from the one that holds `offset` (or the next one after a gap) on; stays active."""
+        found = self.find_batch(offset, self.size)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.activate()
+        if found is not None:
+            self.cut(found.position)
+        self._counted_from = self.size
+        self._largest = self._read_largest()
+
+    def cut(self, position: int) -> None:
+        """Drop the log's bytes from `position` on."""
+        self.log.truncate(position)
+        self.size = position
+        if not position:
+            self.created_ms = self._clock()
+            self._first_timestamp = None
+
+    def truncate_indexes(self) -> None:
+        """Forget all index entries and what was learned from them: before they are made anew."""
+        self.offset_index.reset(self.settings.index_bytes)
+        self.time_index.reset(self.settings.index_bytes)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._largest = TimeEntry(NO_TIMESTAMP, self.base_offset)
+        self._first_timestamp = None
+        self._counted_from = 0
+
+    def indexes_fit(self) -> bool:
+        """Whether the index files can be those of this log, by their sizes and last entries."""
+        try:
+            self.offset_index.check()
+            self.time_index.check()
+        except CorruptionError:
+            return False
+        if not self.offset_index.entries:
+            return True
+        return self.offset_index.entry(self.offset_index.entries - 1).position < self.size
+
+    def begin_rebuild(self) -> None:
+        """Forget the indexes and regard the log as empty; where nothing may be written, go on in memory."""
+        if self._files.read_only:
+            self._offset_index = self._in_memory(OffsetIndex, SegmentFileKind.OFFSET_INDEX)
+            self._time_index = self._in_memory(TimeIndex, SegmentFileKind.TIME_INDEX)
+            self._forget()
+        else:
+            self.truncate_indexes()
+        self.size = 0
+
+    def end_rebuild(self) -> None:
+        """Make the final time entry and, where that may be, cut every file to what was found good."""
+        if self._files.read_only:
+            if self.size:
+                self.time_index.append(*self.largest, final=True)
+        else:
+            self.deactivate()
+
+    def sync(self) -> None:
+        """Log and indexes are on disk after this (blocking)."""
+        self.log.sync()
+        for index in self._indexes():
+            index.slots.sync()
+
+    def retired(self) -> None:
+        """Told after its files were renamed to `.deleted`: readers that still hold it go on."""
+        self.removed = True
+        suffix = SegmentFileState.DELETED.value
+        self._move(lambda path: path.with_name(path.name + suffix))
+        self._names = ()
+
+    def moved(self, directory: Path) -> None:
+        """Told after the partition's directory was renamed."""
+        self._directory = directory
+        self._move(lambda path: directory / path.name)
+
+    def close(self) -> None:
+        self.log.close()
+        for index in self._indexes():
+            index.slots.close()
+
+    def _move(self, new_path: Callable[[Path], Path]) -> None:
+        self.log.moved(new_path(self.log.path))
+        for index in self._indexes():
+            index.slots.moved(new_path(index.slots.path))
+
+    def _indexes(self) -> Iterator[OffsetIndex | TimeIndex]:
+        """Those that are open."""
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                yield index
+
+    def _read_largest(self) -> TimeEntry:
+        """The last time entry, or a later batch that exceeds it."""
+        largest = self.time_index.last
+        start = self.offset_index.lookup(largest.offset).position
+        for window in windows(self.log, start, self.size, window_bytes=SCAN_WINDOW_BYTES):
+            for batch in window.batches:
+                if batch.max_timestamp > largest.timestamp:
+                    largest = TimeEntry(batch.max_timestamp, batch.last_offset)
+        return largest
+
+    def _read_first_timestamp(self) -> Timestamp:
+        window = next(windows(self.log, 0, self.size, window_bytes=HEADER_SIZE))
+        return window.batches[0].max_timestamp if len(window.batches) else NO_TIMESTAMP
+
+    def _open_offset_index(self) -> OffsetIndex:
+        with self._opening:
+            if self._offset_index is None:
+                self._offset_index = self._open_index(OffsetIndex, SegmentFileKind.OFFSET_INDEX)
+            return self._offset_index
+
+    def _open_time_index(self) -> TimeIndex:
+        with self._opening:
+            if self._time_index is None:
+                self._time_index = self._open_index(TimeIndex, SegmentFileKind.TIME_INDEX)
+            return self._time_index
+
+    def _open_index(self, index: Callable[..., _Index], kind: SegmentFileKind) -> _Index:
+        path = self._directory / segment_file(self.base_offset, kind)
+        if self._files.exists(path):
+            return index(self._files.open(path), self.base_offset)
+        if self._files.read_only:
+            return self._in_memory(index, kind)
+        self._names = None
+        file = self._files.open(path, create=True)
+        return index(file, self.base_offset, new_bytes=self.settings.index_bytes if self.active else 0)
+
+    def _in_memory(self, index: Callable[..., _Index], kind: SegmentFileKind) -> _Index:
+        file = MemoryFile(self._directory / segment_file(self.base_offset, kind))
+        # Entries come at least index.interval.bytes apart; a preallocated file of full size would take memory.
+        most_entries = self.size // max(1, self.settings.index_interval_bytes) + 2
+        new_bytes = min(self.settings.index_bytes, most_entries * LARGEST_SLOT_BYTES)
+        return index(file, self.base_offset, new_bytes=new_bytes)

@@ -1,0 +1,98 @@
+"""The steps of a lookup as values: what `explain` prints with the real numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+
+class SegmentsSearched(NamedTuple):
+    """Among these base offsets the greatest not above the target was chosen."""
+
+    target: int
+    base_offsets: tuple[int, ...]
+    chosen: int
+
+
+class SegmentPassed(NamedTuple):
+    """A search by time left this segment aside: all its records are older."""
+
+    base_offset: int
+    largest_timestamp: int
+
+
+class SegmentTaken(NamedTuple):
+    """A search by time looks into this segment: the first that has something as late."""
+
+    base_offset: int
+    largest_timestamp: int
+
+
+class Probe(NamedTuple):
+    """A slot of an index that the search looked at."""
+
+    slot: int
+    key: int
+    """Offset or timestamp, absolute."""
+    value: int
+    """Position (offset index) or absolute offset (time index)."""
+
+
+class IndexSearched(NamedTuple):
+    """A binary search in an index file."""
+
+    file: str
+    entries: int
+    target: int
+    """Offset or timestamp looked for."""
+    probes: tuple[Probe, ...]
+    """In the order they were looked at."""
+    found_key: int
+    found_value: int
+    """Of the greatest entry not above the target; without one, those of the segment's start."""
+
+
+class ScanBegan(NamedTuple):
+    """From here the log is read forward."""
+
+    file: str
+    position: int
+
+
+class BatchPassed(NamedTuple):
+    """A batch that ends before the target."""
+
+    position: int
+    base_offset: int
+    last_offset: int
+
+
+class BatchFound(NamedTuple):
+    """The batch that holds the target, or the first one behind it."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+
+
+class RecordFound(NamedTuple):
+    """The record itself: the target, or the first one behind it."""
+
+    offset: int
+    timestamp: int
+
+
+Step: TypeAlias = (
+    SegmentsSearched
+    | SegmentPassed
+    | SegmentTaken
+    | IndexSearched
+    | ScanBegan
+    | BatchPassed
+    | BatchFound
+    | RecordFound
+)
+
+Trace: TypeAlias = Callable[[Step], None]
+"""Takes each step as it happens."""

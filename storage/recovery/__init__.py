@@ -1,0 +1,6 @@
+"""From a partition's directory, left in order or not, to a log that can be served.
+
+`leftovers` sorts out what an interrupted deletion or compaction left behind, `recover` goes through a segment batch by
+batch and makes its indexes anew, `load` does all steps in Kafka's order (kafka-storage.md §6). On a read-only disk the
+same steps happen in memory: what is not sound is not shown.
+"""

@@ -1,0 +1,80 @@
+"""What interrupted deletions and compactions leave in a partition's directory: decided by names alone.
+
+A compaction writes `.cleaned` files, renames them `.swap` (the highest base offset first), renames the segments they
+replace `.deleted`, and drops the `.swap`. So a `.cleaned` file that is left means it had not finished writing: the old
+segments are all there and everything new goes. Only `.swap` files left means the new segments are complete and
+take the place of what they cover (kafka-storage.md §6, §8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from storage.disk.names import (
+    SegmentFile,
+    SegmentFileKind,
+    SegmentFileState,
+    parse_segment_file,
+    segment_file,
+)
+from storage.model import Offset
+
+INDEX_KINDS = frozenset(
+    {SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX, SegmentFileKind.TRANSACTION_INDEX}
+)
+
+
+class Leftovers(NamedTuple):
+    """What is to be done first."""
+
+    remove: tuple[str, ...]
+    """Files that are not part of the log any more, or not yet."""
+    swaps: tuple[SegmentFile, ...]
+    """Files of complete new segments that wait for their place."""
+
+
+def sort_leftovers(names: Iterable[str]) -> Leftovers:
+    """Sort the directory's temporary files into those to remove and those to complete."""
+    files = parse_names(names)
+    cleaned = [file for file in files if file.state is SegmentFileState.CLEANED]
+    unfinished_from = min((file.base_offset for file in cleaned), default=None)
+    swaps = [file for file in files if file.state is SegmentFileState.SWAP]
+    aborted = [file for file in swaps if unfinished_from is not None and file.base_offset >= unfinished_from]
+    deleted = [name for name in names if name.endswith(SegmentFileState.DELETED.value)]
+    return Leftovers(
+        remove=(*deleted, *(segment_file(*file) for file in (*aborted, *cleaned))),
+        swaps=tuple(file for file in swaps if file not in aborted),
+    )
+
+
+def replaced(names: Iterable[str], start_offset: Offset, end_offset: Offset) -> list[str]:
+    """The log's own files of any kind whose base offset lies in the range that new segments cover."""
+    return [
+        segment_file(*file)
+        for file in parse_names(names)
+        if file.state is SegmentFileState.LIVE and start_offset <= file.base_offset < end_offset
+    ]
+
+
+def orphans(names: Sequence[str]) -> list[str]:
+    """Index files of segments whose `.log` is missing."""
+    live = [file for file in parse_names(names) if file.state is SegmentFileState.LIVE]
+    with_log = {file.base_offset for file in live if file.kind is SegmentFileKind.LOG}
+    return [
+        segment_file(*file) for file in live if file.kind in INDEX_KINDS and file.base_offset not in with_log
+    ]
+
+
+def base_offsets(names: Iterable[str]) -> list[Offset]:
+    """Of the segments, ascending."""
+    return sorted(
+        file.base_offset
+        for file in parse_names(names)
+        if file.kind is SegmentFileKind.LOG and file.state is SegmentFileState.LIVE
+    )
+
+
+def parse_names(names: Iterable[str]) -> list[SegmentFile]:
+    """Those names that are of segment files."""
+    return [file for name in names if (file := parse_segment_file(name)) is not None]

@@ -1,0 +1,262 @@
+"""Loading a partition's directory: Kafka's steps in Kafka's order (kafka-storage.md §6)."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from storage.checkpoints.leader_epochs import LeaderEpochs
+from storage.config.topic import TopicConfig
+from storage.disk.filesystem import Clock, File, FileSystem
+from storage.disk.memory import MemoryFile
+from storage.disk.names import (
+    SegmentFileKind,
+    SegmentFileState,
+    parse_partition_directory,
+    segment_file,
+)
+from storage.errors import InvalidNameError
+from storage.log.chain import Chain
+from storage.log.log import Log, LogState, SmallFiles, Surroundings, segment_settings
+from storage.log.removal import Removal
+from storage.log.scan import windows
+from storage.log.segment import SCAN_WINDOW_BYTES, Segment
+from storage.log.snapshots import Snapshots
+from storage.model import Offset, Timestamp, TopicPartition
+from storage.recovery.leftovers import base_offsets, orphans, parse_names, replaced, sort_leftovers
+from storage.recovery.recover import recover_segment
+
+_FIRST = Offset(0)
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Checkpointed(NamedTuple):
+    """What the data directory's checkpoints say of a partition; zeros where they say nothing."""
+
+    recovery_point: Offset = _FIRST
+    log_start_offset: Offset = _FIRST
+    high_watermark: Offset | None = None
+    """None: one replica, the high watermark is always the log end."""
+
+
+def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager knows; keyword-only)
+    directory: Path,
+    *,
+    files: FileSystem,
+    config: TopicConfig,
+    clock: Clock,
+    clean: bool,
+    recovery_point: Offset = _FIRST,
+    log_start_offset: Offset = _FIRST,
+    high_watermark: Offset | None = None,
+    partition: TopicPartition | None = None,
+    random: Random | None = None,
+) -> Log:
+    """Load the log in `directory`, which exists; an empty directory becomes an empty log.
+
+    `clean` says that the last one to have it closed it in order: then nothing is checked. Otherwise the segments from
+    the one that holds `recovery_point` on are recovered: checked, cut behind the last good batch, indexed anew. The
+    offsets are those of the checkpoints; `high_watermark` None means one replica, where it is always the log end.
+    On a read-only disk all of this happens in memory alone. `partition` is read from the directory's name if None.
+
+    Raises InvalidNameError, CorruptionError (the epoch file), OSError.
+    """
+    loader = _Loader(directory, files, config, clock, random or Random())  # noqa: S311 (jitter, no secret)
+    checkpointed = Checkpointed(recovery_point, log_start_offset, high_watermark)
+    return loader.load(partition or _partition_of(directory), checkpointed, clean=clean)
+
+
+def _partition_of(directory: Path) -> TopicPartition:
+    parsed = parse_partition_directory(directory.name)
+    if parsed is None:
+        raise InvalidNameError(f"{directory}: not the name of a partition's directory")
+    return parsed.partition
+
+
+class _Loader:
+    """One directory on its way to a log."""
+
+    def __init__(
+        self, directory: Path, files: FileSystem, config: TopicConfig, clock: Clock, random: Random
+    ) -> None:
+        self._directory = directory
+        self._files = files
+        self._config = config
+        self._clock = clock
+        self._random = random
+        self._snapshots = Snapshots(directory, files)
+        self._epochs = LeaderEpochs.open(directory, files)
+        self._removal = Removal(files)
+
+    def load(self, partition: TopicPartition, checkpointed: Checkpointed, *, clean: bool) -> Log:
+        segments = self._open_segments(self._complete_interrupted_work())
+        if not clean:
+            segments = self._recover_from(segments, checkpointed.recovery_point)
+        chain, end_offset = self._settle(segments, checkpointed.log_start_offset)
+        log_start_offset = Offset(max(checkpointed.log_start_offset, chain.base_offsets[0]))
+        self._epochs.truncate_from_end(end_offset)
+        self._epochs.truncate_from_start(checkpointed.log_start_offset)
+        high_watermark = checkpointed.high_watermark
+        if high_watermark is not None:
+            high_watermark = Offset(max(log_start_offset, min(high_watermark, end_offset)))
+        self._snapshots.take(end_offset)
+        state = LogState(
+            chain=chain,
+            log_end_offset=end_offset,
+            log_start_offset=log_start_offset,
+            recovery_point=end_offset if clean else min(checkpointed.recovery_point, end_offset),
+            high_watermark=high_watermark,
+        )
+        return Log(
+            self._directory,
+            state,
+            Surroundings(partition, self._files, self._clock, self._random),
+            config=self._config,
+            small_files=SmallFiles(self._epochs, self._snapshots, self._removal),
+        )
+
+    # What earlier work left behind.
+
+    def _complete_interrupted_work(self) -> dict[Offset, str]:
+        """Finish or undo deletions and compactions; the names of the segments' `.log` files by base offset.
+
+        On a read-only disk nothing is renamed: a new segment is then read under its `.swap` name.
+        """
+        names = [
+            entry.name for entry in self._files.list_directory(self._directory) if not entry.is_directory
+        ]
+        leftovers = sort_leftovers(names)
+        swaps = {segment_file(*swap): segment_file(*swap[:2]) for swap in leftovers.swaps}
+        gone = {*leftovers.remove, *self._replaced_by(list(swaps), names)}
+        self._remove(sorted(gone))
+        self._rename(swaps)
+        present = {swaps.get(name, name): name for name in names if name not in gone}
+        self._remove(orphans(list(present)))
+        return {
+            base_offset: present[segment_file(base_offset, SegmentFileKind.LOG)]
+            if self._files.read_only
+            else segment_file(base_offset, SegmentFileKind.LOG)
+            for base_offset in base_offsets(present)
+        }
+
+    def _replaced_by(self, swaps: list[str], names: list[str]) -> list[str]:
+        """What stands where complete new segments belong: within [lowest base offset, highest end offset)."""
+        logs = [file for file in parse_names(swaps) if file.kind is SegmentFileKind.LOG]
+        if not logs:
+            return []
+        end_offset = max(self._end_of(self._directory / segment_file(*log), log.base_offset) for log in logs)
+        return replaced(names, min(log.base_offset for log in logs), end_offset)
+
+    def _end_of(self, path: Path, base_offset: Offset) -> Offset:
+        """One past the last offset in a segment's log."""
+        end_offset = base_offset
+        file = self._files.open(path, read_only=True)
+        for window in windows(file, 0, file.size(), window_bytes=SCAN_WINDOW_BYTES):
+            if len(window.batches):
+                end_offset = window.batches[-1].end_offset
+        file.close()
+        return end_offset
+
+    def _remove(self, names: list[str]) -> None:
+        if self._files.read_only:
+            return
+        for name in names:
+            _LOGGER.info(
+                "%s: removing %s, left from an interrupted deletion or compaction", self._directory, name
+            )
+            self._files.unlink(self._directory / name)
+
+    def _rename(self, names: dict[str, str]) -> None:
+        if self._files.read_only:
+            return
+        for name, final_name in names.items():
+            self._files.rename(self._directory / name, self._directory / final_name)
+
+    # Segments.
+
+    def _open_segments(self, logs: dict[Offset, str]) -> list[Segment]:
+        """Every segment, ascending; one whose offset index is missing, or cannot be, is recovered at once."""
+        segments = []
+        for base_offset, name in logs.items():
+            segment = self._open_segment(base_offset, self._files.open(self._directory / name))
+            if name.endswith(SegmentFileState.SWAP.value) or not self._has_index(segment):
+                recover_segment(segment, self._epochs, self._snapshots)
+            segments.append(segment)
+        return segments
+
+    def _open_segment(self, base_offset: Offset, log: File) -> Segment:
+        return Segment(
+            self._directory,
+            base_offset,
+            files=self._files,
+            settings=segment_settings(self._config, self._random),
+            clock=self._clock,
+            log=log,
+        )
+
+    def _has_index(self, segment: Segment) -> bool:
+        """Whether the offset index exists and, where it cannot be written anew, is one of this log."""
+        path = self._directory / segment_file(segment.base_offset, SegmentFileKind.OFFSET_INDEX)
+        if not self._files.exists(path):
+            return False
+        return not self._files.read_only or segment.indexes_fit()
+
+    def _recover_from(self, segments: list[Segment], recovery_point: Offset) -> list[Segment]:
+        """Recover the segment that holds `recovery_point` and those after it; what follows a cut is removed."""
+        if not segments:
+            return segments
+        first = Chain.of(segments).floor(recovery_point)
+        for index in range(first, len(segments)):
+            self._snapshots.take(segments[index].base_offset)
+            if recover_segment(segments[index], self._epochs, self._snapshots).cut_bytes:
+                self._retire(segments[index + 1 :])
+                return segments[: index + 1]
+        return segments
+
+    def _settle(self, segments: list[Segment], log_start_offset: Offset) -> tuple[Chain, Offset]:
+        """The chain with its active segment ready, and the log end offset."""
+        end_offset = self._end_offset(segments[-1]) if segments else log_start_offset
+        if end_offset < log_start_offset:
+            _LOGGER.warning(
+                "%s: ends at %d, before its start %d: starting over",
+                self._directory,
+                end_offset,
+                log_start_offset,
+            )
+            self._retire(segments)
+            self._epochs.clear()
+            segments, end_offset = [], log_start_offset
+        chain = Chain.of(segments or [self._new_segment(log_start_offset)])
+        chain.active.active = True
+        if not self._files.read_only:
+            chain.active.activate()
+        return chain, end_offset
+
+    def _end_offset(self, segment: Segment) -> Offset:
+        end_offset, position = segment.read_end()
+        if position == segment.size:
+            return end_offset
+        # The clean-shutdown marker promised more than there is: better to look than to append behind a torn batch.
+        return recover_segment(segment, self._epochs, self._snapshots).end_offset
+
+    def _new_segment(self, base_offset: Offset) -> Segment:
+        if self._files.read_only:
+            path = self._directory / segment_file(base_offset, SegmentFileKind.LOG)
+            return self._open_segment(base_offset, MemoryFile(path))
+        return Segment.create(
+            self._directory,
+            base_offset,
+            files=self._files,
+            settings=segment_settings(self._config, self._random),
+            clock=self._clock,
+        )
+
+    def _retire(self, segments: list[Segment]) -> None:
+        due = Timestamp(self._clock() + self._config.file_delete_delay_ms)
+        for segment in segments:
+            if not self._files.read_only:
+                self._removal.retire(segment, self._directory, due)
+            segment.close()

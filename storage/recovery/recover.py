@@ -1,0 +1,93 @@
+"""Recovering a segment: every batch is checked, the indexes are made anew, the rest behind the first bad one goes."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from storage.checkpoints.leader_epochs import LeaderEpochs
+from storage.codec.batch import Batches
+from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from storage.log.scan import Window, windows
+from storage.log.segment import Segment
+from storage.log.snapshots import Snapshots
+from storage.model import NO_PRODUCER_ID, Offset
+
+WINDOW_BYTES = 1 << 20
+"""What is read and checked at a time."""
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Recovered(NamedTuple):
+    """What was found in a segment."""
+
+    end_offset: Offset
+    """One past the last good batch's last offset; the base offset without one."""
+    cut_bytes: int
+    """What stood behind the last good batch."""
+    cause: str
+    """Why the first bad batch is bad; empty where all are good."""
+
+
+def recover_segment(segment: Segment, epochs: LeaderEpochs, snapshots: Snapshots) -> Recovered:
+    """Rebuild a segment's indexes, and the leader epochs, from its log; cut the log behind the last good batch.
+
+    Good means: whole, of a known format, its checksum right, its offsets such as the segment may hold. What the
+    records inside look like is not asked.
+    """
+    file_bytes = segment.size
+    segment.begin_rebuild()
+    end_offset = segment.base_offset
+    cause = ""
+    for window in windows(segment.log, 0, file_bytes, window_bytes=WINDOW_BYTES, check_crc=True):
+        good = _count_in_range(window.batches, segment.base_offset)
+        if good:
+            _take(segment, window, good, epochs, snapshots)
+            end_offset = window.batches[good - 1].end_offset
+        if good < len(window.batches):
+            cause = f"offset {window.batches[good].last_offset} does not belong into the segment"
+            break
+        cause = window.batches.problem.cause if window.batches.problem else ""
+    segment.end_rebuild()
+    cut_bytes = file_bytes - segment.size
+    if cut_bytes:
+        _LOGGER.warning("%s: position %d: %s; cut %d bytes", segment.log.path, segment.size, cause, cut_bytes)
+    return Recovered(end_offset, cut_bytes, cause)
+
+
+def _count_in_range(batches: Batches, base_offset: Offset) -> int:
+    """How many batches lead up to the first whose last offset the segment cannot hold."""
+    last_offsets = batches.column("last_offset").tolist()
+    if not last_offsets:
+        return 0
+    if min(last_offsets) >= base_offset and max(last_offsets) - base_offset <= MAX_RELATIVE_OFFSET:
+        return len(last_offsets)
+    good = 0
+    while 0 <= last_offsets[good] - base_offset <= MAX_RELATIVE_OFFSET:
+        good += 1
+    return good
+
+
+def _take(segment: Segment, window: Window, good: int, epochs: LeaderEpochs, snapshots: Snapshots) -> None:
+    """Make the first `good` batches of a window part of the segment."""
+    batches = window.batches
+    positions = [window.position + position for position in batches.column("position")[:good].tolist()]
+    last_offsets = batches.column("last_offset")[:good].tolist()
+    segment.index_window(positions, last_offsets, batches.column("max_timestamp")[:good].tolist())
+    segment.size = window.position + batches[good - 1].end_position
+    _note_epochs(batches, good, epochs)
+    if max(batches.column("producer_id")[:good].tolist()) != NO_PRODUCER_ID:
+        snapshots.producer_seen()
+
+
+def _note_epochs(batches: Batches, good: int, epochs: LeaderEpochs) -> None:
+    """Assign each epoch newer than the latest at the batch that begins it."""
+    column = batches.column("leader_epoch")[:good].tolist()
+    latest = epochs.latest.epoch if epochs.latest else -1
+    while (newest := max(column)) > latest:
+        first = next(index for index, epoch in enumerate(column) if epoch > latest)
+        latest = column[first]
+        epochs.assign(latest, batches[first].base_offset)
+        if latest == newest:
+            return
