@@ -1,0 +1,52 @@
+"""What stands in a data directory, told from its names alone (kafka-storage.md §1.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.disk.filesystem import Entry
+from storage.disk.names import SKIPPED_DIRECTORIES, DirectoryMark, parse_partition_directory
+from storage.errors import NotALogDirectoryError
+from storage.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A data directory's subdirectories, by what they are."""
+
+    partitions: frozenset[TopicPartition]
+    """Those that are live; a partition's directory is called as storage.disk.names builds it, no other way."""
+    marked: Mapping[DirectoryMark, tuple[str, ...]]
+    """The names of deleted, stray and future directories."""
+
+    def topics(self) -> dict[str, list[int]]:
+        """The partition numbers of each topic, both ascending."""
+        topics: dict[str, list[int]] = {}
+        for topic, number in sorted(self.partitions):
+            topics.setdefault(topic, []).append(number)
+        return topics
+
+
+def read_contents(entries: Iterable[Entry], directory: Path) -> Contents:
+    """Sort out what `directory` holds; plain files of any name are passed over.
+
+    Raises NotALogDirectoryError for a directory that is none of Kafka's, a mount's lost+found too.
+    """
+    partitions = set()
+    marked: dict[DirectoryMark, tuple[str, ...]] = {}
+    for entry in entries:
+        if not entry.is_directory or entry.name in SKIPPED_DIRECTORIES:
+            continue
+        parsed = parse_partition_directory(entry.name)
+        if parsed is None:
+            raise NotALogDirectoryError(
+                f"{directory / entry.name}: neither a partition's directory nor another of Kafka's; "
+                f"give a data directory of its own, or move this one away"
+            )
+        if parsed.mark is DirectoryMark.LIVE:
+            partitions.add(parsed.partition)
+        else:
+            marked[parsed.mark] = (*marked.get(parsed.mark, ()), entry.name)
+    return Contents(frozenset(partitions), marked)

@@ -1,0 +1,81 @@
+"""Which duty is due when: a pure schedule, each duty with its own period.
+
+A duty is due when its time has come, and then again one period after it was done. A clock that was set back makes
+everything due at once instead of not for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from storage.config.broker import EngineConfig
+from storage.model import Timestamp
+
+REMOVAL_PERIOD_MS = 1_000
+"""How often to look whether the delay of something deleted has passed."""
+
+
+class Duty(Enum):
+    """Work that nobody asks for, in the order it is done when several are due."""
+
+    FLUSH = "flush"
+    RETENTION = "retention"
+    REMOVAL = "removal of deleted files"
+    RECOVERY_POINTS = "recovery point checkpoint"
+    LOG_START_OFFSETS = "log start offset checkpoint"
+    HIGH_WATERMARKS = "high watermark checkpoint"
+
+
+class Plan(NamedTuple):
+    """How often a duty is due, and how long after opening for the first time."""
+
+    period_ms: int
+    delay_ms: int
+
+
+def plan_duties(config: EngineConfig) -> dict[Duty, Plan]:
+    """Give each duty's plan by the engine's settings."""
+    delay = config.initial_task_delay_ms
+    return {
+        Duty.FLUSH: Plan(config.flush_check_interval_ms, delay),
+        Duty.RETENTION: Plan(config.retention_check_interval_ms, delay),
+        Duty.REMOVAL: Plan(REMOVAL_PERIOD_MS, 0),
+        Duty.RECOVERY_POINTS: Plan(config.recovery_point_interval_ms, delay),
+        Duty.LOG_START_OFFSETS: Plan(config.log_start_offset_interval_ms, delay),
+        Duty.HIGH_WATERMARKS: Plan(config.high_watermark_interval_ms, config.high_watermark_interval_ms),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When each duty is due next."""
+
+    plans: Mapping[Duty, Plan]
+    due_at: Mapping[Duty, int]
+
+    @classmethod
+    def begin(cls, plans: Mapping[Duty, Plan], opened_at: Timestamp) -> Schedule:
+        return cls(plans, {duty: opened_at + plan.delay_ms for duty, plan in plans.items()})
+
+    def due(self, now: Timestamp) -> tuple[Duty, ...]:
+        """Give the duties due at `now`, in their order."""
+        return tuple(duty for duty in Duty if duty in self.due_at and self._is_due(duty, now))
+
+    def done(self, duties: Iterable[Duty], now: Timestamp) -> Schedule:
+        """Give the schedule after `duties` were done at `now`."""
+        due_at = dict(self.due_at)
+        for duty in duties:
+            due_at[duty] = now + self.plans[duty].period_ms
+        return Schedule(self.plans, due_at)
+
+    def next_due(self) -> Timestamp:
+        """Give the earliest time at which a duty is due."""
+        return Timestamp(min(self.due_at.values()))
+
+    def _is_due(self, duty: Duty, now: Timestamp) -> bool:
+        plan = self.plans[duty]
+        remaining = self.due_at[duty] - now
+        return remaining <= 0 or remaining > max(plan.period_ms, plan.delay_ms)

@@ -1,0 +1,118 @@
+"""A partition whose log could not be loaded: it is there, says why it does not serve, and refuses everything else.
+
+So one damaged directory does not keep the others from opening.
+"""
+
+# ruff: noqa: ARG002 - a protocol's arguments, all refused alike.
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from storage.config.topic import TopicConfig
+from storage.engine import Cancel
+from storage.errors import PartitionOfflineError
+from storage.model import (
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    Appended,
+    Fetched,
+    Isolation,
+    Offset,
+    PartitionOffsets,
+    PartitionStatus,
+    SegmentInfo,
+    Timestamp,
+    TimestampOffset,
+    TopicPartition,
+)
+
+
+class OfflinePartition:
+    """Implements storage.engine.Partition."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        *,
+        config: TopicConfig,
+        directory: str,
+        reason: str,
+        log_start_offset: Offset,
+    ) -> None:
+        self._partition = partition
+        self._config = config
+        self._directory = directory
+        self._log_start_offset = log_start_offset
+        self.reason = reason
+
+    @property
+    def topic(self) -> str:
+        return self._partition.topic
+
+    @property
+    def number(self) -> int:
+        return self._partition.partition
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._config
+
+    def offsets(self) -> PartitionOffsets:
+        """Give an empty range at the checkpointed log start offset."""
+        start = self._log_start_offset
+        return PartitionOffsets(
+            log_start_offset=start,
+            last_stable_offset=start,
+            high_watermark=start,
+            log_end_offset=start,
+            recovery_point=start,
+            leader_epoch=NO_LEADER_EPOCH,
+        )
+
+    def status(self) -> PartitionStatus:
+        return PartitionStatus(
+            offsets=self.offsets(),
+            state=f"offline: {self.reason}",
+            segments=0,
+            log_bytes=0,
+            index_bytes=0,
+            first_timestamp=NO_TIMESTAMP,
+            last_timestamp=NO_TIMESTAMP,
+            directory=self._directory,
+        )
+
+    def append(self, batches: bytearray, *, durable: bool = False) -> Appended:
+        self._refuse()
+
+    def read(
+        self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
+    ) -> Fetched:
+        self._refuse()
+
+    def offset_for_timestamp(
+        self,
+        timestamp: Timestamp,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+    ) -> TimestampOffset | None:
+        self._refuse()
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        return ()
+
+    def open_segment_file(self, name: str) -> memoryview:
+        self._refuse()
+
+    def delete_records(self, before: Offset) -> Offset:
+        self._refuse()
+
+    def sync(self) -> None:
+        self._refuse()
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        """Nothing ever moves here."""
+        return lambda: None
+
+    def _refuse(self) -> NoReturn:
+        raise PartitionOfflineError(f"{self._partition}: {self.reason}")

@@ -1,0 +1,148 @@
+"""A topic of the embedded engine, and the rules that topics obey together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from storage.config.topic import SETTINGS, TopicConfig
+from storage.disk import names
+from storage.engine import Partition
+from storage.errors import InvalidConfigError, InvalidNameError, TopicExistsError
+
+MAX_PARTITIONS = 10_000
+"""Of one topic."""
+
+NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""Kafka's zero id: of a topic in a directory that names none and may not be changed."""
+
+INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "__consumer_offsets": {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": "104857600",
+        },
+        "__transaction_state": {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "segment.bytes": "104857600",
+        },
+        "__share_group_state": {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "retention.ms": "-1",
+            "segment.bytes": "104857600",
+        },
+    }
+)
+"""What Kafka's own topics are made with."""
+
+
+class LogTopic:
+    """A topic over its partitions' logs. The manager alone changes it, each property by one assignment."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        topic_id: str,
+        config: TopicConfig,
+        overrides: Mapping[str, str],
+        partitions: Mapping[int, Partition],
+    ) -> None:
+        self._name = name
+        self._topic_id = topic_id
+        self._settings = (config, MappingProxyType(dict(overrides)))
+        self._partitions: Mapping[int, Partition] = {}
+        self.set_partitions(partitions)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def topic_id(self) -> str:
+        return self._topic_id
+
+    @property
+    def internal(self) -> bool:
+        return names.is_internal(self._name)
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._settings[0]
+
+    @property
+    def overrides(self) -> Mapping[str, str]:
+        return self._settings[1]
+
+    def partitions(self) -> Mapping[int, Partition]:
+        return self._partitions
+
+    def set_partitions(self, partitions: Mapping[int, Partition]) -> None:
+        """Take `partitions` for all there are. For the manager."""
+        self._partitions = MappingProxyType(dict(sorted(partitions.items())))
+
+    def set_overrides(self, config: TopicConfig, overrides: Mapping[str, str]) -> None:
+        """Take `overrides`, and `config` which they give. For the manager."""
+        self._settings = (config, MappingProxyType(dict(overrides)))
+
+
+def check_new_topic(name: str, existing: Iterable[str]) -> None:
+    """Raise InvalidNameError or TopicExistsError unless a topic may be called `name` beside the `existing` ones."""
+    names.check_topic_name(name)
+    if name == names.CLUSTER_METADATA_TOPIC:
+        raise InvalidNameError(f"{name}: the name of Kafka's own metadata log")
+    key = names.collision_key(name)
+    for other in existing:
+        if other == name:
+            raise TopicExistsError(f"{name}: the topic exists already")
+        if names.collision_key(other) == key:
+            raise TopicExistsError(
+                f"{name}: collides with topic {other} ('.' and '_' are the same in metric names)"
+            )
+
+
+def check_partitions(count: int) -> None:
+    """Raise InvalidConfigError unless a topic may have `count` partitions."""
+    if not 1 <= count <= MAX_PARTITIONS:
+        raise InvalidConfigError(f"partitions={count}: must be a whole number from 1 to {MAX_PARTITIONS}")
+
+
+def adoption_overrides(name: str, creation_overrides: Mapping[str, str]) -> Mapping[str, str]:
+    """Give the overrides of a topic found without settings of its own.
+
+    Its real ones stand in a broker's metadata, out of sight; deleting its records by defaults would not be undone.
+    """
+    return INTERNAL_OVERRIDES.get(name, creation_overrides)
+
+
+def merge_overrides(present: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    """Apply `changes` to overrides; None removes one. Raises InvalidConfigError for a name that is none."""
+    merged = dict(present)
+    for name, value in changes.items():
+        if value is not None:
+            merged[name] = value
+        elif name in SETTINGS:
+            merged.pop(name, None)
+        else:
+            raise InvalidConfigError(f"{name}: no such topic setting")
+    return merged
+
+
+def lenient_config(
+    overrides: Mapping[str, str], defaults: TopicConfig
+) -> tuple[TopicConfig, tuple[str, ...]]:
+    """Give the settings of kept `overrides`, and what is wrong with those that cannot be applied.
+
+    A file edited by hand, or by a newer version, must not keep a topic from opening.
+    """
+    config = defaults
+    problems = []
+    for name, value in overrides.items():
+        try:
+            config = TopicConfig.from_overrides({name: value}, config)
+        except InvalidConfigError as error:
+            problems.append(str(error))
+    return config, tuple(problems)

@@ -1,0 +1,26 @@
+"""What the owner of a data directory should know though nothing failed for a caller."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+_LOGGER = logging.getLogger("topicfs.storage")
+_KEPT = 100
+
+
+class WarningBook:
+    """The last warnings, each once, for status pages; all of them also go to the log. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=_KEPT)
+
+    def add(self, line: str) -> None:
+        _LOGGER.warning("%s", line)
+        if line not in self._lines:
+            self._lines.append(line)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Oldest first."""
+        return tuple(self._lines)

@@ -1,0 +1,207 @@
+"""The manager's pure parts: directory contents, registry, schedule, topic rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
+from storage.disk.filesystem import Entry
+from storage.disk.names import DirectoryMark
+from storage.errors import (
+    CorruptionError,
+    InvalidConfigError,
+    InvalidNameError,
+    NotALogDirectoryError,
+    TopicExistsError,
+)
+from storage.manager.contents import read_contents
+from storage.manager.duties import Duty, Plan, Schedule, plan_duties
+from storage.manager.registry import Pending, TopicEntry, TopicRegistry, decode_registry, encode_registry
+from storage.manager.topics import (
+    adoption_overrides,
+    check_new_topic,
+    check_partitions,
+    lenient_config,
+    merge_overrides,
+)
+from storage.model import Timestamp
+from tests.doubles.simulated_disk import SimulatedDisk
+
+DATA = Path("/data")
+UNIQUE = "0123456789abcdef0123456789abcdef"
+TOPIC_ID = "1EvPSKI_SvihSIy3lMKMvg"
+
+
+def directories(*names: str) -> list[Entry]:
+    return [Entry(name, is_directory=True) for name in names]
+
+
+def test_contents_are_told_from_names() -> None:
+    """Live partitions, marked directories, Kafka's own two; plain files of any name are passed over."""
+    contents = read_contents(
+        [
+            *directories(
+                "b-1", "b-0", "a-10", "__cluster_metadata-0", "remote-log-index-cache", f"c-0.{UNIQUE}-delete",
+                f"d-0.{UNIQUE}-stray", f"e-0.{UNIQUE}-future",
+            ),
+            Entry("meta.properties", is_directory=False),
+            Entry("lost+found", is_directory=False),
+        ],
+        DATA,
+    )  # fmt: skip
+    assert contents.topics() == {"a": [10], "b": [0, 1]}
+    assert contents.marked == {
+        DirectoryMark.DELETE: (f"c-0.{UNIQUE}-delete",),
+        DirectoryMark.STRAY: (f"d-0.{UNIQUE}-stray",),
+        DirectoryMark.FUTURE: (f"e-0.{UNIQUE}-future",),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["lost+found", "photos", "orders", "orders-01", "my files-0", "orders-0.x-gone"]
+)
+def test_other_directories_are_refused(name: str) -> None:
+    """One directory that is none of Kafka's refuses the whole, by its path."""
+    with pytest.raises(NotALogDirectoryError) as caught:
+        read_contents(directories("orders-0", name), DATA)
+    assert str(caught.value).startswith(f"/data/{name}: ")
+
+
+ENTRIES = {
+    "b": TopicEntry(TOPIC_ID, {"retention.ms": "-1"}, Pending.CREATE, 3),
+    "a": TopicEntry(TOPIC_ID, {}, Pending.DELETE),
+    "c": TopicEntry(TOPIC_ID, {"cleanup.policy": "compact,delete"}),
+}
+
+
+def test_registry_reads_back() -> None:
+    """Every state survives the file, which is in order of the topics' names."""
+    data = encode_registry(ENTRIES)
+    assert decode_registry(data, file=DATA) == ENTRIES
+    assert data.index(b'"a"') < data.index(b'"b"') < data.index(b'"c"')
+    assert data.endswith(b"}\n")
+
+
+def test_registry_of_a_newer_version_may_have_more_fields() -> None:
+    """Unknown fields are passed over."""
+    data = b'{"version": 1, "more": 1, "topics": {"t": {"id": "x", "overrides": {}, "more": []}}}'
+    assert decode_registry(data, file=DATA) == {"t": TopicEntry("x")}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"null", b'{"version": 2, "topics": {}}', b'{"version": 1}', b'{"version": 1, "topics": []}',
+     b'{"version": 1, "topics": {"t": {}}}', b'{"version": 1, "topics": {"t": {"id": "x", "overrides": {"a": 1}}}}',
+     b'{"version": 1, "topics": {"t": {"id": "x", "overrides": {}, "pending": "rest"}}}', b"\xff"],
+)  # fmt: skip
+def test_damaged_registry_is_corruption(data: bytes) -> None:
+    """It is never taken for empty: that would let records go by defaults."""
+    with pytest.raises(CorruptionError) as caught:
+        decode_registry(data, file=DATA / "topicfs.topics")
+    assert DATA / "topicfs.topics" == caught.value.file
+
+
+def test_registry_changes_are_all_or_nothing() -> None:
+    """A change that cannot be written is neither on disk nor in memory."""
+    disk = SimulatedDisk()
+    disk.make_directory(DATA)
+    registry = TopicRegistry.read(DATA, disk)
+    registry.put({"a": TopicEntry(TOPIC_ID), "b": TopicEntry(TOPIC_ID)})
+    disk.fail("rename")
+    with pytest.raises(OSError, match="topics"):
+        registry.put({"a": None, "b": TopicEntry(TOPIC_ID, {"retention.ms": "5"})})
+    for one in (registry, TopicRegistry.read(DATA, disk)):
+        assert one.entries == {"a": TopicEntry(TOPIC_ID), "b": TopicEntry(TOPIC_ID)}
+
+
+def test_registry_writes_only_changes() -> None:
+    """Putting what is there is no write."""
+    disk = SimulatedDisk()
+    disk.make_directory(DATA)
+    registry = TopicRegistry.read(DATA, disk)
+    registry.put({"a": None})
+    assert disk.tree() == {}
+    registry.put({"a": TopicEntry(TOPIC_ID)})
+    calls = len(disk.calls)
+    registry.put({"a": TopicEntry(TOPIC_ID)})
+    assert calls == len(disk.calls)
+
+
+PLANS = {Duty.RETENTION: Plan(300, 30), Duty.HIGH_WATERMARKS: Plan(5, 5)}
+
+
+def test_duties_begin_after_their_delay_and_return_after_their_period() -> None:
+    """First by the delay, then a period after each time it was done."""
+    schedule = Schedule.begin(PLANS, Timestamp(1000))
+    assert schedule.due(Timestamp(1004)) == ()
+    assert schedule.due(Timestamp(1005)) == (Duty.HIGH_WATERMARKS,)
+    assert schedule.due(Timestamp(1030)) == (Duty.RETENTION, Duty.HIGH_WATERMARKS)
+    assert schedule.next_due() == 1005
+    later = schedule.done((Duty.RETENTION, Duty.HIGH_WATERMARKS), Timestamp(1031))
+    assert later.due(Timestamp(1035)) == ()
+    assert later.due(Timestamp(1036)) == (Duty.HIGH_WATERMARKS,)
+    assert later.due(Timestamp(1331)) == (Duty.RETENTION, Duty.HIGH_WATERMARKS)
+
+
+def test_clock_set_back_makes_duties_due() -> None:
+    """A duty would else wait until the old time is reached again."""
+    schedule = Schedule.begin(PLANS, Timestamp(1_000_000))
+    assert schedule.due(Timestamp(10)) == (Duty.RETENTION, Duty.HIGH_WATERMARKS)
+
+
+def test_every_duty_is_planned() -> None:
+    """No duty is forgotten in the plan, and Kafka's periods are in it."""
+    plans = plan_duties(EngineConfig())
+    assert set(Duty) == set(plans)
+    assert Plan(300_000, 30_000) == plans[Duty.RETENTION]
+    assert Plan(60_000, 30_000) == plans[Duty.RECOVERY_POINTS]
+    assert Plan(5_000, 5_000) == plans[Duty.HIGH_WATERMARKS]
+
+
+def test_new_topics_are_checked() -> None:
+    """Illegal, Kafka's own, existing and colliding names are refused, each by its error."""
+    check_new_topic("a-b", ["a.b"])
+    for name in ("", "a/b", "__cluster_metadata"):
+        with pytest.raises(InvalidNameError):
+            check_new_topic(name, [])
+    with pytest.raises(TopicExistsError, match="exists"):
+        check_new_topic("a.b", ["a.b"])
+    with pytest.raises(TopicExistsError, match="collides with topic a_b"):
+        check_new_topic("a.b", ["a_b"])
+
+
+@pytest.mark.parametrize("count", [0, -1, 10_001])
+def test_partition_counts_are_bounded(count: int) -> None:
+    """One to ten thousand."""
+    check_partitions(1)
+    check_partitions(10_000)
+    with pytest.raises(InvalidConfigError, match=f"partitions={count}"):
+        check_partitions(count)
+
+
+def test_overrides_are_merged() -> None:
+    """None removes, a value sets; removing what was never set is fine, an unknown name is not."""
+    present = {"retention.ms": "1", "segment.ms": "2"}
+    merged = merge_overrides(present, {"retention.ms": None, "flush.ms": "3", "segment.bytes": None})
+    assert merged == {"segment.ms": "2", "flush.ms": "3"}
+    with pytest.raises(InvalidConfigError, match="no such topic setting"):
+        merge_overrides(present, {"nonsense": None})
+
+
+def test_kept_overrides_are_applied_as_far_as_they_are_valid() -> None:
+    """A bad line in the file is told and costs no other setting."""
+    config, problems = lenient_config(
+        {"retention.ms": "x", "segment.ms": "9", "new.setting": "1"}, TopicConfig()
+    )
+    assert TopicConfig(segment_ms=9) == config
+    assert len(problems) == 2
+
+
+def test_adopted_topics_keep_their_records() -> None:
+    """A topic without settings gets those of new topics; Kafka's own topics get Kafka's."""
+    assert adoption_overrides("t", {"retention.ms": "-1"}) == {"retention.ms": "-1"}
+    offsets_topic, _ = lenient_config(adoption_overrides("__consumer_offsets", {}), TopicConfig())
+    assert offsets_topic.cleanup_policy == ("compact",)
