@@ -1,0 +1,144 @@
+"""Which partition a record goes to when it is written through a topic's own door.
+
+A partitioner is asked for the records of one write at a time, in order. It is never asked for partitions that do
+not exist, and it is used from one thread.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from fusefs.appending.murmur2 import murmur2
+from storage.errors import InvalidConfigError, InvalidRecordError
+
+BATCH_SIZE = 16_384
+"""Kafka's default batch.size in bytes: after this much without a key, another partition has its turn."""
+
+Choose: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
+"""A user's own partitioner: (topic, key, value, number of partitions) → partition."""
+
+
+class KeyValue(NamedTuple):
+    """What a partitioner sees of a record."""
+
+    key: bytes | None
+    value: bytes | None
+
+
+class Partitioner(Protocol):
+    """The choice for one topic."""
+
+    def for_unkeyed(self, size: int, partitions: int) -> int | None:
+        """The one partition for a whole write of `size` bytes without keys; None: ask for each record."""
+        ...
+
+    def for_records(self, records: Sequence[KeyValue], partitions: int) -> list[int]:
+        """The partition of each record, in order."""
+        ...
+
+
+class KafkaPartitioner:
+    """Kafka's default: a key's hash; without a key one partition at a time, chosen at random (KIP-480, KIP-794)."""
+
+    def __init__(self, pick: Callable[[int], int] = random.randrange) -> None:
+        self._pick = pick
+        self._sticky: int | None = None
+        self._sticky_bytes = 0
+
+    def for_unkeyed(self, size: int, partitions: int) -> int:
+        if self._sticky is None or self._sticky >= partitions:
+            self._sticky = self._pick(partitions)
+        chosen = self._sticky
+        self._sticky_bytes += size
+        if self._sticky_bytes >= BATCH_SIZE:
+            # A write is a batch, and partitions are switched at the end of a batch.
+            self._sticky, self._sticky_bytes = None, 0
+        return chosen
+
+    def for_records(self, records: Sequence[KeyValue], partitions: int) -> list[int]:
+        unkeyed = [len(value or b"") + 1 for key, value in records if key is None]
+        sticky = self.for_unkeyed(sum(unkeyed), partitions) if unkeyed else 0
+        return [sticky if key is None else to_positive(murmur2(key)) % partitions for key, _value in records]
+
+
+def to_positive(digest: int) -> int:
+    """Drop the sign bit, as Kafka does before the modulo."""
+    return digest & 0x7FFFFFFF
+
+
+class RoundRobinPartitioner:
+    """One record after the other, keys or not."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def for_unkeyed(self, size: int, partitions: int) -> int | None:
+        del size, partitions
+        return None
+
+    def for_records(self, records: Sequence[KeyValue], partitions: int) -> list[int]:
+        first = self._next
+        self._next = (first + len(records)) % partitions
+        return [(first + turn) % partitions for turn in range(len(records))]
+
+
+class OwnPartitioner:
+    """A function of the user's, given as `module:function`."""
+
+    def __init__(self, topic: str, choose: Choose) -> None:
+        self._topic = topic
+        self._choose = choose
+
+    def for_unkeyed(self, size: int, partitions: int) -> int | None:
+        del size, partitions
+        return None
+
+    def for_records(self, records: Sequence[KeyValue], partitions: int) -> list[int]:
+        return [self._checked(record, partitions) for record in records]
+
+    def _checked(self, record: KeyValue, partitions: int) -> int:
+        try:
+            chosen = self._choose(self._topic, record.key, record.value, partitions)
+        except Exception as error:
+            raise InvalidRecordError(f"{self._topic}: the partitioner failed: {error!r}") from error
+        if not isinstance(chosen, int) or not 0 <= chosen < partitions:
+            raise InvalidRecordError(
+                f"{self._topic}: the partitioner chose {chosen!r} of {partitions} partitions"
+            )
+        return chosen
+
+
+PartitionerFactory: TypeAlias = Callable[[str], Partitioner]
+"""Makes the partitioner of the topic so named."""
+
+
+def _kafka(topic: str) -> Partitioner:
+    del topic
+    return KafkaPartitioner()
+
+
+def _round_robin(topic: str) -> Partitioner:
+    del topic
+    return RoundRobinPartitioner()
+
+
+NAMED: dict[str, PartitionerFactory] = {"kafka": _kafka, "roundrobin": _round_robin}
+
+
+def partitioner_factory(name: str) -> PartitionerFactory:
+    """Find a partitioner by `kafka`, `roundrobin` or `module:function`. Raises InvalidConfigError."""
+    if name in NAMED:
+        return NAMED[name]
+    module, separator, attribute = name.partition(":")
+    if not separator:
+        raise InvalidConfigError(f"partitioner={name}: must be {', '.join(NAMED)} or module:function")
+    try:
+        choose = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidConfigError(f"partitioner={name}: {error}") from error
+    if not callable(choose):
+        raise InvalidConfigError(f"partitioner={name}: not a function")
+    return lambda topic: OwnPartitioner(topic, choose)

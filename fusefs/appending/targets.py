@@ -1,0 +1,182 @@
+"""Where lines go: a partition, or through a topic's door to the partitions its partitioner picks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from fusefs.appending.partitioners import KeyValue, Partitioner
+from fusefs.forms import Form
+from fusefs.reports import Reports
+from storage.codec.batch import read_header
+from storage.codec.columns import decode
+from storage.engine import Partition, Topic
+from storage.errors import NotEnoughReplicasError
+from storage.model import Timestamp
+
+Clock = Callable[[], Timestamp]
+
+
+class LineTarget(Protocol):
+    """A file that takes lines."""
+
+    @property
+    def name(self) -> str:
+        """The file's path under the mount: `orders/0/log`."""
+        ...
+
+    @property
+    def max_record_bytes(self) -> int:
+        """What a line may hold at most."""
+        ...
+
+    def check(self, lines: bytes) -> None:
+        """Raise what `append` would raise for the sake of the lines themselves; nothing is kept."""
+        ...
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        """Keep whole lines, all or none; with `durable` they are on disk on return (blocking).
+
+        Raises FormError, InvalidConfigError and every error of `Partition.append`.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Everything appended is on disk when this returns (blocking)."""
+        ...
+
+
+class Encoder:
+    """Turns lines of one form into batches for a partition, stamped with the present time."""
+
+    def __init__(self, form: Form, clock: Clock, reports: Reports) -> None:
+        self.form = form
+        self._clock = clock
+        self._reports = reports
+
+    def batches(self, lines: bytes, partition: Partition) -> bytearray:
+        """Adjacent v2 batches: one, or as few as max.message.bytes allows.
+
+        Raises FormError, RecordTooLargeError.
+        """
+        limit = partition.config.max_message_bytes
+        parsed = self.form.parse(lines, timestamp=self._clock(), max_batch_bytes=limit)
+        return parsed[0] if len(parsed) == 1 else bytearray().join(parsed)
+
+    def warn_of_retention(self, batches: bytearray, partition: Partition, name: str) -> None:
+        """Say when what was appended is so old that the next retention pass may take it away."""
+        retention_ms = partition.config.retention_ms
+        if retention_ms < 0:
+            return
+        newest = read_header(batches).max_timestamp
+        age_ms = self._clock() - newest
+        if newest >= 0 and age_ms > retention_ms:
+            self._reports.warning(
+                name,
+                f"appended records {age_ms} ms old, but retention.ms={retention_ms}: they go with their segment at "
+                "a coming retention pass; write retention.ms=-1 to the topic's config to keep them",
+            )
+
+
+class PartitionTarget:
+    """The log of one partition."""
+
+    def __init__(self, name: str, partition: Partition, encoder: Encoder, *, acks_all: bool = False) -> None:
+        self.name = name
+        self._partition = partition
+        self._encoder = encoder
+        self._acks_all = acks_all
+
+    @property
+    def max_record_bytes(self) -> int:
+        return self._partition.config.max_message_bytes
+
+    def check(self, lines: bytes) -> None:
+        self._encoder.batches(lines, self._partition)
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        if self._acks_all:
+            check_replicas(self._partition)
+        batches = self._encoder.batches(lines, self._partition)
+        self._partition.append(batches, durable=durable)
+        self._encoder.warn_of_retention(batches, self._partition, self.name)
+
+    def sync(self) -> None:
+        self._partition.sync()
+
+
+class DoorTarget:
+    """A topic: each record goes to the partition that the partitioner picks.
+
+    A write is taken apart and encoded wholly before any of it is appended; a disk that fails between two
+    partitions leaves what the first of them took.
+    """
+
+    def __init__(
+        self, name: str, topic: Topic, encoder: Encoder, partitioner: Partitioner, *, acks_all: bool = False
+    ) -> None:
+        self.name = name
+        self._topic = topic
+        self._encoder = encoder
+        self._partitioner = partitioner
+        self._acks_all = acks_all
+
+    @property
+    def max_record_bytes(self) -> int:
+        return self._topic.config.max_message_bytes
+
+    def check(self, lines: bytes) -> None:
+        self._encoder.batches(lines, self._topic.partitions()[0])
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        partitions = self._topic.partitions()
+        encoded = [
+            (partitions[number], self._encoder.batches(share, partitions[number]))
+            for number, share in self._shares(lines, partitions[0], len(partitions)).items()
+        ]
+        if self._acks_all:
+            for partition, _batches in encoded:
+                check_replicas(partition)
+        for partition, batches in encoded:
+            partition.append(batches, durable=durable)
+            self._encoder.warn_of_retention(batches, partition, self.name)
+
+    def _shares(self, lines: bytes, any_partition: Partition, partitions: int) -> dict[int, bytes]:
+        """The lines of each partition that gets some, in their order."""
+        if not self._encoder.form.suffix:  # Values alone carry no keys.
+            whole = self._partitioner.for_unkeyed(len(lines), partitions)
+            if whole is not None:
+                return {whole: lines}
+        records = key_values(self._encoder.batches(lines, any_partition))
+        chosen = self._partitioner.for_records(records, partitions)
+        shares: dict[int, list[bytes]] = {}
+        for number, line in zip(chosen, lines_of(lines), strict=True):
+            shares.setdefault(number, []).append(line)
+        return {number: b"".join(share) for number, share in shares.items()}
+
+    def sync(self) -> None:
+        for partition in self._topic.partitions().values():
+            partition.sync()
+
+
+def key_values(batches: bytearray) -> Sequence[KeyValue]:
+    """Keys and values of encoded records, in their order."""
+    return [
+        KeyValue(record.key, record.value)
+        for columns in decode(batches, check_crc=False)
+        for record in columns
+    ]
+
+
+def check_replicas(partition: Partition) -> None:
+    """Raise NotEnoughReplicasError where acks=all cannot be kept: this engine holds one replica."""
+    wanted = partition.config.min_insync_replicas
+    if wanted > 1:
+        raise NotEnoughReplicasError(
+            f"{partition.topic}-{partition.number}: acks=all with 1 replica in sync and min.insync.replicas={wanted}"
+        )
+
+
+def lines_of(text: bytes) -> list[bytes]:
+    """The LF-ended lines of `text`, each with its newline (bytes.splitlines would cut at CR too)."""
+    return [line + b"\n" for line in text[:-1].split(b"\n")]

@@ -1,0 +1,27 @@
+"""Blocking calls (fsync, long scans) in threads, all under one bounded limiter.
+
+The event loop has one thread; whatever may wait for the disk for long leaves it through here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import trio
+
+T = TypeVar("T")
+
+THREADS = 8
+"""Calls that wait for the disk at once; more of them queue."""
+
+
+class Blocking:
+    """The one way into a thread."""
+
+    def __init__(self, threads: int = THREADS) -> None:
+        self._limiter = trio.CapacityLimiter(threads)
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run `call` in a thread and give what it returns or raises. Not cancelled half-way."""
+        return await trio.to_thread.run_sync(call, limiter=self._limiter)

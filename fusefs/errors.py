@@ -1,0 +1,70 @@
+"""The one table from the engine's errors to the errno that a program at the mount sees."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from fusefs.forms import FormError
+from fusefs.selectors import SelectorError
+from storage import errors as storage
+
+ERRNOS: dict[type[Exception], int] = {
+    storage.InvalidNameError: errno.EINVAL,
+    storage.InvalidConfigError: errno.EINVAL,
+    storage.InvalidRecordError: errno.EINVAL,
+    storage.InvalidTimestampError: errno.EINVAL,
+    storage.PolicyViolationError: errno.EINVAL,
+    FormError: errno.EINVAL,
+    SelectorError: errno.ENOENT,
+    storage.TopicExistsError: errno.EEXIST,
+    storage.RecordTooLargeError: errno.EMSGSIZE,
+    storage.UnknownTopicError: errno.ENOENT,
+    storage.OffsetOutOfRangeError: errno.ENOENT,
+    storage.NotEnoughReplicasError: errno.EAGAIN,
+    storage.ProducerFencedError: errno.ESTALE,
+    storage.SegmentDeletedError: errno.ESTALE,
+    storage.OutOfOrderSequenceError: errno.EILSEQ,
+    storage.InvalidTransactionStateError: errno.EILSEQ,
+    storage.CorruptionError: errno.EIO,
+    storage.CorruptBatchError: errno.EIO,
+    storage.TornBatchError: errno.EIO,
+    storage.PartitionOfflineError: errno.EIO,
+    storage.ReadOnlyError: errno.EROFS,
+    storage.StorageError: errno.EIO,
+}
+"""mount.md's table. A type that is not listed counts as its nearest listed ancestor; an OSError keeps its own."""
+
+REPORTED = frozenset({errno.EINVAL, errno.EIO})
+"""What always leaves a line of reason for people: the program that got it shows only the errno's name."""
+
+
+class FileError(Exception):
+    """An operation on a file failed: the errno for the program, and the reason for people.
+
+    The only error that leaves the filesystem layer. `reported` asks for a line in `@status` and the daemon's log.
+    """
+
+    def __init__(self, number: int, reason: str = "", *, reported: bool | None = None) -> None:
+        super().__init__(f"{os.strerror(number)}: {reason}" if reason else os.strerror(number))
+        self.number = number
+        self.reason = reason
+        self.reported = number in REPORTED if reported is None else reported
+
+
+def errno_of(error: Exception) -> int:
+    """The errno of any error; what the table does not know is EIO."""
+    if isinstance(error, FileError):
+        return error.number
+    if isinstance(error, OSError):
+        return error.errno or errno.EIO
+    return next((ERRNOS[kind] for kind in type(error).__mro__ if kind in ERRNOS), errno.EIO)
+
+
+def file_error(error: Exception) -> FileError:
+    """Translate an error of the engine, of the disk or of a form; a FileError stays what it is."""
+    if isinstance(error, FileError):
+        return error
+    number = errno_of(error)
+    reason = error.strerror or "" if isinstance(error, OSError) else str(error)
+    return FileError(number, reason, reported=True if number == errno.ENOSPC else None)
