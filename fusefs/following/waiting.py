@@ -1,0 +1,154 @@
+"""The reads that wait: how many there may be, what wakes them, and what ends them."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from fusefs.blocking import Blocking
+from fusefs.errors import FileError
+from fusefs.following.signals import Heir, Look, heirs, look
+
+MAX_WAITING = 1000
+"""Reads that may wait at once by default; one more is EMFILE."""
+
+LOOK_SECONDS = 0.05
+"""Between two looks at the waiting programs: Ctrl-C is answered about this soon."""
+
+LOOK_SHARE = 10
+"""Looking may take one part in so many of the time: with a thousand programs it is done less often."""
+
+HEIR_SECONDS = 1.0
+"""Between two searches for programs that read from an inherited descriptor."""
+
+BLIND_SECONDS = 10.0
+"""How long a read waits at most whose process cannot be seen (another pid namespace): then EINTR."""
+
+
+@dataclass(eq=False, slots=True)
+class WaitingRead:
+    """One read that waits."""
+
+    pid: int
+    """Of the process that opened the file; 0 where it cannot be seen."""
+    path: str
+    """The file under the mount, `/orders/0/follow`."""
+    started: float = field(default_factory=time.monotonic)
+    woken: trio.Event = field(default_factory=trio.Event)
+    ended: int | None = None
+    """The errno it was ended with."""
+
+    def end(self, number: int) -> None:
+        """Answer it with an error."""
+        self.ended = number
+        self.woken.set()
+
+
+class WaitingReads:
+    """All of a mount's. Used from the event loop's thread."""
+
+    def __init__(
+        self,
+        blocking: Blocking,
+        *,
+        bound: int = MAX_WAITING,
+        look: Callable[[int], Look | None] = look,
+        heirs: Callable[[str, bool], list[Heir]] = lambda path, stuck: heirs(path, stuck=stuck),
+    ) -> None:
+        self.bound = bound
+        self._blocking = blocking
+        self._look_at = look
+        self._heirs = heirs
+        self._reads: set[WaitingRead] = set()
+        self._some = trio.Event()
+        self._closed: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._reads)
+
+    async def wait(
+        self, listen: Callable[[Callable[[], None]], Callable[[], None]], *, pid: int, path: str
+    ) -> None:
+        """Return when what was given to `listen` is called.
+
+        Raises FileError: EMFILE beyond the bound, EINTR when the program wants to end, or what `close` says.
+        """
+        if self._closed is not None:
+            raise FileError(self._closed)
+        if len(self._reads) >= self.bound:
+            raise FileError(errno.EMFILE, f"{self.bound} reads wait already", reported=True)
+        read = WaitingRead(pid, path)
+        cancel = listen(read.woken.set)
+        self._reads.add(read)
+        self._some.set()
+        try:
+            await read.woken.wait()
+        finally:
+            self._reads.discard(read)
+            cancel()
+        if read.ended is not None:
+            raise FileError(read.ended)
+
+    def close(self, number: int) -> None:
+        """End every waiting read, and every one that comes later, with an errno."""
+        self._closed = number
+        for read in self._reads:
+            read.end(number)
+
+    async def watch(self) -> None:
+        """Look at the waiting programs again and again, as long as any waits; until cancelled."""
+        last_search = time.monotonic()
+        while True:
+            if not self._reads:
+                self._some = trio.Event()
+                await self._some.wait()
+            started = time.monotonic()
+            await self._look()
+            if started - last_search >= HEIR_SECONDS:
+                await self._search_heirs()
+                last_search = started
+            took = time.monotonic() - started
+            await trio.sleep(max(LOOK_SECONDS, LOOK_SHARE * took))
+
+    async def _look(self) -> None:
+        answers: dict[int, Look | None] = {}
+        orphans = []
+        for read in list(self._reads):
+            if read.pid == 0:
+                if time.monotonic() - read.started > BLIND_SECONDS:
+                    read.end(errno.EINTR)
+                continue
+            if read.pid not in answers:
+                if len(answers) % 64 == 63:
+                    await trio.lowlevel.checkpoint()  # Nobody else waits for more than 64 looks.
+                answers[read.pid] = self._look_at(read.pid)
+            seen = answers[read.pid]
+            if seen is None:
+                orphans.append(read)
+            elif seen.pending:
+                read.end(errno.EINTR)
+        for read in orphans:
+            await self._find_guardian(read)
+
+    async def _find_guardian(self, read: WaitingRead) -> None:
+        """The opener is gone: whoever else holds the file reads it now, and is looked at from here on."""
+        holders = await self._search(read.path, stuck=False)
+        if holders:
+            read.pid = holders[0].pid
+        else:
+            read.end(errno.EINTR)
+
+    async def _search_heirs(self) -> None:
+        """End reads whose descriptor came from another process than the one that reads: a child of the opener."""
+        for path in {read.path for read in self._reads}:
+            for heir in await self._search(path, stuck=True):
+                for read in list(self._reads):
+                    if read.path == path and read.pid in heir.line:
+                        read.end(errno.EINTR)
+
+    async def _search(self, path: str, *, stuck: bool) -> list[Heir]:
+        return await self._blocking.run(lambda: self._heirs(path, stuck))
