@@ -1,0 +1,369 @@
+"""The filesystem without a kernel: the operations of FUSE over the tree, in plain values.
+
+Every method raises FileError and nothing else: errors of the engine go through the one table in `errors`, what
+nobody expected becomes EIO with its traceback in the log. Methods are async where they may wait; all the others,
+and the parts between two awaits, run undisturbed in the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import trio
+
+from fusefs.appending.flags import access_of
+from fusefs.errors import FileError, file_error
+from fusefs.following.follow import Notify
+from fusefs.tree.context import MountContext
+from fusefs.tree.handles import Handle
+from fusefs.tree.inodes import InodeTable
+from fusefs.tree.nodes import Attributes, Directory, File, Link, Node
+from fusefs.tree.root import RootDirectory
+from storage.errors import StorageError
+
+log = logging.getLogger("topicfs")
+
+MAX_NAME = 255
+"""Bytes of a name, as other filesystems have it."""
+
+PASSING_NODES = 4096
+"""Nodes of selectors that the kernel may hold; beyond, it is told to forget the oldest."""
+
+
+class Found(NamedTuple):
+    """A node as the kernel is told of it."""
+
+    node: Node
+    attributes: Attributes
+
+
+class Listed(NamedTuple):
+    """A directory entry; `next_entry` is the readdir cookie that goes on behind it."""
+
+    name: str
+    found: Found
+    next_entry: int
+
+
+class Opened(NamedTuple):
+    """What open(2) gave, and how the kernel is to use it."""
+
+    fh: int
+    handle: Handle
+
+
+class Change(NamedTuple):
+    """What setattr is asked for."""
+
+    size: int | None = None
+    mode: bool = False
+    owner: bool = False
+
+
+class _OpenFile(NamedTuple):
+    handle: Handle
+    node: File
+
+
+class FileSystem:
+    """All operations, by node number and file handle."""
+
+    def __init__(self, context: MountContext) -> None:
+        self.context = context
+        self.root = RootDirectory(context)
+        self.inodes = InodeTable(self.root)
+        self._files: dict[int, _OpenFile] = {}
+        self._listings: dict[int, Directory] = {}
+        self._snapshots: dict[int, Sequence[str]] = {}
+        self._next_fh = itertools.count(1).__next__
+        self._passing: OrderedDict[int, Node] = OrderedDict()
+
+    @property
+    def open_files(self) -> int:
+        return len(self._files)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run what goes on behind: looking at waiting programs, measuring, gathering; closes every file at the end."""
+        context = self.context
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(context.waiting.watch)
+            nursery.start_soon(context.settling.run)
+            nursery.start_soon(context.appending.gatherer.run)
+            try:
+                yield
+            finally:
+                self.end_waiting()
+                with trio.CancelScope(shield=True):
+                    for fh in list(self._files):
+                        await self.release(fh)
+                self.root.topics.close()
+                nursery.cancel_scope.cancel()
+
+    def end_waiting(self) -> None:
+        """Answer every waiting read: the mount ends."""
+        self.context.waiting.close(errno.ENOTCONN)
+
+    # Names
+
+    def lookup(self, parent_id: int, name: bytes) -> Found:
+        """Find a name; the kernel holds one reference more afterwards."""
+        parent = self._directory(parent_id)
+        try:
+            node = self._lookup(parent, name)
+            found = Found(node, node.attributes())
+        except Exception as error:
+            raise self._told(_join(parent, name), error) from error
+        self.remember(node)
+        return found
+
+    def _lookup(self, parent: Directory, name: bytes) -> Node:
+        if len(name) > MAX_NAME:
+            raise FileError(errno.ENAMETOOLONG)
+        if name == b".":
+            return parent
+        if name == b"..":
+            return parent.parent or parent
+        return parent.lookup(_text(name))
+
+    def remember(self, node: Node) -> None:
+        """Count a reference that the kernel was given; does not let it hold too many passing ones."""
+        self.inodes.remember(node)
+        if node.entry_timeout <= 1 and node.parent is not None:
+            self._passing[node.node_id] = node
+            self._passing.move_to_end(node.node_id)
+            if len(self._passing) > PASSING_NODES:
+                _, oldest = self._passing.popitem(last=False)
+                if oldest.lookups and oldest.parent is not None:
+                    self.context.kernel.forget_name(oldest.parent.node_id, oldest.name)
+
+    def forget(self, forgotten: Iterable[tuple[int, int]]) -> None:
+        """The kernel gave back references."""
+        self.inodes.forget(forgotten)
+
+    async def mkdir(self, parent_id: int, name: bytes) -> Found:
+        """Create a topic or partitions; counts a reference as lookup does."""
+        parent = self._directory(parent_id)
+        try:
+            node = await parent.make_directory(_text(name))
+        except Exception as error:
+            raise self._told(_join(parent, name), error) from error
+        self.remember(node)
+        return Found(node, node.attributes())
+
+    async def rmdir(self, parent_id: int, name: bytes) -> None:
+        """Remove a topic."""
+        parent = self._directory(parent_id)
+        try:
+            await parent.remove_directory(_text(name))
+        except Exception as error:
+            raise self._told(_join(parent, name), error) from error
+
+    def refuse(self, parent_id: int, name: bytes, what: str) -> FileError:
+        """Give the error of a change that a mount never makes: unlink, rename, link, create."""
+        if self.context.engine.read_only:
+            return FileError(errno.EROFS)
+        path = _join(self._directory(parent_id), name)
+        return self._told(path, FileError(errno.EPERM, f"{what} is not possible here"))
+
+    # Attributes
+
+    async def getattr(self, node_id: int) -> Attributes:
+        """Give exact attributes; waits, within a bound, for a size that is not known yet."""
+        node = self.inodes.get(node_id)
+        try:
+            if not node.settled:
+                await node.settle()
+            return node.attributes()
+        except Exception as error:
+            raise self._told(node.path, error) from error
+
+    async def setattr(self, node_id: int, change: Change) -> Attributes:
+        """Accept times, and truncation as far as it changes nothing; refuse modes and owners."""
+        node = self.inodes.get(node_id)
+        try:
+            _accept(change, node)
+        except Exception as error:
+            raise self._told(node.path, error) from error
+        return await self.getattr(node_id)
+
+    def readlink(self, node_id: int) -> str:
+        """Say where a link points."""
+        node = self.inodes.get(node_id)
+        if not isinstance(node, Link):
+            raise FileError(errno.EINVAL, reported=False)
+        try:
+            return node.target()
+        except Exception as error:
+            raise self._told(node.path, error) from error
+
+    def getxattr(self, node_id: int, name: str) -> bytes:
+        """Give one extended attribute; ENODATA where there is none."""
+        if not name.startswith("user.kafka."):
+            raise FileError(errno.ENODATA)
+        node = self.inodes.get(node_id)
+        try:
+            return node.xattrs()[name]
+        except KeyError:
+            raise FileError(errno.ENODATA) from None
+        except Exception as error:
+            raise self._told(node.path, error) from error
+
+    def listxattr(self, node_id: int) -> Sequence[str]:
+        """List the extended attributes there are."""
+        node = self.inodes.get(node_id)
+        try:
+            return list(node.xattrs())
+        except Exception as error:
+            raise self._told(node.path, error) from error
+
+    def statfs(self) -> os.statvfs_result:
+        """Give the figures of the disk that holds the data directory."""
+        try:
+            return os.statvfs(self.context.settings.directory)
+        except OSError as error:
+            raise self._told("", error) from error
+
+    # Directories
+
+    def opendir(self, node_id: int) -> int:
+        """Open a directory."""
+        directory = self._directory(node_id)
+        fh = self._next_fh()
+        self._listings[fh] = directory
+        return fh
+
+    def readdir(self, fh: int, start: int) -> Iterator[Listed]:
+        """List from the cookie `start` on: names as of the beginning of the listing, without those gone since.
+
+        The caller counts references with `remember` for what it passed on, `.` and `..` excepted.
+        """
+        directory = self._listings[fh]
+        try:
+            if start == 0 or fh not in self._snapshots:
+                self._snapshots[fh] = [".", "..", *directory.names()]
+        except Exception as error:
+            raise self._told(directory.path, error) from error
+        for index, name in enumerate(self._snapshots[fh][start:], start):
+            try:
+                node = self._lookup(directory, name.encode())
+                found = Found(node, node.listed_attributes())
+            except (FileError, StorageError, OSError):
+                continue
+            yield Listed(name, found, index + 1)
+
+    def releasedir(self, fh: int) -> None:
+        """Close a directory."""
+        self._listings.pop(fh, None)
+        self._snapshots.pop(fh, None)
+
+    # Files
+
+    async def open(self, node_id: int, flags: int, pid: int) -> Opened:
+        """Open a file for process `pid` (0 where it cannot be seen)."""
+        node = self.inodes.get(node_id)
+        if not isinstance(node, File):
+            raise FileError(errno.EISDIR)
+        try:
+            handle = await node.open(access_of(flags), pid)
+        except Exception as error:
+            raise self._told(node.path, error) from error
+        fh = self._next_fh()
+        self._files[fh] = _OpenFile(handle, node)
+        return Opened(fh, handle)
+
+    async def read(self, fh: int, position: int, size: int) -> bytes | memoryview:
+        """Read; waits only on `follow`."""
+        file = self._files[fh]
+        try:
+            return await file.handle.read(position, size)
+        except Exception as error:
+            raise self._told(file.node.path, error, reading=True) from error
+
+    async def write(self, fh: int, data: bytes) -> int:
+        """Append; the position that the kernel passes is stale by design and not asked for."""
+        file = self._files[fh]
+        try:
+            return await file.handle.write(data)
+        except Exception as error:
+            raise self._told(file.node.path, error) from error
+
+    async def flush(self, fh: int) -> None:
+        """One descriptor of the file was closed."""
+        file = self._files[fh]
+        try:
+            await file.handle.flush()
+        except Exception as error:
+            raise self._told(file.node.path, error) from error
+
+    async def fsync(self, fh: int) -> None:
+        """Put on disk what was written."""
+        file = self._files[fh]
+        try:
+            await file.handle.fsync()
+        except Exception as error:
+            raise self._told(file.node.path, error) from error
+
+    async def release(self, fh: int) -> None:
+        """Close the file: its last descriptor was closed."""
+        file = self._files.pop(fh)
+        try:
+            await file.handle.release()
+        except Exception as error:
+            raise self._told(file.node.path, error) from error
+
+    def poll(self, fh: int, notify: Notify | None) -> int:
+        """Give the events that are ready now; `notify` is called once when that may have changed."""
+        file = self._files.get(fh)
+        if file is None:
+            raise FileError(errno.EBADF)
+        try:
+            return file.handle.poll(notify)
+        except Exception as error:
+            raise self._told(file.node.path, error) from error
+
+    # Helpers
+
+    def _directory(self, node_id: int) -> Directory:
+        node = self.inodes.get(node_id)
+        if not isinstance(node, Directory):
+            raise FileError(errno.ENOTDIR)
+        return node
+
+    def _told(self, path: str, error: Exception, *, reading: bool = False) -> FileError:
+        """Translate an error, and leave its line of reason where people look."""
+        if not isinstance(error, (FileError, StorageError, OSError, LookupError, ValueError)):
+            log.error("%s: unexpected", path, exc_info=error)
+        failure = file_error(error)
+        if reading and failure.number == errno.ENOENT:
+            # What an open file once had was deleted: the name is not the trouble.
+            failure = FileError(errno.ESTALE, failure.reason)
+        if failure.reported:
+            self.context.reports.error(path or "/", failure.reason or str(failure))
+        return failure
+
+
+def _accept(change: Change, node: Node) -> None:
+    if change.mode or change.owner:
+        raise FileError(errno.EPERM, "modes and owners are the mount's own")
+    if change.size is not None:
+        if not isinstance(node, File):
+            raise FileError(errno.EISDIR)
+        node.truncate(change.size)
+
+
+def _text(name: bytes) -> str:
+    """Decode a name; what is no UTF-8 is no name here, and stays distinguishable for the message."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _join(parent: Directory, name: bytes) -> str:
+    shown = name.decode("utf-8", "backslashreplace")
+    return f"{parent.path}/{shown}" if parent.path else shown

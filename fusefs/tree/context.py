@@ -1,0 +1,76 @@
+"""What every node of one mount shares."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from fusefs.appending.handle import Appending
+from fusefs.appending.partitioners import PartitionerFactory
+from fusefs.appending.targets import Clock
+from fusefs.following.waiting import WaitingReads
+from fusefs.reports import Reports
+from fusefs.tree.settling import Settling
+from fusefs.views.store import ViewStore
+from storage.engine import Engine, Partition
+from storage.model import Isolation
+
+
+class KernelCache(Protocol):
+    """What the kernel remembers of us, and must be told to forget."""
+
+    def forget_attributes(self, node_id: int) -> None:
+        """The node's attributes changed. Quick; may be called while a request is answered."""
+        ...
+
+    def forget_name(self, parent_id: int, name: str) -> None:
+        """The name means another node from now on. Happens soon, in another thread."""
+        ...
+
+
+class NoKernel:
+    """No kernel caches anything: for use without one."""
+
+    def forget_attributes(self, node_id: int) -> None:
+        del node_id
+
+    def forget_name(self, parent_id: int, name: str) -> None:
+        del parent_id, name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a mount behaves. The defaults here are the only ones."""
+
+    directory: Path
+    """The data directory: whose disk `df` shows."""
+    isolation: Isolation = Isolation.READ_COMMITTED
+    """Which records readers are shown."""
+    allow_delete: bool = False
+    """Whether rmdir of a topic with records, and writing `start`, may delete."""
+    settle_seconds: float = 60.0
+    """How long `stat` and open of a partition's own view may wait for its size to be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class MountContext:
+    """The engine, and the services that nodes use."""
+
+    engine: Engine
+    settings: Settings
+    reports: Reports
+    clock: Clock
+    appending: Appending
+    waiting: WaitingReads
+    settling: Settling
+    partitioners: PartitionerFactory
+    kernel: KernelCache
+    view_store: Callable[[Partition], ViewStore | None]
+    """Where what is measured of a partition is remembered."""
+    status_lines: Callable[[], list[str]]
+    """What `@status` says of the daemon itself, one `name value` each."""
+    new_id: Callable[[], int] = field(default_factory=lambda: itertools.count(2).__next__)
+    """Numbers for nodes, never used twice; 1 is the root's."""

@@ -1,0 +1,28 @@
+"""`follow`, `follow.kv`, `follow.json`: never listed, for a tool that opens all it finds would wait for ever."""
+
+from __future__ import annotations
+
+from fusefs.appending.flags import Access
+from fusefs.following.follow import Followed, FollowHandle
+from fusefs.tree.handles import FollowFile, Handle
+from fusefs.tree.nodes import FOR_LONG, READ_MODE, Attributes, Directory, File, refuse_writing
+
+
+class FollowNode(File):
+    """The `follow` of a partition or of a topic."""
+
+    __slots__ = ("_followed",)
+
+    def __init__(self, parent: Directory, name: str, followed: Followed) -> None:
+        super().__init__(parent.context, parent, name)
+        self._followed = followed
+
+    def attributes(self) -> Attributes:
+        return Attributes(READ_MODE, 0, 0, FOR_LONG, self.node_id)
+
+    async def open(self, access: Access, pid: int) -> Handle:
+        refuse_writing(access)
+        handle = FollowHandle(
+            self._followed, self.context.waiting, opener_pid=pid, nonblocking=access.nonblocking
+        )
+        return FollowFile(handle)

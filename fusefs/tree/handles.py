@@ -1,0 +1,158 @@
+"""Open files: what read, write, flush, fsync and release do between open and close."""
+
+# ruff: noqa: ARG002 - one signature for every kind of file
+
+from __future__ import annotations
+
+import errno
+import select
+from collections.abc import Callable
+from typing import Protocol
+
+from fusefs.appending.handle import AppendHandle
+from fusefs.errors import FileError
+from fusefs.following.follow import FollowHandle, Notify
+
+ALWAYS_READY = select.POLLIN | select.POLLOUT | select.POLLRDNORM | select.POLLWRNORM
+"""What poll(2) says of an ordinary file."""
+
+
+class Handle:
+    """One open(2), until release. What a kind of file does not do is EBADF, as for a descriptor opened otherwise."""
+
+    direct_io: bool = True
+    """Reads and writes come as the program made them; without it through the kernel's page cache."""
+    keep_cache: bool = False
+    """Whether the page cache of an earlier open still holds."""
+    nonseekable: bool = False
+
+    async def read(self, position: int, size: int) -> bytes | memoryview:
+        """At most `size` bytes from `position`; fewer only at the end. Raises FileError and the engine's errors."""
+        raise FileError(errno.EBADF)
+
+    async def write(self, data: bytes) -> int:
+        """Take `data`, wherever the kernel thinks it belongs: every write appends."""
+        raise FileError(errno.EBADF)
+
+    async def flush(self) -> None:
+        """Some descriptor of it was closed."""
+
+    async def fsync(self) -> None:
+        """Put what was written on disk."""
+
+    async def release(self) -> None:
+        """The last descriptor was closed."""
+
+    def poll(self, notify: Notify | None) -> int:
+        """The events that are ready now; `notify` is called once when that may have changed."""
+        del notify
+        return ALWAYS_READY
+
+
+class Reader(Protocol):
+    """Reads a view; one a handle, for it keeps its place."""
+
+    def read(self, view_position: int, size: int) -> bytes: ...
+
+
+class LogHandle(Handle):
+    """An open growing view: its reading side, its writing side, or both."""
+
+    def __init__(
+        self,
+        reader: Reader | None,
+        writer: AppendHandle | None,
+        *,
+        cached: bool,
+        check: Callable[[], None],
+        closed: Callable[[], None],
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._check = check
+        self._closed = closed
+        self.direct_io = not cached
+        self.keep_cache = cached
+
+    async def read(self, position: int, size: int) -> bytes:
+        if self._reader is None:
+            raise FileError(errno.EBADF)
+        self._check()
+        return self._reader.read(position, size)
+
+    async def write(self, data: bytes) -> int:
+        if self._writer is None:
+            raise FileError(errno.EBADF)
+        self._check()
+        return await self._writer.write(data)
+
+    async def flush(self) -> None:
+        if self._writer is not None:
+            await self._writer.flush()
+
+    async def fsync(self) -> None:
+        if self._writer is not None:
+            await self._writer.fsync()
+
+    async def release(self) -> None:
+        self._closed()
+        if self._writer is not None:
+            await self._writer.release()
+
+
+class TextHandle(Handle):
+    """A text as it was when the file was opened, and where its lines go when it takes some."""
+
+    def __init__(self, text: bytes, writer: AppendHandle | None, closed: Callable[[], None]) -> None:
+        self._text = text
+        self._writer = writer
+        self._closed = closed
+
+    async def read(self, position: int, size: int) -> bytes:
+        return self._text[position : position + size]
+
+    async def write(self, data: bytes) -> int:
+        if self._writer is None:
+            raise FileError(errno.EBADF)
+        return await self._writer.write(data)
+
+    async def flush(self) -> None:
+        if self._writer is not None:
+            await self._writer.flush()
+
+    async def release(self) -> None:
+        self._closed()
+        if self._writer is not None:
+            await self._writer.release()
+
+
+class FollowFile(Handle):
+    """An open `follow`."""
+
+    nonseekable = True
+
+    def __init__(self, follow: FollowHandle) -> None:
+        self._follow = follow
+
+    async def read(self, position: int, size: int) -> bytes:
+        del position  # There is no going back: a stream.
+        return await self._follow.read(size)
+
+    def poll(self, notify: Notify | None) -> int:
+        return self._follow.poll(notify)
+
+    async def release(self) -> None:
+        self._follow.release()
+
+
+class BytesHandle(Handle):
+    """A file whose bytes never change."""
+
+    direct_io = False
+    keep_cache = True
+
+    def __init__(self, content: bytes | memoryview) -> None:
+        self._content = content
+
+    async def read(self, position: int, size: int) -> bytes | memoryview:
+        return self._content[position : position + size]

@@ -1,0 +1,178 @@
+"""What every directory, file and link of the tree can do. Names go in, values come out; no kernel in sight."""
+
+# ruff: noqa: ARG002 - one signature for every kind of file
+
+from __future__ import annotations
+
+import errno
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from fusefs.appending.flags import Access
+from fusefs.errors import FileError
+from fusefs.tree.context import MountContext
+from fusefs.tree.handles import Handle
+
+NANOSECONDS_A_MILLISECOND = 1_000_000
+
+DIRECTORY_MODE = stat.S_IFDIR | 0o755
+LOG_MODE = stat.S_IFREG | 0o644
+DOOR_MODE = stat.S_IFREG | 0o200
+READ_MODE = stat.S_IFREG | 0o444
+LINK_MODE = stat.S_IFLNK | 0o777
+
+FOR_LONG = 60.0
+"""Seconds the kernel may remember what only changes together with a word to it."""
+
+
+class Attributes(NamedTuple):
+    """What stat shows of a node; owner, links and blocks are the same rule for all."""
+
+    mode: int
+    size: int
+    mtime_ns: int
+    timeout: float
+    """Seconds for which the kernel may believe this without asking again."""
+    ino: int
+    """The number shown: one a view, whatever its generation."""
+
+
+class Node(ABC):
+    """A named thing. Its lookup count is the number of references the kernel holds."""
+
+    __slots__ = ("context", "lookups", "name", "node_id", "parent")
+
+    entry_timeout: float = FOR_LONG
+    """Seconds for which the kernel may believe that the name means this node."""
+
+    def __init__(self, context: MountContext, parent: Directory | None, name: str) -> None:
+        self.context = context
+        self.parent = parent
+        self.name = name
+        self.node_id = 1 if parent is None else context.new_id()
+        self.lookups = 0
+
+    @property
+    def path(self) -> str:
+        """Under the mount, without a leading slash: `orders/0/log`."""
+        if self.parent is None or self.parent.parent is None:
+            return self.name
+        return f"{self.parent.path}/{self.name}"
+
+    @abstractmethod
+    def attributes(self) -> Attributes:
+        """What stat shows, as far as it is known now."""
+
+    def listed_attributes(self) -> Attributes:
+        """What readdir passes on: what is known without any work; a timeout of 0 makes stat ask again."""
+        return self.attributes()
+
+    @property
+    def settled(self) -> bool:
+        """Whether `attributes` are exact; if not, `settle` may make them so."""
+        return True
+
+    async def settle(self) -> None:  # noqa: B027 - most nodes have nothing to wait for
+        """Wait, within a bound, until the attributes are exact."""
+
+    def is_current(self) -> bool:
+        """Whether the name still means this node: looked up again, it may mean another."""
+        return True
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        """Extended attributes by their full names."""
+        return {}
+
+    def forgotten(self) -> None:
+        """The kernel holds no reference any more."""
+        if self.parent is not None:
+            self.parent.drop(self)
+
+
+class Directory(Node):
+    """A directory, which remembers the nodes it made so that a name keeps its node."""
+
+    __slots__ = ("_children",)
+
+    def __init__(self, context: MountContext, parent: Directory | None, name: str) -> None:
+        super().__init__(context, parent, name)
+        self._children: dict[str, Node] = {}
+
+    def attributes(self) -> Attributes:
+        return Attributes(DIRECTORY_MODE, 0, self.mtime_ns(), FOR_LONG, self.node_id)
+
+    def mtime_ns(self) -> int:
+        """When something in it last changed; the mount cannot tell and says when it began."""
+        return 0
+
+    def lookup(self, name: str) -> Node:
+        """Find what `name` means now. Raises FileError (ENOENT)."""
+        known = self._children.get(name)
+        if known is not None and known.is_current():
+            return known
+        node = self.make(name)
+        self._children[name] = node
+        return node
+
+    @abstractmethod
+    def make(self, name: str) -> Node:
+        """Make the node of a name. Raises FileError (ENOENT)."""
+
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """What readdir lists."""
+
+    def drop(self, node: Node) -> None:
+        """Forget a node that the kernel has forgotten."""
+        if self._children.get(node.name) is node:
+            del self._children[node.name]
+
+    async def make_directory(self, name: str) -> Directory:
+        """Do mkdir(2). Raises FileError."""
+        raise FileError(errno.EPERM, f"{self.path}: directories are made at the top (topics) and in topics")
+
+    async def remove_directory(self, name: str) -> None:
+        """Do rmdir(2). Raises FileError."""
+        self.lookup(name)
+        raise FileError(errno.EPERM, f"{self.path}/{name}: only topics are removed")
+
+
+class File(Node):
+    """A regular file."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def open(self, access: Access, pid: int) -> Handle:
+        """Open for process `pid`. Raises FileError."""
+
+    def truncate(self, size: int) -> None:
+        """Do ftruncate(2). Raises FileError."""
+        raise FileError(errno.EPERM, "not to be written")
+
+
+class Link(Node):
+    """A symbolic link."""
+
+    __slots__ = ()
+
+    def attributes(self) -> Attributes:
+        return Attributes(LINK_MODE, len(self.target()), 0, 0, self.node_id)
+
+    @abstractmethod
+    def target(self) -> str:
+        """Where it points. Raises FileError (ENOENT)."""
+
+
+def refuse_writing(access: Access) -> None:
+    """Raise FileError (EPERM) for a file that is only read."""
+    if access.writes:
+        raise FileError(errno.EPERM, "not to be written")
+
+
+def accept_truncation(size: int, present: int) -> None:
+    """Do ftruncate of an append-only file: to nothing or to what it has, and then without effect."""
+    if size not in (0, present):
+        raise FileError(errno.EPERM, "a log is not cut; it takes lines at its end")

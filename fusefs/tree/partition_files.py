@@ -1,0 +1,87 @@
+"""What the mount knows of one partition, for as long as it exists: its views, its news, what the kernel remembers."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from fusefs.appending.handle import Acks
+from fusefs.appending.targets import Encoder, PartitionTarget
+from fusefs.errors import FileError
+from fusefs.following.wakeups import Wakeups
+from fusefs.forms import Form
+from fusefs.tree.context import MountContext
+from fusefs.views.partition_views import PartitionViews
+from storage.engine import Partition
+from storage.model import NO_TIMESTAMP, Offset
+
+
+class PartitionFiles:
+    """Outlives the nodes of a partition: the kernel may forget those at any time, a view index is dear to build."""
+
+    def __init__(self, context: MountContext, partition: Partition) -> None:
+        self.context = context
+        self.partition = partition
+        self.path = f"{partition.topic}/{partition.number}"
+        self.views = PartitionViews(
+            partition, store=context.view_store(partition), isolation=context.settings.isolation
+        )
+        self.news = Wakeups()
+        self.deleted = False
+        self.shown_inos: dict[str, int] = {}
+        """The one number that stat shows of a growing view, through all its generations."""
+        self._targets: dict[str, PartitionTarget] = {}
+        self._cached: set[int] = set()
+        self._newest_ns: int | None = None
+        self.news.listen(self._changed)
+        self._cancel = partition.listen(self.news.signal)
+
+    def visible_end(self) -> Offset:
+        return self.partition.offsets().visible_end(self.context.settings.isolation)
+
+    def check_exists(self) -> None:
+        """Raise FileError (ESTALE) when the topic was deleted under an open file."""
+        if self.deleted:
+            raise FileError(errno.ESTALE, f"{self.partition.topic} was deleted")
+
+    def target(self, form: Form) -> PartitionTarget:
+        """Where lines of a form go."""
+        target = self._targets.get(form.suffix)
+        if target is None:
+            context = self.context
+            encoder = Encoder(form, context.clock, context.reports)
+            acks_all = context.appending.acks is Acks.ALL
+            target = PartitionTarget(
+                f"{self.path}/log{form.suffix}", self.partition, encoder, acks_all=acks_all
+            )
+            self._targets[form.suffix] = target
+        return target
+
+    def mtime_ns(self) -> int:
+        """The time of the newest record: the same after a remount as before, so that rsync copies nothing twice."""
+        if self._newest_ns is None:
+            newest = self.partition.status().last_timestamp
+            self._newest_ns = 0 if newest == NO_TIMESTAMP else newest * 1_000_000
+        return self._newest_ns
+
+    def attributes_given(self, node_id: int) -> None:
+        """The kernel was told attributes that the next news make wrong."""
+        self._cached.add(node_id)
+
+    def _changed(self) -> None:
+        self._newest_ns = None
+        if self._cached:
+            forget = self.context.kernel.forget_attributes
+            for node_id in self._cached:
+                forget(node_id)
+            self._cached.clear()
+
+    def delete(self) -> None:
+        """The partition is gone: open files end."""
+        self.deleted = True
+        self._cancel()
+        self.news.signal()
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` in the event loop after news of the partition."""
+        return self.news.listen(listener)

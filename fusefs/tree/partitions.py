@@ -1,0 +1,111 @@
+"""A partition's directory: a table of names, and behind it every selector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from fusefs.following.follow import Followed
+from fusefs.forms import JSON, KV, VALUES, Form
+from fusefs.tree.follows import FollowNode
+from fusefs.tree.growing import LogFile
+from fusefs.tree.links import RecordLink
+from fusefs.tree.nodes import Directory, Node
+from fusefs.tree.partition_files import PartitionFiles
+from fusefs.tree.segments import SegmentsDirectory
+from fusefs.tree.selected import selected_file
+from fusefs.tree.start import StartFile
+from fusefs.tree.status import PartitionStatusFile
+from fusefs.views.records import earliest_offset, latest_offset
+from storage.model import Offset
+
+FORMS = (VALUES, KV, JSON)
+
+
+class Name(NamedTuple):
+    """What a fixed name of a partition is."""
+
+    listed: bool
+    """Whether readdir shows it; otherwise it is there by name alone."""
+    make: Callable[[PartitionDirectory, str, PartitionFiles], Node]
+
+
+def _log(parent: PartitionDirectory, name: str, files: PartitionFiles, *, form: Form) -> Node:
+    return LogFile(parent, name, files, form)
+
+
+def _follow(parent: PartitionDirectory, name: str, files: PartitionFiles, *, form: Form) -> Node:
+    def partitions() -> dict[int, object]:
+        files.check_exists()
+        return {files.partition.number: files.partition}
+
+    isolation = files.context.settings.isolation
+    followed = Followed("/" + parent.path + "/" + name, partitions, files.listen, form, isolation)  # type: ignore[arg-type]
+    return FollowNode(parent, name, followed)
+
+
+def _earliest(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:
+    return RecordLink(
+        parent, name, files, lambda partition, isolation: earliest_offset(partition, isolation=isolation)
+    )
+
+
+def _latest(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:
+    return RecordLink(
+        parent, name, files, lambda partition, isolation: latest_offset(partition, isolation=isolation)
+    )
+
+
+NAMES: dict[str, Name] = {
+    **{f"log{form.suffix}": Name(listed=True, make=partial(_log, form=form)) for form in FORMS},
+    **{f"follow{form.suffix}": Name(listed=False, make=partial(_follow, form=form)) for form in FORMS},
+    **{f"earliest{form.suffix}": Name(listed=not form.suffix, make=_earliest) for form in FORMS},
+    **{f"latest{form.suffix}": Name(listed=not form.suffix, make=_latest) for form in FORMS},
+    "start": Name(listed=True, make=StartFile),
+    "status": Name(listed=True, make=PartitionStatusFile),
+    "segments": Name(listed=True, make=SegmentsDirectory),
+}
+"""Every fixed name. What is none of them is a selector, or does not exist."""
+
+ONLY_WITH_RECORDS = frozenset({"earliest", "latest"})
+
+
+class PartitionDirectory(Directory):
+    """`orders/0`."""
+
+    __slots__ = ("files",)
+
+    def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
+        super().__init__(files.context, parent, name)
+        self.files = files
+
+    def is_current(self) -> bool:
+        return not self.files.deleted
+
+    def mtime_ns(self) -> int:
+        return self.files.mtime_ns()
+
+    def names(self) -> Sequence[str]:
+        partition, isolation = self.files.partition, self.context.settings.isolation
+        empty = _is_empty(partition.offsets().log_start_offset, self.files.visible_end())
+        hidden = (
+            ONLY_WITH_RECORDS
+            if empty or earliest_offset(partition, isolation=isolation) is None
+            else frozenset()
+        )
+        return [name for name, what in NAMES.items() if what.listed and name not in hidden]
+
+    def make(self, name: str) -> Node:
+        self.files.check_exists()
+        fixed = NAMES.get(name)
+        if fixed is None:
+            return selected_file(self, name, self.files)
+        node = fixed.make(self, name, self.files)
+        if isinstance(node, RecordLink):
+            node.target()  # Where nothing is visible, the link does not exist.
+        return node
+
+
+def _is_empty(start: Offset, end: Offset) -> bool:
+    return start >= end

@@ -1,0 +1,81 @@
+"""The top: one directory a topic, and the names that begin with `@`, which no topic's name may."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+
+from fusefs.errors import FileError, file_error
+from fusefs.tree.context import MountContext
+from fusefs.tree.nodes import Directory, Node
+from fusefs.tree.status import DaemonStatusFile
+from fusefs.tree.topic_files import AllTopics, TopicFiles
+from fusefs.tree.topics import TopicDirectory
+from storage.errors import StorageError
+
+
+def _status(parent: RootDirectory, name: str) -> Node:
+    return DaemonStatusFile(parent.context, parent, name)
+
+
+NAMES: dict[str, Callable[[RootDirectory, str], Node]] = {"@status": _status}
+"""The daemon's own names; all are listed."""
+
+
+class RootDirectory(Directory):
+    """The mount point."""
+
+    __slots__ = ("topics",)
+
+    def __init__(self, context: MountContext) -> None:
+        super().__init__(context, None, "")
+        self.topics = AllTopics(context)
+
+    def names(self) -> Sequence[str]:
+        return [*NAMES, *self.topics.names()]
+
+    def make(self, name: str) -> Node:
+        own = NAMES.get(name)
+        if own is not None:
+            return own(self, name)
+        return TopicDirectory(self, name, self.topics.get(name))
+
+    async def make_directory(self, name: str) -> Directory:
+        """Create a topic with as many partitions as num.partitions says."""
+        engine = self.context.engine
+        if engine.read_only:
+            raise FileError(errno.EROFS)
+        try:
+            await self.context.appending.blocking.run(lambda: engine.create_topic(name))
+        except StorageError as error:
+            raise file_error(error) from error
+        node = self.lookup(name)
+        assert isinstance(node, Directory)
+        return node
+
+    async def remove_directory(self, name: str) -> None:
+        """Delete a topic: an empty one, or with --allow-delete any."""
+        engine = self.context.engine
+        if name in NAMES:
+            raise FileError(errno.EPERM)
+        files = self.topics.get(name)
+        if engine.read_only:
+            raise FileError(errno.EROFS)
+        if files.topic.internal:
+            raise FileError(errno.EPERM, f"{name} is one of Kafka's own topics")
+        if not self.context.settings.allow_delete and not is_empty(files):
+            reason = f"{name} holds records; only a mount with --allow-delete removes it"
+            raise FileError(errno.ENOTEMPTY, reason, reported=True)
+        try:
+            await self.context.appending.blocking.run(lambda: engine.delete_topic(name))
+        except StorageError as error:
+            raise file_error(error) from error
+        self.topics.refresh()
+
+
+def is_empty(files: TopicFiles) -> bool:
+    """Whether no partition holds a record."""
+    return all(
+        partition.offsets().log_start_offset == partition.offsets().log_end_offset
+        for partition in files.topic.partitions().values()
+    )

@@ -1,0 +1,68 @@
+"""`start`: the log start offset. With --allow-delete, writing a larger one deletes older records."""
+
+from __future__ import annotations
+
+from fusefs.appending.targets import LineTarget
+from fusefs.tree.nodes import Directory
+from fusefs.tree.partition_files import PartitionFiles
+from fusefs.tree.texts import TextFile
+from storage.engine import Partition
+from storage.errors import InvalidConfigError, OffsetOutOfRangeError
+from storage.model import Offset
+
+LINE_BYTES = 64
+
+
+class StartTarget:
+    """Where a written offset goes."""
+
+    max_record_bytes = LINE_BYTES
+
+    def __init__(self, name: str, partition: Partition) -> None:
+        self.name = name
+        self._partition = partition
+
+    def check(self, lines: bytes) -> None:
+        parse_start(lines)
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        del durable
+        offset = parse_start(lines)
+        if offset <= self._partition.offsets().log_start_offset:
+            return  # Records that are gone do not come back.
+        try:
+            self._partition.delete_records(offset)
+        except OffsetOutOfRangeError as error:
+            raise InvalidConfigError(str(error)) from error
+
+    def sync(self) -> None:
+        pass
+
+
+def parse_start(lines: bytes) -> Offset:
+    """Read the last line as an offset. Raises InvalidConfigError."""
+    text = lines.decode("ascii", "replace").split("\n")[-2].strip()
+    if not (text.isascii() and text.isdecimal()):
+        raise InvalidConfigError(f"{text}: must be an offset")
+    return Offset(int(text))
+
+
+class StartFile(TextFile):
+    """`start` of a partition."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+
+    def mtime_ns(self) -> int:
+        return self._files.mtime_ns()
+
+    def render(self) -> str:
+        return f"{self._files.partition.offsets().log_start_offset}\n"
+
+    def target(self) -> LineTarget | None:
+        if not self.context.settings.allow_delete:
+            return None
+        return StartTarget(self.path, self._files.partition)
