@@ -1,0 +1,228 @@
+"""The daemon of a mount: opens the engine, mounts, serves until it is told to end, and leaves everything clean."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+
+import pyfuse3
+import trio
+
+from fusefs.appending.gathering import Gatherer
+from fusefs.appending.handle import Appending
+from fusefs.appending.holding import holds
+from fusefs.appending.partitioners import partitioner_factory
+from fusefs.blocking import Blocking
+from fusefs.filesystem import FileSystem
+from fusefs.following.waiting import WaitingReads
+from fusefs.mounting.background import Foreground, Readiness, run_in_background
+from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
+from fusefs.mounting.mountpoint import prepare, unmount
+from fusefs.mounting.options import MountOptions
+from fusefs.mounting.stacks import describe_stacks
+from fusefs.operations import KernelNotifications, Operations
+from fusefs.reports import Reports
+from fusefs.tree.context import MountContext, Settings
+from fusefs.tree.settling import Settling
+from fusefs.views.store import ViewStore
+from storage.disk.native import NativeFileSystem, system_clock
+from storage.engine import Engine, Partition
+from storage.errors import StorageError
+from storage.manager import open_engine
+
+__all__ = ["MountOptions", "run", "unmount"]
+
+log = logging.getLogger("topicfs")
+
+SPARE_TASKS = 64
+"""Requests served beside all the reads that may wait: with every task waiting, not even `ls` would answer."""
+
+MAINTENANCE_SECONDS = 0.5
+"""Between two questions to the engine whether a duty is due."""
+
+
+def run(options: MountOptions) -> int:
+    """Mount and serve; the exit status. From the background it returns as soon as the mount stands.
+
+    What prevents a mount is told on standard error, in one line.
+    """
+    try:
+        word = prepare(options.mountpoint, options.directory)
+        partitioner_factory(options.partitioner)
+    except (StorageError, OSError) as error:
+        Foreground().failed(str(error))
+        return 1
+    if word is not None:
+        Foreground().failed(word)
+    if options.foreground:
+        return _serve(options, Foreground())
+    return run_in_background(partial(_serve, options))
+
+
+def _serve(options: MountOptions, readiness: Readiness) -> int:
+    _begin_log(options)
+    raise_open_files()
+    keep_freed_memory()
+    try:
+        # Here, after leaving the terminal: the lock on the directory does not survive a fork.
+        engine = open_engine(options.directory, read_only=options.read_only, config=options.engine)
+    except (StorageError, OSError) as error:
+        readiness.failed(str(error))
+        return 1
+    try:
+        return trio.run(_Daemon(options, engine, readiness).run)
+    except Exception as error:  # the mount is gone, whatever it was
+        log.exception("the daemon ends")
+        readiness.failed(str(error) or type(error).__name__)
+        return 1
+    finally:
+        engine.close()
+        log.info("%s: closed", options.directory)
+
+
+def _begin_log(options: MountOptions) -> None:
+    handler: logging.Handler
+    if options.log_file is not None:
+        handler = logging.FileHandler(options.log_file)
+    elif options.foreground:
+        handler = logging.StreamHandler()
+    else:
+        handler = logging.NullHandler()
+    level = logging.DEBUG if options.debug else logging.INFO
+    logging.basicConfig(
+        level=level, handlers=[handler], format="%(asctime)s %(levelname)s %(message)s", force=True
+    )
+    if not options.debug:
+        logging.getLogger("pyfuse3").setLevel(logging.WARNING)
+
+
+class _Daemon:
+    """One mount, from the kernel's first request to its last."""
+
+    def __init__(self, options: MountOptions, engine: Engine, readiness: Readiness) -> None:
+        self._options = options
+        self._engine = engine
+        self._readiness = readiness
+        self._started = system_clock()
+        self._blocking = Blocking()
+        self._reports = Reports(system_clock)
+        self._waiting = WaitingReads(self._blocking, bound=options.max_waiting)
+        self._filesystem: FileSystem | None = None
+
+    async def run(self) -> int:
+        """Mount, serve, unmount."""
+        self._filesystem = filesystem = FileSystem(self._context())
+        pyfuse3.init(Operations(filesystem), str(self._options.mountpoint.absolute()), self._mount_options())
+        try:
+            async with filesystem.running(), trio.open_nursery() as nursery:
+                await nursery.start(self._watch_signals)
+                nursery.start_soon(self._maintain)
+                nursery.start_soon(self._became_ready)
+                await pyfuse3.main(max_tasks=self._waiting.bound + SPARE_TASKS)
+                nursery.cancel_scope.cancel()
+        finally:
+            pyfuse3.close(unmount=True)
+        return 0
+
+    async def _became_ready(self) -> None:
+        raise_read_ahead(str(self._options.mountpoint.absolute()))
+        log.info("%s: mounted at %s", self._options.directory, self._options.mountpoint)
+        self._readiness.mounted()
+
+    def _mount_options(self) -> set[str]:
+        options = {*pyfuse3.default_options, "fsname=topicfs", "subtype=topicfs"}
+        if self._options.allow_other:
+            options.add("allow_other")
+        if self._options.read_only:
+            options.add("ro")
+        return options
+
+    def _context(self) -> MountContext:
+        options = self._options
+        appending = Appending(
+            acks=options.acks,
+            gatherer=Gatherer(options.linger_ms),
+            blocking=self._blocking,
+            reports=self._reports,
+            still_held=holds,
+        )
+        return MountContext(
+            engine=self._engine,
+            settings=Settings(
+                directory=options.directory, isolation=options.isolation, allow_delete=options.allow_delete
+            ),
+            reports=self._reports,
+            clock=system_clock,
+            appending=appending,
+            waiting=self._waiting,
+            settling=Settling(self._blocking),
+            partitioners=partitioner_factory(options.partitioner),
+            kernel=KernelNotifications(),
+            view_store=_view_stores(read_only=options.read_only),
+            status_lines=self._status_lines,
+        )
+
+    def _status_lines(self) -> list[str]:
+        options = self._options
+        mode = "foreign" if self._engine.foreign else "read-only" if self._engine.read_only else "read-write"
+        partitions = sum(len(topic.partitions()) for topic in self._engine.topics().values())
+        uptime_s = (system_clock() - self._started) // 1000
+        lines = {
+            "pid": os.getpid(),
+            "directory": options.directory.absolute(),
+            "mountpoint": options.mountpoint.absolute(),
+            "mode": mode,
+            "acks": options.acks.value,
+            "linger_ms": options.linger_ms,
+            "partitioner": options.partitioner,
+            "isolation": options.isolation.value,
+            "uptime_s": uptime_s,
+            "topics": len(self._engine.topics()),
+            "partitions": partitions,
+            "open_files": self._filesystem.open_files if self._filesystem else 0,
+            "waiting_reads": f"{len(self._waiting)} of {self._waiting.bound}",
+        }
+        warnings: tuple[str, ...] = getattr(self._engine, "warnings", ())
+        return [
+            *(f"{name} {value}" for name, value in lines.items()),
+            *(f"warning {line}" for line in warnings),
+        ]
+
+    async def _watch_signals(self, task_status: trio.TaskStatus[None]) -> None:
+        endings = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+        with trio.open_signal_receiver(*endings, signal.SIGUSR1) as signals:
+            task_status.started()
+            async for number in signals:
+                if number == signal.SIGUSR1:
+                    log.warning("stacks asked for:\n%s", describe_stacks())
+                    continue
+                log.info("ends: %s", signal.Signals(number).name)
+                assert self._filesystem is not None
+                self._filesystem.end_waiting()
+                pyfuse3.terminate()
+                return
+
+    async def _maintain(self) -> None:
+        """Ask the engine again and again to do what is due; what fails is told, and tried again."""
+        while True:
+            await trio.sleep(MAINTENANCE_SECONDS)
+            try:
+                await self._blocking.run(lambda: self._engine.maintenance(system_clock()))
+            except (StorageError, OSError) as error:
+                self._reports.error(str(self._options.directory), f"maintenance: {error}")
+            except Exception:
+                log.exception("maintenance: unexpected")
+                self._reports.error(
+                    str(self._options.directory), "maintenance failed; the log has the traceback"
+                )
+
+
+def _view_stores(*, read_only: bool) -> Callable[[Partition], ViewStore | None]:
+    """Beside the segments in a directory of one's own, in the user's cache for any other."""
+    disk = NativeFileSystem()
+    if read_only:
+        return lambda partition: ViewStore.in_user_cache(partition, disk)
+    return lambda partition: ViewStore.beside(partition, disk)

@@ -1,0 +1,5 @@
+"""The process around a mount, piece by piece.
+
+`options` says what is asked for, `mountpoint` whether a place is fit and how it is unmounted, `background` leaves the
+terminal, `limits` raises what the system allows (descriptors, memory, read-ahead), `stacks` tells what all are doing.
+"""

@@ -1,0 +1,45 @@
+"""What a mount is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusefs.appending.handle import Acks
+from fusefs.following.waiting import MAX_WAITING
+from storage.config.broker import EngineConfig
+from storage.model import Isolation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountOptions:
+    """Everything `topicfs mount` can be told. The defaults here are the only ones."""
+
+    directory: Path
+    """The data directory; it is made if it is missing."""
+    mountpoint: Path
+    """An existing directory, outside the data directory."""
+    foreground: bool = False
+    """Stay in the terminal (or under a service manager) instead of going to the background once mounted."""
+    read_only: bool = False
+    """Change and create nothing in the data directory, which may be a broker's own log.dirs."""
+    allow_other: bool = False
+    """Let other users in, as far as the modes let them (needs root, or user_allow_other in /etc/fuse.conf)."""
+    allow_delete: bool = False
+    """Let rmdir remove topics with records, and `start` delete records."""
+    acks: Acks = Acks.LEADER
+    """When a write is answered."""
+    linger_ms: int = 5
+    """With acks 0: how long lines wait, in milliseconds, for company in one batch."""
+    partitioner: str = "kafka"
+    """For a topic's own doors: `kafka`, `roundrobin` or `module:function`."""
+    isolation: Isolation = Isolation.READ_COMMITTED
+    """Which records are shown."""
+    max_waiting: int = MAX_WAITING
+    """Reads of `follow` that may wait at once."""
+    log_file: Path | None = None
+    """Where the daemon's log goes; without it to the terminal, or from the background nowhere."""
+    debug: bool = False
+    """Log every decision of interest, not only failures."""
+    engine: EngineConfig | None = None
+    """Settings of the engine, such as those of a server.properties."""

@@ -1,0 +1,265 @@
+"""The adapter to the kernel: pyfuse3's requests become calls of `filesystem`, its values pyfuse3's. No decisions.
+
+Any exception that is not a FUSEError would end pyfuse3's main loop and with it the mount; so the outermost layer
+here turns whatever is left into EIO and a line in the log.
+"""
+
+# ruff: noqa: ARG002 - pyfuse3 gives every handler all of its arguments
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import logging
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, ParamSpec, TypeVar, cast
+
+import pyfuse3
+
+from fusefs.errors import FileError
+from fusefs.filesystem import Change, FileSystem, Found
+from fusefs.tree.nodes import Attributes
+
+log = logging.getLogger("topicfs")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+BLOCK = 512
+"""Bytes; st_blocks counts in these."""
+
+
+def answered(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Let nothing but FUSEError out of a handler."""
+
+    @functools.wraps(handler)
+    async def answering(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await handler(*args, **kwargs)
+        except FileError as error:
+            raise pyfuse3.FUSEError(error.number) from None
+        except pyfuse3.FUSEError:
+            raise
+        except Exception:
+            log.exception("%s: unexpected", handler.__name__)
+            raise pyfuse3.FUSEError(errno.EIO) from None
+
+    return answering
+
+
+class KernelNotifications:
+    """Tells the kernel to forget."""
+
+    def forget_attributes(self, node_id: int) -> None:
+        """Invalidate attributes alone: half a microsecond, and safe while a request is answered."""
+        with contextlib.suppress(OSError):  # ENOENT: it had forgotten already.
+            pyfuse3.invalidate_inode(node_id, attr_only=True)
+
+    def forget_name(self, parent_id: int, name: str) -> None:
+        """Invalidate a name, from pyfuse3's own thread: it may have to wait for a request under way."""
+        pyfuse3.invalidate_entry_async(parent_id, os.fsencode(name), ignore_enoent=True)
+
+
+class Operations(pyfuse3.Operations):
+    """Every handler."""
+
+    enable_writeback_cache = False
+
+    def __init__(self, filesystem: FileSystem) -> None:
+        super().__init__()
+        self._filesystem = filesystem
+        self._uid = os.getuid()
+        self._gid = os.getgid()
+
+    def _entry(
+        self, attributes: Attributes, *, node_id: int, entry_timeout: float
+    ) -> pyfuse3.EntryAttributes:
+        entry = pyfuse3.EntryAttributes()
+        entry.st_ino = node_id
+        entry.entry_timeout = entry_timeout
+        # pyfuse3 shows the node's own number in a lookup; where another is to be shown, stat has to ask.
+        entry.attr_timeout = attributes.timeout if node_id == attributes.ino else 0
+        entry.st_mode = attributes.mode
+        entry.st_uid = self._uid
+        entry.st_gid = self._gid
+        entry.st_size = attributes.size
+        entry.st_blocks = -(-attributes.size // BLOCK)
+        entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = attributes.mtime_ns
+        return entry
+
+    def _found(self, found: Found) -> pyfuse3.EntryAttributes:
+        return self._entry(
+            found.attributes, node_id=found.node.node_id, entry_timeout=found.node.entry_timeout
+        )
+
+    def _shown(self, attributes: Attributes) -> pyfuse3.EntryAttributes:
+        return self._entry(attributes, node_id=attributes.ino, entry_timeout=0)
+
+    @answered
+    async def lookup(self, parent_inode: int, name: bytes, ctx: Any) -> pyfuse3.EntryAttributes:
+        """Add one to the lookup count."""
+        return self._found(self._filesystem.lookup(parent_inode, name))
+
+    async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
+        """Take from lookup counts."""
+        try:
+            self._filesystem.forget(inode_list)
+        except Exception:
+            log.exception("forget: unexpected")
+
+    @answered
+    async def getattr(self, inode: int, ctx: Any) -> pyfuse3.EntryAttributes:
+        return self._shown(await self._filesystem.getattr(inode))
+
+    @answered
+    async def setattr(
+        self,
+        inode: int,
+        attr: pyfuse3.EntryAttributes,
+        fields: pyfuse3.SetattrFields,
+        fh: int | None,
+        ctx: Any,
+    ) -> pyfuse3.EntryAttributes:
+        change = Change(
+            size=attr.st_size if fields.update_size else None,
+            mode=fields.update_mode,
+            owner=fields.update_uid or fields.update_gid,
+        )
+        return self._shown(await self._filesystem.setattr(inode, change))
+
+    @answered
+    async def readlink(self, inode: int, ctx: Any) -> bytes:
+        return self._filesystem.readlink(inode).encode()
+
+    @answered
+    async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: Any) -> pyfuse3.EntryAttributes:
+        """Add one to the lookup count."""
+        return self._found(await self._filesystem.mkdir(parent_inode, name))
+
+    @answered
+    async def rmdir(self, parent_inode: int, name: bytes, ctx: Any) -> None:
+        await self._filesystem.rmdir(parent_inode, name)
+
+    @answered
+    async def create(self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: Any) -> Any:
+        raise self._filesystem.refuse(parent_inode, name, "creating a file")
+
+    @answered
+    async def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: Any) -> Any:
+        raise self._filesystem.refuse(parent_inode, name, "creating a file")
+
+    @answered
+    async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: Any) -> Any:
+        raise self._filesystem.refuse(parent_inode, name, "creating a link")
+
+    @answered
+    async def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: Any) -> Any:
+        raise self._filesystem.refuse(new_parent_inode, new_name, "creating a link")
+
+    @answered
+    async def unlink(self, parent_inode: int, name: bytes, ctx: Any) -> None:
+        raise self._filesystem.refuse(parent_inode, name, "deleting a file")
+
+    @answered
+    async def rename(  # noqa: PLR0913, PLR0917 - pyfuse3's
+        self,
+        parent_inode_old: int,
+        name_old: bytes,
+        parent_inode_new: int,
+        name_new: bytes,
+        flags: int,
+        ctx: Any,
+    ) -> None:
+        raise self._filesystem.refuse(parent_inode_old, name_old, "renaming")
+
+    @answered
+    async def open(self, inode: int, flags: int, ctx: Any) -> pyfuse3.FileInfo:
+        fh, handle = await self._filesystem.open(inode, flags, ctx.pid)
+        return pyfuse3.FileInfo(
+            fh=fh,
+            direct_io=handle.direct_io,
+            keep_cache=handle.keep_cache,
+            nonseekable=handle.nonseekable,
+        )
+
+    @answered
+    async def read(self, fh: int, off: int, size: int) -> bytes:
+        # Any contiguous buffer does, whatever the stub says: a view of a mapping saves a copy.
+        return cast("bytes", await self._filesystem.read(fh, off, size))
+
+    @answered
+    async def write(self, fh: int, off: int, buf: bytes) -> int:
+        return await self._filesystem.write(fh, buf)
+
+    @answered
+    async def flush(self, fh: int) -> None:
+        await self._filesystem.flush(fh)
+
+    @answered
+    async def fsync(self, fh: int, datasync: bool) -> None:
+        await self._filesystem.fsync(fh)
+
+    @answered
+    async def release(self, fh: int) -> None:
+        await self._filesystem.release(fh)
+
+    @answered
+    async def poll(self, inode: int, fh: int, poll_handle: Any, ctx: Any) -> int:
+        return self._filesystem.poll(fh, poll_handle)
+
+    @answered
+    async def opendir(self, inode: int, ctx: Any) -> int:
+        return self._filesystem.opendir(inode)
+
+    @answered
+    async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        """Add one to the lookup count of each entry passed on, `.` and `..` excepted."""
+        for name, found, next_entry in self._filesystem.readdir(fh, start_id):
+            if not pyfuse3.readdir_reply(token, name.encode(), self._found(found), next_entry):
+                return
+            if name not in (".", ".."):
+                self._filesystem.remember(found.node)
+
+    @answered
+    async def releasedir(self, fh: int) -> None:
+        self._filesystem.releasedir(fh)
+
+    @answered
+    async def fsyncdir(self, fh: int, datasync: bool) -> None:
+        """Do nothing: what directories hold is on disk when the call that made it returns."""
+
+    @answered
+    async def statfs(self, ctx: Any) -> pyfuse3.StatvfsData:
+        disk = self._filesystem.statfs()
+        shown = pyfuse3.StatvfsData()
+        for name in (
+            "f_bsize",
+            "f_frsize",
+            "f_blocks",
+            "f_bfree",
+            "f_bavail",
+            "f_files",
+            "f_ffree",
+            "f_favail",
+        ):
+            setattr(shown, name, getattr(disk, name))
+        shown.f_namemax = 255
+        return shown
+
+    @answered
+    async def getxattr(self, inode: int, name: bytes, ctx: Any) -> bytes:
+        return self._filesystem.getxattr(inode, name.decode("utf-8", "replace"))
+
+    @answered
+    async def listxattr(self, inode: int, ctx: Any) -> list[bytes]:
+        return [name.encode() for name in self._filesystem.listxattr(inode)]
+
+    @answered
+    async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: Any) -> None:
+        raise pyfuse3.FUSEError(errno.EOPNOTSUPP)
+
+    @answered
+    async def removexattr(self, inode: int, name: bytes, ctx: Any) -> None:
+        raise pyfuse3.FUSEError(errno.EOPNOTSUPP)
