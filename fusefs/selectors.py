@@ -1,0 +1,266 @@
+"""Paths that name records by offset or by time: their grammar, and what they mean in a partition.
+
+    42  42-99  42-  -10                  the byte-range grammar of RFC 9110 over offsets, first and last inclusive
+    @T  @T1-@T2  @T1-                    T: milliseconds, or YYYY-MM-DD[THH:MM[:SS[.f{1,9}]]][Z|±HH:MM], UTC without zone
+    each with .kv, .json, .batch, or without suffix
+
+The suffix is stripped first; then a name that begins with `@` is split at `-@` (or at a `-` that ends it), any other
+at `-`. A number is written as a number is: `007` and digits of other scripts are no offsets, so that a record has one name. Parsing is
+pure; resolving asks the partition, and either way what names nothing is a SelectorError.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from fusefs.views.records import contains_record, first_offset_at, last_records_start
+from storage.engine import Partition
+from storage.model import Isolation, Offset, PartitionOffsets, Timestamp
+
+SUFFIXES = (".kv", ".json", ".batch")
+MAX_NAME_LENGTH = 255
+"""Characters; what file systems allow in one name."""
+
+_NUMBER = r"(0|[1-9][0-9]*)"
+_SINGLE = re.compile(_NUMBER)
+_RANGE = re.compile(f"{_NUMBER}-{_NUMBER}?")
+_LAST = re.compile(r"-([1-9][0-9]*)")
+_MILLISECONDS = re.compile(r"[0-9]+")
+_CALENDAR_TIME = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    r"(?:T([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?)?"
+    r"(?P<zone>Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])?"
+)
+_MAX_TIMESTAMP = 2**63 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_NANOSECONDS_A_MILLISECOND = 1_000_000
+
+
+class SelectorError(LookupError):
+    """A name that is no selector, or that names nothing here; the reason says which range exists."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """`42`: one record by its offset."""
+
+    offset: Offset
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`42-99`, `42-`: offsets from first to last, both inclusive; without a last one it grows with the log."""
+
+    first_offset: Offset
+    last_offset: Offset | None
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LastN:
+    """`-10`: that many records, the newest ones."""
+
+    count: int
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """`@T`: the first record at or after a time."""
+
+    timestamp: Timestamp
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """`@T1-@T2`, `@T1-`: from the first record at or after T1 up to, excluding, the first at or after T2."""
+
+    start_timestamp: Timestamp
+    end_timestamp: Timestamp | None
+    suffix: str = ""
+
+
+Selector: TypeAlias = Single | Range | LastN | AtTime | TimeRange
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPlace:
+    """A selector found one record, which exists."""
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class RangePlace:
+    """A selector found a range within the visible log; empty when both ends are equal."""
+
+    start_offset: Offset
+    end_offset: Offset | None
+    """Exclusive, as of now; None: the range grows with the log."""
+
+
+Place: TypeAlias = RecordPlace | RangePlace
+
+
+def parse(name: str) -> Selector:
+    """Read a file name. Raises SelectorError for one that is no selector."""
+    if len(name) > MAX_NAME_LENGTH:
+        raise _no_selector(name[:16] + "…")
+    suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
+    stem = name.removesuffix(suffix)
+    if stem.startswith("@"):
+        return _parse_times(name, stem, suffix)
+    if single := _SINGLE.fullmatch(stem):
+        return Single(Offset(int(single[1])), suffix)
+    if last := _LAST.fullmatch(stem):
+        return LastN(int(last[1]), suffix)
+    if bounds := _RANGE.fullmatch(stem):
+        first, last_offset = int(bounds[1]), int(bounds[2]) if bounds[2] else None
+        if last_offset is not None and last_offset < first:
+            raise SelectorError(f"{name}: the range is reversed; it runs from the lower offset to the higher")
+        return Range(Offset(first), None if last_offset is None else Offset(last_offset), suffix)
+    raise _no_selector(name)
+
+
+def parse_time(text: str) -> Timestamp:
+    """Read a time as selectors write it; below a millisecond it is rounded up, as "at or after" asks.
+
+    A time before 1970 is negative; one beyond what 64 bits hold is the greatest they hold. Raises SelectorError.
+    """
+    if _MILLISECONDS.fullmatch(text):
+        return Timestamp(min(int(text), _MAX_TIMESTAMP))
+    match = _CALENDAR_TIME.fullmatch(text)
+    if match is None:
+        raise SelectorError(f"{text}: no time; write milliseconds or YYYY-MM-DD[THH:MM[:SS[.f]]][Z|±HH:MM]")
+    year, month, day, hour, minute, second = (int(field or 0) for field in match.group(1, 2, 3, 4, 5, 6))
+    try:
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError as error:
+        raise SelectorError(f"{text}: no such time: {error}") from None
+    nanoseconds = int((match["fraction"] or "").ljust(9, "0"))
+    milliseconds = (moment - _EPOCH) // _MILLISECOND - _zone_milliseconds(match["zone"])
+    return Timestamp(milliseconds - (-nanoseconds // _NANOSECONDS_A_MILLISECOND))
+
+
+def _zone_milliseconds(zone: str | None) -> int:
+    """East is positive: what a clock there is ahead of UTC."""
+    if zone is None or zone == "Z":
+        return 0
+    minutes = int(zone[1:3]) * 60 + int(zone[4:6])
+    return (-minutes if zone[0] == "-" else minutes) * 60_000
+
+
+def _parse_times(name: str, stem: str, suffix: str) -> AtTime | TimeRange:
+    start, split, end = stem[1:].partition("-@")
+    if split:
+        start_timestamp, end_timestamp = parse_time(start), parse_time(end)
+        if end_timestamp < start_timestamp:
+            raise SelectorError(f"{name}: the range is reversed; it runs from the earlier time to the later")
+        return TimeRange(start_timestamp, end_timestamp, suffix)
+    if start.endswith("-"):
+        return TimeRange(parse_time(start[:-1]), None, suffix)
+    return AtTime(parse_time(start), suffix)
+
+
+def _no_selector(name: str) -> SelectorError:
+    return SelectorError(f"{name}: no selector; those are 42, 42-99, 42-, -10, @TIME, @TIME-@TIME and @TIME-")
+
+
+def resolve(
+    selector: Selector, partition: Partition, *, isolation: Isolation = Isolation.READ_COMMITTED
+) -> Place:
+    """Find what a selector names, as of now: never by a scan from the start of the log.
+
+    Raises SelectorError where nothing is there, CorruptionError where that cannot be told for a damaged batch.
+    """
+    offsets = partition.offsets()
+    match selector:
+        case Single(offset):
+            return _resolve_single(offset, partition, offsets, isolation)
+        case Range(first_offset, last_offset):
+            return _resolve_range(first_offset, last_offset, partition, offsets, isolation=isolation)
+        case LastN(count):
+            visible_end = offsets.visible_end(isolation)
+            return RangePlace(
+                last_records_start(partition, count, visible_end, isolation=isolation), visible_end
+            )
+        case AtTime(timestamp):
+            found = _offset_at(partition, timestamp, isolation)
+            if found is None:
+                raise SelectorError(
+                    f"{_name(partition)}: no record at or after {timestamp}; {_existing(offsets, isolation)}"
+                )
+            return RecordPlace(found)
+        case TimeRange(start_timestamp, end_timestamp):
+            return _resolve_times(start_timestamp, end_timestamp, partition, isolation)
+
+
+def _resolve_single(
+    offset: Offset, partition: Partition, offsets: PartitionOffsets, isolation: Isolation
+) -> RecordPlace:
+    if not offsets.log_start_offset <= offset < offsets.visible_end(isolation):
+        raise SelectorError(f"{_name(partition)}: no offset {offset}; {_existing(offsets, isolation)}")
+    if not contains_record(partition, offset, isolation):
+        raise SelectorError(
+            f"{_name(partition)}: offset {offset} holds no record (compacted away, or a transaction's marker); "
+            f"{_existing(offsets, isolation)}"
+        )
+    return RecordPlace(offset)
+
+
+def _resolve_range(
+    first_offset: Offset,
+    last_offset: Offset | None,
+    partition: Partition,
+    offsets: PartitionOffsets,
+    *,
+    isolation: Isolation,
+) -> RangePlace:
+    """Clip a range to the log; one that does not touch it does not exist, as an unsatisfiable byte range."""
+    visible_end = offsets.visible_end(isolation)
+    start_offset = max(first_offset, offsets.log_start_offset)
+    if first_offset > visible_end or (last_offset is not None and last_offset < offsets.log_start_offset):
+        name = f"{first_offset}-" if last_offset is None else f"{first_offset}-{last_offset}"
+        raise SelectorError(f"{_name(partition)}: no offsets {name}; {_existing(offsets, isolation)}")
+    if last_offset is None:
+        return RangePlace(start_offset, None)
+    return RangePlace(start_offset, max(start_offset, Offset(min(last_offset + 1, visible_end))))
+
+
+def _resolve_times(
+    start_timestamp: Timestamp, end_timestamp: Timestamp | None, partition: Partition, isolation: Isolation
+) -> RangePlace:
+    """A range of offsets; without a record at or after its start it is empty, and begins at the visible end."""
+    visible_end = partition.offsets().visible_end(isolation)
+    found = _offset_at(partition, start_timestamp, isolation)
+    start_offset = visible_end if found is None else found
+    if end_timestamp is None:
+        return RangePlace(start_offset, None)
+    end_offset = _offset_at(partition, end_timestamp, isolation)
+    return RangePlace(start_offset, max(start_offset, visible_end if end_offset is None else end_offset))
+
+
+def _offset_at(partition: Partition, timestamp: Timestamp, isolation: Isolation) -> Offset | None:
+    # A record without a timestamp (-1) is at no time: the times before 1970 begin where those of records do.
+    return first_offset_at(partition, max(timestamp, Timestamp(0)), isolation)
+
+
+def _existing(offsets: PartitionOffsets, isolation: Isolation) -> str:
+    start_offset, end_offset = offsets.log_start_offset, offsets.visible_end(isolation)
+    if start_offset >= end_offset:
+        return f"the log is empty, its next offset is {end_offset}"
+    return f"offsets {start_offset} to {end_offset - 1} exist"
+
+
+def _name(partition: Partition) -> str:
+    return f"{partition.topic}-{partition.number}"

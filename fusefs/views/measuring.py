@@ -1,0 +1,359 @@
+"""Finding out where records stand in a rendering: incrementally, from any thread, once.
+
+A rendering is measured from its first record on. The frontier of its sparse index moves over one stretch of batches
+at a time, so that whoever waits, waits for a stretch; growth costs only what was added. What is remembered of a
+segment in a store is taken over in place of measuring it.
+
+A damaged batch renders to nothing: positions behind it are as if it were not there, and they stay so. It stands in
+the index, for a reader may not pass over its place without a word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from fusefs.forms import Form
+from fusefs.views.sparse_index import Entry, SparseIndex
+from fusefs.views.store import ViewStore
+from fusefs.views.stretches import Damage, Stretch, read_stretch
+from fusefs.views.view_file import Section, ViewFileError, mark_log
+from storage.codec.batch import BatchHeader
+from storage.codec.columns import Columns
+from storage.disk.names import SegmentFileKind, segment_file
+from storage.engine import Partition
+from storage.errors import CorruptionError, SegmentDeletedError
+from storage.model import Isolation, Offset, Position
+
+STRETCH_BYTES = 2**20
+"""Bytes of batches measured in one piece."""
+INLINE_BYTES = 4 * 2**20
+"""What asking for a size may measure on the spot: a few milliseconds' worth."""
+INLINE_OFFSETS = 2**16
+"""Further behind than this, asking for a size measures nothing."""
+
+_FIRST = Position(0)
+
+
+class Source(NamedTuple):
+    """What is rendered, and how."""
+
+    partition: Partition
+    form: Form
+    isolation: Isolation
+
+    def visible_end(self) -> Offset:
+        return self.partition.offsets().visible_end(self.isolation)
+
+
+@dataclass(slots=True)
+class _SegmentProgress:
+    """How far the frontier has come in the segment it is in."""
+
+    base_offset: Offset
+    start_offset: Offset
+    """Where measuring it began: above the base where the log start is inside."""
+    end: Entry
+    """Behind the last batch passed."""
+    size_bytes: int = 0
+    """Of the log, up to the end of the last batch passed."""
+    last_position: Position = _FIRST
+    """Of the last batch passed."""
+    worth_remembering: bool = False
+    """Something was measured, and nothing of it is damaged."""
+    damaged: bool = False
+
+
+class Measure:
+    """What is known of one rendering. Safe from any thread.
+
+    `_advancing` is held by who moves the frontier, a stretch at a time; `_lock` by who touches the index, for
+    microseconds: so that finding a known place never waits for the disk.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        start_offset: Offset,
+        *,
+        limit: Offset | None = None,
+        store: ViewStore | None = None,
+    ) -> None:
+        self.source = source
+        self.limit = limit
+        """Exclusive end of a rendering that ends before the log does."""
+        self._index = SparseIndex(start_offset)
+        self._store = store
+        self._lock = threading.Lock()
+        self._advancing = threading.Lock()
+        self._segment: _SegmentProgress | None = None
+        self._passed: list[_SegmentProgress] = []
+        self._expects_segment = store is not None
+        self._damaged: set[tuple[Path, int]] = set()
+        self._retired = False
+
+    @property
+    def frontier(self) -> Entry:
+        """All below is known."""
+        return self._index.frontier
+
+    @property
+    def start(self) -> Entry:
+        """Where what can still be read begins, as far as it was followed."""
+        with self._lock:
+            return self._index.start
+
+    @property
+    def entries(self) -> int:
+        """How many places are kept in memory, 16 bytes each."""
+        return len(self._index)
+
+    def end_offset(self) -> Offset:
+        """Exclusive end of the rendering as of now."""
+        end_offset = self.source.visible_end()
+        return end_offset if self.limit is None else min(end_offset, self.limit)
+
+    @property
+    def complete(self) -> bool:
+        return self._index.frontier.offset >= self.end_offset()
+
+    def covers(self, start_offset: Offset, end_offset: Offset | None) -> bool:
+        """Whether both ends of a range are known; for a growing one, its start and all there is now."""
+        frontier = self.frontier.offset
+        known_end = self.complete if end_offset is None else end_offset <= frontier
+        return known_end and self.start.offset <= start_offset <= frontier
+
+    def knows_damage(self, error: CorruptionError) -> bool:
+        """Whether a batch was found damaged when it was measured, so that positions behind it count without it."""
+        return (error.file, error.position) in self._damaged
+
+    def catch_up(self) -> None:
+        """Measure what was added since, if that is little and nobody is at it: for those who must not wait.
+
+        Raises SegmentDeletedError where the records at the frontier are gone.
+        """
+        behind = self.end_offset() - self._index.frontier.offset
+        if behind <= 0 or behind > INLINE_OFFSETS or not self._advancing.acquire(blocking=False):
+            return
+        try:
+            budget = INLINE_BYTES
+            while budget > 0 and (taken := self._step(min(budget, STRETCH_BYTES))):
+                budget -= taken
+        finally:
+            self._advancing.release()
+
+    def advance(self, *, max_bytes: int | None = None, position: int | None = None) -> bool:
+        """Measure on, until all is known, or about `max_bytes` of batches were, or a position is (blocking).
+
+        True when all is known. Raises SegmentDeletedError as `catch_up`.
+        """
+        remaining = STRETCH_BYTES if max_bytes is None else max_bytes
+        while remaining > 0 and (position is None or self.frontier.position <= position):
+            with self._advancing:
+                taken = self._step(min(remaining, STRETCH_BYTES))
+            if not taken:
+                break
+            if max_bytes is not None:
+                remaining -= taken
+        self._remember_passed()
+        return self.complete
+
+    def _step(self, max_bytes: int) -> int:
+        """Move the frontier over one stretch; the bytes of its batches, 0 at the end."""
+        offset, end_offset = self._index.frontier.offset, self.end_offset()
+        if offset >= end_offset:
+            return 0
+        partition, _, isolation = self.source
+        # Where a segment is expected of which all may be remembered, a look at its first batch will do.
+        wanted = 1 if self._expects_segment else max_bytes
+        stretch = read_stretch(partition, offset, max_bytes=wanted, isolation=isolation)
+        if not stretch.pieces:
+            with self._lock:
+                self._index.skip(end_offset)
+            return 0
+        if self._segment is None or self._segment.base_offset != stretch.segment_base_offset:
+            self._begin_segment(stretch.segment_base_offset)
+            if self._recall():
+                return 1
+        self._expects_segment = False
+        for piece in stretch.pieces:
+            if isinstance(piece, Damage):
+                self._pass_damage(piece)
+            else:
+                self._pass_columns(piece, stretch, end_offset)
+        with self._lock:
+            self._index.skip(min(stretch.next_offset, end_offset))
+        return max(stretch.size_bytes, 1)
+
+    def _pass_columns(self, columns: Columns, stretch: Stretch, end_offset: Offset) -> None:
+        partition, form, _ = self.source
+        sizes = form.measure(
+            columns,
+            topic=partition.topic,
+            partition=partition.number,
+            start_offset=self._index.frontier.offset,
+            end_offset=end_offset,
+        )
+        batches = columns.batches
+        last = batches[-1]
+        with self._lock:
+            self._index.extend(
+                sizes,
+                batches.column("size_bytes"),
+                batches.column("base_offset"),
+                next_offset=min(last.end_offset, end_offset),
+            )
+        if self._store is not None:
+            self._pass_batch(last, stretch, end_offset)
+
+    def _pass_batch(self, last: BatchHeader, stretch: Stretch, end_offset: Offset) -> None:
+        """Keep in mind by which batch the log could be known again; none that is visible in part only."""
+        segment = self._segment
+        if segment is not None and last.end_offset <= end_offset:
+            segment.end = self._index.frontier
+            segment.last_position = Position(stretch.position + last.position)
+            segment.size_bytes = segment.last_position + last.size_bytes
+            segment.worth_remembering = not segment.damaged
+
+    def _pass_damage(self, damage: Damage) -> None:
+        self._damaged.add((damage.error.file, damage.error.position))
+        if self._segment is not None:
+            self._segment.damaged, self._segment.worth_remembering = True, False
+
+    def _begin_segment(self, base_offset: Offset) -> None:
+        with self._lock:
+            self._index.begin_segment(base_offset)
+        if self._segment is not None and self._segment.worth_remembering:
+            self._passed.append(self._segment)
+        frontier = self._index.frontier
+        self._segment = _SegmentProgress(base_offset, frontier.offset, frontier)
+
+    def _recall(self) -> bool:
+        """Take over what is remembered of the segment that begins at the frontier."""
+        segment = self._segment
+        if self._store is None or segment is None:
+            return False
+        try:
+            log = self.source.partition.open_segment_file(_log_name(segment.base_offset))
+            known = self._store.load(segment.base_offset, self.source.form.suffix, log)
+        except (SegmentDeletedError, OSError):
+            return False
+        if known is None or known.offsets[0] != segment.start_offset or known.end_offset > self.end_offset():
+            return False
+        with self._lock:
+            self._index.append(known)
+        segment.end = self._index.frontier
+        self._expects_segment = True
+        return True
+
+    def remember(self) -> None:
+        """Write down what is known of segments not written down yet, the active one included (blocking)."""
+        with self._advancing:
+            if self._segment is not None and self._segment.worth_remembering:
+                self._passed.append(replace(self._segment))
+                self._segment.worth_remembering = False
+        self._remember_passed()
+
+    def _remember_passed(self) -> None:
+        while self._store is not None and self._passed:
+            self._remember_segment(self._passed.pop(), self._store)
+
+    def _remember_segment(self, segment: _SegmentProgress, store: ViewStore) -> None:
+        with self._lock:
+            if segment.start_offset < self._index.start.offset:
+                return  # Its first records were removed meanwhile, and their entries with them.
+            known = self._index.excerpt(segment.start_offset, segment.end)
+        partition, form, _ = self.source
+        with contextlib.suppress(SegmentDeletedError, OSError, ViewFileError):
+            log = partition.open_segment_file(_log_name(segment.base_offset))
+            mark = mark_log(log, segment.size_bytes, segment.last_position)
+            store.save(segment.base_offset, form.suffix, Section(mark, known), log)
+
+    def retire(self) -> None:
+        """Told when segments were rewritten: the places known are no longer where they were."""
+        self._retired = True
+
+    def place_at(self, position: int) -> Entry:
+        """The nearest known place at or below a position; measures up to there where that is needed (blocking).
+
+        Raises SegmentDeletedError for a position whose record was removed.
+        """
+        if position >= self._index.frontier.position:
+            self.advance(position=position)
+        with self._lock:
+            if self._retired or position < self._index.start.position:
+                raise SegmentDeletedError(f"{self._name()}: what stood at {position} was removed")
+            frontier = self._index.frontier
+            return frontier if position >= frontier.position else self._index.at(position)
+
+    def place_after(self, offset: Offset) -> Entry:
+        """The first known place at or above an offset."""
+        with self._lock:
+            return self._index.after(offset)
+
+    def position_of(self, offset: Offset) -> int:
+        """Where the rendering of the records from `offset` on begins: at most an entry's distance is rendered.
+
+        The offset lies between the start and the frontier. Raises CorruptionError, SegmentDeletedError.
+        """
+        with self._lock:
+            entry, frontier = self._index.before(offset), self._index.frontier
+        if offset >= frontier.offset:
+            return frontier.position
+        return entry.position + self._rendered_between(entry.offset, offset)
+
+    def follow_start(self, log_start_offset: Offset) -> bool:
+        """Forget what was removed at the front. False where the frontier itself is gone: nothing is known then.
+
+        The records below are gone, so the new start's position is counted back from the next known place.
+        """
+        with self._lock:
+            start, after, frontier = (
+                self._index.start,
+                self._index.after(log_start_offset),
+                self._index.frontier,
+            )
+        if log_start_offset <= start.offset:
+            return True
+        if log_start_offset > frontier.offset:
+            return False
+        position = after.position - self._rendered_between(log_start_offset, after.offset)
+        with self._lock:
+            self._index.trim(Entry(position, log_start_offset))
+        return True
+
+    def _rendered_between(self, start_offset: Offset, end_offset: Offset) -> int:
+        """Bytes that the records of [start_offset, end_offset) render to."""
+        partition, form, isolation = self.source
+        offset, total = start_offset, 0
+        while offset < end_offset:
+            stretch = read_stretch(partition, offset, max_bytes=STRETCH_BYTES // 4, isolation=isolation)
+            for piece in stretch.pieces:
+                if isinstance(piece, Damage):
+                    if not self.knows_damage(piece.error):
+                        raise piece.error
+                    continue
+                total += sum(
+                    form.measure(
+                        piece,
+                        topic=partition.topic,
+                        partition=partition.number,
+                        start_offset=start_offset,
+                        end_offset=end_offset,
+                    )
+                )
+            if not stretch.pieces:
+                break
+            offset = stretch.next_offset
+        return total
+
+    def _name(self) -> str:
+        partition, form, _ = self.source
+        return f"{partition.topic}-{partition.number} log{form.suffix}"
+
+
+def _log_name(base_offset: Offset) -> str:
+    return segment_file(base_offset, SegmentFileKind.LOG)

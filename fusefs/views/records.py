@@ -1,0 +1,213 @@
+"""Single records, found by offset, by time or from the end: what a selector needs to know of a partition.
+
+None of it scans from the start: the log goes to a batch by its indexes, and here at most that batch is decoded. Only
+counting back from the end walks over as many batch headers as the records asked for take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fusefs.forms import Form
+from fusefs.views.stretches import Damage, Stretch, read_stretch
+from storage.codec.batch import BatchHeader, scan
+from storage.codec.columns import Columns
+from storage.engine import Partition
+from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
+from storage.model import Isolation, Offset, Position, Record, Timestamp, TimestampType
+
+_STRIDE = 2**20
+"""Bytes of batches looked at in one piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A record, and the batch it came in."""
+
+    columns: Columns
+    index: int
+    """Of the record in `columns`."""
+    batch: BatchHeader
+    batch_position: Position
+    """Of the batch in its segment's file."""
+    segment_base_offset: Offset
+
+    @property
+    def record(self) -> Record:
+        return self.columns.record(self.index)
+
+    @property
+    def timestamp(self) -> Timestamp:
+        return Timestamp(self.columns.timestamps[self.index])
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return self.batch.timestamp_type
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.batch.leader_epoch
+
+    def render(self, form: Form, partition: Partition) -> bytes:
+        """The content of the record's own file."""
+        return form.render_one(self.columns, self.index, topic=partition.topic, partition=partition.number)
+
+
+def find_record(
+    partition: Partition, offset: Offset, *, isolation: Isolation = Isolation.READ_COMMITTED
+) -> FoundRecord | None:
+    """The record at an offset; None where none is: outside the visible log, compacted away, or a marker's place.
+
+    Raises CorruptionError when the batch that should hold it is damaged.
+    """
+    if not _is_visible(partition, offset, isolation):
+        return None
+    try:
+        stretch = read_stretch(partition, offset, max_bytes=1, isolation=isolation)
+    except SegmentDeletedError:
+        return None
+    for piece in stretch.pieces:
+        if isinstance(piece, Damage):
+            raise piece.error
+        index = piece.find(offset)
+        if index < len(piece) and piece.offsets[index] == offset:
+            return _found(piece, index, stretch)
+    return None
+
+
+def _found(columns: Columns, index: int, stretch: Stretch) -> FoundRecord:
+    batch = next(batch for batch in columns.batches if batch.record_end > index)
+    position = Position(stretch.position + batch.position)
+    return FoundRecord(columns, index, batch, position, stretch.segment_base_offset)
+
+
+def contains_record(partition: Partition, offset: Offset, isolation: Isolation) -> bool:
+    """Whether there is a visible record at an offset. Raises CorruptionError where that cannot be told."""
+    return find_record(partition, offset, isolation=isolation) is not None
+
+
+def first_offset_at(partition: Partition, timestamp: Timestamp, isolation: Isolation) -> Offset | None:
+    """The first visible record at or after a time; None where there is none.
+
+    Where the log answers with a marker of a transaction, which no reader sees, the search goes on behind it.
+    """
+    found = partition.offset_for_timestamp(timestamp, isolation=isolation)
+    if found is None:
+        return None
+    for columns in _columns_from(partition, found.offset, isolation):
+        for index in range(columns.find(found.offset), len(columns)):
+            if columns.timestamps[index] >= timestamp:
+                return _visible(partition, Offset(columns.offsets[index]), isolation)
+    return None
+
+
+def earliest_offset(
+    partition: Partition, *, isolation: Isolation = Isolation.READ_COMMITTED
+) -> Offset | None:
+    """The first visible record; None while there is none."""
+    start_offset = partition.offsets().log_start_offset
+    for columns in _columns_from(partition, start_offset, isolation):
+        index = columns.find(start_offset)
+        if index < len(columns):
+            return _visible(partition, Offset(columns.offsets[index]), isolation)
+    return None
+
+
+def latest_offset(partition: Partition, *, isolation: Isolation = Isolation.READ_COMMITTED) -> Offset | None:
+    """The last visible record; None while there is none."""
+    end_offset = partition.offsets().visible_end(isolation)
+    offset = last_records_start(partition, 1, end_offset, isolation=isolation)
+    return offset if offset < end_offset else None
+
+
+def _visible(partition: Partition, offset: Offset, isolation: Isolation) -> Offset | None:
+    return offset if _is_visible(partition, offset, isolation) else None
+
+
+def _is_visible(partition: Partition, offset: Offset, isolation: Isolation) -> bool:
+    offsets = partition.offsets()
+    return offsets.log_start_offset <= offset < offsets.visible_end(isolation)
+
+
+def _columns_from(partition: Partition, offset: Offset, isolation: Isolation) -> Iterator[Columns]:
+    """The records from an offset on, read in growing steps. Raises CorruptionError at a damaged batch."""
+    end_offset, max_bytes = partition.offsets().visible_end(isolation), 1
+    while offset < end_offset:
+        stretch = read_stretch(partition, offset, max_bytes=max_bytes, isolation=isolation)
+        for piece in stretch.pieces:
+            if isinstance(piece, Damage):
+                raise piece.error
+            yield piece
+        if not stretch.pieces:
+            return
+        offset, max_bytes = stretch.next_offset, _STRIDE
+
+
+def last_records_start(
+    partition: Partition, count: int, end_offset: Offset, *, isolation: Isolation
+) -> Offset:
+    """Offset of the record from which on there are `count` of them before `end_offset`, or of the first of fewer.
+
+    `end_offset` itself where there is none. Steps back over twice as many offsets until enough records lie
+    between: one step where offsets are dense. Damaged batches count by what their headers declare.
+    """
+    start_offset = partition.offsets().log_start_offset
+    upper, missing = end_offset, count
+    while upper > start_offset:
+        lower = Offset(max(upper - max(missing, end_offset - upper), start_offset))
+        found = sum(records for _, records in _batches_between(partition, lower, upper, isolation))
+        if found >= missing:
+            return _skip_records(partition, found - missing, lower, upper, isolation=isolation)
+        upper, missing = lower, missing - found
+    return _skip_records(partition, 0, start_offset, end_offset, isolation=isolation)
+
+
+def _skip_records(
+    partition: Partition, surplus: int, start_offset: Offset, end_offset: Offset, *, isolation: Isolation
+) -> Offset:
+    """Offset of the record that `surplus` others precede in [start_offset, end_offset); the end where there is none."""
+    for base_offset, records in _batches_between(partition, start_offset, end_offset, isolation):
+        if records > surplus:
+            inside = _visible_offsets(partition, base_offset, start_offset, end_offset, isolation=isolation)
+            return Offset(inside[surplus]) if surplus < len(inside) else base_offset
+        surplus -= records
+    return end_offset
+
+
+def _batches_between(
+    partition: Partition, start_offset: Offset, end_offset: Offset, isolation: Isolation
+) -> Iterator[tuple[Offset, int]]:
+    """Walk the batches of [start_offset, end_offset) by their headers: an offset in each, and its records inside.
+
+    Only the first and the last batch may lie partly outside; those alone are decoded.
+    """
+    offset = start_offset
+    while offset < end_offset:
+        try:
+            fetched = partition.read(offset, max_bytes=_STRIDE, isolation=isolation)
+        except OffsetOutOfRangeError as error:
+            raise SegmentDeletedError(str(error)) from None
+        if not fetched.data:
+            return
+        for batch in scan(fetched.data):
+            if batch.base_offset >= end_offset:
+                return
+            place = Offset(max(batch.base_offset, start_offset))
+            if start_offset <= batch.base_offset and batch.end_offset <= end_offset:
+                yield place, 0 if batch.is_control else batch.record_count
+            else:
+                inside = _visible_offsets(partition, place, start_offset, end_offset, isolation=isolation)
+                yield place, len(inside)
+        offset = fetched.next_offset
+
+
+def _visible_offsets(
+    partition: Partition, place: Offset, start_offset: Offset, end_offset: Offset, *, isolation: Isolation
+) -> memoryview[int]:
+    """Offsets of the records of the batch that holds `place`, as far as they lie in [start_offset, end_offset)."""
+    stretch = read_stretch(partition, place, max_bytes=1, isolation=isolation)
+    for piece in stretch.pieces:
+        if not isinstance(piece, Damage):
+            return piece.offsets[piece.find(start_offset) : piece.find(end_offset)]
+    return memoryview(b"").cast("q")

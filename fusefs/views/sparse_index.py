@@ -1,0 +1,170 @@
+"""The view index: where some records stand in a rendering, so that all others are found near by.
+
+    position   0          65 601      131 410             frontier position
+               │··········│···········│················───│
+    offset     100        742         1 391               frontier offset
+
+An entry says: the rendering of the records from `offset` on begins at `position`. There is one for every 64 KiB or
+more of rendering, at the bounds of batches, and one where each segment begins. All below the frontier is known;
+measuring moves it. Positions count from an origin that never moves, so that removing data at the front removes
+entries and changes none. An entry takes 16 bytes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from storage.model import Offset
+
+ENTRY_INTERVAL = 64 * 1024
+"""Bytes of rendering between two entries, at least; more only by what one batch renders."""
+MAX_BATCH_INTERVAL = 1024 * 1024
+"""Bytes of batches between two entries, at most (or one batch): what renders to little is found near by as well."""
+
+
+class Entry(NamedTuple):
+    """A known place: the rendering of the records from `offset` on begins at view position `position`."""
+
+    position: int
+    offset: Offset
+
+
+class Excerpt(NamedTuple):
+    """The entries of some stretch, with positions from its own first byte: what is remembered of a segment."""
+
+    positions: array[int]
+    """Ascending from 0."""
+    offsets: array[int]
+    """Strictly ascending."""
+    size: int
+    """Bytes rendered."""
+    end_offset: Offset
+    """Exclusive."""
+
+
+class SparseIndex:
+    """What is known of one rendering. Not thread-safe: who measures holds a lock."""
+
+    __slots__ = ("_batch_bytes", "_offsets", "_positions", "frontier")
+
+    def __init__(self, start_offset: Offset) -> None:
+        self._positions = array("q", [0])
+        self._offsets = array("q", [start_offset])
+        self._batch_bytes = 0  # passed since the last entry
+        self.frontier = Entry(0, start_offset)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @property
+    def start(self) -> Entry:
+        """The lowest place known."""
+        return Entry(self._positions[0], Offset(self._offsets[0]))
+
+    def at(self, position: int) -> Entry:
+        """The last entry at or below a position."""
+        index = max(bisect_right(self._positions, position) - 1, 0)
+        return Entry(self._positions[index], Offset(self._offsets[index]))
+
+    def before(self, offset: Offset) -> Entry:
+        """The last entry at or below an offset."""
+        index = max(bisect_right(self._offsets, offset) - 1, 0)
+        return Entry(self._positions[index], Offset(self._offsets[index]))
+
+    def after(self, offset: Offset) -> Entry:
+        """The first entry at or above an offset, or the frontier."""
+        index = bisect_left(self._offsets, offset)
+        if index == len(self._offsets):
+            return self.frontier
+        return Entry(self._positions[index], Offset(self._offsets[index]))
+
+    def extend(
+        self,
+        rendered_sizes: Sequence[int],
+        batch_sizes: Sequence[int],
+        first_offsets: Sequence[int],
+        *,
+        next_offset: Offset,
+    ) -> None:
+        """Move the frontier over adjacent batches: of each its bytes rendered, its bytes, its first offset shown."""
+        count = len(rendered_sizes)
+        if count == 1:
+            self._extend_by_one(rendered_sizes[0], batch_sizes[0], next_offset)
+            return
+        positions = list(accumulate(rendered_sizes, initial=self.frontier.position))
+        passed = list(accumulate(batch_sizes, initial=self._batch_bytes))
+        passed_at_entry = 0
+        index = -1
+        while True:
+            by_rendering = bisect_left(positions, self._positions[-1] + ENTRY_INTERVAL, index + 1)
+            by_batches = bisect_left(passed, passed_at_entry + MAX_BATCH_INTERVAL, index + 1)
+            index = min(by_rendering, by_batches)
+            if index >= count:
+                break
+            self._add(Entry(positions[index], Offset(first_offsets[index])) if index else self.frontier)
+            passed_at_entry = passed[index]
+        self._batch_bytes = passed[count] - passed_at_entry
+        self.frontier = Entry(positions[count], next_offset)
+
+    def _extend_by_one(self, rendered_size: int, batch_size: int, next_offset: Offset) -> None:
+        """Pass one batch: the way of `extend` for an append at a time, without its lists."""
+        frontier = self.frontier
+        if (
+            frontier.position - self._positions[-1] >= ENTRY_INTERVAL
+            or self._batch_bytes >= MAX_BATCH_INTERVAL
+        ):
+            self._add(frontier)
+            self._batch_bytes = 0
+        self._batch_bytes += batch_size
+        self.frontier = Entry(frontier.position + rendered_size, next_offset)
+
+    def skip(self, next_offset: Offset) -> None:
+        """Move the frontier over offsets that render to nothing: a gap, or a batch that cannot be read."""
+        self.frontier = Entry(self.frontier.position, next_offset)
+
+    def begin_segment(self, base_offset: Offset) -> None:
+        """Put an entry at the frontier, where a segment begins, so that its entries can stand alone."""
+        if base_offset > self.frontier.offset:
+            self.skip(base_offset)
+        self._add(self.frontier)
+        self._batch_bytes = 0
+
+    def trim(self, start: Entry) -> None:
+        """Forget what lies below a known place, which becomes the first entry."""
+        if start.offset <= self._offsets[0]:
+            return
+        index = bisect_left(self._offsets, start.offset)
+        if index == len(self._offsets) or self._offsets[index] != start.offset:
+            index -= 1
+        del self._positions[:index]
+        del self._offsets[:index]
+        self._positions[0] = start.position
+        self._offsets[0] = start.offset
+
+    def excerpt(self, start_offset: Offset, end: Entry) -> Excerpt:
+        """What is known from an entry's offset up to a known place, exclusive."""
+        first = bisect_left(self._offsets, start_offset)
+        last = bisect_left(self._offsets, end.offset)
+        origin = self._positions[first]
+        positions = array("q", [position - origin for position in self._positions[first:last]])
+        return Excerpt(positions, self._offsets[first:last], end.position - origin, end.offset)
+
+    def append(self, known: Excerpt) -> None:
+        """Take over what was remembered of the stretch that begins at the frontier."""
+        if known.offsets[0] != self.frontier.offset:
+            raise ValueError(f"an excerpt from {known.offsets[0]} on does not follow {self.frontier.offset}")
+        origin = self.frontier.position
+        self._add(self.frontier)
+        self._positions.extend(position + origin for position in known.positions[1:])
+        self._offsets.extend(known.offsets[1:])
+        self._batch_bytes = 0
+        self.frontier = Entry(origin + known.size, known.end_offset)
+
+    def _add(self, entry: Entry) -> None:
+        if entry.offset > self._offsets[-1]:
+            self._positions.append(entry.position)
+            self._offsets.append(entry.offset)

@@ -1,0 +1,182 @@
+"""`<base offset>.view`: what is remembered of a segment's renderings, beside its log or in the user's cache.
+
+     0  bytes  magic                     `TFSVIEW` and LF
+     8  uint16 version                   1; raised when the format changes, or what any form's text looks like
+    10  uint16 sections                  one a form
+    12  int64  base offset               of the segment
+    20         sections
+               uint8  length, bytes      suffix of the form, UTF-8
+               int64  size               of what the section covers: bytes of the log, from its first on
+               uint32 first checksum     of the log's first batch, as it stands in that batch's header
+               int64  last position      of the last batch covered
+               uint32 last checksum      of that batch
+               int64  end offset         one past the last offset covered
+               int64  rendered size      bytes
+               uint32 entries            how many; at least one
+               int64  positions          one an entry, from 0 on
+               int64  offsets            one an entry; the first one is where the rendering begins
+        uint32 checksum                  CRC-32C of everything before it
+
+Integers are big-endian, as in the log. A section fits a log that still has those two batches at those places: it may
+have grown since, and what was added is measured. Compaction rewrites logs without knowing of this file, and copies
+their time of modification; that is why that is not looked at. A file that fits nothing, or is damaged, is made anew.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from array import array
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from fusefs.views.sparse_index import Excerpt
+from storage.codec.batch import CHECKSUM_POSITION, HEADER_SIZE
+from storage.model import Offset, Position
+
+MAGIC = b"TFSVIEW\n"
+VERSION = 1
+SUFFIX = ".view"
+
+_HEADER = struct.Struct(">8sHHq")
+_MARK = struct.Struct(">qIqI")
+_RENDERING = struct.Struct(">qqI")
+_CHECKSUM = struct.Struct(">I")
+_NAME = re.compile(r"([0-9]{20})\.view(?:\.tmp)?")
+
+
+class ViewFileError(ValueError):
+    """Bytes that are no view file of this version: to be made anew."""
+
+
+class LogMark(NamedTuple):
+    """By what a log is known again: how far it was measured, and two of its batches."""
+
+    size_bytes: int
+    first_checksum: int
+    last_position: Position
+    last_checksum: int
+
+
+class Section(NamedTuple):
+    """One form's rendering of a segment."""
+
+    mark: LogMark
+    known: Excerpt
+
+
+class ViewFile(NamedTuple):
+    """The whole content."""
+
+    base_offset: Offset
+    sections: Mapping[str, Section]
+    """By the form's suffix."""
+
+
+def view_file_name(base_offset: Offset) -> str:
+    return f"{base_offset:020d}{SUFFIX}"
+
+
+def parse_view_file_name(name: str) -> Offset | None:
+    """Base offset of the segment a file is about, half-written ones included; None: no view file."""
+    match = _NAME.fullmatch(name)
+    return Offset(int(match[1])) if match else None
+
+
+def mark_log(log: memoryview, size_bytes: int, last_position: Position) -> LogMark:
+    """Mark a log by its first batch, and by that at `last_position` which ends at `size_bytes`.
+
+    Raises ViewFileError for a log without them.
+    """
+    first, last = _checksum_at(log, 0), _checksum_at(log, last_position)
+    if first is None or last is None or size_bytes > len(log):
+        raise ViewFileError(f"the log has no batch at {last_position}, or does not reach to {size_bytes}")
+    return LogMark(size_bytes, first, last_position, last)
+
+
+def fits(mark: LogMark, log: memoryview) -> bool:
+    """Whether a log still begins with the bytes that were marked."""
+    return (
+        mark.size_bytes <= len(log)
+        and _checksum_at(log, 0) == mark.first_checksum
+        and _checksum_at(log, mark.last_position) == mark.last_checksum
+    )
+
+
+def _checksum_at(log: memoryview, position: int) -> int | None:
+    if not 0 <= position <= len(log) - HEADER_SIZE:
+        return None
+    checksum: int = _CHECKSUM.unpack_from(log, position + CHECKSUM_POSITION)[0]
+    return checksum
+
+
+def encode_view_file(content: ViewFile) -> bytes:
+    parts = [_HEADER.pack(MAGIC, VERSION, len(content.sections), content.base_offset)]
+    for suffix, (mark, known) in sorted(content.sections.items()):
+        name = suffix.encode()
+        parts += [
+            bytes([len(name)]),
+            name,
+            _MARK.pack(*mark),
+            _RENDERING.pack(known.end_offset, known.size, len(known.offsets)),
+            _big_endian(known.positions),
+            _big_endian(known.offsets),
+        ]
+    body = b"".join(parts)
+    return body + _CHECKSUM.pack(crc32c(body))
+
+
+def decode_view_file(data: bytes) -> ViewFile:
+    """Read a file's bytes. Raises ViewFileError for anything but a whole one of this version."""
+    body, checksum = data[: -_CHECKSUM.size], data[-_CHECKSUM.size :]
+    if len(data) < _HEADER.size + _CHECKSUM.size or _CHECKSUM.pack(crc32c(body)) != checksum:
+        raise ViewFileError("the checksum does not match: torn or damaged")
+    magic, version, count, base_offset = _HEADER.unpack_from(body)
+    if magic != MAGIC or version != VERSION:
+        raise ViewFileError(f"magic {magic!r} version {version}: not this format")
+    sections, position = {}, _HEADER.size
+    try:
+        for _ in range(count):
+            suffix, section, position = _decode_section(body, position)
+            sections[suffix] = section
+    except (struct.error, UnicodeDecodeError) as error:
+        raise ViewFileError(f"position {position}: {error}") from error
+    if position != len(body):
+        raise ViewFileError(f"{len(body) - position} bytes behind the last section")
+    return ViewFile(Offset(base_offset), sections)
+
+
+def _decode_section(body: bytes, position: int) -> tuple[str, Section, int]:
+    """Read the section at a position: its form's suffix, itself, and where it ends."""
+    if position >= len(body):
+        raise ViewFileError("fewer sections than announced")
+    name_end = position + 1 + body[position]
+    suffix = body[position + 1 : name_end].decode()
+    size_bytes, first_checksum, last_position, last_checksum = _MARK.unpack_from(body, name_end)
+    at = name_end + _MARK.size
+    end_offset, size, entries = _RENDERING.unpack_from(body, at)
+    at += _RENDERING.size
+    end = at + 16 * entries
+    if not entries or end > len(body):
+        raise ViewFileError(f"{entries} entries in {len(body) - at} bytes")
+    mark = LogMark(size_bytes, first_checksum, Position(last_position), last_checksum)
+    middle = at + 8 * entries
+    known = Excerpt(_native(body[at:middle]), _native(body[middle:end]), size, Offset(end_offset))
+    return suffix, Section(mark, known), end
+
+
+def _big_endian(numbers: array[int]) -> bytes:
+    swapped = array("q", numbers)
+    if sys.byteorder == "little":
+        swapped.byteswap()
+    return swapped.tobytes()
+
+
+def _native(data: bytes) -> array[int]:
+    numbers = array("q", data)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers

@@ -1,0 +1,248 @@
+"""A partition held in memory: `storage.engine.Partition` over encoded batches, with handles for the tests.
+
+It does what the protocol says and no more, in a few plain lines, so that what reads partitions can be tested without
+a log on disk: and it can be damaged, lose its front, and keep account of what was read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+
+from storage.codec.batch import assign_offsets, scan
+from storage.codec.columns import decode
+from storage.codec.records import BatchStamp, encode
+from storage.config.topic import TopicConfig
+from storage.engine import Cancel
+from storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
+from storage.model import (
+    NO_TIMESTAMP,
+    Appended,
+    Fetched,
+    Isolation,
+    Offset,
+    PartitionOffsets,
+    PartitionStatus,
+    Position,
+    Record,
+    SegmentInfo,
+    Timestamp,
+    TimestampOffset,
+)
+
+DIRECTORY = "/data"
+
+
+def records(values: Iterable[bytes | None], *, key: bytes | None = None, time: int = 1000) -> list[Record]:
+    """Records of `values`, a millisecond apart from `time` on; their offsets count from 0."""
+    return [
+        Record(Offset(number), Timestamp(time + number), key, value) for number, value in enumerate(values)
+    ]
+
+
+class MemorySegment:
+    """Batches one after the other, and where each begins."""
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.data = bytearray()
+        self.positions: list[int] = []
+        self.base_offsets: list[int] = []
+        self.last_offsets: list[int] = []
+
+    def add(self, batch: bytes | bytearray, base_offset: int, last_offset: int) -> None:
+        self.positions.append(len(self.data))
+        self.base_offsets.append(base_offset)
+        self.last_offsets.append(last_offset)
+        self.data += batch
+
+    def end_position(self, index: int) -> int:
+        return self.positions[index + 1] if index + 1 < len(self.positions) else len(self.data)
+
+
+class MemoryPartition:
+    """See `storage.engine.Partition`."""
+
+    def __init__(self, topic: str = "orders", number: int = 0, *, base_offset: int = 0) -> None:
+        self._topic = topic
+        self._number = number
+        self.memory_segments = [MemorySegment(base_offset)]
+        self.log_start_offset = base_offset
+        self.log_end_offset = base_offset
+        self.high_watermark: int | None = None
+        self.last_stable_offset: int | None = None
+        self.broken_from: set[int] = set()
+        """Offsets of batches that the log cannot walk over."""
+        self.directory = f"{DIRECTORY}/{topic}-{number}"
+        self.bytes_read = 0
+        self.reads = 0
+        self.listeners: list[Callable[[], None]] = []
+
+    @property
+    def topic(self) -> str:
+        return self._topic
+
+    @property
+    def number(self) -> int:
+        return self._number
+
+    @property
+    def config(self) -> TopicConfig:
+        return TopicConfig()
+
+    def offsets(self) -> PartitionOffsets:
+        high_watermark = self.log_end_offset if self.high_watermark is None else self.high_watermark
+        stable = high_watermark if self.last_stable_offset is None else self.last_stable_offset
+        return PartitionOffsets(
+            Offset(self.log_start_offset),
+            Offset(stable),
+            Offset(high_watermark),
+            Offset(self.log_end_offset),
+            recovery_point=Offset(self.log_start_offset),
+            leader_epoch=0,
+        )
+
+    def status(self) -> PartitionStatus:
+        return PartitionStatus(
+            offsets=self.offsets(),
+            state="online",
+            segments=len(self.memory_segments),
+            log_bytes=sum(len(segment.data) for segment in self.memory_segments),
+            index_bytes=0,
+            first_timestamp=NO_TIMESTAMP,
+            last_timestamp=NO_TIMESTAMP,
+            directory=self.directory,
+        )
+
+    def append(self, batches: bytearray, *, durable: bool = False) -> Appended:
+        first = self.log_end_offset
+        for header in scan(batches):
+            batch = batches[header.position : header.end_position]
+            last = self.log_end_offset + header.last_offset - header.base_offset
+            assign_offsets(batch, 0, base_offset=self.log_end_offset, leader_epoch=0)
+            self.memory_segments[-1].add(batch, self.log_end_offset, last)
+            self.log_end_offset = last + 1
+        for listener in self.listeners:
+            listener()
+        return Appended(
+            Offset(first), Offset(self.log_end_offset - 1), NO_TIMESTAMP, Offset(self.log_start_offset)
+        )
+
+    def add(self, *values: bytes | None, key: bytes | None = None, time: int = 1000) -> None:
+        """Append one batch of `values`."""
+        self.append(encode(records(values, key=key, time=time)))
+
+    def add_marker(self) -> None:
+        """Append a control batch: one offset that no reader sees."""
+        marker = [Record(Offset(0), Timestamp(0), b"\0\0\0\1", b"\0\0\0\0\0\0")]
+        self.append(encode(marker, BatchStamp(transactional=True, control=True)))
+
+    def add_compacted(self, kept: Sequence[Record], *, last_offset: int) -> None:
+        """Append a batch of which compaction left `kept`, at their own offsets, up to `last_offset`."""
+        batch = encode(kept, base_offset=self.log_end_offset, last_offset=last_offset)
+        self.memory_segments[-1].add(batch, self.log_end_offset, last_offset)
+        self.log_end_offset = last_offset + 1
+
+    def skip_offsets(self, count: int) -> None:
+        """Leave a gap, as compaction does with whole batches."""
+        self.log_end_offset += count
+
+    def roll(self) -> None:
+        self.memory_segments.append(MemorySegment(self.log_end_offset))
+
+    def delete_oldest_segments(self, count: int) -> None:
+        del self.memory_segments[:count]
+        self.log_start_offset = max(self.log_start_offset, self.memory_segments[0].base_offset)
+
+    def damage(self, offset: int, *, at: int = -1) -> None:
+        """Flip a bit of the batch that holds `offset`: of its last byte, or of that at `at`."""
+        segment, index = self._find(offset)
+        end = segment.end_position(index)
+        position = end + at if at < 0 else segment.positions[index] + at
+        segment.data[position] ^= 0x10
+
+    def read(
+        self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
+    ) -> Fetched:
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(offset, self.log_start_offset, self.log_end_offset)
+        visible_end = self.offsets().visible_end(isolation)
+        found = self._find_next(offset)
+        if offset >= visible_end or found is None:
+            return Fetched(memoryview(b""), Position(0), Offset(0), offset)
+        segment, first = found
+        if segment.base_offsets[first] in self.broken_from:
+            raise CorruptionError(self.directory, segment.positions[first], "no batch begins here")
+        last = bisect_right(segment.positions, segment.positions[first] + max_bytes) - 1
+        if segment.end_position(last) > segment.positions[first] + max_bytes:
+            last -= 1
+        last = max(min(last, bisect_left(segment.base_offsets, visible_end) - 1), first)
+        for index in range(first, last + 1) if self.broken_from else ():
+            if segment.base_offsets[index] in self.broken_from:
+                last = index - 1
+                break
+        data = bytes(segment.data[segment.positions[first] : segment.end_position(last)])
+        self.bytes_read += len(data)
+        self.reads += 1
+        return Fetched(
+            memoryview(data),
+            Position(segment.positions[first]),
+            Offset(segment.base_offset),
+            Offset(segment.last_offsets[last] + 1),
+        )
+
+    def offset_for_timestamp(
+        self, timestamp: Timestamp, *, isolation: Isolation = Isolation.READ_COMMITTED
+    ) -> TimestampOffset | None:
+        visible_end = self.offsets().visible_end(isolation)
+        for segment in self.memory_segments:
+            for columns in decode(bytes(segment.data), control=True):
+                for record in columns:
+                    if record.timestamp >= timestamp and self.log_start_offset <= record.offset < visible_end:
+                        return TimestampOffset(record.timestamp, record.offset)
+        return None
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        ends = [segment.base_offset for segment in self.memory_segments[1:]] + [self.log_end_offset]
+        return [
+            SegmentInfo(
+                Offset(segment.base_offset),
+                Offset(end),
+                len(segment.data),
+                NO_TIMESTAMP,
+                active=segment is self.memory_segments[-1],
+                files=(f"{segment.base_offset:020d}.log",),
+            )
+            for segment, end in zip(self.memory_segments, ends, strict=True)
+        ]
+
+    def open_segment_file(self, name: str) -> memoryview:
+        for segment in self.memory_segments:
+            if name == f"{segment.base_offset:020d}.log":
+                return memoryview(bytes(segment.data))
+        raise SegmentDeletedError(name)
+
+    def delete_records(self, before: Offset) -> Offset:
+        self.log_start_offset = max(self.log_start_offset, before)
+        return Offset(self.log_start_offset)
+
+    def sync(self) -> None:
+        """Nothing here is on a disk."""
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        self.listeners.append(listener)
+        return lambda: self.listeners.remove(listener) if listener in self.listeners else None
+
+    def _find(self, offset: int) -> tuple[MemorySegment, int]:
+        found = self._find_next(offset)
+        assert found is not None
+        return found
+
+    def _find_next(self, offset: int) -> tuple[MemorySegment, int] | None:
+        """The segment and the index of the first batch whose last offset is at or above `offset`."""
+        start = max(bisect_right([segment.base_offset for segment in self.memory_segments], offset) - 1, 0)
+        for segment in self.memory_segments[start:]:
+            index = bisect_left(segment.last_offsets, offset)
+            if index < len(segment.positions):
+                return segment, index
+        return None

@@ -1,0 +1,437 @@
+"""Names of records by offset and time: the grammar row by row, and what each names in a partition."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusefs.selectors import (
+    AtTime,
+    LastN,
+    Range,
+    RangePlace,
+    RecordPlace,
+    Selector,
+    SelectorError,
+    Single,
+    TimeRange,
+    parse,
+    parse_time,
+    resolve,
+)
+from storage.codec.records import BatchStamp, encode
+from storage.errors import CorruptionError
+from storage.model import Isolation, Offset, Record, Timestamp
+from tests.doubles.memory_partition import MemoryPartition
+
+THREE_O_CLOCK = 1_795_230_000_000  # 2026-11-21T03:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("name", "selector"),
+    [
+        ("42", Single(Offset(42))),
+        ("0", Single(Offset(0))),
+        ("42.json", Single(Offset(42), ".json")),
+        ("42.kv", Single(Offset(42), ".kv")),
+        ("42.batch", Single(Offset(42), ".batch")),
+        ("42-99", Range(Offset(42), Offset(99))),
+        ("42-42", Range(Offset(42), Offset(42))),
+        ("0-0.kv", Range(Offset(0), Offset(0), ".kv")),
+        ("42-", Range(Offset(42), None)),
+        ("42-.json", Range(Offset(42), None, ".json")),
+        ("-10", LastN(10)),
+        ("-1.json", LastN(1, ".json")),
+        ("@1795230000000", AtTime(Timestamp(THREE_O_CLOCK))),
+        ("@2026-11-21T03:00:00Z", AtTime(Timestamp(THREE_O_CLOCK))),
+        ("@2026-11-21T03:00:00Z.json", AtTime(Timestamp(THREE_O_CLOCK), ".json")),
+        ("@0-@1795230000000", TimeRange(Timestamp(0), Timestamp(THREE_O_CLOCK))),
+        ("@2026-11-21-@2026-11-21T03:00", TimeRange(parse_time("2026-11-21"), Timestamp(THREE_O_CLOCK))),
+        (
+            "@2026-11-20T22:00:00-05:00-@2026-11-21T04:00:00+01:00.kv",
+            TimeRange(Timestamp(THREE_O_CLOCK), Timestamp(THREE_O_CLOCK), ".kv"),
+        ),
+        ("@2026-11-21T03:00:00Z-", TimeRange(Timestamp(THREE_O_CLOCK), None)),
+        ("@5-.json", TimeRange(Timestamp(5), None, ".json")),
+    ],
+)
+def test_every_kind_of_name_is_read_as_the_selector_it_spells(name: str, selector: Selector) -> None:
+    """The table of the mount's contract, row by row, with every suffix."""
+    assert selector == parse(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "-",
+        "-0",
+        "-0.json",
+        "007",
+        "00",
+        "-010",
+        "01-2",
+        "1-02",
+        "+1",
+        "1.0",
+        "1e3",
+        "0x10",
+        " 42",
+        "42 ",
+        "42\n",
+        "4 2",
+        "\u0664\u0662",
+        "\uff14\uff12",  # full-width digits
+        "4_2",
+        "--1",
+        "1--2",
+        "1-2-3",
+        "99-42",
+        "42-41",
+        "42.txt",
+        "42.JSON",
+        "42.json.kv",
+        ".json",
+        "log",
+        "log.json",
+        "earliest",
+        "@",
+        "@-",
+        "@-5",
+        "@@5",
+        "@5-@",
+        "@5-@6-@7",
+        "@5-6",
+        "@5-@4",
+        "@2026-11-21T03-@2026-11-22",
+        "5-@6",
+        "1" * 256,
+        "é",
+        "a\0b",
+    ],
+)
+def test_a_name_that_spells_no_selector_is_refused(name: str) -> None:
+    """Near misses name nothing: every record has one name only."""
+    with pytest.raises(SelectorError):
+        parse(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("0005", 5),
+        ("2026", 2026),
+        ("99999999999999999999", 2**63 - 1),
+        ("1970-01-01", 0),
+        ("1970-01-01Z", 0),
+        ("1970-01-02", 86_400_000),
+        ("2024-02-29T23:59", 1_709_251_140_000),
+        ("1970-01-01T00:00:01", 1000),
+        ("1970-01-01T00:00:00.5", 500),
+        ("1970-01-01T00:00:00.001", 1),
+        ("1970-01-01T00:00:00.0010", 1),
+        ("1970-01-01T00:00:00.001000001", 2),
+        ("1970-01-01T00:00:00.000000001Z", 1),
+        ("1969-12-31T23:59:59.9999", 0),
+        ("1970-01-01T01:00+01:00", 0),
+        ("1970-01-01+01:00", -3_600_000),
+        ("1969-12-31T19:00-05:00", 0),
+        ("1969-12-31", -86_400_000),
+        ("0001-01-01+23:59", -62_135_683_140_000),
+        ("9999-12-31T23:59:59Z", 253_402_300_799_000),
+    ],
+)
+def test_times_are_milliseconds_rounded_up(text: str, expected: int) -> None:
+    """All digits are milliseconds; a calendar time without zone is UTC, and a part of a millisecond counts as one."""
+    assert expected == parse_time(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "-1",
+        "1.5",
+        "2026-11",
+        "2026-1-1",
+        "2026-13-01",
+        "2026-02-29",
+        "2026-11-31",
+        "0000-01-01",
+        "2026-11-21 03:00",
+        "2026-11-21t03:00",
+        "2026-11-21T",
+        "2026-11-21T03",
+        "2026-11-21T24:00",
+        "2026-11-21T03:60",
+        "2026-11-21T03:00:60",
+        "2026-11-21T03:00:00.",
+        "2026-11-21T03:00:00.1234567890",
+        "2026-11-21T03:00.5",
+        "2026-11-21T03:00:00z",
+        "2026-11-21T03:00:00+1:00",
+        "2026-11-21T03:00:00+0100",
+        "2026-11-21T03:00:00+24:00",
+        "2026-11-21T03:00:00+01:60",
+        "\u0662026-11-21",  # an Arabic digit
+        "\uff12026",
+        "now",
+    ],
+)
+def test_what_is_no_time_by_the_grammar_is_refused(text: str) -> None:
+    """Other spellings of ISO 8601, other digits and days that no calendar has."""
+    with pytest.raises(SelectorError):
+        parse_time(text)
+
+
+@given(
+    first=st.integers(0, 2**63 - 1), count=st.integers(0, 2**40), suffix=st.sampled_from(["", ".kv", ".json"])
+)
+def test_written_out_offsets_are_read_back(first: int, count: int, suffix: str) -> None:
+    """Every offset and range written as ordinary decimals is its own name."""
+    assert Single(Offset(first), suffix) == parse(f"{first}{suffix}")
+    assert Range(Offset(first), Offset(first + count), suffix) == parse(f"{first}-{first + count}{suffix}")
+    assert Range(Offset(first), None, suffix) == parse(f"{first}-{suffix}")
+    assert LastN(count + 1, suffix) == parse(f"-{count + 1}{suffix}")
+
+
+@given(
+    moment=st.datetimes(
+        min_value=datetime(1, 1, 2),  # noqa: DTZ001 - the zone is drawn on its own
+        max_value=datetime(9999, 12, 30),  # noqa: DTZ001
+        timezones=st.integers(-23 * 60 - 59, 23 * 60 + 59).map(
+            lambda minutes: timezone(timedelta(minutes=minutes))
+        ),
+    )
+)
+def test_written_out_times_are_read_back(moment: datetime) -> None:
+    """Any moment in any zone, written to the microsecond, is the millisecond that is not before it."""
+    exact = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    text = moment.isoformat(timespec="microseconds")
+    assert -(-exact // 1000) == parse_time(text)
+    assert TimeRange(Timestamp(-(-exact // 1000)), None) == parse(f"@{text}-")
+
+
+@given(st.text(max_size=40))
+def test_any_name_is_a_selector_or_refused(name: str) -> None:
+    """Nothing but SelectorError ever comes of a name, and what is accepted can be spelt again."""
+    try:
+        selector = parse(name)
+    except SelectorError:
+        return
+    assert isinstance(selector, Single | Range | LastN | AtTime | TimeRange)
+
+
+@given(st.text(alphabet="0123456789-@.TZ:+jsonkv", max_size=30))
+def test_near_names_never_break_the_parser(name: str) -> None:
+    """The same over the characters that selectors are made of."""
+    with contextlib.suppress(SelectorError):
+        assert parse(name).suffix in ("", ".json", ".kv")
+
+
+def orders(*, start: int = 0) -> MemoryPartition:
+    """Offsets 100 to 109, two a batch, a second apart from 1000 s on; the log begins at `start` or there."""
+    partition = MemoryPartition(base_offset=100)
+    for number in range(0, 10, 2):
+        partition.append(
+            _batch(
+                [
+                    Record(Offset(index), Timestamp((1000 + number + index) * 1000), None, b"v")
+                    for index in (0, 1)
+                ]
+            )
+        )
+    if start:
+        partition.delete_records(Offset(start))
+    return partition
+
+
+def _batch(records: list[Record]) -> bytearray:
+    return encode(records)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("103", RecordPlace(Offset(103))),
+        ("109.json", RecordPlace(Offset(109))),
+        ("103-105", RangePlace(Offset(103), Offset(106))),
+        ("103-999", RangePlace(Offset(103), Offset(110))),
+        ("103-99999999999999999999999", RangePlace(Offset(103), Offset(110))),
+        ("0-105", RangePlace(Offset(103), Offset(106))),
+        ("0-", RangePlace(Offset(103), None)),
+        ("105-", RangePlace(Offset(105), None)),
+        ("110-", RangePlace(Offset(110), None)),
+        ("110-120", RangePlace(Offset(110), Offset(110))),
+        ("-3", RangePlace(Offset(107), Offset(110))),
+        ("-7", RangePlace(Offset(103), Offset(110))),
+        ("-8", RangePlace(Offset(103), Offset(110))),
+        ("-99999999999999999999", RangePlace(Offset(103), Offset(110))),
+        ("@1004000", RecordPlace(Offset(104))),
+        ("@1003001", RecordPlace(Offset(104))),
+        ("@0", RecordPlace(Offset(103))),
+        ("@1960-01-01", RecordPlace(Offset(103))),
+        ("@1004000-@1006000", RangePlace(Offset(104), Offset(106))),
+        ("@1004000-@1004000", RangePlace(Offset(104), Offset(104))),
+        ("@1004000-@9999999", RangePlace(Offset(104), Offset(110))),
+        ("@9999999-@9999999", RangePlace(Offset(110), Offset(110))),
+        ("@9999999-", RangePlace(Offset(110), None)),
+        ("@1004000-", RangePlace(Offset(104), None)),
+    ],
+)
+def test_selectors_name_what_lies_in_the_log(name: str, place: RecordPlace | RangePlace) -> None:
+    """In a log of offsets 103 to 109 whose start lies inside a batch."""
+    assert place == resolve(parse(name), orders(start=103))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("102", "no offset 102; offsets 103 to 109 exist"),
+        ("110", "no offset 110; offsets 103 to 109 exist"),
+        ("0-102", "no offsets 0-102; offsets 103 to 109 exist"),
+        ("111-", "no offsets 111-; offsets 103 to 109 exist"),
+        ("111-120", "no offsets 111-120; offsets 103 to 109 exist"),
+        ("@9999999", "no record at or after 9999999; offsets 103 to 109 exist"),
+        ("18446744073709551616", "no offset 18446744073709551616; offsets 103 to 109 exist"),
+    ],
+)
+def test_what_is_outside_the_log_is_refused_with_the_range_that_exists(name: str, reason: str) -> None:
+    """The reason is told as it will stand in the mount's status."""
+    with pytest.raises(SelectorError) as caught:
+        resolve(parse(name), orders(start=103))
+    assert f"orders-0: {reason}" == caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("0-", RangePlace(Offset(100), None)),
+        ("100-", RangePlace(Offset(100), None)),
+        ("0-100", RangePlace(Offset(100), Offset(100))),
+        ("-10", RangePlace(Offset(100), Offset(100))),
+        ("@5-", RangePlace(Offset(100), None)),
+        ("@5-@6", RangePlace(Offset(100), Offset(100))),
+    ],
+)
+def test_ranges_of_an_empty_log_are_empty(name: str, place: RangePlace) -> None:
+    """So that a polling loop may begin before the first record."""
+    assert place == resolve(parse(name), MemoryPartition(base_offset=100))
+
+
+def test_an_empty_log_says_so() -> None:
+    """A single record of an empty log: the reason tells where it will begin."""
+    with pytest.raises(SelectorError, match="the log is empty, its next offset is 100"):
+        resolve(Single(Offset(100)), MemoryPartition(base_offset=100))
+
+
+def test_offsets_removed_by_compaction_do_not_exist_alone_and_are_skipped_in_ranges() -> None:
+    """Inside a batch that lost records, and where a whole batch is gone."""
+    partition = MemoryPartition()
+    kept = [Record(Offset(number), Timestamp(number), b"k", b"v") for number in (1, 4)]
+    partition.add_compacted(kept, last_offset=5)
+    partition.skip_offsets(4)
+    partition.add(b"a")
+    assert RecordPlace(Offset(4)) == resolve(Single(Offset(4)), partition)
+    for missing in (0, 2, 3, 5, 6, 9):
+        with pytest.raises(SelectorError, match=f"offset {missing} holds no record"):
+            resolve(Single(Offset(missing)), partition)
+    assert RangePlace(Offset(2), Offset(8)) == resolve(parse("2-7"), partition)
+
+
+@pytest.mark.parametrize(("count", "start"), [(1, 1000), (2, 4), (3, 1), (4, 1), (100, 1)])
+def test_the_last_records_are_counted_and_not_the_offsets(count: int, start: int) -> None:
+    """Gaps, compacted batches and markers between them do not count."""
+    partition = MemoryPartition()
+    kept = [Record(Offset(number), Timestamp(number), b"k", b"v") for number in (1, 4)]
+    partition.add_compacted(kept, last_offset=5)
+    partition.skip_offsets(994)
+    partition.add(b"a")
+    partition.add_marker()
+    partition.skip_offsets(7)
+    assert RangePlace(Offset(start), Offset(1009)) == resolve(LastN(count), partition)
+
+
+def test_the_last_records_of_many_are_found_without_reading_what_lies_before() -> None:
+    """A hundred thousand one-record batches: the last ten cost a read or two."""
+    partition = MemoryPartition()
+    for _ in range(2000):
+        partition.add(b"value")
+    assert RangePlace(Offset(1990), Offset(2000)) == resolve(LastN(10), partition)
+    assert partition.bytes_read < 20 * 80
+
+
+@given(st.data())
+def test_the_last_records_are_those_a_plain_count_finds(data: st.DataObject) -> None:
+    """Against counting all records of random batches, gaps, markers and starts."""
+    partition = MemoryPartition()
+    offsets: list[int] = []
+    for kind in data.draw(
+        st.lists(st.sampled_from(["batch", "compacted", "gap", "marker", "roll"]), max_size=12)
+    ):
+        first = partition.log_end_offset
+        if kind == "batch":
+            partition.add(*[b"x"] * data.draw(st.integers(1, 5)))
+            offsets += range(first, partition.log_end_offset)
+        elif kind == "compacted":
+            deltas = sorted(data.draw(st.sets(st.integers(0, 9), max_size=5)))
+            kept = [Record(Offset(first + delta), Timestamp(0), b"k", b"v") for delta in deltas]
+            partition.add_compacted(kept, last_offset=first + 9)
+            offsets += [first + delta for delta in deltas]
+        elif kind == "gap":
+            partition.skip_offsets(data.draw(st.integers(1, 50)))
+        elif kind == "marker":
+            partition.add_marker()
+        else:
+            partition.roll()
+    partition.delete_records(Offset(data.draw(st.integers(0, partition.log_end_offset))))
+    count = data.draw(st.integers(1, 30))
+    visible = [offset for offset in offsets if offset >= partition.log_start_offset]
+    place = resolve(LastN(count), partition)
+    assert isinstance(place, RangePlace)
+    assert visible[-count:] == [offset for offset in visible if offset >= place.start_offset]
+    assert partition.log_end_offset == place.end_offset
+
+
+def test_a_time_that_a_transaction_marker_answers_goes_to_the_next_record() -> None:
+    """The log may find a marker first; no reader sees it."""
+    partition = MemoryPartition()
+    partition.add(b"early", time=10)
+    partition.append(_marker(time=50))
+    partition.add(b"older", time=40)
+    partition.add(b"late", time=60)
+    assert RecordPlace(Offset(3)) == resolve(AtTime(Timestamp(50)), partition)
+    partition.high_watermark = 3
+    with pytest.raises(SelectorError):
+        resolve(AtTime(Timestamp(50)), partition)
+
+
+def _marker(*, time: int) -> bytearray:
+    marker = [Record(Offset(0), Timestamp(time), b"\0\0\0\1", b"\0\0\0\0\0\0")]
+    return encode(marker, BatchStamp(transactional=True, control=True))
+
+
+def test_isolation_decides_how_far_the_log_is_seen() -> None:
+    """Records of an open transaction exist for read_uncommitted only."""
+    partition = orders()
+    partition.last_stable_offset = 106
+    assert RangePlace(Offset(104), Offset(106)) == resolve(LastN(2), partition)
+    with pytest.raises(SelectorError, match="offsets 100 to 105 exist"):
+        resolve(Single(Offset(107)), partition)
+    uncommitted = resolve(Single(Offset(107)), partition, isolation=Isolation.READ_UNCOMMITTED)
+    assert RecordPlace(Offset(107)) == uncommitted
+
+
+def test_a_damaged_batch_fails_the_lookups_that_need_it() -> None:
+    """Whether its record exists cannot be told; the others are found."""
+    partition = orders()
+    partition.damage(104)
+    with pytest.raises(CorruptionError):
+        resolve(Single(Offset(104)), partition)
+    assert RecordPlace(Offset(106)) == resolve(Single(Offset(106)), partition)
+    assert RangePlace(Offset(102), Offset(110)) == resolve(LastN(8), partition)
