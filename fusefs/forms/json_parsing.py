@@ -13,7 +13,7 @@ import json
 from typing import Any, Never
 
 from fusefs.forms.form import FormError
-from storage.codec.batch import Buffer, octet_view
+from storage.codec.batch import Buffer
 from storage.model import Header, Offset, Record, Timestamp
 
 IGNORED = frozenset({"topic", "partition", "offset", "tstype", "broker"})
@@ -31,7 +31,7 @@ def parse_records(text: Buffer, timestamp: int) -> list[Record]:
 
     Raises FormError naming the first bad line, ValueError if the last line has no LF.
     """
-    lines = bytes(octet_view(text)).split(b"\n")
+    lines = bytes(text).split(b"\n")
     if lines.pop():
         raise ValueError("the last line has no LF")
     records = []

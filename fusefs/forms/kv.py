@@ -12,13 +12,14 @@ from array import array
 import cython
 
 from fusefs.forms.form import FormError
-from storage.codec.batch import Batches, Buffer, octet_view
+from storage.codec.batch import Batches, Buffer
 from storage.codec.records import Columns, encode_columns
 
 if cython.compiled:
     from cython.cimports.storage.codec.memory import (
         copy,
         finished,
+        flat_view,
         int64s_of,
         new_int64s,
         new_octets,
@@ -32,6 +33,7 @@ else:
     from storage.codec.memory import (
         copy,
         finished,
+        flat_view,
         int64s_of,
         new_int64s,
         new_octets,
@@ -207,7 +209,7 @@ def _put_field(
 @cython.cfunc
 def _columns(text: Buffer, timestamp: cython.longlong) -> Columns:
     """The lines as records, over a copy of the text without its escapes."""
-    view: memoryview = octet_view(text)
+    view: memoryview = flat_view(text)
     source: cython.p_uchar = octets_of(view)
     end: cython.Py_ssize_t = len(view)
     count: cython.Py_ssize_t = _count_lines(source, end)

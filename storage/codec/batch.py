@@ -16,7 +16,7 @@
     57  int32  record count                0 only after compaction
     61         records
 
-This module is compiled by Cython, and runs uncompiled with the same results. Bounds are checked here, by hand.
+This module is compiled by Cython, and runs uncompiled with the same results. Bounds are checked here, by hand; a buffer must not change while it is read.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ from storage.model import Offset, Position, ProducerId, Timestamp, TimestampType
 
 if cython.compiled:
     from cython.cimports.storage.codec.memory import (
+        flat_view,
         int64s_of,
         new_int64s,
         octets_of,
     )
 else:
     from storage.codec.memory import (
+        flat_view,
         int64s_of,
         new_int64s,
         octets_of,
@@ -162,24 +164,40 @@ class BatchHeader(NamedTuple):
         return sequence_plus(self.base_sequence, self.last_offset - self.base_offset)
 
 
+@cython.final
+@cython.cclass
 class Batches:
     """The headers of adjacent batches, as rows of integers: no object a batch.
 
     Indexing and iterating make `BatchHeader` values; `column(n)` gives one field of all of them.
     """
 
-    __slots__ = ("problem", "rows", "stop")
+    _rows: memoryview
+    _stop: cython.Py_ssize_t
+    _problem: CorruptBatchError | None
 
     def __init__(self, rows: memoryview[int], stop: int, problem: CorruptBatchError | None = None) -> None:
-        self.rows = rows
+        self._rows = rows
+        self._stop = stop
+        self._problem = problem
+
+    @property
+    def rows(self) -> memoryview[int]:
         """`FIELDS` int64 a batch, batch after batch."""
-        self.stop = stop
+        return self._rows
+
+    @property
+    def stop(self) -> int:
         """Position of the first byte that belongs to no batch here."""
-        self.problem = problem
+        return self._stop
+
+    @property
+    def problem(self) -> CorruptBatchError | None:
         """Why the scan stopped there; None where it reached its end or its limit."""
+        return self._problem
 
     def __len__(self) -> int:
-        return len(self.rows) // FIELDS
+        return len(self._rows) // FIELDS
 
     def __getitem__(self, index: int) -> BatchHeader:
         count = len(self)
@@ -188,7 +206,7 @@ class Batches:
         if not 0 <= index < count:
             raise IndexError(index)
         row = index * FIELDS
-        return BatchHeader._make(self.rows[row : row + FIELDS])
+        return BatchHeader._make(self._rows[row : row + FIELDS])
 
     def __iter__(self) -> Iterator[BatchHeader]:
         for index in range(len(self)):
@@ -196,7 +214,7 @@ class Batches:
 
     def column(self, field: str) -> memoryview[int]:
         """One field of every batch, by its name in `BatchHeader`; a view, not a copy."""
-        return self.rows[BatchHeader._fields.index(field) :: FIELDS]
+        return self._rows[BatchHeader._fields.index(field) :: FIELDS]
 
 
 def read_header(data: Buffer, position: int = 0) -> BatchHeader:
@@ -268,38 +286,28 @@ def scan(
     It stops at the first batch that is torn or damaged and says so in `problem`, raising nothing; and after
     `max_batches`, by which a caller bounds memory (120 bytes a batch).
     """
-    view: memoryview = octet_view(data)
+    view: memoryview = flat_view(data)
     octets: cython.p_uchar = octets_of(view)
     at: cython.Py_ssize_t = start
     stop: cython.Py_ssize_t = len(view) if end is None else end
     if at < 0 or stop > len(view) or at > stop:
         raise ValueError(f"[{at}, {stop}) is not within {len(view)} bytes")
     limit: cython.Py_ssize_t = stop - at if max_batches is None else max_batches
-    capacity: cython.Py_ssize_t = _count_batches(octets, at, stop, limit)
-    rows: memoryview = new_int64s(capacity * 15)
+    rows: memoryview = new_int64s(15 * _count_batches(octets, at, stop, limit))
     row: cython.p_longlong = int64s_of(rows)
+    capacity: cython.Py_ssize_t = len(rows)
+    used: cython.Py_ssize_t = 0
     cause: str | None = None
-    count: cython.Py_ssize_t = 0
-    while count < capacity:
-        if not _fill_row(octets, at, row, count * 15):
+    while used < capacity:
+        if not _fill_row(octets, at, row, used):
             cause = "offsets out of range"
         elif check_crc:
-            cause = _checksum_mismatch(view, octets, at, row, count * 15)
+            cause = _checksum_mismatch(view, at, row, used)
         if cause is not None:
-            break
-        at += row[count * 15 + 1]
-        count += 1
-    if count < capacity:
-        return Batches(rows[: count * 15], at, CorruptBatchError(at, str(cause)))
-    return Batches(rows, at, _remainder(octets, at, stop) if at < stop and count < limit else None)
-
-
-def octet_view(data: Buffer) -> memoryview[int]:
-    """A flat view of unsigned bytes over any buffer; it pins the buffer as long as it lives."""
-    view = memoryview(data)
-    if view.format != "B" or not view.c_contiguous:
-        view = view.cast("B")
-    return view
+            return Batches(rows[:used], at, CorruptBatchError(at, cause))
+        at += row[used + 1]
+        used += 15
+    return Batches(rows, at, _remainder(octets, at, stop) if at < stop and used < 15 * limit else None)
 
 
 @cython.cfunc
@@ -439,20 +447,14 @@ def _int16(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.int:
 
 @cython.cfunc
 def _checksum_mismatch(
-    view: memoryview,
-    octets: cython.p_uchar,
-    at: cython.Py_ssize_t,
-    row: cython.p_longlong,
-    to: cython.Py_ssize_t,
+    view: memoryview, at: cython.Py_ssize_t, row: cython.p_longlong, to: cython.Py_ssize_t
 ) -> str | None:
     """Nothing where the batch's checksum is right, else the cause in words."""
     stored: cython.longlong = row[to + 6]
     end: cython.Py_ssize_t = at + row[to + 1]
-    computed: cython.longlong
-    if row[to + 5] == 2:
-        computed = crc32c(view[at + 21 : end])
-    else:
-        computed = zlib.crc32(view[at + 16 : end])
+    computed: cython.longlong = (
+        crc32c(view[at + 21 : end]) if row[to + 5] == 2 else zlib.crc32(view[at + 16 : end])
+    )
     if computed == stored:
         return None
     return f"checksum is {stored:#010x}, that of its bytes {computed:#010x}"

@@ -7,7 +7,8 @@ A record of format v2 (kafka-storage.md §2.2), every number a zigzag varint of 
     header count │ { key length │ key │ value length (-1: null) │ value } …
 
 This module is compiled by Cython, and runs uncompiled with the same results. Array bounds are not checked by the
-compiled code, so that every length read from a batch is checked here, by hand, before it is used.
+compiled code, so that every length read from a batch is checked here, by hand, before it is used; a buffer must not
+change while it is read.
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ from collections.abc import Iterator
 
 import cython
 
-from storage.codec.batch import CODEC_MASK, Batches, Buffer, octet_view, scan
+from storage.codec.batch import CODEC_MASK, Batches, Buffer, scan
 from storage.errors import CorruptBatchError
 from storage.model import Header, Offset, Record, Timestamp
 
 if cython.compiled:
     from cython.cimports.storage.codec.memory import (
+        flat_view,
         int64s_of,
         new_int64s,
         octets_of,
     )
 else:
     from storage.codec.memory import (
+        flat_view,
         int64s_of,
         new_int64s,
         octets_of,
@@ -50,30 +53,43 @@ _CAUSES = (
 """What `_decode_records` found, by the number it returns."""
 
 
+@cython.final
+@cython.cclass
 class Columns:
     """Records of adjacent batches: eight columns of int64, and the bytes they point into.
 
     A length of -1 is a null key or value. Headers are kept as they stand on the wire, their count included; a
-    length of 0 means none. Columns are views: they cost nothing to take and stay valid as long as they are held.
+    length of 0 means none. Columns are views: they cost little to take and stay valid as long as they are held.
     """
 
-    __slots__ = ("_block", "_count", "batches", "data")
+    _data: memoryview
+    _block: memoryview
+    _count: cython.Py_ssize_t
+    _batches: Batches
 
     def __init__(self, data: memoryview[int], block: memoryview[int], count: int, batches: Batches) -> None:
-        self.data = data
-        """The buffer all positions count in: the caller's, or an inflated one."""
+        self._data = data
         self._block = block
         self._count = count
-        self.batches = batches
-        """The batches these records came in, those without records included; see `BatchHeader.record_end`."""
+        self._batches = batches
 
     def __len__(self) -> int:
         return self._count
 
     @property
+    def data(self) -> memoryview[int]:
+        """The buffer all positions count in: the caller's, or an inflated one."""
+        return self._data
+
+    @property
     def block(self) -> memoryview[int]:
         """All eight columns, one after the other in the order of the properties below: for compiled readers."""
         return self._block
+
+    @property
+    def batches(self) -> Batches:
+        """The batches these records came in, those without records included; see `BatchHeader.record_end`."""
+        return self._batches
 
     @property
     def offsets(self) -> memoryview[int]:
@@ -124,7 +140,7 @@ class Columns:
         index = self._checked(index)
         start = self._block[column * self._count + index]
         length = self._block[(column + 1) * self._count + index]
-        return None if length < 0 else bytes(self.data[start : start + length])
+        return None if length < 0 else bytes(self._data[start : start + length])
 
     def _checked(self, index: int) -> int:
         if not -self._count <= index < self._count:
@@ -134,7 +150,7 @@ class Columns:
     def headers(self, index: int) -> tuple[Header, ...]:
         """The record's headers, in order; names may repeat."""
         spans = self.header_spans(index)
-        data = self.data
+        data = self._data
         found = []
         for at in range(0, len(spans), 4):
             start, length = spans[at + 2], spans[at + 3]
@@ -147,7 +163,7 @@ class Columns:
         index = self._checked(index)
         position = self._block[6 * self._count + index]
         length = self._block[7 * self._count + index]
-        return _header_spans(self.data, position, position + length)
+        return _header_spans(self._data, position, position + length)
 
     def record(self, index: int) -> Record:
         """One record as a value."""
@@ -180,80 +196,90 @@ def decode(
     Raises TornBatchError or CorruptBatchError, with the batch's position in `data`, if any of them is not whole
     and sound: checksum (unless `check_crc` is off), record count, lengths and offsets.
     """
-    view: memoryview = octet_view(data)
+    view: memoryview = flat_view(data)
     batches = scan(view, start, end, check_crc=check_crc)
-    if batches.problem is not None:
-        raise batches.problem
+    problem = batches.problem
+    if problem is not None:
+        raise problem
     rows: memoryview = batches.rows
     row: cython.p_longlong = int64s_of(rows)
-    total: cython.Py_ssize_t = len(rows) // 15
+    total: cython.Py_ssize_t = len(rows)
     found: list[Columns] = []
     first: cython.Py_ssize_t = 0
     while first < total:
-        if row[first * 15 + 5] < 2 or row[first * 15 + 7] & 7:
-            found.append(_decode_wrapped(view, batches, first, control))
-            first += 1
-            continue
-        last: cython.Py_ssize_t = first + 1
-        while last < total and row[last * 15 + 5] == 2 and not row[last * 15 + 7] & 7:
-            last += 1
-        found.append(_decode_span(view, view, rows[first * 15 : last * 15], control))
+        last: cython.Py_ssize_t = first + 15
+        if row[first + 5] == 2 and row[first + 7] & 7 == 0:
+            while last < total and row[last + 5] == 2 and row[last + 7] & 7 == 0:
+                last += 15
+            found.append(
+                _decode_span(view, rows[first:last] if last - first < total else rows, control, False)
+            )
+        else:
+            found.append(_decode_wrapped(view, rows[first:last], control))
         first = last
     return found
 
 
 @cython.cfunc
-def _decode_wrapped(view: memoryview, batches: Batches, index: cython.Py_ssize_t, control: bool) -> Columns:
+def _decode_wrapped(view: memoryview, rows: memoryview, control: cython.bint) -> Columns:
     """One compressed batch, or one entry of an old format."""
-    header = batches[index]
+    header = Batches(rows, 0)[0]
     raise CorruptBatchError(
         header.position, f"magic {header.magic} with codec {header.attributes & CODEC_MASK}"
     )
 
 
 @cython.cfunc
-def _decode_span(data: memoryview, whole: memoryview, rows: memoryview, control: cython.bint) -> Columns:
-    """The records of adjacent batches whose headers are `rows`.
+def _decode_span(data: memoryview, rows: memoryview, control: cython.bint, inflated: cython.bint) -> Columns:
+    """The records of the adjacent batches whose headers are `rows`.
 
-    `data` is what positions count in. Where it is `whole` itself the records follow each header; else `data` is
-    the inflated content of the one batch there is.
+    They follow each header in `data`; or, `inflated`, are all there is in it, of the one batch there is.
     """
     row: cython.p_longlong = int64s_of(rows)
-    batches: cython.Py_ssize_t = len(rows) // 15
     octets: cython.p_uchar = octets_of(data)
-    inflated: cython.bint = data is not whole
-    total: cython.Py_ssize_t = 0
-    index: cython.Py_ssize_t
-    start: cython.Py_ssize_t
-    end: cython.Py_ssize_t
-    for index in range(batches):
-        count: cython.longlong = row[index * 15 + 13]
-        room: cython.longlong = len(data) if inflated else row[index * 15 + 1] - 61
-        # A record takes seven bytes or more: so what is allocated below is bounded by what is there.
-        if count < 0 or count * 7 > room:
-            raise CorruptBatchError(row[index * 15], f"{count} records declared in {room} bytes")
-        if control or not row[index * 15 + 7] & 0x20:
-            total += count
-        row[index * 15 + 14] = total
+    total: cython.Py_ssize_t = _count_records(rows, len(data) if inflated else -1, control)
     block: memoryview = new_int64s(8 * total)
     columns: cython.p_longlong = int64s_of(block)
     done: cython.Py_ssize_t = 0
-    for index in range(batches):
-        if row[index * 15 + 14] == done and row[index * 15 + 13] != 0:
+    header: cython.Py_ssize_t
+    for header in range(0, len(rows), 15):
+        # What `_count_records` has left out is a control batch.
+        if row[header + 14] == done and row[header + 13] != 0:
             continue
-        start = 0 if inflated else row[index * 15] + 61
-        end = len(data) if inflated else row[index * 15] + row[index * 15 + 1]
-        cause: cython.int = _decode_records(octets, start, end, row, index * 15, columns, total, done)
+        start: cython.Py_ssize_t = 0 if inflated else row[header] + 61
+        end: cython.Py_ssize_t = len(data) if inflated else row[header] + row[header + 1]
+        cause: cython.int = _decode_records(octets, start, end, row, header, columns, total, done)
         if cause != 0:
-            raise CorruptBatchError(row[index * 15], _CAUSES[cause])
-        done = row[index * 15 + 14]
-    index = batches - 1
-    return Columns(data, block, total, Batches(rows, row[index * 15] + row[index * 15 + 1]))
+            raise CorruptBatchError(row[header], _CAUSES[cause])
+        done = row[header + 14]
+    header = len(rows) - 15
+    return Columns(data, block, total, Batches(rows, row[header] + row[header + 1]))
+
+
+@cython.cfunc
+def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cython.bint) -> cython.Py_ssize_t:
+    """Records declared by the batches of `rows`, noted in them as `record_end`; control batches only if asked for.
+
+    `inflated`: bytes of the records where they do not stand in the batch itself, else -1.
+    """
+    row: cython.p_longlong = int64s_of(rows)
+    total: cython.Py_ssize_t = 0
+    header: cython.Py_ssize_t
+    for header in range(0, len(rows), 15):
+        count: cython.longlong = row[header + 13]
+        room: cython.longlong = row[header + 1] - 61 if inflated < 0 else inflated
+        # A record takes seven bytes or more: so what will be allocated is bounded by what is there.
+        if count < 0 or count * 7 > room:
+            raise CorruptBatchError(row[header], f"{count} records declared in {room} bytes")
+        if control or row[header + 7] & 0x20 == 0:
+            total += count
+        row[header + 14] = total
+    return total
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _decode_records(
+def _decode_records(  # noqa: PLR0913, PLR0917 -- a loop over raw memory takes its pointers and bounds one by one
     octets: cython.p_uchar,
     start: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
@@ -266,67 +292,86 @@ def _decode_records(
     """Fill the columns from `first` on with a batch's records in [start, end); 0, or the cause's number."""
     base_offset: cython.longlong = row[header + 2]
     last_delta: cython.longlong = row[header + 3] - base_offset
-    base_timestamp: cython.longlong = row[header + 8]
     append_time: cython.bint = row[header + 7] & 8 != 0
+    base_timestamp: cython.longlong = row[header + 8]
+    max_timestamp: cython.longlong = row[header + 9]
     at: cython.Py_ssize_t = start
     index: cython.Py_ssize_t
-    size: cython.Py_ssize_t
-    stop: cython.Py_ssize_t
-    value: cython.longlong
     for index in range(first, first + row[header + 13]):
-        size = _varint_size(octets, at, end, 5)
-        value = _varint(octets, at, size)
+        size: cython.Py_ssize_t = _varint_size(octets, at, end, 5)
+        length: cython.longlong = _varint(octets, at, size)
         at += size
-        if size == 0 or value < 6 or value > end - at:
+        if size == 0 or length < 6 or length > end - at:
             return 1
-        stop = at + value
-        at += 1
-
-        size = _varint_size(octets, at, stop, 10)
-        if size == 0:
-            return 2
+        columns[index] = base_offset
+        columns[stride + index] = base_timestamp
+        cause: cython.int = _decode_record(octets, at + 1, at + length, columns, stride, index, last_delta)
+        if cause:
+            return cause
         if append_time:
-            columns[stride + index] = row[header + 9]
-        else:
-            columns[stride + index] = _wrapping_sum(base_timestamp, _varint(octets, at, size))
-        at += size
-
-        size = _varint_size(octets, at, stop, 5)
-        value = _varint(octets, at, size)
-        at += size
-        if size == 0 or value < 0 or value > last_delta:
-            return 3
-        columns[index] = base_offset + value
-
-        size = _varint_size(octets, at, stop, 5)
-        value = _varint(octets, at, size)
-        at += size
-        if size == 0 or value < -1 or value > stop - at:
-            return 4
-        columns[2 * stride + index] = at
-        columns[3 * stride + index] = value
-        if value > 0:
-            at += value
-
-        size = _varint_size(octets, at, stop, 5)
-        value = _varint(octets, at, size)
-        at += size
-        if size == 0 or value < -1 or value > stop - at:
-            return 5
-        columns[4 * stride + index] = at
-        columns[5 * stride + index] = value
-        if value > 0:
-            at += value
-
-        columns[6 * stride + index] = at
-        if stop - at == 1 and octets[at] == 0:
-            columns[7 * stride + index] = 0
-        elif _headers_fit(octets, at, stop):
-            columns[7 * stride + index] = stop - at
-        else:
-            return 6
-        at = stop
+            columns[stride + index] = max_timestamp
+        at += length
     return 0 if at == end else 7
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _decode_record(
+    octets: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    stop: cython.Py_ssize_t,
+    columns: cython.p_longlong,
+    stride: cython.Py_ssize_t,
+    index: cython.Py_ssize_t,
+    last_delta: cython.longlong,
+) -> cython.int:
+    """One record's parts in [at, stop); offset and timestamp are the batch's base ones before."""
+    size: cython.Py_ssize_t = _varint_size(octets, at, stop, 10)
+    if size == 0:
+        return 2
+    columns[stride + index] = _wrapping_sum(columns[stride + index], _varint(octets, at, size))
+    at += size
+    size = _varint_size(octets, at, stop, 5)
+    delta: cython.longlong = _varint(octets, at, size)
+    if size == 0 or delta < 0 or delta > last_delta:
+        return 3
+    columns[index] += delta
+    at = _take_span(octets, at + size, stop, columns, 2 * stride + index, stride)
+    if at < 0:
+        return 4
+    at = _take_span(octets, at, stop, columns, 4 * stride + index, stride)
+    if at < 0:
+        return 5
+    columns[6 * stride + index] = at
+    columns[7 * stride + index] = 0
+    if stop - at != 1 or octets[at] != 0:
+        if not _headers_fit(octets, at, stop):
+            return 6
+        columns[7 * stride + index] = stop - at
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _take_span(
+    octets: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    stop: cython.Py_ssize_t,
+    columns: cython.p_longlong,
+    place: cython.Py_ssize_t,
+    stride: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Note position and length of the key or value whose length stands at `at`; the position after it, or -1."""
+    size: cython.Py_ssize_t = _varint_size(octets, at, stop, 5)
+    length: cython.longlong = _varint(octets, at, size)
+    at += size
+    if size == 0 or length < -1 or length > stop - at:
+        return -1
+    columns[place] = at
+    columns[place + stride] = length
+    return at + length if length > 0 else at
 
 
 @cython.cfunc
@@ -357,15 +402,19 @@ def _headers_fit(octets: cython.p_uchar, start: cython.Py_ssize_t, stop: cython.
     return at == stop
 
 
+@cython.cfunc
 def _header_spans(data: memoryview, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> memoryview:
-    """The headers whose count stands at `start`; none where it is `stop`. `_headers_fit` has seen them."""
+    """The headers whose count stands at `start`, none where it is `stop`: four integers each."""
+    if start == stop:
+        return new_int64s(0)
     octets: cython.p_uchar = octets_of(data)
-    at: cython.Py_ssize_t = start
-    size: cython.Py_ssize_t = _varint_size(octets, at, stop, 5)
-    count: cython.Py_ssize_t = _varint(octets, at, size)
+    if not _headers_fit(octets, start, stop):
+        raise CorruptBatchError(start, "the headers have changed since they were read")
+    size: cython.Py_ssize_t = _varint_size(octets, start, stop, 5)
+    count: cython.Py_ssize_t = _varint(octets, start, size)
     spans: memoryview = new_int64s(4 * count)
     span: cython.p_longlong = int64s_of(spans)
-    at += size
+    at: cython.Py_ssize_t = start + size
     index: cython.Py_ssize_t
     for index in range(2 * count):
         size = _varint_size(octets, at, stop, 5)
@@ -385,7 +434,7 @@ def read_varint(
 
     Raises CorruptBatchError where it is longer, or runs past the end.
     """
-    view: memoryview = octet_view(data)
+    view: memoryview = flat_view(data)
     stop: cython.Py_ssize_t = len(view) if end is None else min(end, len(view))
     size: cython.Py_ssize_t = _varint_size(octets_of(view), position, stop, max_size) if position >= 0 else 0
     if size == 0:

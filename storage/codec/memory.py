@@ -27,6 +27,15 @@ _INT64 = array("q")
 
 
 @cython.cfunc
+def flat_view(data: Any) -> memoryview:
+    """A view of unsigned bytes over any buffer. It pins the buffer: held, the pointers into it stay good."""
+    view: memoryview = memoryview(data)
+    if type(data) is not bytes and (view.format != "B" or not view.c_contiguous):
+        view = view.cast("B")
+    return view
+
+
+@cython.cfunc
 def octets_of(view: memoryview) -> cython.p_uchar:
     """The bytes of a flat view."""
     if cython.compiled:

@@ -21,7 +21,6 @@ from storage.codec.batch import (
     Batches,
     Buffer,
     Codec,
-    octet_view,
     sequence_plus,
 )
 from storage.codec.columns import Columns, decode, read_varint
@@ -39,6 +38,7 @@ from storage.model import (
 if cython.compiled:
     from cython.cimports.storage.codec.memory import (
         copy,
+        flat_view,
         int64s_of,
         new_octets,
         octets_of,
@@ -49,6 +49,7 @@ if cython.compiled:
 else:
     from storage.codec.memory import (
         copy,
+        flat_view,
         int64s_of,
         new_octets,
         octets_of,
@@ -169,7 +170,7 @@ def encode_lines(
     Base offsets are 0. Raises RecordTooLargeError naming the line (from 1) that does not fit a batch of its own,
     ValueError if the last line has no LF.
     """
-    view: memoryview = octet_view(text)
+    view: memoryview = flat_view(text)
     if len(view) == 0:
         return []
     if view[len(view) - 1] != 10:

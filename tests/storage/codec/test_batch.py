@@ -148,7 +148,14 @@ def test_append_time_overrides_every_record_and_is_sealed():
 
 @pytest.mark.parametrize(
     ("sequence", "delta", "expected"),
-    [(0, 1, 1), (2**31 - 1, 1, 0), (2**31 - 10, 10, 0), (2**31 - 10, 15, 5), (0, -1, 2**31 - 1), (5, -10, 2**31 - 5)],
+    [
+        (0, 1, 1),
+        (2**31 - 1, 1, 0),
+        (2**31 - 10, 10, 0),
+        (2**31 - 10, 15, 5),
+        (0, -1, 2**31 - 1),
+        (5, -10, 2**31 - 5),
+    ],
 )
 def test_sequences_wrap_at_two_to_the_31(sequence, delta, expected):
     """After 2^31-1 comes 0, and before 0 comes 2^31-1."""

@@ -2,6 +2,7 @@
 
 from storage.codec.memory import copy as copy
 from storage.codec.memory import finished as finished
+from storage.codec.memory import flat_view as flat_view
 from storage.codec.memory import int64s_of as int64s_of
 from storage.codec.memory import new_int64s as new_int64s
 from storage.codec.memory import new_octets as new_octets
