@@ -31,6 +31,7 @@ class LinesRefusedError(StorageError):
 
 @click.command(
     cls=ExampleCommand,
+    short_help="Append lines to a topic.",
     examples=(
         ("echo hello | topicfs append orders/0", "a line is a record"),
         ("topicfs append orders/0 /var/log/dpkg.log", "a file: all its lines, or none if one is no record"),

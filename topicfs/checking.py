@@ -19,6 +19,7 @@ from topicfs.terminal import console
 
 @click.command(
     cls=ExampleCommand,
+    short_help="Check every byte of a data directory.",
     examples=(
         ("topicfs check ./data", "everything there is"),
         ("topicfs check /var/lib/kafka/data", "a broker's log directory: read-only, also while it runs"),

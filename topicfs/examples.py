@@ -1,4 +1,4 @@
-"""Help that teaches by example: a click command whose help ends with lines to copy."""
+"""Help that teaches by example: click commands whose help ends with lines to copy."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ class Example(NamedTuple):
     meaning: str
 
 
-class ExampleCommand(click.Command):
-    """A command with examples; they stand in its help in the order given."""
-
+class _WithExamples(click.Command):
     def __init__(self, *args: Any, examples: tuple[tuple[str, str], ...] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = tuple(Example(*example) for example in examples)
@@ -24,9 +22,14 @@ class ExampleCommand(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, each under what it is for."""
         del ctx
-        if not self.examples:
-            return
-        formatter.write_paragraph()
-        formatter.write("Examples:\n")
+        formatter.write("\nExamples:\n")
         for example in self.examples:
             formatter.write(f"\n  # {example.meaning}\n  {example.line}\n")
+
+
+class ExampleCommand(_WithExamples):
+    """A command with examples; they stand in its help in the order given."""
+
+
+class ExampleGroup(_WithExamples, click.Group):
+    """A group of commands with examples of how they are used together."""

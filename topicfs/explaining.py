@@ -33,6 +33,7 @@ from topicfs.terminal import console
 
 @click.command(
     cls=ExampleCommand,
+    short_help="Tell step by step how a record is found.",
     examples=(
         ("topicfs explain orders/0/368", "segments, index slots, batches passed, the record"),
         ("topicfs explain orders/0/@2026-11-21T03:00:00Z", "the same by time: through both indexes"),
@@ -106,7 +107,8 @@ def _offset(log: Log, offset: Offset) -> tuple[str, Lookup]:
 def _range_meaning(selector: Selector, partition: Partition) -> str:
     place = resolve(selector, partition)
     assert isinstance(place, RangePlace)
-    end = "on" if place.end_offset is None else f"to {place.end_offset - 1}"
-    if place.end_offset is not None and place.end_offset <= place.start_offset:
+    if place.end_offset is None:
+        return f"offsets {place.start_offset} and on"
+    if place.end_offset <= place.start_offset:
         return f"no offsets: the range is empty at {place.start_offset}"
-    return f"offsets {place.start_offset} {end}"
+    return f"offsets {place.start_offset} to {place.end_offset - 1}"

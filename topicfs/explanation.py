@@ -68,10 +68,11 @@ def as_text(explanation: Explanation) -> Iterator[Text]:
     """Give the lines for a person; styles show on a terminal only."""
     log = explanation.log
     offsets, segments = log.offsets(), log.segments()
+    held = _offsets(offsets.log_start_offset, offsets.log_end_offset - 1)
     yield Text.assemble(
         (explanation.name, "name"),
-        f": {explanation.meaning}. {log.topic}-{log.number} holds offsets {offsets.log_start_offset} to "
-        f"{offsets.log_end_offset - 1} in {_count(len(segments), 'segment')}, "
+        f": {explanation.meaning}. {log.topic}-{log.number} holds {held} in "
+        f"{_count(len(segments), 'segment')}, "
         f"{sum(segment.size_bytes for segment in segments):,} bytes.",
     )
     for target, lookup in explanation.lookups:
@@ -84,14 +85,14 @@ def _lookup_text(lookup: Lookup) -> Iterator[Text]:
     number = 0
     for kind, group in groupby(lookup.steps, key=type):
         steps = list(group)
-        if kind is BatchPassed:
-            yield from _passed_text([step for step in steps if isinstance(step, BatchPassed)])
-            continue
         if kind is RecordFound:
             continue
+        if kind in (BatchPassed, SegmentPassed):
+            number += kind is SegmentPassed
+            yield from _passed_text(number, steps)
+            continue
         for step in steps:
-            if not isinstance(step, BatchFound):
-                number += 1
+            number += kind is not BatchFound
             yield from _step_text(number, step)
     if lookup.found is None:
         yield _line("", Text("no record there", style="bad"))
@@ -117,9 +118,9 @@ def _step_text(number: int, step: Step) -> Iterator[Text]:
         case IndexSearched():
             yield from _index_text(number, step)
         case ScanBegan():
-            yield _line(f"{number} scan", f"{step.file}, forward from position {step.position:,}")
+            yield _line(f"{number} scan", f"{step.file}, forward from position {step.position}")
         case BatchFound():
-            text = f"at {step.position:,}: offsets {step.base_offset} to {step.last_offset}, {step.size_bytes:,} bytes"
+            text = f"at {step.position}: {_offsets(step.base_offset, step.last_offset)}, {step.size_bytes:,} bytes"
             yield _line("", _found("batch", f" {text}"))
         case _:
             raise AssertionError(step)
@@ -133,7 +134,8 @@ def _index_text(number: int, step: IndexSearched) -> Iterator[Text]:
         yield _line(f"{number} index", f"{step.file} has no entry yet: from the start of the segment")
         return
     yield _line(f"{number} index", f"{step.file}, {entries}: binary search for {step.target}")
-    for probe in step.probes:
+    # The search may come back to a slot; it is shown once.
+    for probe in dict.fromkeys(step.probes):
         side = "above" if probe.key > step.target else "equal" if probe.key == step.target else "below"
         yield _line(
             "", Text(f"slot {probe.slot}: {key} {probe.key} → {value} {probe.value}  {side}", style="quiet")
@@ -148,20 +150,38 @@ def _index_text(number: int, step: IndexSearched) -> Iterator[Text]:
         )
 
 
-def _passed_text(steps: Sequence[BatchPassed]) -> Iterator[Text]:
+def _passed_text(number: int, steps: Sequence[Step]) -> Iterator[Text]:
+    """Name the batches or segments that were passed: of many the first and the last ones."""
     skipped = len(steps) - 2 * SHOWN_NEIGHBOURS
     for index, step in enumerate(steps):
+        label = f"{number} segment" if isinstance(step, SegmentPassed) and not index else ""
         if skipped > 0 and index == SHOWN_NEIGHBOURS:
             yield _line("", Text(f"… {skipped} more …", style="quiet"))
         if skipped <= 0 or not SHOWN_NEIGHBOURS <= index < len(steps) - SHOWN_NEIGHBOURS:
-            text = f"batch at {step.position:,}: offsets {step.base_offset} to {step.last_offset}, passed"
-            yield _line("", Text(text, style="quiet"))
+            yield _line(label, Text(_passed(step), style="quiet"))
+
+
+def _passed(step: Step) -> str:
+    match step:
+        case SegmentPassed():
+            return f"{step.base_offset} ends at time {_time(step.largest_timestamp)}: passed"
+        case BatchPassed():
+            return f"batch at {step.position}: {_offsets(step.base_offset, step.last_offset)}, passed"
+    raise AssertionError(step)
+
+
+def _offsets(first_offset: int, last_offset: int) -> str:
+    return (
+        f"offset {first_offset}"
+        if first_offset == last_offset
+        else f"offsets {first_offset} to {last_offset}"
+    )
 
 
 def _record_text(number: int, found: FoundRecord) -> Iterator[Text]:
     record, batch = found.record, found.batch
-    place = f"{found.index + 1} of the {batch.record_count} records in its batch"
-    yield _line(f"{number} record", _found(f"offset {record.offset}", f", number {place}"))
+    place = f"record {found.index + 1} of the {batch.record_count} records in its batch"
+    yield _line(f"{number} record", _found(f"offset {record.offset}", f", {place}"))
     yield _line(
         "", f"{batch.timestamp_type.label} {_time(record.timestamp)}, leader epoch {batch.leader_epoch}"
     )

@@ -14,6 +14,7 @@ from typing import TextIO
 import click
 
 from storage.errors import StorageError
+from topicfs.examples import ExampleGroup
 
 SUCCESS, FAILURE, MISUSE, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses: done; not done, or `check` found something; not understood; ended by Ctrl-C."""
@@ -32,7 +33,7 @@ COMMANDS = {
 machine without FUSE never meets pyfuse3."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(ExampleGroup):
     """A group whose commands are those of COMMANDS, in that order."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -54,23 +55,23 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="`topicfs COMMAND --help` shows each command with examples.",
+    examples=(
+        ("topicfs mount ./data ./mnt", "./data keeps the topics, ./mnt shows them"),
+        ("mkdir mnt/orders", "a topic with one partition"),
+        ("echo hello >> mnt/orders/0/log", "a record"),
+        ("cat mnt/orders/0/log", "every record, one a line"),
+        ("cat mnt/orders/0/0.json", "the record at offset 0 with all its metadata"),
+        ("tail -f mnt/orders/0/log", "follow"),
+        ("topicfs umount ./mnt", "the end"),
+    ),
 )
 @click.version_option(package_name="topicfs", message="topicfs %(version)s")
 @click.option("--debug", is_flag=True, envvar="TOPICFS_DEBUG", help="Show the traceback of an error.")
 def cli(*, debug: bool) -> None:
-    r"""Durable, Kafka-compatible topics as plain files.
+    """Durable, Kafka-compatible topics as plain files.
 
-    \b
-    topicfs mount ./data ./mnt              # ./data keeps the topics, ./mnt shows them
-    mkdir mnt/orders                        # a topic with one partition
-    echo hello >> mnt/orders/0/log          # a record
-    cat mnt/orders/0/log                    # every record, one a line
-    cat mnt/orders/0/0.json                 # the record at offset 0 with all its metadata
-    tail -f mnt/orders/0/log                # follow
-    topicfs umount ./mnt
-
-    Without FUSE, `topicfs append` and `topicfs cat` do the same on the data directory.
+    A mount shows topics as directories and records as lines. Without FUSE `topicfs append` and `topicfs cat` do the
+    same on the data directory. Every command explains itself by examples: topicfs COMMAND --help.
     """
     del debug
     logging.basicConfig(format="topicfs: %(message)s", level=logging.WARNING)

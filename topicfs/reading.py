@@ -38,6 +38,7 @@ LINKS: dict[str, Callable[..., Offset | None]] = {"earliest": earliest_offset, "
 
 @click.command(
     cls=ExampleCommand,
+    short_help="Print records, as the files of a mount do.",
     examples=(
         ("topicfs cat orders/0", "every value of a partition, one a line"),
         ("topicfs cat orders/0/log.json | jq .payload", "with offsets, times, keys and headers"),

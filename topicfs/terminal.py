@@ -20,9 +20,16 @@ THEME = Theme(
 """The few styles of this command, by what they mean."""
 
 
+PIPE_COLUMNS = 1000
+
+
 def console(*, error: bool = False) -> Console:
     """A console on standard output (or error); colours and boxes only where it is a terminal."""
-    return Console(theme=THEME, stderr=error, highlight=False, soft_wrap=True)
+    screen = Console(theme=THEME, stderr=error, highlight=False, soft_wrap=True)
+    if not screen.is_terminal:
+        # A table in a pipe has no window to fit into: nothing of it is cut.
+        screen.width = PIPE_COLUMNS
+    return screen
 
 
 def is_terminal() -> bool:

@@ -9,16 +9,23 @@ import click
 from rich.filesize import decimal
 from rich.table import Table
 
-from fusefs.tree.context import Settings
 from storage.engine import Engine, Topic
 from storage.errors import InvalidConfigError, PolicyViolationError
 from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
 from topicfs.data_directory import data_option, opened_for_reading, opened_for_writing
-from topicfs.examples import ExampleCommand
+from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.terminal import console, is_terminal
 
 
-@click.group()
+@click.group(
+    cls=ExampleGroup,
+    examples=(
+        ("topicfs topics create orders --partitions 4", "make one"),
+        ("topicfs topics list", "see them all"),
+        ("topicfs topics describe orders", "see one in detail"),
+        ("topicfs topics delete orders", "remove one"),
+    ),
+)
 def topics() -> None:
     """Create, list, describe and delete topics.
 
@@ -66,7 +73,7 @@ def create(
     names: tuple[str, ...], *, partitions: int | None, settings: tuple[str, ...], directory: Path
 ) -> None:
     """Create topics."""
-    overrides = dict(Settings(directory=directory).topic_overrides) | parse_settings(settings)
+    overrides = parse_settings(settings)
     with opened_for_writing(directory, through_mount=f"mkdir MOUNTPOINT/{names[0]}") as engine:
         for name in names:
             topic = engine.create_topic(name, partitions=partitions, overrides=overrides)
@@ -141,14 +148,10 @@ def records_of(topic: Topic) -> int:
 
 
 def moment(timestamp: Timestamp) -> str:
-    """Print a record's time as selectors take it."""
+    """Print a record's time as selectors take it, to the second."""
     if timestamp == NO_TIMESTAMP:
         return "-"
-    return (
-        datetime.fromtimestamp(timestamp / 1000, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )
+    return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _overview(engine: Engine) -> Table:

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# A first session, as a newcomer would type it: each command is shown with what it printed. Mounts ./data at ./mnt and
+# leaves the mount up. May be played again: it appends to what is there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$PWD/.venv/bin:$PATH" LC_ALL=C.UTF-8
+bold='' quiet='' plain=''
+if [ -t 1 ]; then bold=$'\e[1m' quiet=$'\e[2m' plain=$'\e[0m'; fi
+
+say() { printf '\n%s# %s%s\n' "$quiet" "$1" "$plain"; }
+
+# Show a command and run it. What it prints is its own.
+show() {
+    printf '%s$ %s%s\n' "$bold" "$1" "$plain"
+    bash -c "$1" || printf '%s(exit status %s)%s\n' "$quiet" "$?" "$plain"
+}
+
+# A text of this machine with a thousand lines or more that ends with a line end: dpkg's log, else the largest found.
+find_text() {
+    local file best=README.md
+    for file in /var/log/dpkg.log $(find /var/log /usr/share/dict /usr/share/common-licenses /usr/share/perl \
+        -type f -readable -size +40k -size -65536k -printf '%s %p\n' 2>/dev/null | sort -rn | head -n 30 | cut -d' ' -f2-); do
+        if [ -r "$file" ] && grep -Iq . "$file" && [ -z "$(tail -c 1 "$file")" ] && [ "$(wc -l <"$file")" -gt 1000 ]; then
+            best=$file
+            break
+        fi
+    done
+    printf '%s\n' "$best"
+}
+
+# A topic whose log is the beginning of the text, so that playing again appends only what is new there.
+find_topic() {
+    local text=$1 base=$2 name number=1
+    name=$base
+    while [ -e "mnt/$name" ] && ! cmp -s -n "$(stat -c %s "mnt/$name/0/log")" "$text" "mnt/$name/0/log"; do
+        number=$((number + 1))
+        name=$base-$number
+    done
+    printf '%s\n' "$name"
+}
+
+play_with_mount() {
+    local text topic size
+    text=$(find_text)
+    topic=$(find_topic "$text" "$(basename "$text" | tr -c 'a-zA-Z0-9._\n-' -)")
+
+    say 'A topic is a directory, a record is a line.'
+    [ -d mnt/orders ] || show 'mkdir mnt/orders'
+    show 'echo "one apple" >> mnt/orders/0/log'
+    show 'printf "anna\ttwo pears\nbert\tthree figs\n" >> mnt/orders/0/log.kv'
+    show 'cat mnt/orders/0/log'
+    show 'ls mnt/orders/0'
+
+    say 'Every record has its own file, by offset and by time; .json shows all there is to know of it.'
+    show 'cat mnt/orders/0/0.json'
+    show 'tail -n 1 mnt/orders/0/log.json | jq -r .key 2>/dev/null || tail -n 1 mnt/orders/0/log.json'
+    # shellcheck disable=SC2016 # the variables belong to the command shown
+    show 'now=$(date -u +%FT%T.%3NZ); echo "four plums" >> mnt/orders/0/log; cat "mnt/orders/0/@$now.json"'
+    show 'getfattr --dump --absolute-names mnt/orders/0/latest 2>/dev/null || cat mnt/orders/0/latest.json'
+
+    say "A real file, in and out unchanged: $text"
+    [ -d "mnt/$topic" ] || show "mkdir mnt/$topic"
+    size=$(stat -c %s "mnt/$topic/0/log")
+    if [ "$size" -eq 0 ]; then
+        show "cat $text >> mnt/$topic/0/log"
+    elif [ "$size" -lt "$(stat -c %s "$text")" ]; then
+        show "tail -c +$((size + 1)) $text >> mnt/$topic/0/log"
+    fi
+    show "cmp $text mnt/$topic/0/log && echo the same"
+    show "wc -l mnt/$topic/0/log"
+    show "grep -c a mnt/$topic/0/log"
+    show "head -n 2 mnt/$topic/0/log"
+    show "tail -n 2 mnt/$topic/0/log"
+    show "cat mnt/$topic/0/1000     # line 1001"
+    show "dd if=mnt/$topic/0/log bs=64 skip=100 count=1 status=none"
+    show "topicfs explain $topic/0/1000"
+
+    printf '\nThe mount is up. Go on: tail -f mnt/orders/0/log   (and in another shell: echo five >> mnt/orders/0/log)\n'
+    printf 'Stop: make stop\n'
+}
+
+play_without_mount() {
+    local text
+    text=$(find_text)
+    say 'A topic, and records in it.'
+    [ -d data/orders-0 ] || show 'topicfs topics create orders'
+    show 'echo "one apple" | topicfs append orders/0'
+    show 'printf "anna\ttwo pears\nbert\tthree figs\n" | topicfs append orders/0/log.kv'
+    show 'topicfs cat orders/0'
+    show 'topicfs cat orders/0/0.json'
+    show 'topicfs cat orders/0/-1.kv'
+    say "A real file, in and out unchanged: $text"
+    if [ ! -d data/text-0 ]; then
+        show 'topicfs topics create text'
+        show "topicfs append text/0 $text"
+    fi
+    show "topicfs cat text/0 | cmp - $text && echo the same"
+    show 'topicfs cat text/0 | wc -l'
+    show 'topicfs cat text/0/1000     # line 1001'
+    show 'topicfs explain text/0/1000'
+    show 'topicfs topics list'
+    printf '\nGo on: echo five | topicfs append orders/0; topicfs cat --follow orders/0\n'
+    printf 'Nothing is mounted or running, so there is nothing to stop.\n'
+}
+
+if [ ! -c /dev/fuse ]; then
+    echo 'topicfs: /dev/fuse is missing here, so nothing can be mounted: the session uses topicfs append and topicfs cat'
+    play_without_mount
+elif mountpoint -q mnt 2>/dev/null || topicfs mount ./data ./mnt; then
+    play_with_mount
+else
+    echo 'topicfs: mounting is not allowed here: the session uses topicfs append and topicfs cat'
+    play_without_mount
+fi

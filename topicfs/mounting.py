@@ -1,0 +1,111 @@
+"""`topicfs mount` and `topicfs umount`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from storage.config.broker import EngineConfig
+from storage.config.properties import PropertiesError, parse_properties
+from storage.errors import InvalidConfigError, StorageError
+from storage.model import Isolation
+from topicfs.examples import ExampleCommand
+
+DIRECTORY = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command(
+    cls=ExampleCommand,
+    short_help="Show the topics of a directory as files.",
+    examples=(
+        ("topicfs mount ./data ./mnt", "./data keeps the topics (it is made if missing), ./mnt shows them"),
+        ("topicfs mount --foreground ./data ./mnt", "for a service manager, or to see the log"),
+        ("topicfs mount --acks all ./data ./mnt", "every write is on disk when it returns"),
+        (
+            "topicfs mount --acks 0 --linger-ms 5 ./data ./mnt",
+            "many small writers: answer at once, batch for 5 ms",
+        ),
+        ("topicfs mount --read-only /var/lib/kafka/data ./mnt", "a broker's own files, also while it runs"),
+        (
+            "topicfs mount --config server.properties ./data ./mnt",
+            "retention, segment sizes … by Kafka's names",
+        ),
+    ),
+)
+@click.argument("directory", metavar="DIR", type=DIRECTORY)
+@click.argument("mountpoint", metavar="MOUNTPOINT", type=click.Path(path_type=Path))
+@click.option(
+    "--config", metavar="FILE", type=click.Path(path_type=Path), help="A broker's server.properties."
+)
+@click.option("--foreground", "-f", is_flag=True, help="Stay here instead of going to the background.")
+@click.option("--read-only", is_flag=True, help="Change and create nothing in DIR.")
+@click.option(
+    "--allow-other", is_flag=True, help="Let other users in (root, or user_allow_other in /etc/fuse.conf)."
+)
+@click.option(
+    "--allow-delete", is_flag=True, help="Let rmdir remove topics with records, and `start` delete records."
+)
+@click.option(
+    "--acks", metavar="0|1|all", help="When a write is answered: at once, in the log, on disk.  [default: 1]"
+)
+@click.option(
+    "--linger-ms", type=click.IntRange(0), metavar="N", help="With --acks 0: gather lines for so long."
+)
+@click.option("--partitioner", metavar="NAME", help="kafka, roundrobin or module:function.  [default: kafka]")
+@click.option(
+    "--isolation",
+    type=click.Choice([level.value for level in Isolation]),
+    help="Whether records of aborted transactions show.  [default: read_committed]",
+)
+@click.option(
+    "--log-file", metavar="FILE", type=click.Path(path_type=Path), help="Where the daemon's log goes."
+)
+@click.option("--debug", is_flag=True, help="Log more.")
+@click.pass_context
+def mount(context: click.Context, /, **given: object) -> None:
+    """Mount the topics of DIR at MOUNTPOINT, an existing directory.
+
+    Then: mkdir makes a topic, >> appends records, cat, tail -f, grep and cp read them. One process owns a data
+    directory at a time. Unmount with `topicfs umount MOUNTPOINT`.
+    """
+    # Only here, so that the other commands work on machines without FUSE.
+    try:
+        from fusefs.appending.handle import Acks  # noqa: PLC0415
+        from fusefs.daemon import MountOptions, run  # noqa: PLC0415
+    except ImportError as error:
+        raise StorageError(
+            f"mounting needs FUSE and pyfuse3 ({error}); without them: topicfs append, topicfs cat"
+        ) from error
+
+    options = {name: value for name, value in given.items() if value is not None}
+    if "acks" in options:
+        options["acks"] = Acks.parse(str(options["acks"]))
+    if "isolation" in options:
+        options["isolation"] = Isolation(options["isolation"])
+    config = options.pop("config", None)
+    if isinstance(config, Path):
+        options["engine"] = read_config(config)
+    context.exit(run(MountOptions(**options)))  # type: ignore[arg-type] # click has checked each of them
+
+
+@click.command(
+    cls=ExampleCommand,
+    short_help="Unmount, with everything on disk.",
+    examples=(("topicfs umount ./mnt", "flush everything, unmount, and wait until the daemon is gone"),),
+)
+@click.argument("mountpoint", metavar="MOUNTPOINT", type=click.Path(path_type=Path))
+def umount(mountpoint: Path) -> None:
+    """Unmount MOUNTPOINT; when the command returns everything is on disk."""
+    from fusefs.mounting.mountpoint import unmount  # noqa: PLC0415 - as above
+
+    unmount(mountpoint)
+
+
+def read_config(path: Path) -> EngineConfig:
+    """Read a server.properties. Raises InvalidConfigError, OSError."""
+    try:
+        properties = parse_properties(path.read_bytes())
+    except PropertiesError as error:
+        raise InvalidConfigError(f"{path}: {error}") from None
+    return EngineConfig.from_properties(properties).config
