@@ -94,11 +94,6 @@ class OffsetIndex:
         self.slots.truncate(slot + 1)
         self.last_offset = self._last_offset()
 
-    def keep_first(self, entries: int) -> None:
-        """Drop all entries but the first so many."""
-        self.slots.truncate(entries)
-        self.last_offset = self._last_offset()
-
     def reset(self, size: int) -> None:
         """Forget every entry and preallocate `size` bytes anew."""
         self.slots.reset(size)

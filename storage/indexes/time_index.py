@@ -103,11 +103,6 @@ class TimeIndex:
         self.slots.truncate(slot + 1)
         self.last = self._last()
 
-    def keep_first(self, entries: int) -> None:
-        """Drop all entries but the first so many."""
-        self.slots.truncate(entries)
-        self.last = self._last()
-
     def reset(self, size: int) -> None:
         """Forget every entry and preallocate `size` bytes anew."""
         self.slots.reset(size)

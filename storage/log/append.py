@@ -26,6 +26,7 @@ class AppendRules:
 
     max_message_bytes: int
     max_segment_bytes: int
+    max_segment_ms: int
     stamps_append_time: bool
     needs_keys: bool
     """Compaction has no use for a record without a key."""
@@ -37,6 +38,7 @@ class AppendRules:
         return cls(
             max_message_bytes=config.max_message_bytes,
             max_segment_bytes=config.effective_segment_bytes,
+            max_segment_ms=config.effective_segment_ms,
             stamps_append_time=config.message_timestamp_type is TimestampType.LOG_APPEND_TIME,
             needs_keys=config.compacts,
             before_max_ms=config.message_timestamp_before_max_ms,
@@ -46,7 +48,7 @@ class AppendRules:
     @property
     def looks_into_records(self) -> bool:
         """Whether headers alone cannot answer; then every append is decoded."""
-        return self.needs_keys or (not self.stamps_append_time and self.before_max_ms < _CHECKS_TIMES_BELOW)
+        return self.needs_keys or (self.before_max_ms < _CHECKS_TIMES_BELOW and not self.stamps_append_time)
 
 
 class Incoming(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from storage.codec.batch import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD, Batches, scan
 from storage.disk.filesystem import File
-from storage.errors import TornBatchError
+from storage.errors import CorruptBatchError, TornBatchError
 from storage.model import Position
 
 _LENGTH = Struct(">i")
@@ -20,13 +20,14 @@ class Window(NamedTuple):
     data: bytes
     position: int
     batches: Batches
-    """Its `problem` is the file's own: a batch cut by the window's end is read again with the next one."""
+    problem: CorruptBatchError | None
+    """Why the file can be read no further; a batch that only this window's end cuts is read with the next one."""
 
 
 def windows(
     file: File, start: int, end: int, *, window_bytes: int, check_crc: bool = False
 ) -> Iterator[Window]:
-    """The batches of [start, end) in order; the last window tells in `batches.problem` why it ended early."""
+    """The batches of [start, end) in order; the last window tells in `problem` why it ended early."""
     position = start
     size = max(window_bytes, HEADER_SIZE)
     while position < end:
@@ -37,10 +38,9 @@ def windows(
             # A batch larger than the window; one that claims more than the file holds is torn for good.
             size = min(declared_size(data), end - position)
             continue
-        if cut:
-            batches.problem = None
-        yield Window(data, position, batches)
-        if batches.problem is not None:
+        problem = None if cut else batches.problem
+        yield Window(data, position, batches, problem)
+        if problem is not None:
             return
         position += batches.stop
         size = max(window_bytes, HEADER_SIZE)

@@ -20,7 +20,7 @@ from storage.codec.batch import HEADER_SIZE, BatchHeader
 from storage.disk.filesystem import Clock, File, FileSystem
 from storage.disk.memory import MemoryFile
 from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
-from storage.errors import CorruptionError
+from storage.errors import CorruptionError, PartitionOfflineError
 from storage.indexes.offset_index import OffsetIndex, relative
 from storage.indexes.time_index import TimeEntry, TimeIndex
 from storage.log.scan import Window, windows
@@ -91,6 +91,8 @@ class Segment:
         """Whether it was taken out of the log; its files are `.deleted`, or gone."""
         self.active = False
         """Whether its indexes are kept at full size."""
+        self.index_full = False
+        """Whether an index takes no more entries; known while it is active."""
 
     @classmethod
     def create(
@@ -121,13 +123,6 @@ class Segment:
     @property
     def time_index(self) -> TimeIndex:
         return self._time_index or self._open_time_index()
-
-    @property
-    def index_full(self) -> bool:
-        """Whether an index takes no more entries; indexes that do not exist yet are empty."""
-        if self.size == 0 and (self._offset_index is None or self._time_index is None):
-            return False
-        return self.offset_index.full or self.time_index.full
 
     @property
     def largest(self) -> TimeEntry:
@@ -197,7 +192,7 @@ class Segment:
 
     def raise_problem(self, window: Window) -> None:
         """Raise CorruptionError where a scan ended before its time."""
-        problem = window.batches.problem
+        problem = window.problem
         if problem is not None:
             raise CorruptionError(self.log.path, window.position + problem.position, problem.cause)
 
@@ -216,23 +211,29 @@ class Segment:
     def append(self, data: bytearray, batches: Sequence[PlacedBatch]) -> None:
         """Write whole batches and their index entries; with OSError nothing of them stays.
 
-        ValueError when an offset lies below the base offset or more than 2^31-1 above it.
+        ValueError when an offset lies below the base offset or more than 2^31-1 above it. PartitionOfflineError when
+        the write failed and what it left could not be cut off either.
         """
         relative(Offset(batches[-1].last_offset), self.base_offset)
-        mark = (
-            self.size,
-            self._counted_from,
-            self.largest,
-            self.offset_index.entries,
-            self.time_index.entries,
-        )
+        counted_from, largest = self._counted_from, self.largest
         try:
             self.log.pwrite(data, Position(self.size))
             self._index_batches(batches)
         except OSError:
-            self._roll_back(*mark)
+            self._counted_from, self._largest = counted_from, largest
+            self.offset_index.truncate_to(Offset(batches[0].last_offset))
+            self.time_index.truncate_to(Offset(batches[0].last_offset))
+            self._cut_failed_write()
             raise
         self.size += len(data)
+
+    def _cut_failed_write(self) -> None:
+        try:
+            self.log.truncate(self.size)
+        except OSError as error:
+            raise PartitionOfflineError(
+                f"{self.log.path}: a failed write could not be undone: {error}"
+            ) from error
 
     def _index_batches(self, batches: Sequence[PlacedBatch]) -> None:
         position = self.size
@@ -269,19 +270,12 @@ class Segment:
     def _add_entries(self, last_offset: Offset, position: Position) -> None:
         # Full only where one append, or a rebuild under smaller settings, brings more than the index has room for:
         # the index then stays sparser than it should be, which is slower and nothing else.
-        if not self.index_full:
-            self.offset_index.append(last_offset, position)
-            self.time_index.append(*self.largest)
+        offsets, times = self.offset_index, self.time_index
+        if not (offsets.full or times.full):
+            offsets.append(last_offset, position)
+            times.append(*self.largest)
+        self.index_full = offsets.full or times.full
         self._counted_from = position
-
-    def _roll_back(
-        self, size: int, counted_from: int, largest: TimeEntry, offset_entries: int, time_entries: int
-    ) -> None:
-        self._counted_from = counted_from
-        self._largest = largest
-        self.offset_index.keep_first(offset_entries)
-        self.time_index.keep_first(time_entries)
-        self.log.truncate(size)
 
     # Closing, opening, cutting.
 
@@ -295,9 +289,11 @@ class Segment:
         self.active = True
         self.offset_index.slots.resize(self.settings.index_bytes)
         self.time_index.slots.resize(self.settings.index_bytes)
+        self.index_full = self.offset_index.full or self.time_index.full
 
     def deactivate(self) -> None:
         """Make the final time entry and cut all files to what is used, as at a roll and at a clean close."""
+        self.create_indexes()
         if self.size:
             self.time_index.append(*self.largest, final=True)
         self.active = False

@@ -19,7 +19,8 @@ from storage.disk.names import (
 )
 from storage.errors import InvalidNameError
 from storage.log.chain import Chain
-from storage.log.log import Log, LogState, SmallFiles, Surroundings, segment_settings
+from storage.log.log import Log, segment_settings
+from storage.log.readable import LogState, SmallFiles, Surroundings
 from storage.log.removal import Removal
 from storage.log.scan import windows
 from storage.log.segment import SCAN_WINDOW_BYTES, Segment

@@ -48,7 +48,7 @@ def recover_segment(segment: Segment, epochs: LeaderEpochs, snapshots: Snapshots
         if good < len(window.batches):
             cause = f"offset {window.batches[good].last_offset} does not belong into the segment"
             break
-        cause = window.batches.problem.cause if window.batches.problem else ""
+        cause = window.problem.cause if window.problem else ""
     segment.end_rebuild()
     cut_bytes = file_bytes - segment.size
     if cut_bytes:

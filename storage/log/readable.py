@@ -1,0 +1,293 @@
+"""The part of a log that only looks: its bounds, its segments, reads by offset and by time.
+
+Readers take `_end`, then `_chain`, both immutable values, and hold no lock: what an append or a roll publishes
+meanwhile is for the next read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from storage.checkpoints.leader_epochs import LeaderEpochs
+from storage.codec.batch import (
+    BatchHeader,
+)
+from storage.config.topic import TopicConfig
+from storage.disk.filesystem import Clock, FileSystem
+from storage.disk.names import SegmentFileKind
+from storage.engine import Cancel
+from storage.errors import (
+    OffsetOutOfRangeError,
+    SegmentDeletedError,
+)
+from storage.log import describe
+from storage.log.chain import Chain
+from storage.log.durability import Durability
+from storage.log.listeners import Listeners
+from storage.log.read import Bound, Reader, nothing_at
+from storage.log.removal import Removal
+from storage.log.snapshots import Snapshots
+from storage.log.times import TimeSearch
+from storage.log.trace import SegmentsSearched, Trace
+from storage.model import (
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    Fetched,
+    Isolation,
+    Offset,
+    PartitionOffsets,
+    PartitionStatus,
+    SegmentInfo,
+    Timestamp,
+    TimestampOffset,
+    TopicPartition,
+)
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Surroundings(NamedTuple):
+    """What a log is given and does not change."""
+
+    partition: TopicPartition
+    files: FileSystem
+    clock: Clock
+    random: Random
+
+
+class LogState(NamedTuple):
+    """What loading a partition's directory found out."""
+
+    chain: Chain
+    log_end_offset: Offset
+    log_start_offset: Offset
+    recovery_point: Offset
+    high_watermark: Offset | None
+    """None: one replica, the high watermark is always the log end."""
+
+
+class SmallFiles(NamedTuple):
+    """What stands beside a log's segments."""
+
+    epochs: LeaderEpochs
+    snapshots: Snapshots
+    removal: Removal
+
+
+class Location(NamedTuple):
+    """Where an offset was found."""
+
+    segment_base_offset: Offset
+    batch: BatchHeader
+    """Its position is that in the segment's `.log`."""
+
+
+class ReadableLog:
+    """See the module's text; `storage.log.log.Log` adds what changes it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        state: LogState,
+        surroundings: Surroundings,
+        *,
+        config: TopicConfig,
+        small_files: SmallFiles,
+    ) -> None:
+        self._directory = directory
+        self._partition = surroundings.partition
+        self._files = surroundings.files
+        self._config = config
+        self._epochs = small_files.epochs
+        self._leader_epoch = self._epochs.latest.epoch if self._epochs.latest else 0
+        self._durability = Durability(self._files, state.recovery_point, surroundings.clock())
+        self._chain = state.chain
+        self._end = Bound(state.log_end_offset, state.chain.active, state.chain.active.size)
+        self._log_start_offset = state.log_start_offset
+        self._high_watermark = state.high_watermark
+        self._reader = Reader()
+        self._times = TimeSearch()
+        self._listeners = Listeners()
+        self._offline: str | None = None
+
+    @property
+    def topic(self) -> str:
+        return self._partition.topic
+
+    @property
+    def number(self) -> int:
+        return self._partition.partition
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._config
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        return self._epochs
+
+    @property
+    def chain(self) -> Chain:
+        """The segments as they are now."""
+        return self._chain
+
+    @property
+    def log_start_offset(self) -> Offset:
+        return self._log_start_offset
+
+    @property
+    def log_end_offset(self) -> Offset:
+        return self._end.offset
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self._end.offset if self._high_watermark is None else self._high_watermark
+
+    @property
+    def recovery_point(self) -> Offset:
+        return self._durability.recovery_point
+
+    @property
+    def unflushed_records(self) -> int:
+        """Offsets between the recovery point and the log end."""
+        return self._end.offset - self._durability.recovery_point
+
+    @property
+    def last_flush_ms(self) -> Timestamp:
+        return self._durability.last_flush_ms
+
+    @property
+    def offline_reason(self) -> str | None:
+        """Why it takes no more writes; None while it does."""
+        return self._offline
+
+    def offsets(self) -> PartitionOffsets:
+        end_offset = self._end.offset
+        high_watermark = end_offset if self._high_watermark is None else self._high_watermark
+        return PartitionOffsets(
+            log_start_offset=self._log_start_offset,
+            last_stable_offset=high_watermark,
+            high_watermark=high_watermark,
+            log_end_offset=end_offset,
+            recovery_point=min(self._durability.recovery_point, end_offset),
+            leader_epoch=self._leader_epoch,
+        )
+
+    def status(self) -> PartitionStatus:
+        end, chain = self._end, self._chain
+        return PartitionStatus(
+            offsets=self.offsets(),
+            state="online" if self._offline is None else f"offline: {self._offline}",
+            segments=len(chain.segments),
+            log_bytes=describe.log_bytes(chain, end),
+            index_bytes=describe.index_bytes(chain, self._directory, self._files),
+            first_timestamp=next((s.first_timestamp for s in chain.segments if s.size), NO_TIMESTAMP),
+            last_timestamp=describe.largest_timestamp(chain.segments),
+            directory=str(self._directory),
+        )
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        end = self._end
+        return describe.describe_segments(self._chain, end)
+
+    def open_segment_file(self, name: str) -> memoryview:
+        end = self._end
+        segment = describe.segment_of(name, self._chain)
+        if segment is None:
+            raise SegmentDeletedError(f"{self._directory / name}: no file of a segment, or no longer")
+        try:
+            file = self._files.open(self._directory / name, read_only=True)
+        except FileNotFoundError:
+            raise SegmentDeletedError(f"{self._directory / name}: removed") from None
+        try:
+            is_log = name.endswith(SegmentFileKind.LOG.value)
+            return file.map(describe.segment_bytes(segment, end) if is_log else file.size())
+        finally:
+            file.close()
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        return self._listeners.add(listener)
+
+    # Reading.
+
+    def read(
+        self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
+    ) -> Fetched:
+        end = self._end
+        if not self._log_start_offset <= offset <= end.offset:
+            raise OffsetOutOfRangeError(offset, self._log_start_offset, end.offset, str(self._partition))
+        bound = self._bound(isolation)
+        if offset >= bound.offset:
+            return nothing_at(offset, end.segment)
+        return self._reader.read(self._chain, bound, offset, max_bytes)
+
+    def offset_for_timestamp(
+        self, timestamp: Timestamp, *, isolation: Isolation = Isolation.READ_COMMITTED
+    ) -> TimestampOffset | None:
+        return self.locate_timestamp(timestamp, isolation=isolation)
+
+    def locate_timestamp(
+        self,
+        timestamp: Timestamp,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        trace: Trace | None = None,
+    ) -> TimestampOffset | None:
+        """As `offset_for_timestamp`, telling `trace` each step."""
+        bound = self._bound(isolation)
+        return self._times.find(self._chain, bound, timestamp, self._log_start_offset, trace)
+
+    def earliest(self) -> TimestampOffset:
+        """The log start, with the epoch that wrote it where it is known (ListOffsets -2)."""
+        start = self._log_start_offset
+        epoch = self._epochs.epoch_for_offset(start)
+        return TimestampOffset(NO_TIMESTAMP, start, NO_LEADER_EPOCH if epoch is None else epoch)
+
+    def latest(self) -> TimestampOffset:
+        """The log end, with the latest epoch (ListOffsets -1 of the log itself)."""
+        latest = self._epochs.latest
+        return TimestampOffset(NO_TIMESTAMP, self._end.offset, latest.epoch if latest else NO_LEADER_EPOCH)
+
+    def largest_timestamp(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp, None in an empty log (ListOffsets -3)."""
+        bound = self._bound(Isolation.READ_UNCOMMITTED)
+        return self._times.find_largest(self._chain, bound)
+
+    def locate(self, offset: Offset, trace: Trace | None = None) -> Location | None:
+        """The batch that holds `offset` or the next one after a gap, telling `trace` each step.
+
+        Raises OffsetOutOfRangeError, CorruptionError.
+        """
+        end, chain = self._end, self._chain
+        if not self._log_start_offset <= offset < end.offset:
+            raise OffsetOutOfRangeError(offset, self._log_start_offset, end.offset, str(self._partition))
+        first = chain.floor(offset)
+        for segment in chain.segments[first:]:
+            if trace:
+                trace(SegmentsSearched(offset, chain.base_offsets, segment.base_offset))
+            batch = segment.find_batch(offset, describe.segment_bytes(segment, end), trace)
+            if batch is not None:
+                return Location(segment.base_offset, batch)
+        return None
+
+    def _bound(self, isolation: Isolation) -> Bound:
+        """Where readers of `isolation` stop."""
+        end = self._end
+        visible_end = (
+            self.offsets().visible_end(isolation) if self._high_watermark is not None else end.offset
+        )
+        if visible_end >= end.offset:
+            return end
+        chain = self._chain
+        segment = chain.segments[chain.floor(visible_end)]
+        limit = describe.segment_bytes(segment, end)
+        batch = segment.find_batch(visible_end, limit)
+        return Bound(visible_end, segment, limit if batch is None else batch.position)
