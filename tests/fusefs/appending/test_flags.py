@@ -1,0 +1,56 @@
+"""Who may open a file for writing."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from fusefs.appending.flags import access_of, check_append
+from fusefs.errors import FileError
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param(os.O_WRONLY | os.O_APPEND, id=">>"),
+        pytest.param(os.O_WRONLY | os.O_TRUNC, id=">"),
+        pytest.param(os.O_RDWR | os.O_APPEND, id="python a+"),
+        pytest.param(os.O_RDWR | os.O_TRUNC, id="python w+"),
+    ],
+)
+def test_programs_that_add_may_open_a_log(flags: int):
+    """The shell's redirections, tee, cp, dd and Python's a and w set O_APPEND or O_TRUNC."""
+    check_append(access_of(flags), truncation_accepted=True)
+
+
+@pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_CREAT])
+def test_rewriters_may_not(flags: int):
+    """vim and sort -o, which would double a log, set neither."""
+    with pytest.raises(FileError) as caught:
+        check_append(access_of(flags), truncation_accepted=True)
+
+    assert caught.value.number == errno.EPERM
+
+
+def test_other_doors_than_log_need_o_append():
+    """`cp -r` of one topic's files into another opens all three with O_TRUNC and must bring each record once."""
+    with pytest.raises(FileError) as caught:
+        check_append(access_of(os.O_WRONLY | os.O_TRUNC), truncation_accepted=False)
+
+    assert caught.value.number == errno.EPERM
+
+
+@pytest.mark.parametrize("flag", [os.O_SYNC, os.O_DSYNC])
+def test_synchronous_descriptors_are_durable(flag: int):
+    """The kernel sends no FSYNC for them: the flags of open are all there is."""
+    assert access_of(os.O_WRONLY | os.O_APPEND | flag).durable
+    assert not access_of(os.O_WRONLY | os.O_APPEND).durable
+
+
+def test_the_three_access_modes_are_told_apart():
+    """O_RDONLY is 0, so that no single bit says read or write."""
+    seen = [(access_of(mode).reads, access_of(mode).writes) for mode in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR)]
+
+    assert seen == [(True, False), (False, True), (True, True)]

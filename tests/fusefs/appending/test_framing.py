@@ -1,0 +1,67 @@
+"""How bytes become lines."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusefs.appending.framing import NOTHING, Waiting, after_refusal, frame
+
+
+def feed(*pieces: bytes) -> tuple[bytes, Waiting]:
+    """Frame piece after piece; all lines that were completed, and what waits."""
+    lines, waiting = b"", NOTHING
+    for piece in pieces:
+        framed = frame(waiting, piece)
+        lines += framed.lines
+        waiting = framed.waiting
+    return lines, waiting
+
+
+def test_whole_lines_pass_without_a_copy():
+    """The common write, lines and nothing else, costs no copy."""
+    data = b"a\nb\n"
+
+    framed = frame(NOTHING, data)
+
+    assert framed.lines is data
+    assert framed.waiting == NOTHING
+
+
+def test_the_last_line_waits_until_its_newline_comes():
+    """A line that arrives in pieces is one line."""
+    assert feed(b"a\nbe", b"gun", b"!\nc") == (b"a\nbegun!\n", Waiting(b"c"))
+
+
+@given(st.lists(st.binary(max_size=12).map(lambda data: data.replace(b"\x00", b"\n"))))
+def test_the_cut_of_the_writes_changes_nothing(pieces: list[bytes]):
+    """However the kernel cuts a stream, the same lines come out and the same rest waits."""
+    whole = b"".join(pieces)
+    cut = whole.rfind(b"\n") + 1
+
+    assert feed(*pieces) == (whole[:cut], Waiting(whole[cut:]))
+
+
+def test_after_a_refused_piece_of_a_line_its_rest_is_skipped():
+    """The rest of a refused line never becomes a record of its own; what follows it does."""
+    waiting = after_refusal(b'bad json\n{"pay')
+
+    framed = frame(waiting, b'load": 1}\ngood\nne')
+
+    assert framed.lines == b"good\n"
+    assert framed.waiting == Waiting(b"ne")
+
+
+def test_skipping_goes_on_over_writes_without_a_newline():
+    """A long refused line may come in many writes."""
+    framed = frame(after_refusal(b"x" * 10), b"y" * 10)
+
+    assert framed.lines == b""
+    assert framed.waiting == Waiting(skipping=True)
+
+
+@pytest.mark.parametrize("data", [b"bad\n", b"good\nbad\n"])
+def test_a_refused_write_of_whole_lines_leaves_nothing_to_skip(data: bytes):
+    """The next write begins a fresh line then."""
+    assert after_refusal(data) == NOTHING

@@ -1,0 +1,51 @@
+"""Whether a process still holds a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fusefs.appending.holding import holds
+
+
+def test_an_open_file_is_held_until_it_is_closed(tmp_path: Path):
+    """What /proc lists is held; after close(2) it is not listed any more."""
+    path = tmp_path / "orders" / "0" / "log"
+    path.parent.mkdir(parents=True)
+    with path.open("w"):
+        assert holds(os.getpid(), "/orders/0/log")
+    assert not holds(os.getpid(), "/orders/0/log")
+
+
+def test_a_duplicate_keeps_it_held(tmp_path: Path):
+    """A shell closes one of two descriptors when it redirects."""
+    descriptor = os.open(tmp_path / "log", os.O_CREAT | os.O_WRONLY)
+    duplicate = os.dup(descriptor)
+    os.close(descriptor)
+
+    assert holds(os.getpid(), f"{tmp_path}/log")
+    os.close(duplicate)
+
+
+def test_a_name_that_the_kernel_forgot_still_counts(tmp_path: Path):
+    """After its name was invalidated the link ends in ` (deleted)`."""
+    path = tmp_path / "log"
+    with path.open("w"):
+        path.unlink()
+
+        assert holds(os.getpid(), f"{tmp_path}/log")
+
+
+@pytest.mark.parametrize("pid", [0, 2**22 + 1], ids=["another pid namespace", "no such process"])
+def test_where_proc_cannot_tell_nothing_is_held(pid: int):
+    """So that a begun line is committed rather than kept for ever."""
+    assert not holds(pid, "/orders/0/log")
+
+
+def test_another_file_of_the_same_last_name_is_another_file(tmp_path: Path):
+    """The whole path under the mount is compared."""
+    (tmp_path / "1").mkdir()
+    with (tmp_path / "1" / "log").open("w"):
+        assert not holds(os.getpid(), "/0/log")
