@@ -39,6 +39,7 @@ if cython.compiled:
         int64s_of,
         new_int64s,
         octets_of,
+        part_of,
     )
 else:
     from storage.codec.memory import (
@@ -46,6 +47,7 @@ else:
         int64s_of,
         new_int64s,
         octets_of,
+        part_of,
     )
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
@@ -453,7 +455,7 @@ def _checksum_mismatch(
     stored: cython.longlong = row[to + 6]
     end: cython.Py_ssize_t = at + row[to + 1]
     computed: cython.longlong = (
-        crc32c(view[at + 21 : end]) if row[to + 5] == 2 else zlib.crc32(view[at + 16 : end])
+        crc32c(part_of(view, at + 21, end)) if row[to + 5] == 2 else zlib.crc32(part_of(view, at + 16, end))
     )
     if computed == stored:
         return None

@@ -1,6 +1,7 @@
 # The C side of memory.py, for the other compiled modules.
 
 cdef memoryview flat_view(object data)
+cdef memoryview part_of(memoryview view, Py_ssize_t start, Py_ssize_t end)
 cdef unsigned char* octets_of(memoryview view) except? NULL
 cdef long long* int64s_of(memoryview view) except? NULL
 cdef unsigned char* writable(bytearray octets) except? NULL

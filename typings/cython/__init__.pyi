@@ -19,6 +19,7 @@ uint: TypeAlias = builtins.int
 uchar: TypeAlias = builtins.int
 longlong: TypeAlias = builtins.int
 ulonglong: TypeAlias = builtins.int
+p_char: TypeAlias = Any
 p_uchar: TypeAlias = Any
 p_const_uchar: TypeAlias = Any
 void: TypeAlias = None

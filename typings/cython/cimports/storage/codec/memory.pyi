@@ -8,6 +8,7 @@ from storage.codec.memory import new_int64s as new_int64s
 from storage.codec.memory import new_octets as new_octets
 from storage.codec.memory import new_text as new_text
 from storage.codec.memory import octets_of as octets_of
+from storage.codec.memory import part_of as part_of
 from storage.codec.memory import position_of as position_of
 from storage.codec.memory import resize as resize
 from storage.codec.memory import text_octets as text_octets
