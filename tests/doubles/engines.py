@@ -1,0 +1,51 @@
+"""Engines over simulated disks, and appends and reads in one line each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from storage.codec.records import decode, encode_lines
+from storage.config.broker import EngineConfig
+from storage.engine import Partition
+from storage.manager import LogManager, open_engine
+from storage.model import Appended
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+
+DATA = Path("/data")
+TINY_SEGMENTS = {"internal.segment.bytes": "300", "segment.index.bytes": "1200"}
+"""Overrides under which a handful of lines makes several segments, and indexes take little memory."""
+
+
+def engine_on(
+    disk: SimulatedDisk, *, clock: ManualClock | None = None, config: EngineConfig | None = None
+) -> LogManager:
+    """Open (or make) the data directory of a simulated disk."""
+    return open_engine(
+        DATA, read_only=disk.read_only, files=disk, clock=clock or ManualClock(), config=config or QUIET
+    )
+
+
+def append_lines(partition: Partition, text: str, *, timestamp: int = 1_700_000_000_000) -> Appended:
+    """Append each line of `text` as a record, all in one batch; every line ends with LF."""
+    (batch,) = encode_lines(text.encode(), timestamp=timestamp)
+    return partition.append(batch)
+
+
+def read_lines(partition: Partition) -> list[str]:
+    """Every visible value from the log start on."""
+    offsets = partition.offsets()
+    lines = []
+    offset = offsets.log_start_offset
+    while True:
+        fetched = partition.read(offset, max_bytes=1 << 20)
+        if not fetched.data:
+            return lines
+        for columns in decode(fetched.data):
+            records = (columns.record(index) for index in range(len(columns.offsets)))
+            lines.extend((one.value or b"").decode() for one in records if one.offset >= offset)
+        offset = fetched.next_offset
+
+
+QUIET = EngineConfig(recovery_threads=1)
+"""One loading thread, so that what happens on a simulated disk happens in one order."""

@@ -1,0 +1,539 @@
+"""The engine over a data directory: topics, settings, reopening, what is on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from storage.checkpoints.identifiers import decode_id
+from storage.checkpoints.meta_properties import read_meta_properties
+from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
+from storage.engine import Engine
+from storage.errors import (
+    CorruptionError,
+    InvalidConfigError,
+    InvalidNameError,
+    NotALogDirectoryError,
+    PartitionOfflineError,
+    ReadOnlyError,
+    StorageError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from storage.manager import open_engine
+from storage.model import Offset
+from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk()
+
+
+def listing(disk: SimulatedDisk, path: Path = DATA) -> list[str]:
+    return [entry.name for entry in disk.list_directory(path)]
+
+
+def test_new_directory_is_a_kafka_data_directory(disk: SimulatedDisk) -> None:
+    """It gets ids in Kafka's form, kept over restarts, and after a clean close the marker."""
+    engine: Engine = engine_on(disk, config=EngineConfig(node_id=7))
+    assert (False, False, {}) == (engine.read_only, engine.foreign, dict(engine.topics()))
+    engine.close()
+    meta = read_meta_properties(disk, DATA)
+    assert meta is not None
+    assert (meta.node_id, meta.version) == (7, 1)
+    assert decode_id(meta.cluster_id or "") != decode_id(meta.directory_id or "")
+    assert listing(disk) == [".kafka_cleanshutdown", "meta.properties"]
+    engine_on(disk).close()
+    assert meta == read_meta_properties(disk, DATA)
+
+
+def test_missing_directory_id_is_added(disk: SimulatedDisk) -> None:
+    """A broker adds it to an older file; everything else stays."""
+    disk.make_directory(DATA)
+    disk.write_bytes(DATA / "meta.properties", b"version=1\nnode.id=3\ncluster.id=abc\n")
+    engine_on(disk).close()
+    meta = read_meta_properties(disk, DATA)
+    assert meta is not None
+    assert (3, "abc") == (meta.node_id, meta.cluster_id)
+    decode_id(meta.directory_id or "")
+
+
+def test_topic_is_made_with_its_partitions(disk: SimulatedDisk) -> None:
+    """Directories, topic ids in them, and the overrides of a topic made here."""
+    engine = engine_on(disk)
+    topic = engine.create_topic("orders", partitions=2, overrides={"segment.ms": "5000"})
+    assert [0, 1] == list(topic.partitions())
+    assert topic.overrides == {"retention.ms": "-1", "segment.ms": "5000"}
+    assert (-1, 5000) == (topic.config.retention_ms, topic.config.segment_ms)
+    for name in ("orders-0", "orders-1"):
+        metadata = disk.read_bytes(DATA / name / "partition.metadata")
+        assert f"version: 0\ntopic_id: {topic.topic_id}".encode() == metadata
+    assert topic is engine.topic("orders")
+    assert not topic.internal
+
+
+def test_number_of_partitions_defaults_to_the_settings(disk: SimulatedDisk) -> None:
+    """num.partitions counts where nobody says how many."""
+    engine = engine_on(disk, config=EngineConfig(num_partitions=3))
+    assert len(engine.create_topic("t").partitions()) == 3
+
+
+def test_records_and_settings_survive_a_restart(disk: SimulatedDisk) -> None:
+    """What was appended and set is there again, under the same topic id."""
+    engine = engine_on(disk)
+    topic = engine.create_topic("orders", partitions=2, overrides={"max.message.bytes": "2000"})
+    append_lines(engine.partition("orders", 1), "one\ntwo\n")
+    engine.close()
+    again = engine_on(disk)
+    assert read_lines(again.partition("orders", 1)) == ["one", "two"]
+    assert topic.topic_id == again.topic("orders").topic_id
+    assert topic.overrides == again.topic("orders").overrides
+    assert again.partition("orders", 1).config.max_message_bytes == 2000
+    assert again.warnings == ()
+
+
+def test_unclean_stop_loses_nothing_that_was_written(disk: SimulatedDisk) -> None:
+    """A killed process leaves its writes to the system: the next start recovers and finds them."""
+    engine = engine_on(disk)
+    engine.create_topic("orders")
+    append_lines(engine.partition("orders", 0), "one\ntwo\n")
+    again = engine_on(disk)
+    assert read_lines(again.partition("orders", 0)) == ["one", "two"]
+    assert again.partition("orders", 0).offsets().recovery_point == 0
+
+
+def test_clean_marker_is_taken_at_the_start(disk: SimulatedDisk) -> None:
+    """While the directory is open it is not marked, so that a kill makes the next start unclean."""
+    engine_on(disk).close()
+    assert ".kafka_cleanshutdown" in listing(disk)
+    engine = engine_on(disk)
+    assert ".kafka_cleanshutdown" not in listing(disk)
+    engine.close()
+    engine.close()
+    assert ".kafka_cleanshutdown" in listing(disk)
+
+
+def test_checkpoints_are_written_at_the_close(disk: SimulatedDisk) -> None:
+    """Recovery points, high watermarks, and log starts inside a segment."""
+    engine = engine_on(disk)
+    engine.create_topic("a")
+    engine.create_topic("b")
+    append_lines(engine.partition("a", 0), "1\n2\n3\n")
+    engine.partition("a", 0).delete_records(Offset(2))
+    engine.close()
+    assert disk.read_bytes(DATA / "recovery-point-offset-checkpoint") == b"0\n2\na 0 3\nb 0 0\n"
+    assert disk.read_bytes(DATA / "replication-offset-checkpoint") == b"0\n2\na 0 3\nb 0 0\n"
+    assert disk.read_bytes(DATA / "log-start-offset-checkpoint") == b"0\n1\na 0 2\n"
+    assert read_lines(engine_on(disk).partition("a", 0)) == ["3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("a/b", InvalidNameError), ("", InvalidNameError), ("a.b", TopicExistsError), ("a_b", TopicExistsError)],
+)
+def test_bad_names_change_nothing(disk: SimulatedDisk, name: str, error: type[Exception]) -> None:
+    """Illegal, existing and colliding names are refused before the disk is touched."""
+    engine = engine_on(disk)
+    engine.create_topic("a.b")
+    before = disk.tree()
+    with pytest.raises(error):
+        engine.create_topic(name)
+    assert before == disk.tree()
+
+
+@pytest.mark.parametrize(
+    ("partitions", "overrides"), [(0, {}), (10_001, {}), (1, {"nonsense": "1"}), (1, {"segment.bytes": "1"})]
+)
+def test_bad_settings_change_nothing(disk: SimulatedDisk, partitions: int, overrides: dict[str, str]) -> None:
+    """Counts out of bounds, unknown names and bad values are refused before the disk is touched."""
+    engine = engine_on(disk)
+    before = disk.tree()
+    with pytest.raises(InvalidConfigError):
+        engine.create_topic("t", partitions=partitions, overrides=overrides)
+    assert before == disk.tree()
+    assert engine.topics() == {}
+
+
+def test_partitions_are_added(disk: SimulatedDisk) -> None:
+    """What is missing up to the total is made, under the topic's id and settings; fewer is no change."""
+    engine = engine_on(disk)
+    topic = engine.create_topic("t", overrides={"max.message.bytes": "99"})
+    append_lines(engine.partition("t", 0), "x\n")
+    engine.add_partitions("t", total=3)
+    engine.add_partitions("t", total=2)
+    assert [0, 1, 2] == list(topic.partitions())
+    assert engine.partition("t", 2).config.max_message_bytes == 99
+    assert topic.topic_id.encode() in disk.read_bytes(DATA / "t-2" / "partition.metadata")
+    engine.close()
+    assert [0, 1, 2] == list(engine_on(disk).topic("t").partitions())
+
+
+def test_holes_among_partitions_are_filled(disk: SimulatedDisk) -> None:
+    """A foreign directory may lack some numbers; adding makes those that are missing."""
+    engine = engine_on(disk)
+    engine.create_topic("t", partitions=3)
+    engine.close()
+    disk.rename(DATA / "t-1", Path("/elsewhere"))
+    engine = engine_on(disk)
+    assert [0, 2] == list(engine.topic("t").partitions())
+    engine.add_partitions("t", total=3)
+    assert [0, 1, 2] == list(engine.topic("t").partitions())
+
+
+def test_settings_are_altered_all_or_nothing(disk: SimulatedDisk) -> None:
+    """Valid changes take effect in every partition and on disk; one bad one refuses all."""
+    engine = engine_on(disk)
+    topic = engine.create_topic("t", partitions=2)
+    engine.alter_config("t", {"retention.ms": None, "max.message.bytes": "77"})
+    assert topic.overrides == {"max.message.bytes": "77"}
+    for changes in ({"segment.ms": "5", "max.message.bytes": "x"}, {"segment.ms": "5", "nonsense": None}):
+        with pytest.raises(InvalidConfigError):
+            engine.alter_config("t", changes)
+    assert topic.overrides == {"max.message.bytes": "77"}
+    assert [77, 77] == [one.config.max_message_bytes for one in topic.partitions().values()]
+    assert TopicConfig().retention_ms == topic.config.retention_ms
+    engine.close()
+    assert engine_on(disk).topic("t").overrides == {"max.message.bytes": "77"}
+
+
+def test_setting_that_cannot_be_written_has_no_effect(disk: SimulatedDisk) -> None:
+    """A full disk leaves settings as they were, in memory too."""
+    engine = engine_on(disk)
+    topic = engine.create_topic("t")
+    disk.fail("write_bytes", suffix=".tmp")
+    with pytest.raises(OSError, match="topicfs"):
+        engine.alter_config("t", {"max.message.bytes": "77"})
+    assert topic.overrides == {"retention.ms": "-1"}
+    assert TopicConfig().max_message_bytes == engine.partition("t", 0).config.max_message_bytes
+
+
+def test_deleted_topic_is_gone_at_once_and_its_files_later(disk: SimulatedDisk) -> None:
+    """Directories are renamed with the delete mark, then removed after file.delete.delay.ms."""
+    clock = ManualClock()
+    engine = engine_on(disk, clock=clock)
+    engine.create_topic("t", partitions=2, overrides={"file.delete.delay.ms": "5000"})
+    engine.create_topic("u")
+    old = engine.partition("t", 0)
+    append_lines(old, "x\n")
+    engine.delete_topic("t")
+    with pytest.raises(UnknownTopicError):
+        engine.topic("t")
+    with pytest.raises(PartitionOfflineError):
+        append_lines(old, "y\n")
+    marked = [name for name in listing(disk) if name.endswith("-delete")]
+    assert ["t-0.", "t-1."] == [name[:4] for name in marked]
+    clock.advance(4999)
+    engine.maintenance(clock())
+    assert marked == [name for name in listing(disk) if name.endswith("-delete")]
+    clock.advance(1000)
+    engine.maintenance(clock())
+    assert [name for name in listing(disk) if name.startswith("t-")] == []
+    assert "u-0" in listing(disk)
+
+
+def test_deleted_topic_leaves_no_lines_in_checkpoints(disk: SimulatedDisk) -> None:
+    """A new topic of the same name would else be taken for flushed, and begin where the old one did."""
+    engine = engine_on(disk)
+    engine.create_topic("t")
+    append_lines(engine.partition("t", 0), "1\n2\n3\n")
+    engine.partition("t", 0).delete_records(Offset(2))
+    engine.close()
+    disk.write_bytes(DATA / "cleaner-offset-checkpoint", b"0\n1\nt 0 1\n")
+    engine = engine_on(disk)
+    engine.delete_topic("t")
+    for name in ("recovery-point", "log-start", "replication", "cleaner"):
+        assert disk.read_bytes(DATA / f"{name}-offset-checkpoint") == b"0\n0\n", name
+    again = engine.create_topic("t")
+    assert again.partitions()[0].offsets().log_end_offset == 0
+
+
+def test_delete_left_overs_are_removed_after_a_restart(disk: SimulatedDisk) -> None:
+    """A directory that was waiting for its end gets it from the next owner."""
+    clock = ManualClock()
+    engine = engine_on(disk, clock=clock)
+    engine.create_topic("t")
+    engine.delete_topic("t")
+    engine.close()
+    engine = engine_on(disk, clock=clock)
+    assert engine.topics() == {}
+    clock.advance(60_000)
+    engine.maintenance(clock())
+    assert [name for name in listing(disk) if name.endswith("-delete")] == []
+
+
+def test_directory_that_cannot_be_removed_is_tried_again(disk: SimulatedDisk) -> None:
+    """One failure is a warning, not the end of it."""
+    clock = ManualClock()
+    engine = engine_on(disk, clock=clock)
+    engine.create_topic("t", overrides={"file.delete.delay.ms": "0"})
+    engine.delete_topic("t")
+    disk.fail("unlink", suffix=".log")
+    engine.maintenance(clock())
+    assert len(engine.warnings) == 1
+    clock.advance(60_000)
+    engine.maintenance(clock())
+    assert [name for name in listing(disk) if name.endswith("-delete")] == []
+
+
+def test_stray_and_future_directories_are_kept_not_served(disk: SimulatedDisk) -> None:
+    """They are a broker's affair; the owner is told."""
+    unique = "0" * 32
+    disk.make_directory(DATA)
+    for mark in ("stray", "future"):
+        disk.make_directory(DATA / f"t-0.{unique}-{mark}")
+    disk.make_directory(DATA / "__cluster_metadata-0")
+    disk.write_bytes(DATA / "notes.txt", b"mine")
+    engine = engine_on(disk)
+    assert engine.topics() == {}
+    assert len(engine.warnings) == 2
+    engine.close()
+    assert disk.read_bytes(DATA / "notes.txt") == b"mine"
+    assert len([name for name in listing(disk) if name.startswith("t-0.")]) == 2
+
+
+@pytest.mark.parametrize("name", ["lost+found", "photos", "t-01"])
+def test_someone_elses_directory_is_refused_untouched(disk: SimulatedDisk, name: str) -> None:
+    """Nothing is made or changed in a directory that holds something other than Kafka's own entries."""
+    disk.make_directory(DATA)
+    disk.make_directory(DATA / name)
+    disk.write_bytes(DATA / ".kafka_cleanshutdown", b"{}")
+    before = disk.tree()
+    with pytest.raises(NotALogDirectoryError, match=name.replace("+", r"\+")):
+        engine_on(disk)
+    assert before == disk.tree()
+
+
+def test_topics_made_by_a_broker_are_adopted(disk: SimulatedDisk) -> None:
+    """Without settings of their own they keep their records, for a broker's settings are out of sight."""
+    disk.make_directory(DATA)
+    for name in ("t-0", "__consumer_offsets-0"):
+        disk.make_directory(DATA / name)
+        disk.write_bytes(DATA / name / "partition.metadata", b"version: 0\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg")
+    engine = engine_on(disk)
+    assert engine.topic("t").overrides == {"retention.ms": "-1"}
+    assert engine.topic("t").topic_id == "1EvPSKI_SvihSIy3lMKMvg"
+    assert engine.topic("__consumer_offsets").internal
+    assert engine.topic("__consumer_offsets").config.compacts
+    assert set(json.loads(disk.read_bytes(DATA / "topicfs.topics"))["topics"]) == {"t", "__consumer_offsets"}
+
+
+def test_settings_of_a_topic_made_anew_by_someone_else_are_dropped(disk: SimulatedDisk) -> None:
+    """The topic id tells that the directory is not that of the topic the settings were for."""
+    engine = engine_on(disk)
+    engine.create_topic("t", overrides={"max.message.bytes": "77"})
+    engine.close()
+    disk.write_bytes(DATA / "t-0" / "partition.metadata", b"version: 0\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg")
+    engine = engine_on(disk)
+    assert engine.topic("t").topic_id == "1EvPSKI_SvihSIy3lMKMvg"
+    assert engine.topic("t").overrides == {"retention.ms": "-1"}
+    assert "made anew" in engine.warnings[0]
+
+
+def test_settings_of_a_vanished_topic_are_dropped(disk: SimulatedDisk) -> None:
+    """Someone removed the directories: the topic is gone, and the owner is told."""
+    engine = engine_on(disk)
+    engine.create_topic("t")
+    engine.close()
+    disk.rename(DATA / "t-0", Path("/elsewhere"))
+    engine = engine_on(disk)
+    assert engine.topics() == {}
+    assert "no directory any more" in engine.warnings[0]
+    assert json.loads(disk.read_bytes(DATA / "topicfs.topics"))["topics"] == {}
+
+
+def test_partition_of_another_topic_is_offline(disk: SimulatedDisk) -> None:
+    """Two ids in one topic: the topic's own partitions are served, the other is refused with the reason."""
+    engine = engine_on(disk)
+    engine.create_topic("t", partitions=2)
+    engine.close()
+    disk.write_bytes(DATA / "t-1" / "partition.metadata", b"version: 0\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg")
+    engine = engine_on(disk)
+    append_lines(engine.partition("t", 0), "x\n")
+    assert (
+        engine.partition("t", 1).status().state.startswith("offline: its topic id is 1EvPSKI_SvihSIy3lMKMvg")
+    )
+    with pytest.raises(PartitionOfflineError, match="t-1"):
+        append_lines(engine.partition("t", 1), "x\n")
+
+
+def test_damaged_partition_does_not_keep_others_from_opening(disk: SimulatedDisk) -> None:
+    """It is offline until it is repaired and opened anew; its checkpoint lines are kept, the close is unclean."""
+    engine = engine_on(disk)
+    engine.create_topic("t", partitions=2)
+    for number in (0, 1):
+        append_lines(engine.partition("t", number), "x\ny\n")
+    engine.close()
+    disk.write_bytes(DATA / "t-1" / "leader-epoch-checkpoint", b"rubbish\n")
+    engine = engine_on(disk)
+    assert "t-1: offline" in engine.warnings[0]
+    assert read_lines(engine.partition("t", 0)) == ["x", "y"]
+    offline = engine.partition("t", 1)
+    for refused in (
+        lambda: offline.read(Offset(0), max_bytes=1),
+        offline.sync,
+        lambda: offline.delete_records(Offset(0)),
+        lambda: offline.open_segment_file("x"),
+        lambda: offline.offset_for_timestamp(0),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(PartitionOfflineError, match="leader-epoch-checkpoint"):
+            refused()
+    engine.close()
+    assert ".kafka_cleanshutdown" not in listing(disk)
+    assert b"t 1 2\n" in disk.read_bytes(DATA / "recovery-point-offset-checkpoint")
+
+    engine = engine_on(disk)
+    with pytest.raises(CorruptionError):
+        engine.reopen_partition("t", 1)
+    disk.write_bytes(DATA / "t-1" / "leader-epoch-checkpoint", b"0\n1\n0 0\n")
+    assert read_lines(engine.reopen_partition("t", 1)) == ["x", "y"]
+    assert engine.partition("t", 1).status().state == "online"
+
+
+def test_partition_whose_flush_failed_is_opened_anew(disk: SimulatedDisk) -> None:
+    """It takes no more writes until then; afterwards it goes on from its recovery point."""
+    engine = engine_on(disk)
+    engine.create_topic("t")
+    old = engine.partition("t", 0)
+    append_lines(old, "x\n")
+    disk.fail("sync", suffix=".log")
+    with pytest.raises(OSError, match="log"):
+        old.sync()
+    with pytest.raises(PartitionOfflineError):
+        append_lines(old, "y\n")
+    assert engine.partition("t", 0).status().state.startswith("offline")
+    again = engine.reopen_partition("t", 0)
+    append_lines(again, "z\n")
+    assert read_lines(engine.partition("t", 0)) == ["x", "z"]
+    with pytest.raises(PartitionOfflineError):
+        append_lines(old, "y\n")
+
+
+@pytest.mark.parametrize("name", ["recovery-point", "log-start", "replication"])
+def test_malformed_checkpoints_count_as_empty(disk: SimulatedDisk, name: str) -> None:
+    """As in a broker: a warning, and recovery from the start."""
+    engine = engine_on(disk)
+    engine.create_topic("t")
+    append_lines(engine.partition("t", 0), "x\n")
+    engine.close()
+    disk.write_bytes(DATA / f"{name}-offset-checkpoint", b"0\n7\nt 0 1\n")
+    engine = engine_on(disk)
+    assert read_lines(engine.partition("t", 0)) == ["x"]
+    assert f"{name}-offset-checkpoint" in engine.warnings[0]
+
+
+def test_checkpoints_that_name_missing_partitions_are_tolerated(disk: SimulatedDisk) -> None:
+    """Their lines go, so that a later topic of that name does not inherit them."""
+    disk.make_directory(DATA)
+    disk.write_bytes(DATA / "recovery-point-offset-checkpoint", b"0\n1\nghost 0 500\n")
+    engine = engine_on(disk)
+    assert engine.warnings == ()
+    assert disk.read_bytes(DATA / "recovery-point-offset-checkpoint") == b"0\n0\n"
+
+
+@pytest.mark.parametrize("name", ["topicfs.topics", "meta.properties"])
+def test_damaged_own_files_refuse_the_opening(disk: SimulatedDisk, name: str) -> None:
+    """Guessing at settings or ids could cost records; the error names the file, and nothing is changed."""
+    engine_on(disk).close()
+    disk.write_bytes(DATA / name, b"rubbish")
+    before = disk.tree()
+    with pytest.raises(CorruptionError, match=name):
+        engine_on(disk)
+    assert before == disk.tree()
+
+
+def test_kept_settings_that_are_not_valid_are_told(disk: SimulatedDisk) -> None:
+    """A file edited by hand does not keep the topic from opening, and loses no line."""
+    engine = engine_on(disk)
+    engine.create_topic("t")
+    engine.close()
+    registry = disk.read_bytes(DATA / "topicfs.topics")
+    disk.write_bytes(DATA / "topicfs.topics", registry.replace(b'"-1"', b'"never"'))
+    engine = engine_on(disk)
+    assert engine.topic("t").overrides == {"retention.ms": "never"}
+    assert TopicConfig().retention_ms == engine.topic("t").config.retention_ms
+    assert "retention.ms=never" in engine.warnings[0]
+
+
+def test_listeners_hear_of_topics_and_partitions(disk: SimulatedDisk) -> None:
+    """After each change, not of settings, and no more once cancelled; the change is there when they hear."""
+    engine = engine_on(disk)
+    heard: list[list[str]] = []
+    cancel = engine.listen(
+        lambda: heard.append([f"{name}:{len(topic.partitions())}" for name, topic in engine.topics().items()])
+    )
+    engine.create_topic("t")
+    engine.alter_config("t", {"retention.ms": "5"})
+    engine.add_partitions("t", total=2)
+    engine.add_partitions("t", total=2)
+    engine.delete_topic("t")
+    cancel()
+    cancel()
+    engine.create_topic("u")
+    assert heard == [["t:1"], ["t:2"], []]
+
+
+def test_unknown_topics_and_partitions(disk: SimulatedDisk) -> None:
+    """Every question about them is the same error."""
+    engine = engine_on(disk)
+    engine.create_topic("t")
+    for ask in (
+        lambda: engine.topic("x"),
+        lambda: engine.partition("x", 0),
+        lambda: engine.partition("t", 1),
+        lambda: engine.add_partitions("x", total=2),
+        lambda: engine.delete_topic("x"),
+        lambda: engine.alter_config("x", {}),
+        lambda: engine.reopen_partition("t", 1),
+    ):
+        with pytest.raises(UnknownTopicError):
+            ask()
+
+
+def test_closed_engine_changes_nothing(disk: SimulatedDisk) -> None:
+    """A late call is an error, late maintenance nothing at all."""
+    engine = engine_on(disk)
+    engine.create_topic("t")
+    engine.close()
+    before = disk.tree()
+    with pytest.raises(StorageError, match="closed"):
+        engine.create_topic("u")
+    engine.maintenance(ManualClock(2_000_000_000_000)())
+    assert before == disk.tree()
+
+
+def test_read_only_must_fit_the_disk(disk: SimulatedDisk) -> None:
+    """A writable disk under a read-only engine would be a promise that nobody keeps."""
+    disk.make_directory(DATA)
+    with pytest.raises(ValueError, match="read_only"):
+        open_engine(DATA, read_only=True, files=disk)
+
+
+def test_read_only_engine_refuses_every_change(disk: SimulatedDisk) -> None:
+    """Topics are shown with their settings; nothing is written, at the close neither."""
+    engine = engine_on(disk)
+    engine.create_topic("t", overrides={"max.message.bytes": "77"})
+    append_lines(engine.partition("t", 0), "x\n")
+    before = disk.tree()
+    looking = engine_on(disk.read_only_view())
+    assert (True, False) == (looking.read_only, looking.foreign)
+    assert looking.topic("t").config.max_message_bytes == 77
+    assert read_lines(looking.partition("t", 0)) == ["x"]
+    for change in (
+        lambda: looking.create_topic("u"),
+        lambda: looking.add_partitions("t", total=2),
+        lambda: looking.delete_topic("t"),
+        lambda: looking.alter_config("t", {}),
+        lambda: looking.reopen_partition("t", 0),
+        lambda: append_lines(looking.partition("t", 0), "y\n"),
+    ):
+        with pytest.raises(ReadOnlyError):
+            change()
+    looking.maintenance(ManualClock(2_000_000_000_000)())
+    looking.close()
+    assert before == disk.tree()
