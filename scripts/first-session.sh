@@ -9,11 +9,21 @@ if [ -t 1 ]; then bold=$'\e[1m' quiet=$'\e[2m' plain=$'\e[0m'; fi
 
 say() { printf '\n%s# %s%s\n' "$quiet" "$1" "$plain"; }
 
-# Show a command and run it. What it prints is its own.
+shown=$(mktemp)
+trap 'rm -f "$shown"' EXIT
+
+# Show a command and what it printed.
 show() {
+    local status=0
     printf '%s$ %s%s\n' "$bold" "$1" "$plain"
-    bash -c "$1" || printf '%s(exit status %s)%s\n' "$quiet" "$?" "$plain"
+    bash -c "$1" >"$shown" 2>&1 || status=$?
+    cat "$shown"
+    [ -z "$(tail -c 1 "$shown")" ] || echo
+    [ "$status" -eq 0 ] || printf '%s(exit status %s)%s\n' "$quiet" "$status" "$plain"
 }
+
+# A mount whose daemon was killed stands in /proc/mounts too, but has no @status.
+is_mounted() { grep -qs " $(pwd -P)/mnt fuse.topicfs " /proc/mounts && [ -e mnt/@status ]; }
 
 # A text of this machine with a thousand lines or more that ends with a line end: dpkg's log, else the largest found.
 find_text() {
@@ -53,10 +63,10 @@ play_with_mount() {
 
     say 'Every record has its own file, by offset and by time; .json shows all there is to know of it.'
     show 'cat mnt/orders/0/0.json'
-    show 'tail -n 1 mnt/orders/0/log.json | jq -r .key 2>/dev/null || tail -n 1 mnt/orders/0/log.json'
+    ! command -v jq >/dev/null || show 'tail -n 1 mnt/orders/0/log.json | jq --raw-output .key'
     # shellcheck disable=SC2016 # the variables belong to the command shown
     show 'now=$(date -u +%FT%T.%3NZ); echo "four plums" >> mnt/orders/0/log; cat "mnt/orders/0/@$now.json"'
-    show 'getfattr --dump --absolute-names mnt/orders/0/latest 2>/dev/null || cat mnt/orders/0/latest.json'
+    ! command -v getfattr >/dev/null || show 'getfattr --dump mnt/orders/0/1'
 
     say "A real file, in and out unchanged: $text"
     [ -d "mnt/$topic" ] || show "mkdir mnt/$topic"
@@ -68,12 +78,14 @@ play_with_mount() {
     fi
     show "cmp $text mnt/$topic/0/log && echo the same"
     show "wc -l mnt/$topic/0/log"
-    show "grep -c a mnt/$topic/0/log"
+    show "grep -c install mnt/$topic/0/log"
     show "head -n 2 mnt/$topic/0/log"
     show "tail -n 2 mnt/$topic/0/log"
     show "cat mnt/$topic/0/1000     # line 1001"
     show "dd if=mnt/$topic/0/log bs=64 skip=100 count=1 status=none"
-    show "topicfs explain $topic/0/1000"
+
+    say 'How a record is found. (The command reads the data directory beside the daemon, as of its last checkpoint.)'
+    show "sleep 6; topicfs explain $topic/0/1000 2>/dev/null"
 
     printf '\nThe mount is up. Go on: tail -f mnt/orders/0/log   (and in another shell: echo five >> mnt/orders/0/log)\n'
     printf 'Stop: make stop\n'
@@ -106,7 +118,7 @@ play_without_mount() {
 if [ ! -c /dev/fuse ]; then
     echo 'topicfs: /dev/fuse is missing here, so nothing can be mounted: the session uses topicfs append and topicfs cat'
     play_without_mount
-elif mountpoint -q mnt 2>/dev/null || topicfs mount ./data ./mnt; then
+elif is_mounted || { mkdir -p mnt 2>/dev/null; topicfs mount ./data ./mnt; }; then
     play_with_mount
 else
     echo 'topicfs: mounting is not allowed here: the session uses topicfs append and topicfs cat'

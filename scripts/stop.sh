@@ -2,7 +2,7 @@
 # Unmounts ./mnt, if it is mounted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if ! grep -q " $(pwd -P)/mnt fuse" /proc/mounts 2>/dev/null; then
+if ! grep -q " $(pwd -P)/mnt fuse.topicfs " /proc/mounts 2>/dev/null; then
     echo "nothing is mounted at ./mnt"
     exit 0
 fi
