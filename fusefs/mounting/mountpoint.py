@@ -30,7 +30,8 @@ def prepare(mountpoint: Path, directory: Path) -> str | None:
     """
     word = None
     try:
-        os.stat(mountpoint)  # noqa: PTH116 - pathlib swallows the error that tells a dead mount
+        # Not stat: the kernel answers that from its cache for a while after the daemon is gone.
+        os.statvfs(mountpoint)
     except OSError as error:
         if error.errno == errno.ENOTCONN:
             _detach(mountpoint)
