@@ -181,7 +181,8 @@ class MemoryPartition:
             if segment.base_offsets[index] in self.broken_from:
                 last = index - 1
                 break
-        data = bytes(segment.data[segment.positions[first] : segment.end_position(last)])
+        with memoryview(segment.data) as view:
+            data = bytes(view[segment.positions[first] : segment.end_position(last)])
         self.bytes_read += len(data)
         self.reads += 1
         return Fetched(

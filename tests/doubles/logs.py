@@ -1,0 +1,129 @@
+"""A log on a simulated disk with a manual clock and tiny limits, and how to make batches for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from storage.codec.batch import assign_offsets
+from storage.codec.records import BatchStamp, decode, encode
+from storage.config.topic import TopicConfig
+from storage.log.log import Log
+from storage.model import Offset, Record, Timestamp, TopicPartition
+from storage.recovery.load import load_log
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+
+DIRECTORY = Path("/data/orders-0")
+PARTITION = TopicPartition("orders", 0)
+
+TINY: dict[str, Any] = {
+    "internal_segment_bytes": 1_000_000,
+    "segment_index_bytes": 1200,
+    "index_interval_bytes": 4096,
+    "file_delete_delay_ms": 1000,
+}
+
+
+def batch(
+    *values: bytes | None,
+    timestamp: int | Sequence[int] = 0,
+    offset: int = 0,
+    epoch: int = 0,
+    key: bytes | None = None,
+    stamp: BatchStamp | None = None,
+) -> bytearray:
+    """A batch of one record a value, at `offset` and on; one timestamp for all or one each."""
+    timestamps = [timestamp] * len(values) if isinstance(timestamp, int) else timestamp
+    records = [
+        Record(Offset(offset + index), Timestamp(time), key, value)
+        for index, (value, time) in enumerate(zip(values, timestamps, strict=True))
+    ]
+    data = encode(records, stamp or BatchStamp())
+    assign_offsets(data, 0, base_offset=offset, leader_epoch=epoch)
+    return data
+
+
+def sized_batch(size: int, **arguments: Any) -> bytearray:
+    """A batch of one record that takes exactly `size` bytes."""
+    value = bytes(size - 69)
+    while len(data := batch(value, **arguments)) != size:
+        value = bytes(len(value) - (len(data) - size))
+    return data
+
+
+class LogOnDisk:
+    """One partition's log, with the knobs that tests turn. `log` is the open one."""
+
+    def __init__(self, *, disk: SimulatedDisk | None = None, **settings: Any) -> None:
+        self.disk = disk or SimulatedDisk()
+        self.clock = ManualClock()
+        self.config = TopicConfig(**(TINY | settings))
+        if not self.disk.exists(DIRECTORY):
+            self.disk.make_directory(DIRECTORY.parent)
+            self.disk.make_directory(DIRECTORY)
+            self.disk.sync_directory(Path("/"))
+            self.disk.sync_directory(DIRECTORY.parent)
+        self.log = self.load(clean=False)
+
+    def load(self, *, clean: bool, disk: SimulatedDisk | None = None, **offsets: int) -> Log:
+        """Load the directory as it stands; `offsets` are the checkpointed ones."""
+        return load_log(
+            DIRECTORY,
+            files=disk or self.disk,
+            config=self.config,
+            clock=self.clock,
+            clean=clean,
+            random=Random(7),
+            **{name: Offset(value) for name, value in offsets.items()},
+        )
+
+    def reopen(self, **offsets: int) -> Log:
+        """Close in order and load again."""
+        self.log.close()
+        self.log = self.load(clean=True, **offsets)
+        return self.log
+
+    def crash(self, *, keep: float | None = None, **offsets: int) -> Log:
+        """Lose power and load again."""
+        self.disk.crash(keep=keep)
+        self.log = self.load(clean=False, **offsets)
+        return self.log
+
+    def kill(self, **offsets: int) -> Log:
+        """Lose the process alone: what was written is there, nothing was closed."""
+        self.log = self.load(clean=False, **offsets)
+        return self.log
+
+    def names(self) -> list[str]:
+        return [entry.name for entry in self.disk.list_directory(DIRECTORY)]
+
+    def content(self, name: str) -> bytes:
+        return self.disk.read_bytes(DIRECTORY / name)
+
+    def write(self, name: str, data: bytes) -> None:
+        self.disk.write_bytes(DIRECTORY / name, data)
+
+    def base_offsets(self) -> list[int]:
+        return [segment.base_offset for segment in self.log.segments()]
+
+
+def records_of(
+    log: Log, start: int | None = None, *, max_bytes: int = 4096
+) -> list[tuple[int, bytes | None]]:
+    """Offset and value of every record from `start` (or the log start) on, read window by window."""
+    offset = log.log_start_offset if start is None else Offset(start)
+    first = offset
+    found = []
+    while len((fetched := log.read(offset, max_bytes=max_bytes)).data):
+        for columns in decode(fetched.data):
+            found.extend((record.offset, record.value) for record in columns if record.offset >= first)
+        assert fetched.next_offset > offset, "a read that gives data moves on"
+        offset = fetched.next_offset
+    return found
+
+
+def offsets_of(log: Log, start: int | None = None) -> list[int]:
+    return [offset for offset, _ in records_of(log, start)]

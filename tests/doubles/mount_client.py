@@ -1,0 +1,193 @@
+"""A mount without a kernel: the whole filesystem layer over an engine, and a client that speaks in paths."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fusefs.appending.gathering import Gatherer
+from fusefs.appending.handle import Acks, Appending
+from fusefs.appending.partitioners import partitioner_factory
+from fusefs.blocking import Blocking
+from fusefs.errors import FileError
+from fusefs.filesystem import Change, FileSystem
+from fusefs.following.signals import Look
+from fusefs.following.waiting import WaitingReads
+from fusefs.reports import Reports
+from fusefs.tree.context import MountContext, Settings
+from fusefs.tree.nodes import Attributes, Node
+from fusefs.tree.settling import Settling
+from storage.disk.native import system_clock
+from storage.engine import Engine
+from storage.model import Isolation
+
+APPEND = os.O_WRONLY | os.O_APPEND
+PID = 4242
+"""Of the one program there is."""
+
+
+class RecordingKernel:
+    """Remembers what the kernel was told to forget."""
+
+    def __init__(self) -> None:
+        self.attributes: list[int] = []
+        self.names: list[tuple[int, str]] = []
+
+    def forget_attributes(self, node_id: int) -> None:
+        self.attributes.append(node_id)
+
+    def forget_name(self, parent_id: int, name: str) -> None:
+        self.names.append((parent_id, name))
+
+
+class MountClient:
+    """Does by path what a program does by system calls. A name is looked up anew each time."""
+
+    def __init__(self, filesystem: FileSystem, kernel: RecordingKernel) -> None:
+        self.filesystem = filesystem
+        self.kernel = kernel
+        self.still_held = False
+
+    @property
+    def context(self) -> MountContext:
+        return self.filesystem.context
+
+    @property
+    def engine(self) -> Engine:
+        return self.context.engine
+
+    def lookup(self, path: str) -> Node:
+        """Walk to a path. Raises FileError."""
+        node: Node = self.filesystem.root
+        for name in path.split("/") if path else ():
+            node = self.filesystem.lookup(node.node_id, name.encode()).node
+        return node
+
+    def parent(self, path: str) -> tuple[int, bytes]:
+        directory, _, name = path.rpartition("/")
+        return self.lookup(directory).node_id, name.encode()
+
+    async def stat(self, path: str) -> Attributes:
+        return await self.filesystem.getattr(self.lookup(path).node_id)
+
+    def list(self, path: str = "") -> list[str]:
+        """Names that readdir shows, without the dots."""
+        fh = self.filesystem.opendir(self.lookup(path).node_id)
+        names = [entry.name for entry in self.filesystem.readdir(fh, 0)]
+        self.filesystem.releasedir(fh)
+        assert names[:2] == [".", ".."]
+        return names[2:]
+
+    async def mkdir(self, path: str) -> None:
+        await self.filesystem.mkdir(*self.parent(path))
+
+    async def rmdir(self, path: str) -> None:
+        await self.filesystem.rmdir(*self.parent(path))
+
+    async def open(self, path: str, flags: int = os.O_RDONLY, *, pid: int = PID) -> int:
+        return (await self.filesystem.open(self.lookup(path).node_id, flags, pid)).fh
+
+    async def close(self, fh: int) -> None:
+        """Close the only descriptor: flush, whose error is told, and release."""
+        try:
+            await self.filesystem.flush(fh)
+        finally:
+            await self.filesystem.release(fh)
+
+    async def cat(self, path: str, *, chunk: int = 65_536) -> bytes:
+        """Read a file from its first byte to its end."""
+        fh = await self.open(path)
+        try:
+            return await self.read_on(fh, chunk=chunk)
+        finally:
+            await self.filesystem.release(fh)
+
+    async def read_on(self, fh: int, position: int = 0, *, chunk: int = 65_536) -> bytes:
+        """Read an open file from a position to its end."""
+        content = b""
+        while data := await self.filesystem.read(fh, position + len(content), chunk):
+            assert len(data) <= chunk
+            content += data
+        return content
+
+    async def append(self, path: str, data: bytes, flags: int = APPEND) -> None:
+        """Do what `>>` does with one write."""
+        fh = await self.open(path, flags)
+        try:
+            assert await self.filesystem.write(fh, data) == len(data)
+        except BaseException:
+            await self.filesystem.release(fh)
+            raise
+        await self.close(fh)
+
+    async def truncate(self, path: str, size: int) -> None:
+        await self.filesystem.setattr(self.lookup(path).node_id, Change(size=size))
+
+    @property
+    def reports(self) -> str:
+        return "\n".join(self.context.reports.lines())
+
+
+class Refused:
+    """Expects a FileError of one errno: `with refused("EPERM"):`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.reason = ""
+
+    def __enter__(self) -> Refused:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        assert isinstance(error, FileError), f"expected {self.name}, got {error!r}"
+        assert errno.errorcode[error.number] == self.name, error
+        self.reason = error.reason
+        return True
+
+
+refused = Refused
+
+
+@asynccontextmanager
+async def mounted(  # noqa: PLR0913 - one for each thing a test varies
+    engine: Engine,
+    directory: Path,
+    *,
+    acks: Acks = Acks.LEADER,
+    allow_delete: bool = False,
+    isolation: Isolation = Isolation.READ_COMMITTED,
+    partitioner: str = "kafka",
+    max_waiting: int = 100,
+) -> AsyncIterator[MountClient]:
+    """Serve an engine without a kernel."""
+    blocking = Blocking()
+    reports = Reports(system_clock)
+    kernel = RecordingKernel()
+    clients: list[MountClient] = []
+    context = MountContext(
+        engine=engine,
+        settings=Settings(directory=directory, allow_delete=allow_delete, isolation=isolation),
+        reports=reports,
+        clock=system_clock,
+        appending=Appending(
+            acks=acks,
+            gatherer=Gatherer(linger_ms=1),
+            blocking=blocking,
+            reports=reports,
+            still_held=lambda pid, path: clients[0].still_held,
+        ),
+        waiting=WaitingReads(blocking, bound=max_waiting, look=lambda pid: Look(1, stuck=False, pending=0)),
+        settling=Settling(blocking),
+        partitioners=partitioner_factory(partitioner),
+        kernel=kernel,
+        view_store=lambda partition: None,
+        status_lines=lambda: ["pid 1"],
+        started=system_clock(),
+    )
+    filesystem = FileSystem(context)
+    clients.append(MountClient(filesystem, kernel))
+    async with filesystem.running():
+        yield clients[0]

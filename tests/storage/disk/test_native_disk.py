@@ -1,0 +1,185 @@
+"""The real disk: whole writes or none, few descriptors, nothing changed when opened read-only."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from storage.disk.filesystem import Entry
+from storage.disk.native import NativeFileSystem
+from storage.errors import ReadOnlyError
+from storage.model import Position, Timestamp
+
+
+@pytest.fixture
+def disk():
+    return NativeFileSystem()
+
+
+@pytest.fixture
+def size_limit():
+    """Sets how large a file may become; a write beyond it comes short, then fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_write_that_comes_short_leaves_nothing(disk, tmp_path, size_limit):
+    """A write of which only a part fits fails and is cut off again."""
+    file = disk.open(tmp_path / "log", create=True)
+    file.append(b"a" * 100)
+    size_limit(150)
+    with pytest.raises(OSError, match="too large"):
+        file.append(b"b" * 100)
+    assert b"a" * 100 == disk.read_bytes(tmp_path / "log")
+
+
+def test_a_short_write_inside_a_file_cuts_nothing(disk, tmp_path, size_limit):
+    """What stands behind a failed write inside a file is not that write's to take away."""
+    file = disk.open(tmp_path / "log", create=True)
+    file.append(b"a" * 200)
+    size_limit(150)
+    with pytest.raises(OSError, match="too large"):
+        file.pwrite(b"b" * 100, Position(100))
+    assert 200 == file.size()
+
+
+def test_reads_come_short_only_at_the_end(disk, tmp_path):
+    """Positioned reads give what is there."""
+    file = disk.open(tmp_path / "log", create=True)
+    file.append(b"0123456789")
+    assert b"345" == file.pread(3, Position(3))
+    assert b"89" == file.pread(10, Position(8))
+    assert b"" == file.pread(10, Position(10))
+
+
+def descriptors_below(directory: Path) -> int:
+    """How many descriptors of this process are open on files in `directory`."""
+    links = Path("/proc/self/fd").iterdir()
+    targets = (os.readlink(link) for link in links if link.is_symlink())
+    return sum(Path(target).parent == directory for target in targets)
+
+
+def test_more_files_than_descriptors(tmp_path):
+    """Files beyond the pool's capacity give their descriptors back and open again when they are used."""
+    disk = NativeFileSystem(max_open_files=4)
+    files = [disk.open(tmp_path / str(number), create=True) for number in range(50)]
+    for _ in range(3):
+        for number, file in enumerate(files):
+            file.append(str(number).encode() + b",")
+    assert descriptors_below(tmp_path) <= 4
+    assert [f"{number},".encode() * 3 for number in range(50)] == [
+        file.pread(99, Position(0)) for file in files
+    ]
+    for file in files:
+        file.close()
+    assert 0 == descriptors_below(tmp_path)
+
+
+def test_a_mapping_outlives_its_file(disk, tmp_path):
+    """A mapping shows later writes inside it, and stays readable after close and unlink."""
+    file = disk.open(tmp_path / "index", create=True)
+    file.truncate(100)
+    mapping = file.map(10)
+    file.pwrite(b"later", Position(2))
+    assert b"\0\0later\0\0\0" == bytes(mapping)
+    file.close()
+    disk.unlink(tmp_path / "index")
+    assert b"\0\0later\0\0\0" == bytes(mapping)
+    with pytest.raises(TypeError):
+        mapping[0] = 1
+
+
+def test_a_mapping_longer_than_the_file_is_refused(disk, tmp_path):
+    """No page behind the end of a file may be read."""
+    file = disk.open(tmp_path / "index", create=True)
+    file.truncate(10)
+    assert 10 == len(file.map(10))
+    assert b"" == file.map(0)
+    with pytest.raises(ValueError, match="length"):
+        file.map(11)
+
+
+def test_a_mapping_follows_truncation(disk, tmp_path):
+    """After a file was cut and has grown again, a mapping asked for anew shows the new content."""
+    file = disk.open(tmp_path / "index", create=True)
+    file.append(b"old old old")
+    assert b"old" == file.map(3)
+    file.truncate(0)
+    file.append(b"new")
+    assert b"new" == file.map(3)
+
+
+def test_a_moved_file_is_found_again(tmp_path):
+    """After a rename the file is reopened under its new path."""
+    disk = NativeFileSystem(max_open_files=1)
+    file = disk.open(tmp_path / "a", create=True)
+    file.append(b"content")
+    disk.rename(tmp_path / "a", tmp_path / "b")
+    file.moved(tmp_path / "b")
+    disk.open(tmp_path / "other", create=True).append(b"takes the only place")
+    assert b"content" == file.pread(7, Position(0))
+    assert tmp_path / "b" == file.path
+
+
+def test_directories(disk, tmp_path):
+    """Making, listing by name, renaming and removing."""
+    disk.make_directory(tmp_path / "d")
+    disk.write_bytes(tmp_path / "d" / "b", b"2", sync=True)
+    disk.write_bytes(tmp_path / "d" / "a", b"1")
+    disk.make_directory(tmp_path / "d" / "c")
+    assert [Entry("a", False), Entry("b", False), Entry("c", True)] == disk.list_directory(tmp_path / "d")
+    with pytest.raises(FileExistsError):
+        disk.make_directory(tmp_path / "d")
+    with pytest.raises(OSError, match="not empty"):
+        disk.remove_directory(tmp_path / "d")
+    disk.remove_directory(tmp_path / "d" / "c")
+    disk.unlink(tmp_path / "d" / "a")
+    disk.sync_directory(tmp_path / "d")
+    assert not disk.exists(tmp_path / "d" / "a")
+    assert 1 == disk.size(tmp_path / "d" / "b")
+    with pytest.raises(FileNotFoundError):
+        disk.list_directory(tmp_path / "none")
+    assert disk.space(tmp_path).available_blocks > 0
+
+
+def test_modified_times(disk, tmp_path):
+    """In milliseconds, both ways."""
+    disk.write_bytes(tmp_path / "a", b"")
+    disk.set_modified_time(tmp_path / "a", Timestamp(1_700_000_000_123))
+    assert 1_700_000_000_123 == disk.modified_time_ms(tmp_path / "a")
+
+
+def test_opening_what_is_missing(disk, tmp_path):
+    """Without `create` a missing file is an error at once."""
+    with pytest.raises(FileNotFoundError):
+        disk.open(tmp_path / "none")
+
+
+def test_nothing_changes_on_a_disk_opened_read_only(disk, tmp_path):
+    """Every way to change something raises ReadOnlyError and changes nothing; a file handle refuses writes."""
+    disk.write_bytes(tmp_path / "a", b"1")
+    view = NativeFileSystem(read_only=True)
+    path = tmp_path / "a"
+    attempts = [
+        lambda: view.open(tmp_path / "new", create=True),
+        lambda: view.make_directory(tmp_path / "new"),
+        lambda: view.remove_directory(tmp_path),
+        lambda: view.rename(path, tmp_path / "b"),
+        lambda: view.unlink(path),
+        lambda: view.write_bytes(path, b"2"),
+        lambda: view.sync_directory(tmp_path),
+        lambda: view.set_modified_time(path, Timestamp(1)),
+    ]
+    for attempt in attempts:
+        with pytest.raises(ReadOnlyError):
+            attempt()
+    with pytest.raises(OSError) as refused:
+        view.open(path).append(b"2")
+    assert errno.EBADF == refused.value.errno
+    assert [Entry("a", False)] == view.list_directory(tmp_path)
+    assert b"1" == view.read_bytes(path)

@@ -1,0 +1,125 @@
+"""The disk that tests crash: it promises what a real one does, and no more."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from storage.errors import ReadOnlyError
+from storage.model import Position
+from tests.doubles.simulated_disk import CrashedError, SimulatedDisk
+
+ROOT = Path("/")
+LOG = Path("/log")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_synced_survives_a_crash(seed):
+    """Content and name are safe after both were synced; what came after survives in part, in place."""
+    disk = SimulatedDisk(seed=seed)
+    file = disk.open(LOG, create=True)
+    file.append(b"a" * 1000)
+    file.sync()
+    disk.sync_directory(ROOT)
+    file.append(b"b" * 3000)
+    disk.crash()
+    content = disk.read_bytes(LOG)
+    assert b"a" * 1000 == content[:1000]
+    assert set(content[1000:]) <= set(b"b\0")
+    assert len(content) <= 4000
+
+
+def test_an_unsynced_name_may_be_lost():
+    """Over many crashes a file whose directory was not synced is sometimes there and sometimes not."""
+    outcomes = set()
+    for seed in range(30):
+        disk = SimulatedDisk(seed=seed)
+        disk.open(LOG, create=True).sync()
+        disk.crash()
+        outcomes.add(disk.exists(LOG))
+    assert {True, False} == outcomes
+
+
+def test_renames_survive_in_order():
+    """A crash undoes the newest changes of a directory first."""
+    for seed in range(30):
+        disk = SimulatedDisk(seed=seed)
+        disk.write_bytes(Path("/new"), b"new", sync=True)
+        disk.write_bytes(LOG, b"old", sync=True)
+        disk.sync_directory(ROOT)
+        disk.rename(Path("/new"), LOG)
+        disk.open(Path("/later"), create=True)
+        disk.crash()
+        assert disk.exists(LOG)
+        if disk.exists(Path("/later")):
+            assert b"new" == disk.read_bytes(LOG)
+
+
+def test_a_full_disk_takes_nothing():
+    """A write that does not fit changes nothing; freeing room lets it through."""
+    disk = SimulatedDisk()
+    file = disk.open(LOG, create=True)
+    disk.fill(1024)
+    file.append(b"a" * 1024)
+    with pytest.raises(OSError) as full:
+        file.append(b"b")
+    assert errno.ENOSPC == full.value.errno
+    assert 1024 == file.size()
+    disk.fill(None)
+    file.append(b"b")
+    assert 1025 == file.size()
+
+
+def test_planned_failures_come_when_they_are_due():
+    """The n-th call of a kind fails, as often as asked, on the paths asked for."""
+    disk = SimulatedDisk()
+    file, other = disk.open(LOG, create=True), disk.open(Path("/other"), create=True)
+    disk.fail("pwrite", after=1, times=2, suffix="log")
+    file.append(b"1")
+    other.append(b"1")
+    for _ in range(2):
+        with pytest.raises(OSError) as failure:
+            file.append(b"2")
+        assert errno.EIO == failure.value.errno
+    file.append(b"3")
+    assert b"13" == disk.read_bytes(LOG)
+
+
+def test_a_failed_sync_loses_what_it_should_have_written():
+    """After a failed sync the next one reports success though the blocks are lost: what Linux does."""
+    disk = SimulatedDisk()
+    file = disk.open(LOG, create=True)
+    file.sync()
+    disk.sync_directory(ROOT)
+    file.append(b"lost")
+    disk.fail("sync")
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync()
+    file.sync()
+    assert b"lost" == disk.read_bytes(LOG)
+    disk.crash(keep=1.0)
+    assert b"\0" * 4 == disk.read_bytes(LOG)
+
+
+def test_files_die_with_the_crash():
+    """A file opened before the crash is of no use after it."""
+    disk = SimulatedDisk()
+    file = disk.open(LOG, create=True)
+    disk.crash()
+    with pytest.raises(CrashedError):
+        file.pread(1, Position(0))
+
+
+def test_a_read_only_view_refuses_changes():
+    """The same content, and no way to change it."""
+    disk = SimulatedDisk()
+    disk.write_bytes(LOG, b"1")
+    view = disk.read_only_view()
+    assert b"1" == view.read_bytes(LOG)
+    with pytest.raises(ReadOnlyError):
+        view.unlink(LOG)
+    with pytest.raises(OSError) as refused:
+        view.open(LOG).append(b"2")
+    assert errno.EBADF == refused.value.errno

@@ -1,0 +1,198 @@
+"""The offset index: lookups, bounds, truncation, and what its file looks like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.disk.memory import MemoryFile
+from storage.disk.native import NativeFileSystem
+from storage.errors import CorruptionError
+from storage.indexes.offset_index import WARM_ENTRIES, OffsetIndex
+from storage.indexes.search import NO_SLOT, Bounds, find_bounds
+from storage.model import Offset, Position
+
+BASE = Offset(45)
+
+
+def new_index(entries: int = 30) -> OffsetIndex:
+    return OffsetIndex(MemoryFile(Path("/45.index")), BASE, new_bytes=entries * 8)
+
+
+def filled(*entries: tuple[int, int]) -> OffsetIndex:
+    index = new_index(max(30, len(entries)))
+    for offset, position in entries:
+        index.append(Offset(offset), Position(position))
+    return index
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(-5, 3200))
+def test_lookup_is_the_greatest_entry_not_above_the_target(steps, distance):
+    """Row 19: a random lookup equals the one a list scan gives; before the first entry it is (base, 0)."""
+    offsets = [BASE + sum(steps[: count + 1]) for count in range(len(steps))]
+    index = filled(*((offset, 10 * count) for count, offset in enumerate(offsets)))
+    target = BASE + distance
+    below = [(offset, 10 * count) for count, offset in enumerate(offsets) if offset <= target]
+    assert (below[-1] if below else (BASE, 0)) == index.lookup(Offset(target))
+
+
+def test_lookup_extremes():
+    """Row 19: an empty index gives (base, 0), a target past the last entry the last one."""
+    index = new_index()
+    assert (BASE, 0) == index.lookup(BASE)
+    index.append(Offset(50), Position(7))
+    assert (BASE, 0) == index.lookup(Offset(49))
+    assert (50, 7) == index.lookup(Offset(10_000))
+
+
+def test_appending_too_many_fails():
+    """Row 20: a full index takes no entry."""
+    index = filled(*((BASE + 1 + count, count) for count in range(30)))
+    assert index.full
+    with pytest.raises(ValueError, match="full"):
+        index.append(Offset(1000), Position(1000))
+
+
+def test_appending_out_of_order_fails():
+    """Row 20: an offset that is not above the last one's is refused."""
+    index = filled((51, 0))
+    with pytest.raises(ValueError, match="not above"):
+        index.append(Offset(50), Position(1))
+    with pytest.raises(ValueError, match="not above"):
+        index.append(Offset(51), Position(1))
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "expected"), [(0, 5, 1), (0, 10, 1), (0, 22, 2), (10, 24, 3), (0, 200, None)]
+)
+def test_upper_bound(start, size, expected):
+    """Row 21: the first entry whose position is not below start + size."""
+    entries = [(46, 0), (47, 10), (48, 23), (49, 37)]
+    assert (None if expected is None else entries[expected]) == filled(*entries).upper_bound(
+        Position(start), size
+    )
+
+
+def test_upper_bound_of_an_empty_index():
+    """Row 21: without entries there is no bound."""
+    assert new_index().upper_bound(Position(0), 5) is None
+
+
+def test_reopening_trims_and_fills(tmp_path):
+    """Row 22: trimming cuts to the used size; reopened as it stands the index is full, its content intact."""
+    disk = NativeFileSystem()
+    file = disk.open(tmp_path / "45.index", create=True)
+    index = OffsetIndex(file, BASE, new_bytes=30 * 8)
+    index.append(Offset(51), Position(0))
+    index.append(Offset(52), Position(1))
+    assert 240 == file.size()
+    index.slots.trim()
+    assert 16 == file.size()
+    reopened = OffsetIndex(disk.open(tmp_path / "45.index"), BASE)
+    assert [(51, 0), (52, 1)] == list(reopened)
+    assert 52 == reopened.last_offset
+    with pytest.raises(ValueError, match="full"):
+        reopened.append(Offset(53), Position(2))
+    reopened.slots.resize(30 * 8)
+    reopened.append(Offset(53), Position(2))
+    assert (53, 2) == reopened.lookup(Offset(60))
+
+
+def test_zeros_of_an_untrimmed_file_count_as_entries():
+    """Row 22: nothing in the file says how many slots are used, so opened as it stands all are."""
+    file = MemoryFile(Path("/45.index"))
+    OffsetIndex(file, BASE, new_bytes=80).append(Offset(51), Position(9))
+    reopened = OffsetIndex(file, BASE)
+    assert 10 == reopened.entries
+    assert reopened.full
+
+
+@pytest.mark.parametrize(
+    ("target", "kept"), [(57, 9), (54, 8), (53, 7), (52, 6), (47, 1), (46, 0), (45, 0), (0, 0)]
+)
+def test_truncation_keeps_what_is_below(target, kept):
+    """Row 23: entries below the offset stay, others go, and appending goes on from there."""
+    index = filled(*((46 + count, 10 * count) for count in range(9)))
+    index.truncate_to(Offset(target))
+    assert kept == index.entries
+    assert (45 + kept if kept else 45) == index.last_offset
+    index.append(Offset(60), Position(100))
+    assert (60, 100) == index.lookup(Offset(60))
+
+
+def test_preallocation_rounds_down_to_whole_slots():
+    """A size that is no multiple of the slot loses its rest; resizing never drops used slots."""
+    index = OffsetIndex(MemoryFile(Path("/0.index")), Offset(0), new_bytes=23)
+    assert 2 == index.slots.capacity
+    index.append(Offset(1), Position(1))
+    index.slots.resize(0)
+    assert [(1, 1)] == list(index)
+
+
+def test_golden_bytes():
+    """Two int32 a slot, big-endian: relative offset 129 at position 4146."""
+    file = MemoryFile(Path("/0.index"))
+    index = OffsetIndex(file, Offset(0), new_bytes=80)
+    index.append(Offset(129), Position(4146))
+    assert bytes.fromhex("00000081 00001032") == file.pread(8, 0)
+    assert (129, 4146) == index.lookup(Offset(140))
+
+
+def test_offsets_beyond_the_relative_range_are_refused():
+    """A slot holds 31 bits of offset."""
+    index = new_index()
+    with pytest.raises(ValueError, match="does not fit"):
+        index.append(Offset(BASE + 2**31), Position(0))
+
+
+def test_an_unused_slot_cannot_be_read():
+    """Slots behind the used ones are not entries."""
+    with pytest.raises(IndexError):
+        filled((50, 1)).entry(1)
+
+
+def test_sanity_check_for_tools():
+    """A size that is no multiple of 8, or a last offset below the base, is corrupt; a normal index passes."""
+    filled((50, 1)).slots.trim()
+    good = filled((50, 1))
+    good.check()
+    ragged = MemoryFile(Path("/45.index"))
+    ragged.append(bytes(12))
+    with pytest.raises(CorruptionError, match="multiple of 8"):
+        OffsetIndex(ragged, BASE).check()
+    below = MemoryFile(Path("/45.index"))
+    below.append(b"\xff\xff\xff\xff\0\0\0\0")
+    with pytest.raises(CorruptionError, match="below the base offset"):
+        OffsetIndex(below, BASE).check()
+
+
+def test_the_warm_section_is_searched_alone():
+    """A target in the last 8 KiB and a slot never looks at slots before it, one below never at slots behind."""
+    entries = 5000
+    first_warm = entries - 1 - WARM_ENTRIES
+    probes: list[int] = []
+    assert Bounds(4500, 4500) == find_bounds(
+        lambda slot: slot, entries, 4500, warm_entries=WARM_ENTRIES, probes=probes
+    )
+    assert first_warm == min(probes)
+    probes.clear()
+    assert Bounds(1234, 1234) == find_bounds(
+        lambda slot: slot, entries, 1234, warm_entries=WARM_ENTRIES, probes=probes
+    )
+    assert first_warm == max(probes)
+
+
+@given(
+    st.lists(st.integers(0, 300), unique=True, max_size=50).map(sorted),
+    st.integers(-1, 301),
+    st.integers(0, 8),
+)
+def test_bounds_are_the_neighbours_of_any_target(keys, target, warm_entries):
+    """Wherever the warm section begins: floor is the last key not above, ceiling the first not below."""
+    floors = [slot for slot, key in enumerate(keys) if key <= target]
+    ceilings = [slot for slot, key in enumerate(keys) if key >= target]
+    expected = Bounds(floors[-1] if floors else NO_SLOT, ceilings[0] if ceilings else NO_SLOT)
+    assert expected == find_bounds(keys.__getitem__, len(keys), target, warm_entries=warm_entries)

@@ -1,0 +1,123 @@
+"""The time index: lookups, the slot that is kept, truncation by offset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.disk.memory import MemoryFile
+from storage.errors import CorruptionError
+from storage.indexes.time_index import TimeIndex
+from storage.model import Offset, Timestamp
+
+BASE = Offset(45)
+ENTRIES = 30
+
+
+def new_index(base_offset: Offset = BASE) -> TimeIndex:
+    return TimeIndex(MemoryFile(Path("/45.timeindex")), base_offset, new_bytes=ENTRIES * 12)
+
+
+def append(index: TimeIndex, count: int) -> None:
+    """Timestamps 10, 20, … at the offsets after the base."""
+    for number in range(1, count + 1):
+        index.append(Timestamp(number * 10), Offset(BASE + number))
+
+
+def test_lookup():
+    """Row 24: the greatest timestamp not above; below the first and in an empty index (-1, base)."""
+    index = new_index()
+    assert (-1, 45) == index.lookup(Timestamp(100))
+    append(index, ENTRIES - 1)
+    assert (-1, 45) == index.lookup(Timestamp(9))
+    assert (20, 47) == index.lookup(Timestamp(25))
+    assert (30, 48) == index.lookup(Timestamp(30))
+    assert (290, 74) == index.lookup(Timestamp(10_000))
+
+
+def test_the_last_slot_is_kept_for_the_final_entry():
+    """Row 25: full one entry early; only a final entry may take the last slot."""
+    index = new_index()
+    append(index, ENTRIES - 1)
+    assert index.full
+    with pytest.raises(ValueError, match="full"):
+        index.append(Timestamp(10_000), Offset(1000))
+    index.append(Timestamp(10_000), Offset(1000), final=True)
+    assert ENTRIES == index.entries
+    assert (10_000, 1000) == index.last
+
+
+def test_an_index_is_not_full_with_two_slots_left():
+    """Row 25: one entry before the limit there is room."""
+    index = new_index()
+    append(index, ENTRIES - 2)
+    assert not index.full
+    index.append(Timestamp(10_000), Offset(1000))
+    assert index.full
+
+
+def test_descending_offsets_and_timestamps_are_refused():
+    """Row 25: a smaller offset or timestamp raises, also for a final entry."""
+    index = new_index()
+    append(index, 5)
+    with pytest.raises(ValueError, match="below the last one"):
+        index.append(Timestamp(10_000), Offset(47), final=True)
+    with pytest.raises(ValueError, match="below the last one"):
+        index.append(Timestamp(40), Offset(1000), final=True)
+
+
+def test_an_equal_timestamp_adds_nothing():
+    """Row 25: timestamps ascend strictly, an equal one is passed over."""
+    index = new_index()
+    append(index, 3)
+    index.append(Timestamp(30), Offset(60))
+    assert [(10, 46), (20, 47), (30, 48)] == list(index)
+
+
+def test_truncation_is_by_offset():
+    """Row 26: entries with that offset and above go, whatever their timestamps."""
+    index = new_index()
+    append(index, 9)
+    index.truncate_to(Offset(BASE + 4))
+    assert [(10, 46), (20, 47), (30, 48)] == list(index)
+    index.truncate_to(BASE)
+    assert [] == list(index)
+    assert (-1, 45) == index.last
+
+
+def test_truncation_with_offsets_that_repeat():
+    """Several entries may carry one offset; all of them go or stay together."""
+    index = new_index()
+    for timestamp, offset in ((1, 46), (2, 48), (3, 48), (4, 48), (5, 50)):
+        index.append(Timestamp(timestamp), Offset(offset))
+    index.truncate_to(Offset(49))
+    assert [(1, 46), (2, 48), (3, 48), (4, 48)] == list(index)
+    index.truncate_to(Offset(48))
+    assert [(1, 46)] == list(index)
+
+
+def test_sanity_check_for_tools():
+    """Row 27: corrupt if the last offset is below the base, the last timestamp below the first, or the size odd."""
+    index = new_index()
+    append(index, 5)
+    index.check()
+    shifted = new_index(Offset(0))
+    shifted.append(Timestamp(1), Offset(5))
+    file = MemoryFile(Path("/45.timeindex"))
+    file.append(b"\0" * 7 + b"\x05" + b"\0\0\0\x01" + b"\0" * 7 + b"\x04" + b"\0\0\0\x02")
+    with pytest.raises(CorruptionError, match="below the first"):
+        TimeIndex(file, BASE).check()
+    file = MemoryFile(Path("/45.timeindex"))
+    file.append(b"\0" * 8 + b"\xff\xff\xff\xff")
+    with pytest.raises(CorruptionError, match="below the base offset"):
+        TimeIndex(file, BASE).check()
+    file.append(b"\0")
+    with pytest.raises(CorruptionError, match="multiple of 12"):
+        TimeIndex(file, BASE).check()
+
+
+def test_an_unused_slot_cannot_be_read():
+    """Slots behind the used ones are not entries."""
+    with pytest.raises(IndexError):
+        new_index().entry(0)
