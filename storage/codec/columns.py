@@ -330,7 +330,7 @@ def _decode_record(
     size: cython.Py_ssize_t = _varint_size(octets, at, stop, 10)
     if size == 0:
         return 2
-    columns[stride + index] = _wrapping_sum(columns[stride + index], _varint(octets, at, size))
+    columns[stride + index] = _wrapping_sum(columns[stride + index], _varlong(octets, at, size))
     at += size
     size = _varint_size(octets, at, stop, 5)
     delta: cython.longlong = _varint(octets, at, size)
@@ -439,7 +439,9 @@ def read_varint(
     size: cython.Py_ssize_t = _varint_size(octets_of(view), position, stop, max_size) if position >= 0 else 0
     if size == 0:
         raise CorruptBatchError(position, f"no number of at most {max_size} bytes")
-    return _varint(octets_of(view), position, size), position + size
+    octets: cython.p_uchar = octets_of(view)
+    value = _varint(octets, position, size) if max_size == 5 else _varlong(octets, position, size)
+    return value, position + size
 
 
 @cython.cfunc
@@ -465,20 +467,38 @@ def _varint_size(
 def _varint(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
     """The number in the `size` bytes at `at`; 0 where there are none.
 
-    Bits beyond the 32 (five bytes) or 64 (ten) of the number are dropped, as Kafka's reader does.
+    Of five bytes only 32 bits count: those beyond are dropped, as Kafka's reader does.
     """
     if size == 1:
         first: cython.int = octets[at]
         return (first >> 1) ^ -(first & 1)
+    groups: cython.ulonglong = _groups(octets, at, size)
+    if size == 5:
+        groups &= 0xFFFFFFFF
+    return cython.cast(cython.longlong, groups >> 1) ^ -cython.cast(cython.longlong, groups & 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _varlong(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
+    """The same of up to ten bytes, of which 64 bits count."""
+    groups: cython.ulonglong = _groups(octets, at, size)
+    if size == 10:
+        groups &= 0xFFFFFFFFFFFFFFFF
+    return cython.cast(cython.longlong, groups >> 1) ^ -cython.cast(cython.longlong, groups & 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _groups(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.ulonglong:
+    """The seven-bit groups of `size` bytes, lowest first."""
     groups: cython.ulonglong = 0
     index: cython.Py_ssize_t
     for index in range(size):
         groups |= cython.cast(cython.ulonglong, octets[at + index] & 0x7F) << (7 * index)
-    if size == 5:
-        groups &= 0xFFFFFFFF
-    elif size == 10:
-        groups &= 0xFFFFFFFFFFFFFFFF
-    return cython.cast(cython.longlong, groups >> 1) ^ -cython.cast(cython.longlong, groups & 1)
+    return groups
 
 
 @cython.cfunc

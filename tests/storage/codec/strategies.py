@@ -1,0 +1,27 @@
+"""What hypothesis makes records of."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from storage.model import Header, Record
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+SMALL = st.binary(max_size=200)
+HEADERS = st.lists(st.builds(Header, SMALL, st.none() | SMALL), max_size=4).map(tuple)
+GAPS = st.integers(1, 2**20)
+
+
+@st.composite
+def record_lists(
+    draw: st.DrawFn, *, min_size: int = 1, timestamps: st.SearchStrategy[int] = INT64
+) -> list[Record]:
+    """Records with ascending offsets, gaps among them, and any bytes."""
+    offset = draw(st.integers(0, 2**40))
+    records = []
+    for _ in range(draw(st.integers(min_size, 20))):
+        records.append(
+            Record(offset, draw(timestamps), draw(st.none() | SMALL), draw(st.none() | SMALL), draw(HEADERS))
+        )
+        offset += draw(GAPS)
+    return records

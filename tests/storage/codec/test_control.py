@@ -1,0 +1,92 @@
+"""Transaction markers: golden bytes, and keys and values that are none."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.codec.batch import read_header
+from storage.codec.control import (
+    ControlType,
+    EndTransactionMarker,
+    control_type,
+    encode_marker,
+    read_marker,
+)
+from storage.codec.records import decode
+from storage.errors import InvalidRecordError
+from storage.model import Record
+
+COMMIT = bytes.fromhex(
+    "0000000000000032000000420000000402cc367bda0030000000000000018bcfe568000000018bcfe568"
+    "0000000000000030390002ffffffff000000012000000008000000010c00000000000600"
+)
+
+
+def test_golden_commit_marker():
+    """Offset 50, leader epoch 4, producer 12345 epoch 2, coordinator epoch 6: 78 bytes."""
+    marker = EndTransactionMarker(ControlType.COMMIT, 6)
+
+    written = encode_marker(
+        marker,
+        timestamp=1700000000000,
+        producer_id=12345,
+        producer_epoch=2,
+        base_offset=50,
+        leader_epoch=4,
+    )
+
+    assert COMMIT == written
+    header = read_header(written)
+    assert header.is_control
+    assert header.is_transactional
+    assert (78, 1, -1) == (header.size_bytes, header.record_count, header.base_sequence)
+    assert marker == read_marker(decode(written, control=True)[0].record(0))
+
+
+@pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
+def test_markers_round_trip(kind):
+    """Both ends of a transaction, any coordinator epoch."""
+    marker = EndTransactionMarker(kind, 2**31 - 1)
+    written = encode_marker(marker, timestamp=-1, producer_id=0, producer_epoch=0)
+
+    assert marker == read_marker(decode(written, control=True)[0].record(0))
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (b"\0\0\0\0", ControlType.ABORT),
+        (b"\0\0\0\1", ControlType.COMMIT),
+        (b"\0\0\0\2", ControlType.LEADER_CHANGE),
+        (b"\0\0\0\6", ControlType.KRAFT_VOTERS),
+        (b"\0\0\0\7", ControlType.UNKNOWN),
+        (b"\0\0\xff\xff", ControlType.UNKNOWN),
+        (b"\0\x09\0\1 and more", ControlType.COMMIT),
+    ],
+)
+def test_types_of_control_records(key, expected):
+    """A newer version reads as the newest known one; a type nobody knows is said to be so."""
+    assert expected is control_type(key)
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\1"])
+def test_keys_that_are_none(key):
+    """Null, short, or of a negative version."""
+    with pytest.raises(InvalidRecordError, match="key"):
+        control_type(key)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"\0\0\0\2", b"\0\0\0\0\0\0"),
+        (b"\0\0\0\7", b"\0\0\0\0\0\0"),
+        (b"\0\0\0\1", None),
+        (b"\0\0\0\1", b"\0\0\0\0\0"),
+        (b"\0\0\0\1", b"\xff\xff\0\0\0\0"),
+    ],
+)
+def test_records_that_end_no_transaction(key, value):
+    """Another type, or a value that is none."""
+    with pytest.raises(InvalidRecordError):
+        read_marker(Record(0, 0, key, value))

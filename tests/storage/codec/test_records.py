@@ -1,0 +1,439 @@
+"""Records to batches and back: round trips, limits, and bytes that are no records."""
+
+from __future__ import annotations
+
+import mmap
+import random
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.codec.batch import read_header, scan, seal, verify_checksum
+from storage.codec.records import (
+    BatchStamp,
+    columns_of,
+    decode,
+    encode,
+    encode_columns,
+    encode_lines,
+    read_varint,
+    varint,
+)
+from storage.errors import CorruptBatchError, RecordTooLargeError, TornBatchError
+from storage.model import Header, Record, TimestampType
+from tests.storage.codec.strategies import record_lists
+
+
+def values(batches):
+    """The values of all records of these batches."""
+    return [record.value for batch in batches for columns in decode(batch) for record in columns]
+
+
+@pytest.mark.parametrize(
+    ("value", "octets"),
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (63, "7e"),
+        (64, "8001"),
+        (-64, "7f"),
+        (-65, "8101"),
+        (8191, "fe7f"),
+        (8192, "808001"),
+        (2**31 - 1, "feffffff0f"),
+        (-(2**31), "ffffffff0f"),
+    ],
+)
+def test_golden_varints(value, octets):
+    """Zigzag, then seven bits a byte, lowest first."""
+    assert bytes.fromhex(octets) == varint(value)
+    assert (value, len(octets) // 2) == read_varint(bytes.fromhex(octets))
+
+
+@pytest.mark.parametrize(
+    ("value", "octets"), [(2**63 - 1, "feffffffffffffffff01"), (-(2**63), "ffffffffffffffffff01")]
+)
+def test_golden_varlongs(value, octets):
+    """Sixty-four bits take up to ten bytes."""
+    assert bytes.fromhex(octets) == varint(value)
+    assert (value, 10) == read_varint(bytes.fromhex(octets), max_size=10)
+
+
+@pytest.mark.parametrize(
+    ("octets", "max_size"),
+    [("", 5), ("80", 5), ("ffffffffff01", 5), ("8080808080", 5), ("ffffffffffffffffffff01", 10)],
+)
+def test_a_number_too_long_or_cut_off_is_refused(octets, max_size):
+    """More than five bytes (ten for a varlong), or none that ends it."""
+    with pytest.raises(CorruptBatchError):
+        read_varint(bytes.fromhex(octets), max_size=max_size)
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_varints_round_trip(value):
+    """Every 64-bit number comes back."""
+    assert (value, len(varint(value))) == read_varint(varint(value), max_size=10)
+
+
+@given(record_lists())
+def test_records_round_trip(records):
+    """Offsets with gaps, any timestamps, nulls, empties and headers come back as they were."""
+    batch = encode(records)
+
+    verify_checksum(batch, read_header(batch))
+    assert records == [record for columns in decode(batch) for record in columns]
+
+
+@given(record_lists(), record_lists())
+def test_a_span_of_batches_is_one_set_of_columns(first, second):
+    """Adjacent batches share columns; `record_end` tells where each one ends."""
+    data = b"before" + encode(first) + encode(second, BatchStamp(producer_id=5, producer_epoch=1))
+
+    (columns,) = decode(data, 6)
+
+    assert first + second == list(columns)
+    assert [len(first), len(first) + len(second)] == [batch.record_end for batch in columns.batches]
+    assert [6, 6 + len(encode(first))] == [batch.position for batch in columns.batches]
+    assert [-1, 5] == columns.batches.column("producer_id").tolist()
+
+
+@given(record_lists(), st.integers(300, 5000))
+def test_columns_split_at_the_largest_batch(records, max_batch_bytes):
+    """Every batch fits, is dense from 0, and none could have taken the next batch's first record."""
+    try:
+        batches = encode_columns(columns_of(records), max_batch_bytes=max_batch_bytes)
+    except RecordTooLargeError:
+        assert any(len(encode([record])) > max_batch_bytes for record in records)
+        return
+
+    parts = [list(columns) for batch in batches for columns in decode(batch)]
+    assert [record[1:] for record in records] == [record[1:] for part in parts for record in part]
+    for batch, part in zip(batches, parts, strict=True):
+        assert len(batch) <= max_batch_bytes
+        assert list(range(len(part))) == [record.offset for record in part]
+    for part, following in zip(parts, parts[1:], strict=False):
+        more = [*part, following[0]._replace(offset=len(part))]
+        assert len(encode(more)) > max_batch_bytes
+
+
+def test_sequences_count_on_over_the_batches_of_one_call():
+    """A producer's second batch begins where its first ended."""
+    records = [Record(i, 0, None, b"x" * 100) for i in range(10)]
+    stamp = BatchStamp(producer_id=9, producer_epoch=0, base_sequence=2**31 - 3)
+
+    batches = encode_columns(columns_of(records), stamp, max_batch_bytes=500)
+
+    assert [2**31 - 3, 1, 5] == [read_header(batch).base_sequence for batch in batches]
+
+
+LINES = st.lists(st.binary(max_size=300).map(lambda line: line.replace(b"\n", b"")), max_size=50)
+
+
+@given(LINES, st.integers(400, 3000))
+def test_lines_round_trip(lines, max_batch_bytes):
+    """Each line is a value, empty ones too; batches fit, and are full."""
+    text = b"".join(line + b"\n" for line in lines)
+
+    batches = encode_lines(text, timestamp=1234, max_batch_bytes=max_batch_bytes)
+
+    assert lines == values(batches)
+    assert all(len(batch) <= max_batch_bytes for batch in batches)
+    assert batches == encode_columns(
+        columns_of([Record(i, 1234, None, line) for i, line in enumerate(lines)]),
+        max_batch_bytes=max_batch_bytes,
+    )
+
+
+def test_lines_of_one_byte_make_the_batch_grow():
+    """The first guess of a batch's size is for longer lines."""
+    batches = encode_lines(b"a\n" * 5000 + b"\n" * 5000, timestamp=0)
+
+    assert [b"a"] * 5000 + [b""] * 5000 == values(batches)
+    assert 1 == len(batches)
+
+
+def test_a_line_too_long_is_named():
+    """The number counts over all batches of the call."""
+    text = b"short\n" * 100 + b"x" * 200 + b"\n"
+
+    with pytest.raises(RecordTooLargeError, match="line 101 does not fit a batch of 200 bytes"):
+        encode_lines(text, timestamp=0, max_batch_bytes=200)
+
+
+@pytest.mark.parametrize("limit", [0, 60, 61, 68])
+def test_a_limit_below_the_smallest_batch_refuses_the_first_line(limit):
+    """61 bytes of header and the 8 of a record with a value of one byte do not fit."""
+    with pytest.raises(RecordTooLargeError, match="line 1 "):
+        encode_lines(b"a\n", timestamp=0, max_batch_bytes=limit)
+    assert 1 == len(encode_lines(b"a\n", timestamp=0, max_batch_bytes=69))
+
+
+def test_text_without_a_last_lf_is_the_callers_fault():
+    """Framing happens before; nothing is guessed here."""
+    with pytest.raises(ValueError, match="no LF"):
+        encode_lines(b"a\nb", timestamp=0)
+
+
+def test_no_text_makes_no_batch():
+    """Not even an empty one."""
+    assert [] == encode_lines(b"", timestamp=0)
+    assert [] == encode_columns(columns_of([]))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "bounds"),
+    [
+        ((5, 5), {}),
+        ((5, 4), {}),
+        ((-1,), {}),
+        ((0, 2**31), {}),
+        ((5,), {"base_offset": 6}),
+        ((5,), {"last_offset": 4}),
+        ((), {}),
+        ((), {"base_offset": 3}),
+        ((), {"base_offset": 3, "last_offset": 2}),
+    ],
+)
+def test_offsets_that_fit_no_batch_are_refused(offsets, bounds):
+    """Ascending, within the bounds, less than 2^31 apart; bounds where there are no records."""
+    with pytest.raises(ValueError):
+        encode([Record(offset, 0, None, b"") for offset in offsets], **bounds)
+
+
+def test_stamp_sets_the_attribute_bits_and_producer_fields():
+    """What later parts need of a batch: type, transaction, control, producer, epoch."""
+    stamp = BatchStamp(
+        leader_epoch=4,
+        timestamp_type=TimestampType.LOG_APPEND_TIME,
+        producer_id=12345,
+        producer_epoch=2,
+        base_sequence=77,
+        transactional=True,
+    )
+    header = read_header(encode([Record(3, 10, None, b""), Record(4, 20, None, b"")], stamp))
+
+    assert (4, 12345, 2, 77, 78) == (
+        header.leader_epoch,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.last_sequence,
+    )
+    assert TimestampType.LOG_APPEND_TIME is header.timestamp_type
+    assert header.is_transactional
+    assert not header.is_control
+
+
+def test_control_batches_are_listed_without_records():
+    """Their offsets are passed over, unless somebody asks for the markers themselves."""
+    control = BatchStamp(transactional=True, control=True)
+    data = (
+        encode([Record(0, 0, None, b"a")])
+        + encode([Record(1, 0, b"\0\0\0\1", b"")], control)
+        + encode([Record(2, 0, None, b"b")])
+    )
+
+    (hidden,) = decode(data)
+    (shown,) = decode(data, control=True)
+
+    assert [0, 2] == hidden.offsets.tolist()
+    assert [1, 1, 2] == [batch.record_end for batch in hidden.batches]
+    assert [0, 1, 2] == shown.offsets.tolist()
+
+
+def test_columns_index_and_find():
+    """Negative indexes count from the end; `find` gives the first record at or after an offset."""
+    records = [Record(offset, offset, None, b"%d" % offset) for offset in (10, 20, 30)]
+    (columns,) = decode(encode(records))
+
+    assert records[2] == columns.record(-1)
+    assert [0, 0, 1, 1, 3] == [columns.find(offset) for offset in (0, 10, 11, 20, 31)]
+    for read in (columns.record, columns.key, columns.value, columns.headers, columns.header_spans):
+        for index in (3, -4):
+            with pytest.raises(IndexError):
+                read(index)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: memoryview(data).cast("b")])
+def test_any_buffer_is_decoded(kind):
+    """Bytes, bytearrays, views, signed ones too."""
+    records = [Record(0, 1, b"\xff", b"\x80", (Header(b"\xfe", b"\xff"),))]
+
+    assert records == list(decode(kind(bytes(encode(records))))[0])
+
+
+def test_a_mapped_file_is_decoded_in_place(tmp_path):
+    """A read-only mapping is never copied; the columns point into it."""
+    path = tmp_path / "log"
+    path.write_bytes(encode_lines(b"one\ntwo\n", timestamp=0)[0])
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
+        (columns,) = decode(mapping)
+        assert [b"one", b"two"] == [record.value for record in columns]
+        assert mapping is columns.data.obj
+        del columns
+
+
+SAMPLE = bytes(
+    encode(
+        [
+            Record(7, 1700000000000, b"key", b"value" * 30, (Header(b"h1", b"x"), Header(b"h2", None))),
+            Record(9, 1700000000777, None, None),
+            Record(2**20, 1600000000000, b"", b"", (Header(b"", b"y" * 70),)),
+        ]
+    )
+)
+
+
+@pytest.mark.parametrize("kept", range(len(SAMPLE)))
+def test_every_truncation_is_detected(kept):
+    """Torn wherever it ends, except that nothing at all is no batch and no fault."""
+    if kept == 0:
+        assert [] == decode(SAMPLE[:kept])
+        return
+    with pytest.raises(TornBatchError):
+        decode(SAMPLE[:kept])
+
+
+@pytest.mark.parametrize("position", range(len(SAMPLE)))
+def test_every_flipped_bit_is_detected_or_harmless(position):
+    """Under the checksum every flip is found; above it only offset, epoch and length can change what is read."""
+    for bit in range(8):
+        damaged = bytearray(SAMPLE)
+        damaged[position] ^= 1 << bit
+        if position >= 21:
+            with pytest.raises(CorruptBatchError, match="checksum|offsets out of range"):
+                decode(damaged)
+        else:
+            read_what_can_be_read(damaged)
+
+
+@pytest.mark.parametrize("position", range(21, len(SAMPLE)))
+def test_every_flipped_bit_under_a_good_checksum_stays_inside(position):
+    """A batch sealed over wrong bytes decodes to something inside the buffer, or is refused."""
+    for bit in range(8):
+        damaged = bytearray(SAMPLE)
+        damaged[position] ^= 1 << bit
+        seal(damaged, 0, len(damaged))
+        read_what_can_be_read(damaged)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_for_records_stay_inside(records):
+    """Arbitrary bytes behind a sound header."""
+    count = len(records) // 7 or 1
+    data = bytearray(SAMPLE[:61] + records)
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    struct.pack_into(">i", data, 57, count)
+    seal(data, 0, len(data))
+    read_what_can_be_read(data)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_at_all_stay_inside(data):
+    """Arbitrary bytes, with a magic that leads them past the first check."""
+    mutable = bytearray(data)
+    if len(mutable) > 16:
+        mutable[16] = 2
+    read_what_can_be_read(mutable)
+
+
+def read_what_can_be_read(data):
+    """Decode without checksums; whatever comes out must lie inside the data, and can be taken out."""
+    scan(data)
+    try:
+        found = decode(data, check_crc=False)
+    except CorruptBatchError:
+        return
+    for columns in found:
+        assert all(0 <= at <= len(columns.data) for at in columns.key_positions)
+        for record in columns:
+            assert len(record.value or b"") + len(record.key or b"") <= len(data)
+
+
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        ("0c00000001010000", "bytes remain"),
+        ("0c000000010100ff", "bytes remain"),
+        ("0e000000010100", "length"),
+        ("0a0000000101", "1 records declared in"),
+        ("0800000001", "1 records declared in"),
+        ("ff0000000101", "1 records declared in"),
+        ("0c000001010100", "outside its batch"),
+        ("0c000002010100", "outside its batch"),
+        ("0c000000030100", "key"),
+        ("0c000000140100", "key"),
+        ("0c000000010300", "value"),
+        ("0c000000010c00", "value"),
+        ("0c000000010101", "headers"),
+        ("0c000000010102", "headers"),
+        ("0e0000000101020000", "headers"),
+        ("1000000001010202" + "01", "headers"),
+        ("12000000010102020001" + "00", "bytes remain"),
+        ("0c00ffffffffff", "number"),
+    ],
+)
+def test_malformed_records_are_refused_with_a_cause(body, cause):
+    """Lengths, deltas, header counts and what remains: each has a sentence of its own."""
+    data = bytearray(encode([Record(0, 0, None, None)])[:61] + bytes.fromhex(body))
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    seal(data, 0, len(data))
+
+    with pytest.raises(CorruptBatchError, match=cause) as caught:
+        decode(b"???" + data, 3)
+
+    assert 3 == caught.value.position
+
+
+@pytest.mark.parametrize("count", [-1, 0, 1, 3, 4, 2**31 - 1])
+def test_record_count_must_be_that_of_the_records(count):
+    """Too few, too many, negative, and far more than the bytes could hold."""
+    data = bytearray(SAMPLE)
+    struct.pack_into(">i", data, 57, count)
+    seal(data, 0, len(data))
+
+    if count == 3:
+        assert 3 == len(decode(data)[0])
+    else:
+        with pytest.raises(CorruptBatchError):
+            decode(data)
+
+
+def test_timestamps_wrap_as_java_adds_them():
+    """A delta that overflows 64 bits is no reason to refuse the batch, in either build."""
+    records = [Record(0, -(2**63), None, b""), Record(1, 2**63 - 1, None, b"")]
+
+    assert records == list(decode(encode(records))[0])
+
+
+def test_decoding_names_the_bad_batch():
+    """The position in the error is that of the batch, among sound ones."""
+    damaged = bytearray(SAMPLE)
+    damaged[-1] ^= 1
+    data = SAMPLE + damaged + SAMPLE
+
+    with pytest.raises(CorruptBatchError) as caught:
+        decode(data)
+
+    assert len(SAMPLE) == caught.value.position
+    assert 3 == sum(len(columns) for columns in decode(data, 0, len(SAMPLE)))
+
+
+def test_many_batches_decode_alike_together_and_alone():
+    """A span of a thousand batches gives what a thousand calls give."""
+    chooser = random.Random(3)
+    offset = 0
+    batches = []
+    for _ in range(1000):
+        count = chooser.randrange(1, 5)
+        batches.append(
+            encode([Record(offset + i, offset, None, chooser.randbytes(20)) for i in range(count)])
+        )
+        offset += count
+
+    together = list(decode(b"".join(batches))[0])
+
+    assert together == [record for batch in batches for record in decode(batch)[0]]
