@@ -163,6 +163,7 @@ class _Daemon:
             kernel=KernelNotifications(),
             view_store=_view_stores(read_only=options.read_only),
             status_lines=self._status_lines,
+            started=self._started,
         )
 
     def _status_lines(self) -> list[str]:

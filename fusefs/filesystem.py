@@ -104,7 +104,7 @@ class FileSystem:
                 with trio.CancelScope(shield=True):
                     for fh in list(self._files):
                         await self.release(fh)
-                self.root.topics.close()
+                    await self.context.appending.blocking.run(self.root.topics.close)
                 nursery.cancel_scope.cancel()
 
     def end_waiting(self) -> None:

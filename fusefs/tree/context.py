@@ -16,7 +16,7 @@ from fusefs.reports import Reports
 from fusefs.tree.settling import Settling
 from fusefs.views.store import ViewStore
 from storage.engine import Engine, Partition
-from storage.model import Isolation
+from storage.model import Isolation, Timestamp
 
 
 class KernelCache(Protocol):
@@ -72,5 +72,7 @@ class MountContext:
     """Where what is measured of a partition is remembered."""
     status_lines: Callable[[], list[str]]
     """What `@status` says of the daemon itself, one `name value` each."""
+    started: Timestamp
+    """When the mount began: the time shown of what has none of its own."""
     new_id: Callable[[], int] = field(default_factory=lambda: itertools.count(2).__next__)
     """Numbers for nodes, never used twice; 1 is the root's."""

@@ -33,15 +33,17 @@ class ViewFile(File):
     mode = READ_MODE
 
     def attributes(self) -> Attributes:
-        ino = self._files.shown_inos.setdefault(self.name, self.node_id)
+        ino = self._shown_ino()
         if not self.settled:
             return Attributes(self.mode, 0, self._files.mtime_ns(), 0, ino)
         self._files.attributes_given(self.node_id)
         return Attributes(self.mode, self._view.size, self._files.mtime_ns(), FOR_LONG, ino)
 
     def listed_attributes(self) -> Attributes:
-        ino = self._files.shown_inos.setdefault(self.name, self.node_id)
-        return Attributes(self.mode, 0, self._files.mtime_ns(), 0, ino)
+        return Attributes(self.mode, 0, self._files.mtime_ns(), 0, self._shown_ino())
+
+    def _shown_ino(self) -> int:
+        return self._files.shown_inos.setdefault(self.name, self.node_id) if self._view.growing else self.node_id
 
     @property
     def settled(self) -> bool:

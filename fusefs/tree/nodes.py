@@ -104,8 +104,8 @@ class Directory(Node):
         return Attributes(DIRECTORY_MODE, 0, self.mtime_ns(), FOR_LONG, self.node_id)
 
     def mtime_ns(self) -> int:
-        """When something in it last changed; the mount cannot tell and says when it began."""
-        return 0
+        """When something in it last changed; nobody keeps that, so it is when the mount began."""
+        return self.context.started * NANOSECONDS_A_MILLISECOND
 
     def lookup(self, name: str) -> Node:
         """Find what `name` means now. Raises FileError (ENOENT)."""

@@ -30,6 +30,9 @@ class PartitionFiles:
         self.deleted = False
         self.shown_inos: dict[str, int] = {}
         """The one number that stat shows of a growing view, through all its generations."""
+        self.directory_id: int | None = None
+        """The node of the partition's directory, as long as the kernel may know it."""
+        self._log_start_offset = partition.offsets().log_start_offset
         self._targets: dict[str, PartitionTarget] = {}
         self._cached: set[int] = set()
         self._newest_ns: int | None = None
@@ -61,7 +64,8 @@ class PartitionFiles:
         """The time of the newest record: the same after a remount as before, so that rsync copies nothing twice."""
         if self._newest_ns is None:
             newest = self.partition.status().last_timestamp
-            self._newest_ns = 0 if newest == NO_TIMESTAMP else newest * 1_000_000
+            shown = self.context.started if newest == NO_TIMESTAMP else newest
+            self._newest_ns = shown * 1_000_000
         return self._newest_ns
 
     def attributes_given(self, node_id: int) -> None:
@@ -75,6 +79,16 @@ class PartitionFiles:
             for node_id in self._cached:
                 forget(node_id)
             self._cached.clear()
+        log_start_offset = self.partition.offsets().log_start_offset
+        if log_start_offset != self._log_start_offset:
+            self._log_start_offset = log_start_offset
+            self._forget_views()
+
+    def _forget_views(self) -> None:
+        """The front was removed: the names of growing views mean new nodes, whose positions count afresh."""
+        if self.directory_id is not None:
+            for name in self.shown_inos:
+                self.context.kernel.forget_name(self.directory_id, name)
 
     def delete(self) -> None:
         """The partition is gone: open files end."""

@@ -79,6 +79,7 @@ class PartitionDirectory(Directory):
     def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
         super().__init__(files.context, parent, name)
         self.files = files
+        files.directory_id = self.node_id
 
     def is_current(self) -> bool:
         return not self.files.deleted

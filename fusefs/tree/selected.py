@@ -198,6 +198,11 @@ class RangeFile(ViewFile):
             return False
         return place == self._place
 
+    def forgotten(self) -> None:
+        super().forgotten()
+        if self._files.shown_inos.get(self.name) == self.node_id:
+            del self._files.shown_inos[self.name]
+
 
 class PassingFile(RangeFile):
     """`-10`, `@T1-@T2`: what the name meant when it was looked up; for a second, and while it is open."""

@@ -80,6 +80,11 @@ class TopicFiles:
             self.partition(number)
         self._news.signal()
 
+    def remember(self) -> None:
+        """Write down what was measured of the partitions that were looked at (blocking)."""
+        for files in self._partitions.values():
+            files.views.remember()
+
     def delete(self) -> None:
         """The topic is gone: open files end."""
         self.deleted = True
@@ -125,5 +130,7 @@ class AllTopics:
                 files.refresh()
 
     def close(self) -> None:
-        """Listen to the engine no more."""
+        """Listen to the engine no more, and write down what was measured (blocking)."""
         self._cancel()
+        for files in self._topics.values():
+            files.remember()

@@ -1,0 +1,33 @@
+"""A mount without a kernel over a data directory of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.engine import Engine
+from storage.manager import open_engine
+from tests.doubles.mount_client import MountClient, mounted
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_engine(tmp_path / "data")
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+async def client(engine: Engine, tmp_path: Path) -> AsyncIterator[MountClient]:
+    """An empty mount."""
+    async with mounted(engine, tmp_path) as client:
+        yield client
+
+
+@pytest.fixture
+async def orders(client: MountClient) -> MountClient:
+    """A mount with the topic `orders`, of one empty partition."""
+    await client.mkdir("orders")
+    return client

@@ -1,0 +1,137 @@
+"""Which names exist, which are listed, and what they look like."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+from tests.doubles.mount_client import MountClient, refused
+
+
+async def test_an_empty_mount_lists_its_status(client: MountClient):
+    """Nothing else is there before the first topic."""
+    assert client.list() == ["@status"]
+
+
+async def test_a_topic_is_a_directory_with_settings_doors_and_partitions(orders: MountClient):
+    """`follow` is there by name alone."""
+    assert orders.list() == ["@status", "orders"]
+    assert orders.list("orders") == ["config", "log", "log.kv", "log.json", "0"]
+
+
+async def test_a_partition_lists_what_ends(orders: MountClient):
+    """Whatever reads all it finds (grep -r, tar) must end: so `follow` and selectors are never listed."""
+    await orders.append("orders/0/log", b"a\n")
+
+    names = orders.list("orders/0")
+
+    assert names == ["log", "log.kv", "log.json", "earliest", "latest", "start", "status", "segments"]
+
+
+@pytest.mark.parametrize("name", ["follow", "follow.kv", "follow.json", "0", "0.kv", "0.json", "0-", "0-0", "-1"])
+async def test_unlisted_names_are_there_all_the_same(orders: MountClient, name: str):
+    """In the partition's directory, by name."""
+    await orders.append("orders/0/log", b"a\n")
+
+    assert stat.S_ISREG(orders.lookup(f"orders/0/{name}").attributes().mode)
+
+
+@pytest.mark.parametrize("name", ["follow", "follow.kv", "follow.json"])
+async def test_a_topic_is_followed_by_name_too(orders: MountClient, name: str):
+    """As a partition is."""
+    assert stat.S_ISREG(orders.lookup(f"orders/{name}").attributes().mode)
+
+
+@pytest.mark.parametrize(
+    ("path", "mode"),
+    [
+        ("", stat.S_IFDIR | 0o755),
+        ("orders", stat.S_IFDIR | 0o755),
+        ("orders/0", stat.S_IFDIR | 0o755),
+        ("orders/0/segments", stat.S_IFDIR | 0o755),
+        ("orders/0/log", stat.S_IFREG | 0o644),
+        ("orders/0/log.kv", stat.S_IFREG | 0o644),
+        ("orders/0/log.json", stat.S_IFREG | 0o644),
+        ("orders/log", stat.S_IFREG | 0o200),
+        ("orders/log.kv", stat.S_IFREG | 0o200),
+        ("orders/log.json", stat.S_IFREG | 0o200),
+        ("orders/config", stat.S_IFREG | 0o644),
+        ("orders/0/follow", stat.S_IFREG | 0o444),
+        ("orders/0/status", stat.S_IFREG | 0o444),
+        ("orders/0/start", stat.S_IFREG | 0o444),
+        ("orders/0/0", stat.S_IFREG | 0o444),
+        ("orders/0/0-", stat.S_IFREG | 0o444),
+        ("orders/0/segments/00000000000000000000.log", stat.S_IFREG | 0o444),
+        ("orders/0/earliest", stat.S_IFLNK | 0o777),
+        ("@status", stat.S_IFREG | 0o444),
+    ],
+)
+async def test_modes(orders: MountClient, path: str, mode: int):
+    """Directories 0755, what takes lines 0644, doors 0200, the rest 0444."""
+    await orders.append("orders/0/log", b"a\n")
+
+    assert (await orders.stat(path)).mode == mode
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["payments", "orders/1", "orders/00", "orders/10000", "orders/logs", "orders/0/log.xml", "orders/0/.git", "@groups"],
+)
+async def test_other_names_do_not_exist(orders: MountClient, path: str):
+    """And say nothing of it in the reports: tools ask for many names."""
+    with refused("ENOENT"):
+        orders.lookup(path)
+    assert orders.reports == ""
+
+
+async def test_a_name_longer_than_any_filesystem_takes(client: MountClient):
+    """As on a disk."""
+    with refused("ENAMETOOLONG"):
+        client.lookup("x" * 256)
+
+
+@pytest.mark.parametrize("link", ["earliest", "latest"])
+async def test_links_exist_once_a_record_does(orders: MountClient, link: str):
+    """`readlink` of nothing would be a lie."""
+    with refused("ENOENT"):
+        orders.lookup(f"orders/0/{link}")
+
+    await orders.append("orders/0/log", b"a\n")
+
+    orders.lookup(f"orders/0/{link}")
+
+
+async def test_links_name_the_first_and_the_last_record(orders: MountClient):
+    """With the link's own suffix, also by the names that are not listed."""
+    await orders.append("orders/0/log", b"a\nb\nc\n")
+
+    targets = {
+        name: orders.filesystem.readlink(orders.lookup(f"orders/0/{name}").node_id)
+        for name in ("earliest", "latest", "latest.json", "earliest.kv")
+    }
+
+    assert targets == {"earliest": "0", "latest": "2", "latest.json": "2.json", "earliest.kv": "0.kv"}
+
+
+async def test_a_listing_goes_on_behind_its_cookie(orders: MountClient):
+    """As of its beginning: what came since does not shift it."""
+    fh = orders.filesystem.opendir(orders.lookup("orders").node_id)
+    first_two = list(orders.filesystem.readdir(fh, 0))[:2]
+    await orders.mkdir("orders/1")
+
+    rest = [entry.name for entry in orders.filesystem.readdir(fh, first_two[-1].next_entry)]
+
+    assert rest == ["config", "log", "log.kv", "log.json", "0"]
+
+
+async def test_what_is_gone_since_the_listing_began_is_passed_over(client: MountClient):
+    """A topic removed in the middle of `ls`."""
+    await client.mkdir("a")
+    await client.mkdir("b")
+    fh = client.filesystem.opendir(client.filesystem.root.node_id)
+    listing = client.filesystem.readdir(fh, 0)
+    seen = [next(listing).name for _ in range(4)]
+    await client.rmdir("b")
+
+    assert [*seen, *(entry.name for entry in listing)] == [".", "..", "@status", "a"]

@@ -1,0 +1,154 @@
+"""Creating and removing topics and partitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.engine import Engine
+from storage.manager import open_engine
+from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+
+
+async def test_mkdir_creates_a_topic_that_keeps_its_records(client: MountClient):
+    """One partition, and retention.ms=-1: records restored with old times must not vanish."""
+    await client.mkdir("orders")
+
+    topic = client.engine.topic("orders")
+    assert list(topic.partitions()) == [0]
+    assert topic.overrides["retention.ms"] == "-1"
+
+
+async def test_mkdir_of_a_partition_creates_all_up_to_it(orders: MountClient):
+    """`mkdir orders/3` creates what is missing up to number 3."""
+    await orders.mkdir("orders/3")
+
+    assert orders.list("orders")[-4:] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("name", ["a b", "@x", "ü", "x" * 250])
+async def test_a_name_that_kafka_does_not_allow(client: MountClient, name: str):
+    """EINVAL, with the reason in the reports."""
+    with refused("EINVAL"):
+        await client.mkdir(name)
+
+    assert client.reports
+
+
+async def test_a_name_that_collides(client: MountClient):
+    """`a.b` and `a_b` would share their metrics' names."""
+    await client.mkdir("a.b")
+
+    with refused("EEXIST"):
+        await client.mkdir("a_b")
+    with refused("EEXIST"):
+        await client.mkdir("a.b")
+
+
+@pytest.mark.parametrize("name", ["x", "01", "10000", "-1", "log.xml"])
+async def test_a_partition_is_a_canonical_number_below_ten_thousand(orders: MountClient, name: str):
+    """Anything else is EINVAL."""
+    with refused("EINVAL"):
+        await orders.mkdir(f"orders/{name}")
+
+
+async def test_a_partition_that_is_there(orders: MountClient):
+    """As mkdir(2) says."""
+    with refused("EEXIST"):
+        await orders.mkdir("orders/0")
+
+
+async def test_there_are_no_directories_below_partitions(orders: MountClient):
+    """EPERM, as for a file."""
+    with refused("EPERM"):
+        await orders.mkdir("orders/0/new")
+
+
+async def test_rmdir_removes_an_empty_topic(orders: MountClient):
+    """Its directory is gone at once."""
+    await orders.rmdir("orders")
+
+    assert orders.list() == ["@status"]
+    with refused("ENOENT"):
+        orders.lookup("orders")
+
+
+async def test_rmdir_leaves_records_alone(orders: MountClient):
+    """ENOTEMPTY; and the reports name the option that would do it."""
+    await orders.append("orders/0/log", b"a\n")
+
+    with refused("ENOTEMPTY"):
+        await orders.rmdir("orders")
+
+    assert "--allow-delete" in orders.reports
+    assert await orders.cat("orders/0/log") == b"a\n"
+
+
+async def test_rmdir_with_allow_delete_removes_records_too(engine: Engine, tmp_path: Path):
+    """Only then."""
+    async with mounted(engine, tmp_path, allow_delete=True) as client:
+        await client.mkdir("orders")
+        await client.append("orders/0/log", b"a\n")
+
+        await client.rmdir("orders")
+
+        assert client.list() == ["@status"]
+
+
+async def test_rmdir_of_what_is_not_there(client: MountClient):
+    """As on a disk."""
+    with refused("ENOENT"):
+        await client.rmdir("orders")
+
+
+@pytest.mark.parametrize("path", ["orders/0", "orders/0/segments", "@status"])
+async def test_only_topics_are_removed(orders: MountClient, path: str):
+    """A partition cannot be: Kafka has no such thing."""
+    with refused("EPERM"):
+        await orders.rmdir(path)
+
+
+async def test_a_topic_made_again_is_another_one(orders: MountClient):
+    """Open files of the deleted one are stale; its name leads to the new one."""
+    old = await orders.open("orders/0/log", APPEND)
+    reader = await orders.open("orders/0/log")
+    await orders.rmdir("orders")
+    await orders.mkdir("orders")
+    await orders.append("orders/0/log", b"new\n")
+
+    with refused("ESTALE"):
+        await orders.filesystem.write(old, b"old\n")
+    with refused("ESTALE"):
+        await orders.filesystem.read(reader, 0, 10)
+    assert await orders.cat("orders/0/log") == b"new\n"
+
+
+@pytest.mark.parametrize("what", ["creating a file", "deleting a file", "renaming"])
+async def test_everything_else_that_changes_names_is_refused(orders: MountClient, what: str):
+    """unlink, rename, link, symlink, mknod and create are EPERM."""
+    error = orders.filesystem.refuse(*orders.parent("orders/new"), what)
+
+    with refused("EPERM"):
+        raise error
+
+
+async def test_a_read_only_mount_changes_nothing(tmp_path: Path):
+    """Every way to write is EROFS."""
+    engine = open_engine(tmp_path / "data")
+    engine.create_topic("orders")
+    engine.close()
+    engine = open_engine(tmp_path / "data", read_only=True)
+    async with mounted(engine, tmp_path, allow_delete=True) as client:
+        with refused("EROFS"):
+            await client.mkdir("new")
+        with refused("EROFS"):
+            await client.mkdir("orders/1")
+        with refused("EROFS"):
+            await client.rmdir("orders")
+        for path in ("orders/0/log", "orders/log", "orders/config", "orders/0/start"):
+            with refused("EROFS"):
+                await client.open(path, APPEND)
+        with refused("EROFS"):
+            raise client.filesystem.refuse(*client.parent("orders/new"), "creating a file")
+    engine.close()
