@@ -33,6 +33,7 @@ from topicfs.paths import Place, parse_place
 WHOLE = "log"
 READ_BYTES = 1 << 20
 POLL_SECONDS = 0.2
+FORM_SUFFIXES = ("", ".kv", ".json")
 LINKS: dict[str, Callable[..., Offset | None]] = {"earliest": earliest_offset, "latest": latest_offset}
 
 
@@ -87,7 +88,7 @@ def copy(engine: Engine, place: Place, output: BinaryIO, isolation: Isolation) -
     """Write a place's content; the offset behind it where it grows with the log, None for all else."""
     topic_partition = place.topic_partition
     partition = engine.partition(*topic_partition)
-    suffix = next((suffix for suffix in (".json", ".kv") if place.name.endswith(suffix)), "")
+    suffix = next((suffix for suffix in FORM_SUFFIXES[1:] if place.name.endswith(suffix)), "")
     stem, form = place.name.removesuffix(suffix), by_suffix(suffix)
     try:
         if stem == WHOLE:
@@ -114,7 +115,8 @@ def _select(partition: Partition, place: Place, stem: str, isolation: Isolation)
         selector = Single(offset)
     else:
         selector = parse(place.name)
-        by_suffix(selector.suffix)
+        if selector.suffix not in FORM_SUFFIXES:
+            raise SelectorError(f"no form {selector.suffix}; there are .kv and .json")
     return resolve(selector, partition, isolation=isolation)
 
 
@@ -144,7 +146,7 @@ def follow_from(
 
     Whoever appends is another process; what it checkpoints is seen here by opening the directory again.
     """
-    suffix = next((suffix for suffix in (".json", ".kv") if place.name.endswith(suffix)), "")
+    suffix = next((suffix for suffix in FORM_SUFFIXES[1:] if place.name.endswith(suffix)), "")
     seen = signature(directory)
     while True:
         time.sleep(POLL_SECONDS)

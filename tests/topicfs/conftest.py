@@ -1,0 +1,57 @@
+"""The command as a person runs it, inside the test's own process."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from topicfs.main import run
+
+
+class Ran(NamedTuple):
+    """What a command left behind."""
+
+    status: int
+    output: bytes
+    errors: bytes
+
+    @property
+    def text(self) -> str:
+        return self.output.decode()
+
+
+Topicfs = Callable[..., Ran]
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch) -> Path:
+    """A data directory that is not there yet; the working directory is above it, as the default expects."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TOPICFS_DATA", raising=False)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def topicfs(directory, capsysbinary, monkeypatch) -> Topicfs:
+    """Run the command line `topicfs WORD…` and give what it printed; `stdin` are the bytes it may read."""
+
+    def execute(*words: str, stdin: bytes = b"") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        status = run(words)
+        output, errors = capsysbinary.readouterr()
+        return Ran(status, output, errors)
+
+    return execute
+
+
+@pytest.fixture
+def orders(topicfs) -> Topicfs:
+    """The same with a topic `orders` that holds one, two, three at offsets 0 to 2."""
+    topicfs("topics", "create", "orders")
+    topicfs("append", "orders/0", stdin=b"one\ntwo\nthree\n")
+    return topicfs

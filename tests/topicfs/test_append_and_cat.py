@@ -1,0 +1,205 @@
+"""Lines in and out of a topic without a mount."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from storage.disk.lock import DirectoryLock
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_line_is_a_record(orders):
+    """Standard input is appended line by line, and cat prints the values back."""
+    assert (0, b"one\ntwo\nthree\n", b"") == orders("cat", "orders/0")
+
+
+def test_a_last_line_without_end_is_a_record_too(topicfs):
+    """As at the mount, where close completes it."""
+    topicfs("topics", "create", "orders")
+    assert 0 == topicfs("append", "orders/0/log", stdin=b"one\ntwo").status
+    assert b"one\ntwo\n" == topicfs("cat", "orders/0/log").output
+
+
+def test_nothing_in_is_nothing_out(topicfs):
+    """No input makes no record, and an empty partition prints nothing."""
+    topicfs("topics", "create", "orders")
+    assert (0, b"", b"") == topicfs("append", "orders/0")
+    assert (0, b"", b"") == topicfs("cat", "orders/0")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("1", b"two"),
+        ("1.kv", b"\\N\ttwo\n"),
+        ("1-2", b"two\nthree\n"),
+        ("1-", b"two\nthree\n"),
+        ("-2", b"two\nthree\n"),
+        ("0-99", b"one\ntwo\nthree\n"),
+        ("3-", b""),
+        ("earliest", b"one"),
+        ("latest", b"three"),
+        ("@0-@1", b""),
+        ("@0", b"one"),
+        ("log.kv", b"\\N\tone\n\\N\ttwo\n\\N\tthree\n"),
+    ],
+)
+def test_every_name_of_the_mount_prints_the_same_here(orders, name, expected):
+    """Records, ranges, times and forms, by the mount's own grammar."""
+    assert (0, expected, b"") == orders("cat", f"orders/0/{name}")
+
+
+def test_json_shows_all_of_a_record(orders):
+    """The fields of `kcat -J` but for the broker."""
+    line = json.loads(orders("cat", "orders/0/latest.json").output)
+    assert {
+        "topic": "orders",
+        "partition": 0,
+        "offset": 2,
+        "tstype": "create",
+        "key": None,
+        "payload": "three",
+    } == {name: value for name, value in line.items() if name != "ts"}
+
+
+def test_a_topic_copies_through_json(orders):
+    """What .json prints it takes back: times and keys come along."""
+    orders("append", "orders/0/log.kv", stdin=b"key\tfour\n")
+    orders("topics", "create", "copy")
+    lines = orders("cat", "orders/0/log.json").output
+    assert 0 == orders("append", "copy/0/log.json", stdin=lines).status
+    assert lines == orders("cat", "copy/0/log.json").output.replace(b'"copy"', b'"orders"')
+
+
+def test_a_topics_own_door_spreads_by_key(topicfs):
+    """The partitioner is Kafka's: equal keys stay together."""
+    topicfs("topics", "create", "clicks", "--partitions", "3")
+    lines = b"".join(b"user%d\tclick\n" % (number % 10) for number in range(100))
+    assert 0 == topicfs("append", "clicks/log.kv", stdin=lines).status
+    held = [set(topicfs("cat", f"clicks/{number}/log.kv").output.splitlines()) for number in range(3)]
+    assert set(lines.splitlines()) == held[0] | held[1] | held[2]
+    assert 10 == sum(map(len, held))
+
+
+def test_a_file_with_a_bad_line_is_refused_as_a_whole(topicfs, tmp_path):
+    """The bad line is told by its number in the file, however many blocks came before it; nothing is kept."""
+    topicfs("topics", "create", "orders")
+    source = tmp_path / "records.json"
+    good = b'{"payload":"%s"}\n' % (b"x" * 500)
+    source.write_bytes(good * 5000 + b"no json\n" + good)
+    ran = topicfs("append", "orders/0/log.json", str(source))
+    assert 1 == ran.status
+    assert f"topicfs: {source}: line 5001: ".encode() == ran.errors[: len(f"topicfs: {source}: line 5001: ")]
+    assert ran.errors.endswith(b"; nothing was appended\n")
+    assert b"" == topicfs("cat", "orders/0").output
+
+
+def test_a_pipe_with_a_bad_line_says_what_it_kept(topicfs):
+    """Standard input cannot be looked through first: what came before the bad block stays."""
+    topicfs("topics", "create", "orders")
+    good = b'{"payload":"%s"}\n' % (b"x" * 1000)
+    lines = good * 3000
+    ran = topicfs("append", "orders/0/log.json", stdin=lines + b"no json\n")
+    assert 1 == ran.status
+    assert b"topicfs: standard input: line 3001: " in ran.errors
+    kept = len(topicfs("cat", "orders/0").output.splitlines())
+    assert (
+        f"; the {kept} lines before its block were appended\n".encode()
+        == ran.errors[ran.errors.index(b"; the") :]
+    )
+
+
+def test_a_record_too_large_is_refused(topicfs):
+    """max.message.bytes bounds a record here as at the mount."""
+    topicfs("topics", "create", "orders", "--config", "max.message.bytes=1000")
+    ran = topicfs("append", "orders/0", stdin=b"x" * 2000 + b"\n")
+    assert 1 == ran.status
+    assert ran.errors.startswith(b"topicfs: standard input: ")
+    assert b"" == topicfs("cat", "orders/0").output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("cat", "orders/0/7"), "orders/0/7: orders-0: no offset 7; offsets 0 to 2 exist"),
+        (("cat", "orders/0/nonsense"), "no selector"),
+        (("cat", "orders/0/1.batch"), "no form .batch; there are .kv and .json"),
+        (("cat", "orders/5"), "orders: no partition 5"),
+        (("cat", "absent/0"), "absent: no such topic"),
+        (("cat", "orders"), "orders: name a partition too, as in orders/0/log"),
+        (("cat", "a/b/c/d"), "not of the form TOPIC/PARTITION/NAME"),
+        (("append", "orders/0/42"), "records are appended to log, log.kv, log.json"),
+        (("append", "absent/0"), "absent: no such topic"),
+        (("append", "orders/0", "/nonexistent"), "/nonexistent: No such file or directory"),
+        (("cat", "orders/0", "--data", "elsewhere"), "elsewhere: no data directory there"),
+    ],
+)
+def test_what_does_not_exist_is_said_in_one_line(orders, words, message):
+    """One line on standard error that begins with the command's name, exit status 1, and no traceback."""
+    ran = orders(*words)
+    lines = ran.errors.decode().splitlines()
+    assert (1, 1) == (ran.status, len(lines))
+    assert lines[0].startswith("topicfs: ")
+    assert message in lines[0]
+
+
+def test_append_beside_a_daemon_says_where_to_append(orders, directory, tmp_path):
+    """Whoever owns the directory is named, and so is the way through its mount; reading goes on."""
+    source = tmp_path / "lines"
+    source.write_bytes(b"four\n")
+    lock = DirectoryLock(directory)
+    try:
+        ran = orders("append", "orders/0", str(source))
+        assert 1 == ran.status
+        expected = (
+            f"topicfs: data: in use by process {os.getpid()}; "
+            f"go through its mount: cat {source} >> MOUNTPOINT/orders/0/log\n"
+        )
+        assert expected == ran.errors.decode()
+        assert b"one\ntwo\nthree\n" == orders("cat", "orders/0").output
+    finally:
+        lock.release()
+
+
+def test_the_directory_is_given_by_option_or_environment(orders, directory, monkeypatch, tmp_path):
+    """--data before TOPICFS_DATA before ./data."""
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert 1 == orders("cat", "orders/0").status
+    assert b"one" == orders("cat", "--data", str(directory), "orders/0/0").output
+    monkeypatch.setenv("TOPICFS_DATA", str(directory))
+    assert b"one" == orders("cat", "orders/0/0").output
+
+
+def test_follow_prints_what_another_process_appends_until_ctrl_c(orders, directory):
+    """`cat --follow` goes on where it stopped, and ends at SIGINT with the shell's status for it."""
+    command = [
+        sys.executable,
+        "-c",
+        "from topicfs.main import main; main()",
+        "cat",
+        "--follow",
+        "orders/0/1-",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as follower:
+        assert [b"two\n", b"three\n"] == [follower.stdout.readline() for _ in range(2)]
+        for line in (b"four\n", b"five\n"):
+            orders("append", "orders/0", stdin=line)
+            assert line == follower.stdout.readline()
+        follower.send_signal(signal.SIGINT)
+        assert (b"", 130) == (follower.stdout.read(), follower.wait())
+
+
+def test_follow_takes_something_that_grows(orders):
+    """A single record never does, and neither do two places at once."""
+    for words in (("orders/0/1",), ("orders/0", "orders/0")):
+        assert 2 == orders("cat", "--follow", *words).status

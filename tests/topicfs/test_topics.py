@@ -1,0 +1,59 @@
+"""Topics without a mount."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_a_topic_is_created_listed_described_and_deleted(topicfs, directory):
+    """The whole life of an empty topic."""
+    assert (0, b"orders: created with 2 partitions\n", b"") == topicfs(
+        "topics", "create", "orders", "--partitions", "2", "--config", "retention.ms=1000"
+    )
+    assert b"orders\n" == topicfs("topics", "list").output
+    described = topicfs("topics", "describe", "orders").text.splitlines()
+    assert described[0].startswith("orders  id ")
+    assert "  retention.ms=1000" == described[1]
+    assert ["partition", "start", "end"] == described[2].split()[:3]
+    assert [["0", "0", "0"], ["1", "0", "0"]] == [line.split()[:3] for line in described[3:]]
+    assert (0, b"orders: deleted\n", b"") == topicfs("topics", "delete", "orders")
+    assert b"" == topicfs("topics", "list").output
+
+
+def test_a_topic_with_records_is_deleted_only_when_told_so(orders):
+    """Nothing done by accident destroys records."""
+    refused = orders("topics", "delete", "orders")
+    assert (1, b"topicfs: orders: holds 3 records; add --with-records to delete them too\n") == (
+        refused.status,
+        refused.errors,
+    )
+    assert 0 == orders("topics", "delete", "orders", "--with-records").status
+    assert b"" == orders("topics", "list").output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("create", "orders"), "orders"),
+        (("create", "or ders"), "or ders"),
+        (("create", "new", "--config", "retention.ms"), "retention.ms: a setting is given as name=value"),
+        (("create", "new", "--config", "no.such=1"), "no.such"),
+        (("create", "new", "--config", "retention.ms=soon"), "retention.ms"),
+        (("delete", "absent"), "absent: no such topic"),
+        (("describe", "absent"), "absent: no such topic"),
+    ],
+)
+def test_what_is_not_allowed_is_said_in_one_line(orders, words, message):
+    """Names, settings and topics that are not there."""
+    ran = orders("topics", *words)
+    assert (1, 1) == (ran.status, len(ran.errors.splitlines()))
+    assert message in ran.errors.decode()
+
+
+def test_listing_changes_nothing(orders, directory):
+    """A look at a directory leaves it byte for byte as it was."""
+    before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+    orders("topics", "list")
+    orders("topics", "describe", "orders")
+    orders("check", str(directory))
+    assert before == {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
