@@ -38,6 +38,9 @@ SETTINGS: Mapping[str, str] = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
+    # A killed node is let in again only when its old session has ended (9 s by default).
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
     "auto.create.topics.enable": "false",
     "log.retention.check.interval.ms": "1000",
     "log.flush.offset.checkpoint.interval.ms": "1000",

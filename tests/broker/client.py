@@ -58,34 +58,50 @@ class Client:
 
     def __init__(self, bootstrap_server: str) -> None:
         self.bootstrap_server = bootstrap_server
-        self.admin = AdminClient(self._options())
+
+    @property
+    def admin(self) -> AdminClient:
+        """A new one each time: an old one remembers leader epochs from before a restart.
+
+        Hold it until its answer is there.
+        """
+        return AdminClient(self._options())
 
     def create_topic(
         self, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None
     ) -> str:
         """Create a topic that keeps old records, unless `settings` say otherwise; give its id."""
         topic = NewTopic(name, partitions, 1, config={"retention.ms": "-1", **(settings or {})})
-        self.admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
+        admin = self.admin
+        admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
         return self.topic_id(name)
 
     def topic_id(self, name: str) -> str:
-        futures = self.admin.describe_topics(TopicCollection([name]))
+        admin = self.admin
+        futures = admin.describe_topics(TopicCollection([name]))
         return str(futures[name].result(TIMEOUT_SECONDS).topic_id)
 
     def set_setting(self, topic: str, name: str, value: str) -> None:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-        self.admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_SECONDS)
+        admin = self.admin
+        admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_SECONDS)
 
     def delete_records(self, topic: str, before: int, *, partition: int = 0) -> None:
         place = TopicPartition(topic, partition, before)
-        for future in self.admin.delete_records([place]).values():
+        admin = self.admin
+        for future in admin.delete_records([place]).values():
             future.result(TIMEOUT_SECONDS)
 
     def offset_for(self, topic: str, spec: OffsetSpec = _NEWEST, *, partition: int = 0) -> int:
         """Ask ListOffsets; a timestamp for which there is no record gives -1."""
-        futures = self.admin.list_offsets({TopicPartition(topic, partition): spec})
+        admin = self.admin
+        futures = admin.list_offsets({TopicPartition(topic, partition): spec})
         return int(next(iter(futures.values())).result(TIMEOUT_SECONDS).offset)
+
+    def offset_at(self, topic: str, timestamp: int, *, partition: int = 0) -> int:
+        """The first record at or after `timestamp`, as ListOffsets finds it; -1: none."""
+        return self.offset_for(topic, OffsetSpec.for_timestamp(timestamp), partition=partition)
 
     def producer(self, **options: Any) -> Producer:
         """Make a producer; of its options underscores stand for dots."""

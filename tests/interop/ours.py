@@ -1,0 +1,97 @@
+"""Our side of a comparison: what our engine reads from a directory, and what it writes into one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from storage.codec.batch import scan
+from storage.codec.columns import Columns, decode
+from storage.codec.records import encode
+from storage.config.topic import TopicConfig
+from storage.disk.native import NativeFileSystem, system_clock
+from storage.engine import Partition
+from storage.log.log import Log
+from storage.model import Header, Isolation, Offset, Record, Timestamp
+from storage.recovery.load import load_log
+from tests.broker.client import Outgoing
+
+READ_BYTES = 1 << 20
+
+
+def read_records(partition: Partition, isolation: Isolation = Isolation.READ_COMMITTED) -> list[Record]:
+    """Every visible record from the log start on, checksums checked, as a consumer shows them."""
+    offset = partition.offsets().log_start_offset
+    reader = _Reader(offset)
+    while True:
+        fetched = partition.read(offset, max_bytes=READ_BYTES, isolation=isolation)
+        if not len(fetched.data):
+            return reader.records
+        aborted = {(each.producer_id, each.first_offset) for each in fetched.aborted}
+        for columns in decode(fetched.data, control=True):
+            reader.take(columns, aborted)
+        offset = fetched.next_offset
+
+
+class _Reader:
+    """Keeps the records that count: from the log start on, no markers, none of an aborted transaction."""
+
+    def __init__(self, start_offset: Offset) -> None:
+        self.records: list[Record] = []
+        self._start_offset = start_offset
+        self._aborting: set[int] = set()
+
+    def take(self, columns: Columns, aborted: set[tuple[int, int]]) -> None:
+        first = 0
+        for batch in columns.batches:
+            records = [columns.record(index) for index in range(first, batch.record_end)]
+            first = batch.record_end
+            begun = {
+                producer
+                for producer, at in aborted
+                if producer == batch.producer_id and at <= batch.last_offset
+            }
+            if batch.is_control:
+                self._aborting.discard(batch.producer_id)
+                aborted -= {
+                    (p, at) for p, at in aborted if p == batch.producer_id and at <= batch.last_offset
+                }
+                continue
+            self._aborting |= begun
+            if batch.is_transactional and batch.producer_id in self._aborting:
+                continue
+            self.records += [record for record in records if record.offset >= self._start_offset]
+
+
+def load(directory: Path, settings: dict[str, str] | None = None, *, clean: bool, **checkpointed: int) -> Log:
+    """Load a partition's directory to read and write; it is made where it is missing."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return load_log(
+        directory,
+        files=NativeFileSystem(),
+        config=TopicConfig.from_overrides({"retention.ms": "-1", **(settings or {})}),
+        clock=system_clock,
+        clean=clean,
+        **{name: Offset(value) for name, value in checkpointed.items()},
+    )
+
+
+def batch_of(records: Iterable[Outgoing]) -> bytearray:
+    """One batch as a producer makes it."""
+    return encode(
+        [
+            Record(
+                Offset(number),
+                Timestamp(record.timestamp),
+                record.key,
+                record.value,
+                tuple(Header(name.encode(), value) for name, value in record.headers),
+            )
+            for number, record in enumerate(records)
+        ]
+    )
+
+
+def batches_in(log: bytes) -> list[bytearray]:
+    """Take a segment's bytes apart."""
+    return [bytearray(log[batch.position : batch.end_position]) for batch in scan(log)]

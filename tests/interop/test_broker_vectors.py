@@ -1,0 +1,98 @@
+"""What a broker wrote, long ago: read by us without one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from storage.codec.batch import scan
+from storage.manager import open_engine
+from storage.model import Header, Isolation, Offset, Record, Timestamp
+from tests.interop import ours
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "broker-made"
+LOG_DIR = VECTORS / "log-dirs"
+PARTITIONS = sorted(path.name for path in LOG_DIR.iterdir() if path.is_dir())
+COMPRESSED = frozenset({"append-time-gzip-0", "codecs-0", "snappy-0"})
+"""Their records wait for the codecs."""
+TRANSACTIONAL = frozenset({"transactions-0", "compacted-transactions-0"})
+WITH_PRODUCERS = TRANSACTIONAL | {"idempotent-0"}
+"""Their snapshots and aborted transactions wait for the state of producers."""
+
+
+@pytest.mark.parametrize(
+    ("name", "isolation"),
+    [
+        (name, isolation)
+        for name in PARTITIONS
+        for isolation in Isolation
+        if name not in COMPRESSED and not (name in TRANSACTIONAL and isolation is Isolation.READ_COMMITTED)
+    ],
+)
+def test_records_are_those_a_consumer_got(name: str, isolation: Isolation) -> None:
+    """Offsets, times, keys, values and headers of every visible record equal what librdkafka consumed."""
+    topic, _, number = name.rpartition("-")
+    engine = open_engine(LOG_DIR, read_only=True)
+    try:
+        records = ours.read_records(engine.partition(topic, int(number)), isolation)
+    finally:
+        engine.close()
+    assert consumed(name, isolation) == records
+
+
+@pytest.mark.parametrize("name", [name for name in PARTITIONS if name not in WITH_PRODUCERS])
+def test_recovery_makes_the_brokers_own_files(name: str, tmp_path: Path) -> None:
+    """From the `.log` files alone recovery and a close in order make every other file, byte for byte."""
+    directory = tmp_path / name
+    directory.mkdir()
+    for file in (LOG_DIR / name).glob("*.log"):
+        shutil.copyfile(file, directory / file.name)
+    log = ours.load(directory, {"index.interval.bytes": index_interval(name)}, clean=False)
+    log.close()
+    expected = contents(LOG_DIR / name, without=("partition.metadata", "leader-epoch-checkpoint"))
+    assert expected == contents(directory, without=("leader-epoch-checkpoint",))
+
+
+def consumed(name: str, isolation: Isolation) -> list[Record]:
+    """What the consumer got."""
+    lines = (VECTORS / "consumed" / f"{name}.{isolation.value}.jsonl").read_text().splitlines()
+    return [_record(json.loads(line)) for line in lines]
+
+
+def _record(plain: dict) -> Record:
+    headers = tuple(Header(_bytes(key) or b"", _bytes(value)) for key, value in plain["headers"])
+    return Record(
+        Offset(plain["offset"]),
+        Timestamp(plain["timestamp"]),
+        _bytes(plain["key"]),
+        _bytes(plain["value"]),
+        headers,
+    )
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text)
+
+
+def index_interval(name: str) -> str:
+    """The setting that `make_vectors.py` gave the topic."""
+    topic = name.rpartition("-")[0]
+    return {"codecs": "4096", "headers": "4096", "old-times": "100"}.get(topic, "200")
+
+
+def contents(directory: Path, *, without: tuple[str, ...]) -> dict[str, bytes]:
+    """Every file's bytes by name."""
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir()) if path.name not in without}
+
+
+def test_every_kind_of_batch_is_there() -> None:
+    """The vectors hold what they say: all codecs, both timestamp types, markers, horizons and empty batches."""
+    batches = [batch for log in LOG_DIR.glob("*/*.log") for batch in scan(log.read_bytes())]
+    assert {batch.codec.name for batch in batches} == {"NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD"}
+    assert {batch.timestamp_type.label for batch in batches} == {"CreateTime", "LogAppendTime"}
+    assert any(batch.is_control and batch.delete_horizon_ms for batch in batches)
+    assert any(not batch.is_control and batch.delete_horizon_ms for batch in batches)
+    assert any(batch.record_count == 0 for batch in batches)

@@ -1,0 +1,194 @@
+"""A broker's log directory under our engine: after a clean stop, after SIGKILL, and back under the broker."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
+from storage.disk import names
+from storage.engine import Engine
+from storage.manager import open_engine
+from storage.model import Isolation, Record, TopicPartition
+from tests.broker.broker import Broker
+from tests.broker.client import Client, Outgoing, send
+from tests.interop import ours
+
+pytestmark = pytest.mark.java
+
+START_TIME = 1_700_000_000_000
+DENSE_INDEX = {"index.interval.bytes": "300"}
+SMALL_SEGMENTS = {"internal.segment.bytes": "4000", **DENSE_INDEX}
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A copy of the broker's log directory, and what its consumers got of what was written before."""
+
+    directory: Path
+    consumed: Mapping[TopicPartition, list[Record]]
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Three moments of one broker."""
+
+    stopped: State
+    """After a clean stop: indexes trimmed, the marker written, nothing ever recovered."""
+    killed: State
+    """After SIGKILL behind more records: indexes preallocated, no marker."""
+    recovered: State
+    """The same after the broker's own recovery and a clean stop."""
+
+
+def plain_records(start: int, end: int) -> list[Outgoing]:
+    """Records with keys, nulls and headers by turns."""
+    return [
+        Outgoing(
+            None if number % 13 == 0 else b"value %d" % number,
+            None if number % 5 == 0 else b"key %d" % (number % 50),
+            [("number", b"%d" % number), ("null", None)] if number % 3 == 0 else [],
+            START_TIME + number * 10,
+        )
+        for number in range(start, end)
+    ]
+
+
+def write_topics(client: Client, prefix: str) -> dict[TopicPartition, list[Record]]:
+    """Uncompressed topics: one segment, many, two partitions, an idempotent producer, a trimmed log; as consumed."""
+    client.create_topic(prefix, partitions=2, settings=DENSE_INDEX)
+    client.produce(prefix, plain_records(0, 500), batch=7)
+    client.produce(prefix, plain_records(500, 520), partition=1, batch=20)
+    client.create_topic(f"{prefix}-segments", settings=SMALL_SEGMENTS)
+    client.produce(f"{prefix}-segments", plain_records(0, 900), batch=6)
+    client.create_topic(f"{prefix}-idempotent", settings=SMALL_SEGMENTS)
+    producer = client.producer(enable_idempotence=True, linger_ms=1000)
+    send(producer, f"{prefix}-idempotent", plain_records(0, 300), batch=10)
+    client.create_topic(f"{prefix}-trimmed", settings=SMALL_SEGMENTS)
+    client.produce(f"{prefix}-trimmed", plain_records(0, 400), batch=9)
+    client.delete_records(f"{prefix}-trimmed", 217)
+    partitions = [TopicPartition(prefix, 0), TopicPartition(prefix, 1)]
+    partitions += [TopicPartition(f"{prefix}-{kind}", 0) for kind in ("segments", "idempotent", "trimmed")]
+    return {each: client.records(each.topic, partition=each.partition) for each in partitions}
+
+
+@pytest.fixture(scope="module")
+def states(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> States:
+    folder = tmp_path_factory.mktemp("states")
+    first = write_topics(client, "before-stop")
+    with broker.stopped() as log_dir:
+        stopped = State(shutil.copytree(log_dir, folder / "stopped"), first)
+    both = {**first, **write_topics(client, "before-kill")}
+    broker.kill()
+    killed = State(shutil.copytree(broker.log_dir, folder / "killed"), both)
+    broker.start()
+    with broker.stopped() as log_dir:
+        recovered = State(shutil.copytree(log_dir, folder / "recovered"), both)
+    return States(stopped, killed, recovered)
+
+
+@pytest.fixture(params=["stopped", "killed"])
+def state(request: pytest.FixtureRequest, states: States) -> State:
+    return getattr(states, request.param)
+
+
+@pytest.fixture
+def looked_into(state: State) -> Iterator[Engine]:
+    engine = open_engine(state.directory, read_only=True)
+    yield engine
+    engine.close()
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+def test_records_are_the_consumers(state: State, looked_into: Engine, isolation: Isolation) -> None:
+    """Opened read-only: every offset, time, key, value and header as librdkafka got it from the broker."""
+    for (topic, number), records in state.consumed.items():
+        assert records == ours.read_records(looked_into.partition(topic, number), isolation)
+
+
+def test_reading_changes_nothing(state: State) -> None:
+    """Not a byte and not a name of the broker's directory changes by a look into it."""
+    before = fingerprint(state.directory)
+    engine = open_engine(state.directory, read_only=True)
+    for topic, number in state.consumed:
+        ours.read_records(engine.partition(topic, number))
+    engine.maintenance(engine.partition("before-stop", 0).status().last_timestamp)
+    engine.close()
+    assert before == fingerprint(state.directory)
+
+
+def test_lookups_by_time_agree(state: State, looked_into: Engine) -> None:
+    """For the time of every record, one before and one after: the first record at or after it."""
+    for (topic, number), records in state.consumed.items():
+        partition = looked_into.partition(topic, number)
+        for record in records[:: max(1, len(records) // 40)]:
+            for time in (record.timestamp - 1, record.timestamp, record.timestamp + 1):
+                expected = next((each.offset for each in records if each.timestamp >= time), None)
+                found = partition.offset_for_timestamp(time)
+                assert expected == (found and found.offset)
+
+
+def test_recovery_makes_the_brokers_files(states: States, tmp_path: Path) -> None:
+    """What was killed, recovered and closed by us, has the files that the broker's own recovery and stop left."""
+    directory = tmp_path / "recovered"
+    shutil.copytree(states.killed.directory, directory)
+    # A broker keeps its topics' settings elsewhere: what all of them have is given here.
+    settings = EngineConfig(topic_defaults=TopicConfig.from_overrides(DENSE_INDEX))
+    open_engine(directory, config=settings).close()
+    for partition in states.recovered.consumed:
+        name = names.partition_directory(partition)
+        assert segment_files(states.recovered.directory / name) == segment_files(directory / name)
+
+
+@pytest.mark.parametrize("name", ["before-stop-0", "before-stop-1", "before-stop-segments-0"])
+def test_the_same_batches_make_the_same_files(states: States, tmp_path: Path, name: str) -> None:
+    """What the broker appended, appended by us batch for batch: logs, indexes and snapshots equal byte for byte."""
+    theirs = states.stopped.directory / name
+    settings = SMALL_SEGMENTS if "segments" in name else DENSE_INDEX
+    log = ours.load(tmp_path / name, settings, clean=True)
+    for file in sorted(theirs.glob("*.log")):
+        for batch in ours.batches_in(file.read_bytes()):
+            log.append(batch)
+    log.close()
+    assert segment_files(theirs, ".snapshot") == segment_files(tmp_path / name, ".snapshot")
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+def test_the_broker_starts_again_on_what_we_closed(
+    broker: Broker, client: Client, states: States, ending: str
+) -> None:
+    """After our engine took the directory over, wrote to it and closed it, the broker serves all of it."""
+    (broker.stop if ending == "stopped" else broker.kill)()
+    engine = open_engine(broker.log_dir)
+    partition = engine.partition("before-stop", 1)
+    before = ours.read_records(partition)
+    added = [Outgoing(b"ours", b"key", [("header", None)], START_TIME + 1_000_000)]
+    offset = partition.append(ours.batch_of(added)).base_offset
+    engine.close()
+    broker.start()
+    after = client.records("before-stop", partition=1)
+    assert before == after[:-1]
+    assert (offset, b"ours") == (after[-1].offset, after[-1].value)
+    for (topic, number), records in states.killed.consumed.items():
+        if (topic, number) != ("before-stop", 1):
+            assert records == client.records(topic, partition=number)
+
+
+def fingerprint(directory: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file's time of change and content, by name."""
+    return {
+        str(path.relative_to(directory)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def segment_files(directory: Path, *more: str) -> dict[str, bytes]:
+    """The logs and indexes of a partition, and what else is named by its suffix."""
+    kinds = (".log", ".index", ".timeindex", ".txnindex", *more)
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir()) if path.suffix in kinds}
