@@ -1,0 +1,245 @@
+"""The command as a whole: help that teaches, errors in one line, exit statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from storage.errors import StorageError
+from topicfs.examples import Example, ExampleCommand, ExampleGroup
+from topicfs.main import COMMANDS, LazyGroup, cli
+
+ROOT = Path(__file__).parents[2]
+LOG_DIRS = ROOT / "tests" / "vectors" / "kafka" / "log-dirs"
+
+
+def commands(group: click.Group, *words: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command below `group`, with the words that lead to it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*words, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, *words, name)
+
+
+EVERY_COMMAND = dict(commands(cli))
+
+
+@pytest.mark.parametrize("words", EVERY_COMMAND, ids=" ".join)
+def test_every_command_explains_itself_by_example(topicfs, words):
+    """--help says what the command does and ends with lines to copy."""
+    ran = topicfs(*words, "--help")
+    assert 0 == ran.status
+    command = EVERY_COMMAND[words]
+    assert isinstance(command, ExampleCommand | ExampleGroup)
+    assert command.examples
+    assert all(example.line in ran.text for example in command.examples)
+
+
+def every_example() -> list[Example]:
+    found = [example for command in EVERY_COMMAND.values() for example in command.examples]
+    return [
+        example for example in found if example.line.startswith("topicfs ") or "| topicfs " in example.line
+    ]
+
+
+@pytest.mark.parametrize("example", every_example(), ids=lambda example: example.line)
+def test_every_example_is_a_command_that_parses(example):
+    """An example that the command itself would refuse teaches nothing."""
+    for part in example.line.split("|"):
+        words = shlex.split(part.split(">")[0].split("2>")[0], comments=True)
+        if words[0] != "topicfs":
+            continue
+        command: click.Command = cli
+        words = [word for word in words[1:] if word != "2"]
+        while isinstance(command, click.Group):
+            step = command.get_command(click.Context(command), words.pop(0))
+            assert step is not None
+            command = step
+        command.make_context("example", list(words), resilient_parsing=False).close()
+
+
+def test_help_lists_the_commands_in_a_newcomers_order(topicfs):
+    """And `topicfs` alone is help, too, though it did nothing."""
+    listed = [
+        line.split()[0]
+        for line in topicfs("--help").text.split("Commands:\n")[1].split("\n\n")[0].splitlines()
+    ]
+    assert list(COMMANDS) == listed
+    assert 2 == topicfs().status
+
+
+def test_the_version_is_the_distributions(topicfs):
+    """One place has the number."""
+    assert "topicfs 0.1.0\n" == topicfs("--version").text
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("mout",), "topicfs: No such command 'mout'"),
+        (("cat",), "topicfs: Missing argument"),
+        (("cat", "--nonsense", "a/0"), "topicfs: No such option"),
+        (("mount", "--acks", "2", "data", "mnt"), "topicfs: acks=2: must be 0, 1, all or -1"),
+        (("dump",), "topicfs: name a file to dump"),
+    ],
+)
+def test_what_is_not_understood_is_one_line(topicfs, words, line):
+    """Usage errors point to the help of the command that was meant."""
+    ran = topicfs(*words)
+    assert ran.errors.decode().startswith(line)
+    assert 1 == len(ran.errors.splitlines())
+    assert ran.status in {1, 2}
+    assert (ran.status == 2) == (b"--help`)" in ran.errors)
+
+
+def test_a_traceback_only_when_asked_for(topicfs):
+    """--debug before the command, or TOPICFS_DEBUG in the environment."""
+    assert b"Traceback" not in topicfs("cat", "orders/0").errors
+    assert b"Traceback" in topicfs("--debug", "cat", "orders/0").errors
+
+
+def test_an_unknown_command_imports_nothing():
+    """Lookup is by table alone."""
+    assert LazyGroup("topicfs").get_command(click.Context(cli), "absent") is None
+
+
+def test_a_reader_that_leaves_is_no_error():
+    """`topicfs dump … | head -n 1` ends quietly."""
+    segments = sorted(map(str, (LOG_DIRS / "g-none-0").glob("*.log")))
+    command = shlex.join(
+        [sys.executable, "-c", "from topicfs.main import main; main()", "dump", "--print-data-log"]
+    )
+    done = subprocess.run(
+        f"{command} {shlex.join(segments * 20)} | head -n 1; echo ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable=shutil.which("bash"),
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert (f"Dumping {segments[0]}\n0\n".encode(), b"") == (done.stdout, done.stderr)
+
+
+def test_dump_takes_kafkas_flags_and_plain_files(topicfs):
+    """`--files A,B` and arguments are the same list, in order; findings go to standard error."""
+    first, second = (str(LOG_DIRS / "g-none-0" / f"{base:020d}.log") for base in (0, 132))
+    by_flag = topicfs("dump", "--files", f"{first},{second}", "--print-data-log")
+    assert by_flag == topicfs("dump", "--print-data-log", first, second)
+    assert by_flag.text.startswith(
+        f"Dumping {first}\nLog starting offset: 0\nbaseOffset: 0 lastOffset: 15 count: 16 "
+    )
+    assert f"Non-consecutive offsets in {second}\n  -1 is followed by 132\n" == by_flag.errors.decode()
+
+
+def test_check_tells_each_finding_in_a_line_and_by_its_status(topicfs, tmp_path):
+    """Nothing found: nothing on standard output and status 0. Otherwise file, position, cause, and status 1."""
+    data = tmp_path / "broken"
+    shutil.copytree(LOG_DIRS / "g-none-0", data / "g-none-0")
+    assert (0, b"", b"no findings in 1 partition, 47.5 kB of log\n") == topicfs("check", str(data))
+    log = data / "g-none-0" / "00000000000000000132.log"
+    broken = bytearray(log.read_bytes())
+    broken[700] ^= 1
+    log.write_bytes(broken)
+    ran = topicfs("check", str(data))
+    assert (1, b"1 finding in 1 partition, 47.5 kB of log\n") == (ran.status, ran.errors)
+    assert ran.text.startswith(
+        "broken/g-none-0/00000000000000000132.log: position 609: checksum is 0xc2c87142, that of its bytes 0x"
+    )
+    assert 1 == len(ran.text.splitlines())
+
+
+def test_explain_tells_the_steps_with_the_numbers_of_the_files(topicfs):
+    """Segments, slots, batches and the record, as they stand in a broker's own files."""
+    assert (
+        "g-none/0/368: the record at offset 368. g-none-0 holds offsets 0 to 399 in 3 segments, 47,463 bytes.\n"
+        "\n"
+        "offset 368\n"
+        "  1 segment  the greatest base offset not above 368:\n"
+        "             0  132  [268]\n"
+        "  2 index    00000000000000000268.index, 5 entries: binary search for 368\n"
+        "             slot 0: offset 298 → position 2971  below\n"
+        "             slot 2: offset 344 → position 8178  below\n"
+        "             slot 3: offset 367 → position 11145  below\n"
+        "             slot 4: offset 390 → position 13912  above\n"
+        "             offset 367 → position 11145, the greatest not above it\n"
+        "  3 scan     00000000000000000268.log, forward from position 11145\n"
+        "             batch at 11145: offsets 361 to 367, passed\n"
+        "             batch at 11868: offsets 368 to 387, 2,044 bytes\n"
+        "  4 record   offset 368, record 1 of the 20 records in its batch\n"
+        "             CreateTime 1767225966800 (2026-01-01T00:06:06.800Z), leader epoch 0\n"
+        "             key 'key-18' (6 bytes), value "
+        "'value-368-abcdefghijabcdefghijabcdefghijabcdefghijabcdefghij'… (170 bytes)\n"
+    ) == topicfs("explain", "--data", str(LOG_DIRS), "g-none/0/368").text
+
+
+def test_explain_by_time_goes_through_both_indexes(topicfs):
+    """Segments that end earlier are passed; the time index leads to the offset index, that to the log."""
+    steps = explained(topicfs, "g-none/0/@1767225943700")["lookups"][0]["steps"]
+    kinds = ["segment_passed", "segment_passed", "segment_taken", "index_searched", "index_searched"]
+    assert [*kinds, "scan_began", "batch_found", "record_found"] == [step["step"] for step in steps]
+    assert ["00000000000000000268.timeindex", "00000000000000000268.index"] == [
+        step["file"] for step in steps[3:5]
+    ]
+    assert {"step": "record_found", "offset": 344, "timestamp": 1767225943700} == steps[-1]
+
+
+def explained(topicfs, place: str) -> dict:
+    return json.loads(topicfs("explain", "--json", "--data", str(LOG_DIRS), place).output)
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning", "targets"),
+    [
+        ("42-99", "offsets 42 to 99", ["offset 42", "offset 99"]),
+        ("390-", "offsets 390 and on", ["offset 390", "offset 399"]),
+        ("-1", "offsets 399 to 399", ["offset 399"]),
+        (
+            "@1767225600700-@1767225602100",
+            "offsets 1 to 2",
+            ["timestamp 1767225600700", "timestamp 1767225602100"],
+        ),
+        ("400-", "offsets 400 and on", []),
+    ],
+)
+def test_explain_of_a_range_looks_up_both_its_ends(topicfs, name, meaning, targets):
+    """What a range means, and where it begins and ends."""
+    explanation = explained(topicfs, f"g-none/0/{name}")
+    assert (meaning, targets) == (
+        explanation["meaning"],
+        [lookup["target"] for lookup in explanation["lookups"]],
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("g-none/0/5000", "g-none-0: no offset 5000; offsets 0 to 399 exist"),
+        ("g-none/0/log", "log: no selector"),
+        ("g-none/0/@9999-12-31", "no record at or after"),
+        ("g-none", "name a partition too"),
+    ],
+)
+def test_explain_of_nothing_says_what_there_is(topicfs, place, message):
+    """One line, status 1."""
+    ran = topicfs("explain", "--data", str(LOG_DIRS), place)
+    assert (1, 1) == (ran.status, len(ran.errors.splitlines()))
+    assert message in ran.errors.decode()
+
+
+def test_a_plain_error_without_words_still_says_something():
+    """The error's own type stands in."""
+    from topicfs.main import describe  # noqa: PLC0415
+
+    assert "StorageError" == describe(StorageError())

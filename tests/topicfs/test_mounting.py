@@ -1,0 +1,83 @@
+"""What `topicfs mount` makes of its words; mounting itself is tested with the mount."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fusefs.daemon
+from fusefs.appending.handle import Acks
+from fusefs.daemon import MountOptions
+from storage.config.broker import EngineConfig
+from storage.model import Isolation
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list[MountOptions]:
+    """What the daemon was asked for; it serves nothing and ends well."""
+    options: list[MountOptions] = []
+
+    def run(asked_for: MountOptions) -> int:
+        options.append(asked_for)
+        return 0
+
+    monkeypatch.setattr(fusefs.daemon, "run", run)
+    return options
+
+
+def test_without_options_the_daemons_own_defaults_hold(topicfs, asked):
+    """The command has no defaults of its own."""
+    assert 0 == topicfs("mount", "data", "mnt").status
+    assert [MountOptions(directory=Path("data"), mountpoint=Path("mnt"))] == asked
+
+
+def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
+    """Under the names of MountOptions, in its types; the settings come from a server.properties."""
+    config = tmp_path / "server.properties"
+    config.write_text("num.partitions=3\nlisteners=PLAINTEXT://:9092\n")
+    words = (
+        "--foreground --read-only --allow-other --allow-delete --acks -1 --linger-ms 7 --partitioner roundrobin "
+        f"--isolation read_uncommitted --log-file log --debug --config {config} data mnt"
+    )
+    assert (0, b"") == topicfs("mount", *words.split())[::2]
+    expected = MountOptions(
+        directory=Path("data"),
+        mountpoint=Path("mnt"),
+        foreground=True,
+        read_only=True,
+        allow_other=True,
+        allow_delete=True,
+        acks=Acks.ALL,
+        linger_ms=7,
+        partitioner="roundrobin",
+        isolation=Isolation.READ_UNCOMMITTED,
+        log_file=Path("log"),
+        debug=True,
+        engine=EngineConfig.from_properties({"num.partitions": "3"}).config,
+    )
+    assert [expected] == asked
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "server.properties: No such file or directory"), ("num.partitions=many\n", "num.partitions")],
+)
+def test_a_config_that_cannot_be_used_is_one_line(topicfs, asked, content, message):
+    """Missing, or with a value that is none: told before anything is mounted."""
+    if content is not None:
+        Path("server.properties").write_text(content)
+    ran = topicfs("mount", "--config", "server.properties", "data", "mnt")
+    assert (1, 1, []) == (ran.status, len(ran.errors.splitlines()), asked)
+    assert message in ran.errors.decode()
+
+
+def test_what_the_daemon_answers_is_the_exit_status(topicfs, monkeypatch):
+    """A mount that did not come to be fails the command."""
+    monkeypatch.setattr(fusefs.daemon, "run", lambda _: 1)
+    assert 1 == topicfs("mount", "data", "mnt").status
+
+
+def test_unmounting_what_is_not_mounted_is_one_line(topicfs):
+    """And status 1."""
+    assert (1, b"", b"topicfs: mnt: no topicfs is mounted there\n") == topicfs("umount", "mnt")
