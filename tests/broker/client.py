@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ from confluent_kafka.admin import (
 from storage.model import Header, Isolation, Offset, Record, Timestamp, TimestampType
 
 TIMEOUT_SECONDS = 30.0
+POLL_SECONDS = 0.02
 _NEWEST = OffsetSpec.latest()
 _TYPES = {
     TIMESTAMP_CREATE_TIME: TimestampType.CREATE_TIME,
@@ -74,7 +76,16 @@ class Client:
         topic = NewTopic(name, partitions, 1, config={"retention.ms": "-1", **(settings or {})})
         admin = self.admin
         admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
-        return self.topic_id(name)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            try:
+                return self.topic_id(name)
+            except KafkaException as error:
+                # Its controller knows the topic, the broker itself is told a moment later.
+                known = error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART
+                if known or time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_SECONDS)
 
     def topic_id(self, name: str) -> str:
         admin = self.admin
