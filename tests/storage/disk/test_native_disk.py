@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import resource
 from pathlib import Path
 
@@ -60,8 +59,8 @@ def test_reads_come_short_only_at_the_end(disk, tmp_path):
 def descriptors_below(directory: Path) -> int:
     """How many descriptors of this process are open on files in `directory`."""
     links = Path("/proc/self/fd").iterdir()
-    targets = (os.readlink(link) for link in links if link.is_symlink())
-    return sum(Path(target).parent == directory for target in targets)
+    targets = [link.readlink() for link in links if link.is_symlink()]
+    return sum(target.parent == directory for target in targets)
 
 
 def test_more_files_than_descriptors(tmp_path):
