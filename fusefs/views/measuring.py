@@ -28,7 +28,7 @@ from storage.engine import Partition
 from storage.errors import CorruptionError, SegmentDeletedError
 from storage.model import Isolation, Offset, Position
 
-STRETCH_BYTES = 2**20
+STRETCH_BYTES = 2**19
 """Bytes of batches measured in one piece."""
 INLINE_BYTES = 4 * 2**20
 """What asking for a size may measure on the spot: a few milliseconds' worth."""
@@ -135,13 +135,14 @@ class Measure:
 
         Raises SegmentDeletedError where the records at the frontier are gone.
         """
-        behind = self.end_offset() - self._index.frontier.offset
+        end_offset = self.end_offset()
+        behind = end_offset - self._index.frontier.offset
         if behind <= 0 or behind > INLINE_OFFSETS or not self._advancing.acquire(blocking=False):
             return
         try:
             budget = INLINE_BYTES
-            while budget > 0 and (taken := self._step(min(budget, STRETCH_BYTES))):
-                budget -= taken
+            while budget > 0 and self._index.frontier.offset < end_offset:
+                budget -= self._step(min(budget, STRETCH_BYTES), end_offset)
         finally:
             self._advancing.release()
 
@@ -153,19 +154,18 @@ class Measure:
         remaining = STRETCH_BYTES if max_bytes is None else max_bytes
         while remaining > 0 and (position is None or self.frontier.position <= position):
             with self._advancing:
-                taken = self._step(min(remaining, STRETCH_BYTES))
-            if not taken:
-                break
+                end_offset = self.end_offset()
+                if self._index.frontier.offset >= end_offset:
+                    break
+                taken = self._step(min(remaining, STRETCH_BYTES), end_offset)
             if max_bytes is not None:
                 remaining -= taken
         self._remember_passed()
         return self.complete
 
-    def _step(self, max_bytes: int) -> int:
-        """Move the frontier over one stretch; the bytes of its batches, 0 at the end."""
-        offset, end_offset = self._index.frontier.offset, self.end_offset()
-        if offset >= end_offset:
-            return 0
+    def _step(self, max_bytes: int, end_offset: Offset) -> int:
+        """Move the frontier over one stretch, below `end_offset`; the bytes of its batches, at least 1."""
+        offset = self._index.frontier.offset
         partition, _, isolation = self.source
         # Where a segment is expected of which all may be remembered, a look at its first batch will do.
         wanted = 1 if self._expects_segment else max_bytes
@@ -173,7 +173,7 @@ class Measure:
         if not stretch.pieces:
             with self._lock:
                 self._index.skip(end_offset)
-            return 0
+            return 1
         if self._segment is None or self._segment.base_offset != stretch.segment_base_offset:
             self._begin_segment(stretch.segment_base_offset)
             if self._recall():
@@ -202,8 +202,9 @@ class Measure:
         with self._lock:
             self._index.extend(
                 sizes,
-                batches.column("size_bytes"),
+                batches.column("position"),
                 batches.column("base_offset"),
+                end_position=last.end_position,
                 next_offset=min(last.end_offset, end_offset),
             )
         if self._store is not None:

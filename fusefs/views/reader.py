@@ -26,7 +26,7 @@ from storage.model import Offset
 if TYPE_CHECKING:
     from fusefs.views.view import View
 
-WINDOW_BYTES = 2**20
+WINDOW_BYTES = 2**19
 """About how much rendering a window holds, at most; a single record may be larger."""
 FIRST_FETCH_BYTES = 2**17
 """Bytes of batches fetched after a jump; each next fetch takes twice as much, up to a window's size."""
@@ -49,6 +49,7 @@ class ViewReader:
         self._view = view
         self._lock = threading.Lock()
         self._earlier = self._window = _Window(0, b"")
+        self._front = Entry(0, view.start_offset)
         self._pieces: deque[Piece] = deque()
         self._rendered = 0  # records of the first piece
         self._from_offset = self._next_offset = view.start_offset
@@ -70,7 +71,8 @@ class ViewReader:
     ) -> bytes | memoryview:
         """`read`, but without a copy where a window holds all the bytes; the buffer never changes."""
         with self._lock:
-            if view_position < self._view.removed_bytes():
+            self._front = self._view.front()
+            if view_position < self._front.position:
                 raise SegmentDeletedError(f"what stood at {view_position} was removed")
             self._fetch_bytes = max(self._fetch_bytes, min(size, WINDOW_BYTES))
             parts: list[bytes | memoryview] = []
@@ -95,8 +97,9 @@ class ViewReader:
         """Render until a window holds the byte at `at`, for a read that began at `first`; False at the end."""
         if self._earlier.start <= at < self._earlier.end or self._window.start <= at < self._window.end:
             return True
-        if not self._window.end <= at <= self._window.end + WINDOW_BYTES:
-            self._go_to(self._view.place_at(at))
+        near = self._front.position <= self._window.end <= at <= self._window.end + WINDOW_BYTES
+        if not near:
+            self._go_to(self._front if at == self._front.position else self._view.place_at(at))
         while self._window.end <= at:
             if not self._render_more() and not self._pass_damage(first):
                 return False
@@ -124,6 +127,9 @@ class ViewReader:
     def _fetch(self) -> bool:
         """Fetch the next stretch; False at the end of the view."""
         end_offset = self._view.end_offset()
+        if self._window.end == self._front.position:
+            # What was removed below may have rendered to nothing: then no byte of it is missing.
+            self._next_offset = max(self._next_offset, self._front.offset)
         if self._next_offset >= end_offset:
             return False
         partition, _, isolation = self._view.source

@@ -85,29 +85,33 @@ class SparseIndex:
     def extend(
         self,
         rendered_sizes: Sequence[int],
-        batch_sizes: Sequence[int],
-        first_offsets: Sequence[int],
+        batch_positions: Sequence[int],
+        base_offsets: Sequence[int],
         *,
+        end_position: int,
         next_offset: Offset,
     ) -> None:
-        """Move the frontier over adjacent batches: of each its bytes rendered, its bytes, its first offset shown."""
+        """Move the frontier over adjacent batches: of each the bytes it renders to, its position, its base offset.
+
+        `end_position` is where the last one ends; the first may begin below the frontier's offset.
+        """
         count = len(rendered_sizes)
         if count == 1:
-            self._extend_by_one(rendered_sizes[0], batch_sizes[0], next_offset)
+            self._extend_by_one(rendered_sizes[0], end_position - batch_positions[0], next_offset)
             return
         positions = list(accumulate(rendered_sizes, initial=self.frontier.position))
-        passed = list(accumulate(batch_sizes, initial=self._batch_bytes))
-        passed_at_entry = 0
+        # Where the batches since the last entry would begin, had they stood before these.
+        passed_from = batch_positions[0] - self._batch_bytes
         index = -1
         while True:
             by_rendering = bisect_left(positions, self._positions[-1] + ENTRY_INTERVAL, index + 1)
-            by_batches = bisect_left(passed, passed_at_entry + MAX_BATCH_INTERVAL, index + 1)
+            by_batches = bisect_left(batch_positions, passed_from + MAX_BATCH_INTERVAL, index + 1)
             index = min(by_rendering, by_batches)
             if index >= count:
                 break
-            self._add(Entry(positions[index], Offset(first_offsets[index])) if index else self.frontier)
-            passed_at_entry = passed[index]
-        self._batch_bytes = passed[count] - passed_at_entry
+            self._add(Entry(positions[index], Offset(base_offsets[index])) if index else self.frontier)
+            passed_from = batch_positions[index]
+        self._batch_bytes = end_position - passed_from
         self.frontier = Entry(positions[count], next_offset)
 
     def _extend_by_one(self, rendered_size: int, batch_size: int, next_offset: Offset) -> None:
@@ -124,7 +128,7 @@ class SparseIndex:
 
     def skip(self, next_offset: Offset) -> None:
         """Move the frontier over offsets that render to nothing: a gap, or a batch that cannot be read."""
-        self.frontier = Entry(self.frontier.position, next_offset)
+        self.frontier = Entry(self.frontier.position, max(next_offset, self.frontier.offset))
 
     def begin_segment(self, base_offset: Offset) -> None:
         """Put an entry at the frontier, where a segment begins, so that its entries can stand alone."""

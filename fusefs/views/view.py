@@ -96,24 +96,32 @@ class View:
         visible_end = self.source.visible_end()
         return visible_end if self.limit is None else min(visible_end, self.limit)
 
-    def removed_bytes(self) -> int:
-        """How many bytes at the front cannot be read any more, as far as that is known."""
-        measure, origin, _ = self._frame
+    def front(self) -> Entry:
+        """The first byte that can still be read, and its record: the view's first, until data is removed.
+
+        It stays the view's first when records were removed before they were measured: nobody knows better then.
+        """
+        measure, origin, end = self._frame
+        first = Entry(0, self.start_offset)
         log_start_offset = self.source.partition.offsets().log_start_offset
         if log_start_offset <= self.start_offset:
-            return 0
+            return first
         if self.limit is not None and log_start_offset >= self.limit:
-            return self.size
+            known = end is not None or measure.complete
+            return Entry(self.size, self.limit) if known else first
         if not measure.follow_start(log_start_offset):
-            return 0
-        return max(measure.start.position - origin, 0)
+            return first
+        start = measure.start
+        return Entry(start.position - origin, start.offset)
 
     def place_at(self, position: int) -> Entry:
         """The nearest known place at or below a view position (blocking where the view is not measured).
 
         Raises SegmentDeletedError for removed bytes.
         """
-        measure, origin, _ = self._frame
+        measure, origin, end = self._frame
+        if end is not None and self.limit is not None and position + origin >= end:
+            return Entry(end - origin, self.limit)
         position, offset = measure.place_at(position + origin)
         if position < origin or offset < self.start_offset:
             return Entry(0, self.start_offset)

@@ -1,0 +1,220 @@
+"""Views against the plain concatenation of rendered records, through random lives of a partition."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from fusefs.forms import FORMS, Form
+from fusefs.views import measuring, partition_views, reader, sparse_index
+from fusefs.views.partition_views import PartitionViews
+from fusefs.views.reader import ViewReader
+from fusefs.views.view import View
+from storage.codec.columns import decode
+from storage.codec.records import encode
+from storage.errors import SegmentDeletedError
+from storage.model import Offset
+from tests.doubles.memory_partition import MemoryPartition, records
+
+
+class Line(NamedTuple):
+    """One record as every form renders it, by suffix."""
+
+    offset: int
+    rendered: dict[str, bytes]
+
+
+class Handle(NamedTuple):
+    """An open file."""
+
+    view: View
+    form: Form
+    reader: ViewReader
+
+
+class ViewsOfAPartition(RuleBasedStateMachine):
+    """Appends, rolls, gaps, markers and removals beside open readers of whole views and of ranges."""
+
+    @initialize(base_offset=st.sampled_from([0, 5, 10**12]))
+    def begin(self, base_offset: int) -> None:
+        self.partition = MemoryPartition(base_offset=base_offset)
+        self.views = PartitionViews(self.partition)
+        self.lines: list[Line] = []
+        self.handles: list[Handle] = []
+
+    @rule(sizes=st.lists(st.sampled_from([0, 1, 10, 60, 500]), min_size=1, max_size=6))
+    def append(self, sizes: list[int]) -> None:
+        first = self.partition.log_end_offset
+        values = [bytes([97 + (first + number) % 26]) * size for number, size in enumerate(sizes)]
+        self.partition.append(encode(records(values)))
+        last_segment = self.partition.memory_segments[-1]
+        self._note(bytes(last_segment.data[last_segment.positions[-1] :]))
+        self.views.appended()
+
+    @rule(kept=st.sets(st.integers(0, 9), max_size=4))
+    def append_compacted(self, kept: set[int]) -> None:
+        first = self.partition.log_end_offset
+        values = [
+            record._replace(offset=Offset(record.offset + first))
+            for record in records([b"v%d" % delta for delta in range(10)])
+            if record.offset in kept
+        ]
+        self.partition.add_compacted(values, last_offset=first + 9)
+        last_segment = self.partition.memory_segments[-1]
+        self._note(bytes(last_segment.data[last_segment.positions[-1] :]))
+
+    def _note(self, batch: bytes) -> None:
+        for columns in decode(batch):
+            for index, record in enumerate(columns):
+                rendered = {
+                    form.suffix: form.render(
+                        columns,
+                        topic="orders",
+                        partition=0,
+                        start_offset=record.offset,
+                        end_offset=record.offset + 1,
+                    )
+                    for form in FORMS
+                }
+                assert columns.offsets[index] == record.offset
+                self.lines.append(Line(record.offset, rendered))
+
+    @rule()
+    def append_marker(self) -> None:
+        self.partition.add_marker()
+
+    @rule(count=st.integers(1, 20))
+    def leave_a_gap(self, count: int) -> None:
+        self.partition.skip_offsets(count)
+
+    @rule()
+    def roll(self) -> None:
+        if self.partition.memory_segments[-1].data:
+            self.partition.roll()
+
+    @rule(share=st.floats(0, 1))
+    def move_the_start(self, share: float) -> None:
+        start, end = self.partition.log_start_offset, self.partition.log_end_offset
+        self.partition.delete_records(Offset(start + int((end - start) * share)))
+
+    @rule(share=st.floats(0, 1))
+    def delete_segments(self, share: float) -> None:
+        self.partition.delete_oldest_segments(int((len(self.partition.memory_segments) - 1) * share))
+
+    @rule(share=st.floats(0, 1))
+    def hide_the_end(self, share: float) -> None:
+        """An open transaction may begin anywhere above what was visible before."""
+        offsets = self.partition.offsets()
+        visible_end = offsets.visible_end(self.views.isolation)
+        self.partition.last_stable_offset = visible_end + int((offsets.log_end_offset - visible_end) * share)
+
+    @rule()
+    def show_the_end(self) -> None:
+        self.partition.last_stable_offset = None
+
+    @rule(form=st.sampled_from(FORMS))
+    def open_whole(self, form: Form) -> None:
+        view = self.views.whole(form)
+        assert self.partition.log_start_offset == view.start_offset
+        self.handles.append(Handle(view, form, view.reader()))
+
+    @rule(form=st.sampled_from(FORMS), start=st.floats(0, 1), length=st.none() | st.floats(0, 1))
+    def open_range(self, form: Form, start: float, length: float | None) -> None:
+        offsets = self.partition.offsets()
+        visible_end = offsets.visible_end(self.views.isolation)
+        first = offsets.log_start_offset + int((visible_end - offsets.log_start_offset) * start)
+        last = None if length is None else Offset(first + int((visible_end - first) * length))
+        view = self.views.range(form, Offset(first), last)
+        self.handles.append(Handle(view, form, view.reader()))
+
+    @rule(which=st.floats(0, 0.999), max_bytes=st.none() | st.integers(1, 1000))
+    def measure(self, which: float, max_bytes: int | None) -> None:
+        handle = self._pick(which)
+        try:
+            measured = handle.view.measure(max_bytes=max_bytes)
+        except SegmentDeletedError:
+            assert self._lost(handle)
+        else:
+            assert measured or max_bytes is not None
+            if measured:
+                assert len(self._content(handle)) == handle.view.size
+
+    @rule(
+        which=st.floats(0, 0.999),
+        at=st.floats(0, 1.1),
+        size=st.sampled_from([1, 2, 30, 100, 1000, 10**6]),
+        times=st.integers(1, 4),
+    )
+    def read(self, which: float, at: float, size: int, times: int) -> None:
+        handle = self._pick(which)
+        position = int(len(self._content(handle)) * at)
+        for _ in range(times):
+            got = self._read(handle, position, size)
+            position += len(got)
+
+    def _read(self, handle: Handle, position: int, size: int) -> bytes:
+        expected = self._content(handle)[position : position + size]
+        removed = self._removed(handle)
+        try:
+            got = handle.reader.read(position, size)
+        except SegmentDeletedError:
+            assert position < removed or self._lost(handle)
+            return b""
+        assert expected == got
+        if position < removed:
+            assert self._lost(handle)
+        return got
+
+    @rule()
+    def look_at_sizes(self) -> None:
+        for handle in self.handles:
+            size, length = handle.view.size, len(self._content(handle))
+            assert (length == size) if handle.view.measured else (size <= length)
+
+    def _pick(self, which: float) -> Handle:
+        if not self.handles:
+            self.open_whole(FORMS[0])
+        return self.handles[int(len(self.handles) * which)]
+
+    def _content(self, handle: Handle) -> bytes:
+        end_offset = self.partition.offsets().visible_end(self.views.isolation)
+        if handle.view.limit is not None:
+            end_offset = min(end_offset, handle.view.limit)
+        return b"".join(
+            line.rendered[handle.form.suffix]
+            for line in self.lines
+            if handle.view.start_offset <= line.offset < end_offset
+        )
+
+    def _removed(self, handle: Handle) -> int:
+        start_offset, end_offset = self.partition.log_start_offset, handle.view.limit
+        return sum(
+            len(line.rendered[handle.form.suffix])
+            for line in self.lines
+            if handle.view.start_offset <= line.offset < start_offset
+            and (end_offset is None or line.offset < end_offset)
+        )
+
+    def _lost(self, handle: Handle) -> bool:
+        """Whether records were removed before they were measured."""
+        return handle.view._frame.measure.frontier.offset < self.partition.log_start_offset
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small intervals and windows, so that a few records make many of them."""
+    monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 64)
+    monkeypatch.setattr(sparse_index, "MAX_BATCH_INTERVAL", 400)
+    monkeypatch.setattr(measuring, "STRETCH_BYTES", 300)
+    monkeypatch.setattr(measuring, "INLINE_OFFSETS", 12)
+    monkeypatch.setattr(partition_views, "DIRECT_OFFSETS", 5)
+    monkeypatch.setattr(reader, "WINDOW_BYTES", 256)
+    monkeypatch.setattr(reader, "FIRST_FETCH_BYTES", 100)
+
+
+TestViewsOfAPartition = ViewsOfAPartition.TestCase
+TestViewsOfAPartition.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
