@@ -40,25 +40,28 @@ def find_bounds(
         return Bounds(NO_SLOT, NO_SLOT)
     looked_at = _Probed(key_at, probes).key if probes is not None else key_at
     first_warm = max(0, entries - 1 - warm_entries)
-    if looked_at(first_warm) < target:
-        return _bisect(looked_at, first_warm, entries - 1, target, entries)
-    if looked_at(0) > target:
+    warm_key = looked_at(first_warm)
+    if warm_key < target:
+        return _bisect(looked_at, (first_warm, warm_key), entries - 1, target, entries)
+    first_key = looked_at(0) if first_warm else warm_key
+    if first_key > target:
         return Bounds(NO_SLOT, 0)
-    return _bisect(looked_at, 0, first_warm, target, entries)
+    return _bisect(looked_at, (0, first_key), first_warm, target, entries)
 
 
-def _bisect(key_at: Callable[[int], int], low: int, high: int, target: int, entries: int) -> Bounds:
-    """Search [low, high], knowing that the key at `low` is not above the target."""
-    while low < high:
+def _bisect(
+    key_at: Callable[[int], int], lowest: tuple[int, int], high: int, target: int, entries: int
+) -> Bounds:
+    """Search from `lowest`, a slot and its key, which is not above the target, to the slot `high`."""
+    low, low_key = lowest
+    while low < high and low_key != target:
         middle = (low + high + 1) // 2
         key = key_at(middle)
         if key > target:
             high = middle - 1
-        elif key < target:
-            low = middle
         else:
-            return Bounds(middle, middle)
-    if key_at(low) == target:
+            low, low_key = middle, key
+    if low_key == target:
         return Bounds(low, low)
     return Bounds(low, low + 1 if low + 1 < entries else NO_SLOT)
 

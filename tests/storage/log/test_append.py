@@ -1,0 +1,367 @@
+"""Appending as a leader and as a follower: what may come in, where it goes, and what a failure leaves."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from storage.codec.batch import LENGTH_POSITION, read_header, seal
+from storage.codec.records import BatchStamp, decode
+from storage.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    PartitionOfflineError,
+    ReadOnlyError,
+    RecordTooLargeError,
+)
+from storage.model import Appended, ProducerId, TimestampType
+from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
+
+
+def test_offsets_and_epoch_are_assigned():
+    """Whatever base offset a batch comes with, it gets the log end; the bytes given are patched in place."""
+    on_disk = LogOnDisk()
+    first = batch(b"a", b"b", offset=77, epoch=5)
+    assert Appended(0, 1, -1, 0) == on_disk.log.append(first)
+    assert Appended(2, 2, -1, 0) == on_disk.log.append(batch(b"c"))
+    header = read_header(first)
+    assert (0, 1, 0) == (header.base_offset, header.last_offset, header.leader_epoch)
+    assert [(0, b"a"), (1, b"b"), (2, b"c")] == records_of(on_disk.log)
+    assert 3 == on_disk.log.offsets().high_watermark
+
+
+def test_many_batches_are_one_append():
+    """All or none: several whole batches come in together."""
+    on_disk = LogOnDisk()
+    appended = on_disk.log.append(batch(b"a") + batch(b"b", b"c"))
+    assert (0, 2) == (appended.base_offset, appended.last_offset)
+    assert [(0, b"a"), (1, b"b"), (2, b"c")] == records_of(on_disk.log)
+
+
+def test_the_epoch_is_on_disk_before_the_first_record():
+    """A new log notes epoch 0 at offset 0 with its first append."""
+    on_disk = LogOnDisk()
+    assert b"" == on_disk.content("leader-epoch-checkpoint")
+    on_disk.log.append(batch(b"a"))
+    assert b"0\n1\n0 0\n" == on_disk.content("leader-epoch-checkpoint")
+
+
+def broken(position: int, octet: int) -> bytearray:
+    """A batch with one header byte changed and sealed again."""
+    data = batch(b"a", b"b", b"c")
+    data[position] = octet
+    seal(data, 0, len(data))
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (bytearray(), "without a record batch"),
+        (batch(b"a")[:-1], "before its declared size"),
+        (batch(b"a") + b"x", "before its declared size"),
+        (batch(b"a")[:-1] + b"\1", "checksum"),
+        (batch(b"a", stamp=BatchStamp(control=True, transactional=True)), "control"),
+        (broken(26, 0), "3 records with a last offset delta of 0"),
+        (broken(26, 15), "3 records with a last offset delta of 15"),
+        (broken(60, 2), "2 records with a last offset delta of 2"),
+        (broken(23, 0x80), "offsets out of range"),
+        (broken(16, 3), "magic"),
+        (
+            bytearray.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176"),
+            "format 1",
+        ),
+    ],
+)
+def test_what_no_client_may_append(data, message):
+    """Torn, damaged, control, miscounted and old batches are refused; the log stays as it was."""
+    on_disk = LogOnDisk()
+    before = on_disk.disk.tree()
+    with pytest.raises(InvalidRecordError, match=message):
+        on_disk.log.append(data)
+    assert before == on_disk.disk.tree()
+    assert 0 == on_disk.log.log_end_offset
+
+
+def test_one_bad_batch_refuses_all():
+    """Good batches before a bad one are not kept."""
+    on_disk = LogOnDisk()
+    with pytest.raises(InvalidRecordError):
+        on_disk.log.append(batch(b"good") + broken(26, 0))
+    assert [] == offsets_of(on_disk.log)
+
+
+def test_max_message_bytes_binds_leaders_only():
+    """Row 61: a batch one byte over the limit is refused from a client, and taken from a leader."""
+    on_disk = LogOnDisk(max_message_bytes=200)
+    on_disk.log.append(sized_batch(200))
+    with pytest.raises(RecordTooLargeError, match=r"201 bytes, max.message.bytes is 200"):
+        on_disk.log.append(sized_batch(201))
+    on_disk.log.append_as_follower(sized_batch(500, offset=1))
+    assert [0, 1] == offsets_of(on_disk.log)
+
+
+def test_an_append_larger_than_a_segment_is_refused():
+    """Row 62: what does not fit into segment.bytes comes from no client."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    on_disk.log.append(sized_batch(300))
+    with pytest.raises(RecordTooLargeError, match=r"segment.bytes is 300"):
+        on_disk.log.append(sized_batch(150) + sized_batch(151))
+
+
+def test_compacted_topics_need_keys():
+    """A record without a key is refused where the topic is compacted."""
+    on_disk = LogOnDisk(cleanup_policy=("compact",))
+    on_disk.log.append(batch(b"v", key=b"k"))
+    with pytest.raises(InvalidRecordError, match="has no key"):
+        on_disk.log.append(batch(b"v"))
+    assert [0] == offsets_of(on_disk.log)
+
+
+def test_timestamps_too_far_from_now():
+    """Beyond message.timestamp.after.max.ms or before.max.ms a batch is refused; no timestamp is no time."""
+    on_disk = LogOnDisk(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
+    now = on_disk.clock.now
+    on_disk.log.append(batch(b"a", timestamp=now - 1000))
+    on_disk.log.append(batch(b"b", timestamp=now + 500))
+    on_disk.log.append(batch(b"c", timestamp=-1))
+    with pytest.raises(InvalidTimestampError, match=r"after.max.ms"):
+        on_disk.log.append(batch(b"d", timestamp=now + 501))
+    with pytest.raises(InvalidTimestampError, match=r"before.max.ms"):
+        on_disk.log.append(batch(b"d", b"e", timestamp=[now, now - 1001]))
+    assert 3 == on_disk.log.log_end_offset
+
+
+def test_log_append_time():
+    """The topic's clock is stamped: type bit, max timestamp, checksum; base timestamps stay the producer's."""
+    on_disk = LogOnDisk(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    data = batch(b"a", b"b", timestamp=[5, 9])
+    appended = on_disk.log.append(data)
+    assert on_disk.clock.now == appended.append_time
+    header = read_header(data)
+    assert (TimestampType.LOG_APPEND_TIME, on_disk.clock.now, 5) == (
+        header.timestamp_type,
+        header.max_timestamp,
+        header.base_timestamp,
+    )
+    (columns,) = decode(on_disk.log.read(0, max_bytes=1000).data)
+    assert [on_disk.clock.now] * 2 == list(columns.timestamps)
+
+
+def test_a_producers_log_append_time():
+    """Overwritten where the topic keeps the producers' times, unless there is none; refused where it does not."""
+    stamp = BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)
+    on_disk = LogOnDisk()
+    data = batch(b"a", timestamp=7, stamp=stamp)
+    on_disk.log.append(data)
+    assert TimestampType.CREATE_TIME is read_header(data).timestamp_type
+    with pytest.raises(InvalidTimestampError):
+        on_disk.log.append(batch(b"a", timestamp=-1, stamp=stamp))
+    stamping = LogOnDisk(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    with pytest.raises(InvalidTimestampError):
+        stamping.log.append(batch(b"a", timestamp=7, stamp=stamp))
+
+
+def test_a_full_disk_keeps_nothing():
+    """ENOSPC: no partial batch, the log ends where it did, and goes on when there is room."""
+    on_disk = LogOnDisk(index_interval_bytes=0)
+    on_disk.log.append(batch(b"a"))
+    on_disk.log.append(batch(b"b"))
+    before = on_disk.content("00000000000000000000.log")
+    on_disk.disk.fill(512)
+    with pytest.raises(OSError) as full:
+        on_disk.log.append(batch(b"c" * 2000))
+    assert errno.ENOSPC == full.value.errno
+    assert before == on_disk.content("00000000000000000000.log")
+    assert [0, 1] == offsets_of(on_disk.log)
+    on_disk.disk.fill(None)
+    assert 2 == on_disk.log.append(batch(b"c")).base_offset
+    assert [0, 1, 2] == offsets_of(on_disk.kill())
+
+
+def test_a_full_disk_during_a_roll():
+    """When there is no room for a new segment's files the append fails, the old segment stays active."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    on_disk.log.append(sized_batch(250))
+    for operation in ("open", "write_bytes", "pwrite"):
+        on_disk.disk.fail(operation, number=errno.ENOSPC)
+        with pytest.raises(OSError, match="No space"):
+            on_disk.log.append(sized_batch(250))
+        assert [0] == on_disk.base_offsets()
+        assert "00000000000000000001.log" not in on_disk.names()
+    on_disk.log.append(sized_batch(250))
+    assert [0, 1] == on_disk.base_offsets()
+    assert [0, 1] == offsets_of(on_disk.log)
+
+
+def test_a_failed_write_that_cannot_be_undone_takes_the_log_offline():
+    """Where neither the write nor the cut behind it works, nobody knows what the file holds."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a"))
+    on_disk.disk.fail("pwrite", suffix=".log")
+    on_disk.disk.fail("truncate", suffix=".log")
+    with pytest.raises(PartitionOfflineError, match="could not be undone"):
+        on_disk.log.append(batch(b"b"))
+    with pytest.raises(PartitionOfflineError):
+        on_disk.log.append(batch(b"b"))
+    assert on_disk.log.status().state.startswith("offline: ")
+    assert [0] == offsets_of(on_disk.log)
+
+
+def test_a_failed_sync_takes_the_log_offline():
+    """A page may be lost for good: no more writes until it is loaded anew, while reads go on."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a"), durable=True)
+    on_disk.disk.fail("sync", suffix=".log")
+    with pytest.raises(OSError, match="Input/output"):
+        on_disk.log.append(batch(b"b"), durable=True)
+    for attempt in (lambda: on_disk.log.append(batch(b"c")), on_disk.log.sync, on_disk.log.roll):
+        with pytest.raises(PartitionOfflineError):
+            attempt()
+    assert 1 == on_disk.log.offsets().recovery_point
+    assert [0, 1] == offsets_of(on_disk.log)
+    on_disk.log.close()
+    assert [0] == offsets_of(on_disk.crash(keep=1.0, recovery_point=1))
+
+
+def test_flush_messages():
+    """When so many records are not flushed, an append flushes."""
+    on_disk = LogOnDisk(flush_messages=3)
+    on_disk.log.append(batch(b"a", b"b"))
+    assert 2 == on_disk.log.unflushed_records
+    on_disk.log.append(batch(b"c"))
+    assert 0 == on_disk.log.unflushed_records
+    assert [0, 1, 2] == offsets_of(on_disk.crash(keep=0.0))
+
+
+def test_durable_appends_are_on_disk():
+    """With `durable` a record survives any crash that follows, its segment's name too."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for number in range(5):
+        on_disk.log.append(sized_batch(200), durable=True)
+        assert number + 1 == on_disk.log.offsets().recovery_point
+    assert [0, 1, 2, 3, 4] == offsets_of(on_disk.crash(keep=0.0))
+
+
+def test_flushing_up_to_an_offset():
+    """Sealed segments can be flushed alone: the recovery point moves to their end and no further."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for _ in range(3):
+        on_disk.log.append(sized_batch(200))
+    on_disk.log.flush(on_disk.base_offsets()[-1])
+    assert 2 == on_disk.log.recovery_point
+    on_disk.log.flush(1)
+    assert 2 == on_disk.log.recovery_point
+    assert [0, 1] == offsets_of(on_disk.crash(keep=0.0, recovery_point=2))
+
+
+def test_followers_keep_offsets():
+    """Row 57: offsets with holes are kept; a read from inside a hole gives the next existing record."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    offsets = [0, 50, 51, 52, 70, 1000]
+    for offset in offsets:
+        on_disk.log.append_as_follower(sized_batch(150, offset=offset, epoch=3))
+    assert offsets == offsets_of(on_disk.log)
+    assert len(on_disk.base_offsets()) > 2
+    for start, expected in ((1, 50), (53, 70), (71, 1000), (999, 1000)):
+        assert expected == offsets_of(on_disk.log, start)[0]
+    assert 1001 == on_disk.log.log_end_offset
+
+
+def test_followers_offsets_ascend():
+    """A batch below the log end, or two that do not ascend, are refused whole."""
+    on_disk = LogOnDisk()
+    on_disk.log.append_as_follower(batch(b"a", offset=5))
+    with pytest.raises(InvalidRecordError, match="log ends at 6"):
+        on_disk.log.append_as_follower(batch(b"b", offset=5))
+    with pytest.raises(InvalidRecordError, match="log ends at 10"):
+        on_disk.log.append_as_follower(batch(b"b", offset=9) + batch(b"c", offset=8))
+    assert [5] == offsets_of(on_disk.log)
+
+
+def test_a_followers_segment_is_based_at_its_first_offset():
+    """Row 39: batches at 0 and 2^31+1 need two segments, the second based at its batch, with a snapshot there."""
+    on_disk = LogOnDisk()
+    on_disk.log.append_as_follower(batch(b"a", offset=0))
+    on_disk.log.append_as_follower(batch(b"b", offset=2**31 + 1))
+    assert [0, 2**31 + 1] == on_disk.base_offsets()
+    assert f"{2**31 + 1:020d}.snapshot" in on_disk.names()
+    assert [0, 2**31 + 1] == offsets_of(on_disk.log)
+
+
+def test_a_segment_for_an_old_batch_is_based_as_early_as_fits():
+    """Row 39: of a compressed old batch only the last offset is known: the base is last - (2^31 - 1)."""
+    old = bytearray.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176")
+    on_disk = LogOnDisk()
+    on_disk.log.append_as_follower(old)
+    old[:8] = (2**31 + 2).to_bytes(8, "big")
+    on_disk.log.append_as_follower(old)
+    assert [0, 3] == on_disk.base_offsets()
+    assert 2**31 + 3 == on_disk.log.log_end_offset
+
+
+def test_epochs_of_a_leader_are_noted():
+    """Each new epoch among a follower's batches is noted where it begins."""
+    on_disk = LogOnDisk()
+    for offset, epoch in ((0, 1), (1, 1), (2, 2), (5, 4)):
+        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=epoch))
+    assert ((1, 0), (2, 2), (4, 5)) == on_disk.log.epochs.entries
+
+
+def test_listeners_hear_of_appends_until_they_cancel():
+    """They are called after the end moved, by the thread that moved it; cancelling twice is harmless."""
+    on_disk = LogOnDisk()
+    heard = []
+    cancel = on_disk.log.listen(lambda: heard.append(on_disk.log.log_end_offset))
+    on_disk.log.append(batch(b"a"))
+    on_disk.log.append_as_follower(batch(b"b", offset=1))
+    on_disk.log.delete_records(1)
+    cancel()
+    cancel()
+    on_disk.log.append(batch(b"c"))
+    assert [1, 2, 2] == heard
+
+
+def test_a_closed_or_read_only_log_takes_nothing():
+    """Appending there is refused with the reason."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a"))
+    on_disk.log.close()
+    on_disk.log.close()
+    with pytest.raises(PartitionOfflineError, match="closed"):
+        on_disk.log.append(batch(b"b"))
+    shown = on_disk.load(clean=True, disk=on_disk.disk.read_only_view())
+    for attempt in (
+        lambda: shown.append(batch(b"b")),
+        lambda: shown.delete_records(1),
+        lambda: shown.truncate_to(0),
+        shown.roll,
+    ):
+        with pytest.raises(ReadOnlyError):
+            attempt()
+    shown.sync()
+    shown.close()
+
+
+def test_snapshots_are_written_only_without_producers():
+    """Ten bytes at each roll and at the close; none from the moment a batch has a producer id."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for _ in range(3):
+        on_disk.log.append(sized_batch(200))
+    snapshots = [name for name in on_disk.names() if name.endswith(".snapshot")]
+    assert [f"{offset:020d}.snapshot" for offset in (1, 2)] == snapshots
+    assert bytes.fromhex("000148674bc700000000") == on_disk.content(snapshots[0])
+    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
+    on_disk.log.append(sized_batch(200, stamp=stamp))
+    on_disk.log.append(sized_batch(200))
+    on_disk.log.close()
+    assert "00000000000000000005.snapshot" not in on_disk.names()
+
+
+def test_a_length_field_that_wraps_is_refused():
+    """A batch that declares a negative length is no batch."""
+    data = batch(b"a")
+    data[LENGTH_POSITION] = 0xFF
+    with pytest.raises(InvalidRecordError, match="length -"):
+        LogOnDisk().log.append(data)

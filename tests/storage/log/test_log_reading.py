@@ -1,0 +1,326 @@
+"""Reading a log: bounds, windows, gaps, time, and what stands in the way of a lookup."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
+from storage.log.trace import (
+    BatchFound,
+    BatchPassed,
+    IndexSearched,
+    RecordFound,
+    ScanBegan,
+    SegmentPassed,
+    SegmentsSearched,
+    SegmentTaken,
+)
+from storage.model import Isolation, TimestampOffset
+from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
+
+
+def test_reads_outside_the_log():
+    """Row 59: a log at 1024-1025: 0 and 1026 raise, 1025 is empty, 1024 is there."""
+    on_disk = LogOnDisk()
+    on_disk.log.truncate_fully_and_start_at(1024)
+    on_disk.log.append(batch(b"a"))
+    assert [1024] == offsets_of(on_disk.log)
+    assert b"" == bytes(on_disk.log.read(1025, max_bytes=1000).data)
+    assert 1025 == on_disk.log.read(1025, max_bytes=1000).next_offset
+    for offset in (0, 1023, 1026):
+        with pytest.raises(OffsetOutOfRangeError) as refused:
+            on_disk.log.read(offset, max_bytes=1000)
+        assert (1024, 1025) == (refused.value.start_offset, refused.value.end_offset)
+
+
+def test_every_limit_makes_progress():
+    """Row 58: whatever the limit, reading on gives every record once, whole batches at a time."""
+    on_disk = LogOnDisk(internal_segment_bytes=700)
+    for number in range(20):
+        on_disk.log.append(sized_batch(100 + 7 * number))
+    for max_bytes in (1, 61, 100, 150, 333, 1000, 10_000):
+        assert list(range(20)) == [offset for offset, _ in records_of(on_disk.log, max_bytes=max_bytes)]
+
+
+def test_a_read_stays_inside_a_segment_and_its_limit():
+    """No more bytes than asked for, but for a first batch that is larger; the position is the file's."""
+    on_disk = LogOnDisk(internal_segment_bytes=700)
+    for _ in range(10):
+        on_disk.log.append(sized_batch(200))
+    fetched = on_disk.log.read(1, max_bytes=350)
+    assert (200, 200, 0, 2) == (
+        len(fetched.data),
+        fetched.position,
+        fetched.segment_base_offset,
+        fetched.next_offset,
+    )
+    assert 400 == len(on_disk.log.read(1, max_bytes=10_000).data)
+    assert 200 == len(on_disk.log.read(1, max_bytes=5).data)
+    with pytest.raises(TypeError):
+        fetched.data[0] = 0
+
+
+def test_nothing_at_or_above_the_high_watermark():
+    """Row 60: readers stop at the high watermark; between it and the end there is nothing, and no error."""
+    on_disk = LogOnDisk()
+    for number in range(10):
+        on_disk.log.append(batch(bytes([number])))
+    on_disk.log.update_high_watermark(3)
+    for isolation in Isolation:
+        assert 3 == on_disk.log.read(0, max_bytes=10_000, isolation=isolation).next_offset
+        for offset in (3, 5, 10):
+            assert b"" == bytes(on_disk.log.read(offset, max_bytes=10_000, isolation=isolation).data)
+    on_disk.log.update_high_watermark(10)
+    assert list(range(10)) == offsets_of(on_disk.log)
+
+
+def test_a_high_watermark_inside_a_batch_hides_the_batch():
+    """A batch is shown when all of it is below the bound."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a", b"b"))
+    on_disk.log.append(batch(b"c", b"d"))
+    on_disk.log.update_high_watermark(3)
+    assert [0, 1] == offsets_of(on_disk.log)
+
+
+def test_the_high_watermark_keeps_its_bounds():
+    """Row 65: unmoved by appends, clamped to the end, lowered by truncation, the start after a full one."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a", b"b", b"c"))
+    assert 3 == on_disk.log.update_high_watermark(5)
+    on_disk.log.append(batch(b"d", b"e", b"f"))
+    assert 3 == on_disk.log.high_watermark
+    assert 6 == on_disk.log.update_high_watermark(6)
+    on_disk.log.truncate_to(3)
+    assert 3 == on_disk.log.high_watermark
+    on_disk.log.truncate_fully_and_start_at(100)
+    assert 100 == on_disk.log.high_watermark
+
+
+def test_sequential_reads_do_not_search(monkeypatch):
+    """Who reads on gets there by what the read before remembered: the index is asked once, at the beginning."""
+    on_disk = LogOnDisk(internal_segment_bytes=2000)
+    for _ in range(50):
+        on_disk.log.append(sized_batch(100))
+    searches = []
+    segment_type = type(on_disk.log.chain.active)
+    search = segment_type.find_batch
+    monkeypatch.setattr(
+        segment_type,
+        "find_batch",
+        lambda self, *arguments: searches.append(arguments) or search(self, *arguments),
+    )
+    assert list(range(50)) == offsets_of(on_disk.log)
+    assert 1 == len(searches)
+
+
+def test_a_reader_at_the_end_goes_on_after_a_roll():
+    """What is remembered at the end of a segment leads into the next one."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    on_disk.log.append(sized_batch(250))
+    end = on_disk.log.read(0, max_bytes=1000).next_offset
+    assert b"" == bytes(on_disk.log.read(end, max_bytes=1000).data)
+    on_disk.log.append(sized_batch(250))
+    fetched = on_disk.log.read(end, max_bytes=1000)
+    assert (1, 0) == (fetched.segment_base_offset, fetched.position)
+
+
+def test_what_was_remembered_ends_with_truncation():
+    """After the log was cut and grew again a reader does not land inside a batch."""
+    on_disk = LogOnDisk()
+    for _ in range(4):
+        on_disk.log.append(sized_batch(100))
+    assert list(range(4)) == offsets_of(on_disk.log)
+    on_disk.log.truncate_to(1)
+    for _ in range(4):
+        on_disk.log.append(sized_batch(130))
+    for start in range(5):
+        assert list(range(start, 5)) == offsets_of(on_disk.log, start)
+
+
+def test_a_batch_damaged_on_disk_is_named():
+    """A header that cannot be passed raises with file and position; what stands before it is read."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(sized_batch(100))
+    on_disk.log.append(sized_batch(100))
+    on_disk.log.chain.active.log.pwrite(b"\x09", 116)
+    assert [0] == [offset for offset, _ in records_of_window(on_disk, 0)]
+    with pytest.raises(CorruptionError, match=r"00000000000000000000\.log: position 100: "):
+        on_disk.log.read(1, max_bytes=1000)
+
+
+def records_of_window(on_disk: LogOnDisk, offset: int) -> list[tuple[int, int]]:
+    """Base offset and size of the one window a read gives."""
+    fetched = on_disk.log.read(offset, max_bytes=10_000)
+    return [(int.from_bytes(fetched.data[:8], "big"), len(fetched.data))]
+
+
+def test_records_by_time():
+    """Row 66: by time, earliest, latest and largest timestamp, each with its leader epoch."""
+    on_disk = LogOnDisk()
+    assert on_disk.log.offset_for_timestamp(0) is None
+    assert on_disk.log.largest_timestamp() is None
+    first, second = on_disk.clock.now, on_disk.clock.now + 10
+    on_disk.log.append_as_follower(batch(b"a", timestamp=first, offset=0, epoch=0))
+    on_disk.log.append_as_follower(batch(b"b", timestamp=second, offset=1, epoch=2))
+    assert TimestampOffset(first, 0, 0) == on_disk.log.offset_for_timestamp(first)
+    assert TimestampOffset(second, 1, 2) == on_disk.log.offset_for_timestamp(second)
+    assert TimestampOffset(second, 1, 2) == on_disk.log.offset_for_timestamp(first + 1)
+    assert on_disk.log.offset_for_timestamp(second + 1) is None
+    assert TimestampOffset(-1, 0, 0) == on_disk.log.earliest()
+    assert TimestampOffset(-1, 2, 2) == on_disk.log.latest()
+    assert TimestampOffset(second, 1, 2) == on_disk.log.largest_timestamp()
+
+
+def test_the_largest_timestamp_need_not_be_the_last():
+    """Row 66: with times out of order the first record with the largest one is found, the first on ties."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for timestamp in (100, 900, 300, 900, 200):
+        on_disk.log.append(sized_batch(140, timestamp=timestamp))
+    assert TimestampOffset(900, 1, 0) == on_disk.log.largest_timestamp()
+    assert 1 == on_disk.log.offset_for_timestamp(101).offset
+    assert 0 == on_disk.log.offset_for_timestamp(100).offset
+
+
+def test_records_by_time_in_many_segments():
+    """The first record in log order at or after each time, however times jump between segments."""
+    times = [50, 10, 10, 20, 5, 80, 80, 60, 7, 100, 90, 3]
+    on_disk = LogOnDisk(internal_segment_bytes=300, index_interval_bytes=0)
+    for timestamp in times:
+        on_disk.log.append(sized_batch(140, timestamp=timestamp))
+    for _ in range(2):
+        for target in range(102):
+            expected = next((offset for offset, time in enumerate(times) if time >= target), None)
+            found = on_disk.log.offset_for_timestamp(target)
+            assert expected == (None if found is None else found.offset)
+        on_disk.reopen()
+
+
+def test_records_by_time_begin_at_the_log_start():
+    """What DeleteRecords released is not found, also inside a batch."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a", b"b", b"c", timestamp=[10, 20, 30]))
+    on_disk.log.delete_records(2)
+    assert TimestampOffset(30, 2, 0) == on_disk.log.offset_for_timestamp(5)
+
+
+def test_records_by_time_below_the_high_watermark():
+    """What readers may not see yet is not found by time either."""
+    on_disk = LogOnDisk()
+    for timestamp in (10, 20, 30):
+        on_disk.log.append(batch(b"a", timestamp=timestamp))
+    on_disk.log.update_high_watermark(2)
+    assert 1 == on_disk.log.offset_for_timestamp(11).offset
+    assert on_disk.log.offset_for_timestamp(21) is None
+
+
+def test_each_step_of_a_lookup_is_told():
+    """Segments 0 and 4: offset 6 is found from the index entry below it, batch by batch."""
+    on_disk = LogOnDisk(internal_segment_bytes=420, index_interval_bytes=150)
+    for offset in range(8):
+        on_disk.log.append(sized_batch(100, timestamp=offset * 10))
+    steps = []
+    location = on_disk.log.locate(7, steps.append)
+    assert (4, 300) == (location.segment_base_offset, location.batch.position)
+    assert [
+        SegmentsSearched(7, (0, 4), 4),
+        IndexSearched("00000000000000000004.index", 1, 7, ((0, 6, 200),), 6, 200),
+        ScanBegan("00000000000000000004.log", 200),
+        BatchPassed(200, 6, 6),
+        BatchFound(300, 100, 7, 7),
+    ] == steps
+
+
+def test_each_step_of_a_lookup_by_time_is_told():
+    """Segments passed, the time index, the offset index, batches, the record."""
+    on_disk = LogOnDisk(internal_segment_bytes=420, index_interval_bytes=150)
+    for offset in range(8):
+        on_disk.log.append(sized_batch(100, timestamp=offset * 10))
+    steps = []
+    found = on_disk.log.locate_timestamp(65, trace=steps.append)
+    assert TimestampOffset(70, 7, 0) == found
+    assert [
+        SegmentPassed(0, 30),
+        SegmentTaken(4, 70),
+        IndexSearched("00000000000000000004.timeindex", 1, 65, ((0, 60, 6),), 60, 6),
+        IndexSearched("00000000000000000004.index", 1, 6, ((0, 6, 200),), 6, 200),
+        ScanBegan("00000000000000000004.log", 200),
+        BatchPassed(200, 6, 6),
+        BatchFound(300, 100, 7, 7),
+        RecordFound(7, 70),
+    ] == steps
+
+
+def test_a_lookup_outside_the_log_is_refused():
+    """There is no batch at the end of a log, nor before its start."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a"))
+    for offset in (-1, 1):
+        with pytest.raises(OffsetOutOfRangeError):
+            on_disk.log.locate(offset)
+
+
+def test_segments_as_users_see_them():
+    """Bases, exclusive ends, sizes, times and files, the active one last."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for timestamp in (10, 20, 30):
+        on_disk.log.append(sized_batch(140, timestamp=timestamp))
+    first, second = on_disk.log.segments()
+    assert (0, 2, 280, 20, False) == (
+        first.base_offset,
+        first.end_offset,
+        first.size_bytes,
+        first.largest_timestamp,
+        first.active,
+    )
+    assert (2, 3, 140, 30, True) == (
+        second.base_offset,
+        second.end_offset,
+        second.size_bytes,
+        second.largest_timestamp,
+        second.active,
+    )
+    assert tuple(f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")) == first.files
+    assert f"{2:020d}.log" == second.files[0]
+    assert f"{2:020d}.snapshot" in second.files
+
+
+def test_the_files_of_a_segment_are_shown_byte_for_byte():
+    """A mapping of the file as it is; of the active log what readers may see; gone files and others are refused."""
+    on_disk = LogOnDisk(internal_segment_bytes=300, preallocate=True)
+    for _ in range(3):
+        on_disk.log.append(sized_batch(140))
+    for name in on_disk.log.segments()[0].files:
+        assert on_disk.content(name) == bytes(on_disk.log.open_segment_file(name))
+    active = on_disk.log.segments()[1].files[0]
+    assert on_disk.content(active)[:140] == bytes(on_disk.log.open_segment_file(active))
+    on_disk.log.delete_oldest_segments(1, "test")
+    for name in ("00000000000000000000.log", "leader-epoch-checkpoint", "../orders-0/x", ""):
+        with pytest.raises(SegmentDeletedError):
+            on_disk.log.open_segment_file(name)
+
+
+def test_status():
+    """Everything `status` shows, counted from the files."""
+    on_disk = LogOnDisk(internal_segment_bytes=300, segment_index_bytes=120)
+    for timestamp in (10, 20, 5):
+        on_disk.log.append(sized_batch(140, timestamp=timestamp))
+    status = on_disk.reopen().status()
+    assert ("online", 2, 420, 10, 20) == (
+        status.state,
+        status.segments,
+        status.log_bytes,
+        status.first_timestamp,
+        status.last_timestamp,
+    )
+    assert 12 + 120 + 120 == status.index_bytes
+    assert 3 == status.offsets.recovery_point
+
+
+def test_a_segment_without_timestamps_is_as_old_as_its_file():
+    """Where records have no time, the largest one is that of the file's last change."""
+    on_disk = LogOnDisk()
+    on_disk.disk.time = 4711
+    on_disk.log.append(batch(b"a", timestamp=-1))
+    assert 4711 == on_disk.log.segments()[0].largest_timestamp
+    assert -1 == on_disk.log.status().last_timestamp
