@@ -1,0 +1,135 @@
+"""What ARCHITECTURE.md states of the tree as a whole, absences included; directions of import are import-linter's."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("storage", "fusefs", "topicfs", "pipeline")
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+TESTS = sorted(path for path in (ROOT / "tests").rglob("test_*.py"))
+MAX_MODULE_LINES = 500
+MAX_COMPILED_LINES = 650
+MAX_FUNCTION_LINES = 70
+DRAWERS = {"util", "utils", "common", "helpers", "misc", "base"}
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    tree = ast.parse(path.read_text())
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def compiled() -> tuple[str, ...]:
+    """The sources that setup.py compiles."""
+    return next(
+        ast.literal_eval(node.value)
+        for node in ast.parse((ROOT / "setup.py").read_text()).body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "COMPILED"
+    )
+
+
+def test_there_are_sources_to_look_at():
+    """The checks below are about something."""
+    assert len(SOURCES) > 100
+    assert len(TESTS) > 30
+
+
+@pytest.mark.parametrize(
+    "folder", sorted({path.parent for path in SOURCES}), ids=lambda folder: str(folder.relative_to(ROOT))
+)
+def test_every_folder_says_what_idea_lives_there(folder):
+    """An `__init__.py` with a docstring in every package."""
+    docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+    assert docstring
+    assert len(docstring) > 40
+
+
+def test_the_engine_has_no_async():
+    """Calls into storage are synchronous; whoever has an event loop puts the blocking ones into threads."""
+    waits = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
+    found = [
+        shown(path)
+        for path in SOURCES
+        if path.is_relative_to(ROOT / "storage")
+        and any(isinstance(node, waits) for node in ast.walk(ast.parse(path.read_text())))
+    ]
+    assert [] == found
+
+
+def test_only_the_command_prints():
+    """Below it everything is a value or a log line (the daemon's last word to a person apart)."""
+    found = {
+        shown(path)
+        for path in SOURCES
+        if not path.is_relative_to(ROOT / "topicfs")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
+    }
+    assert {"fusefs/mounting/background.py"} >= found
+
+
+def test_two_modules_touch_the_kernels_library():
+    """The adapters; everything else of the filesystem runs without a kernel."""
+    found = {shown(path) for path in SOURCES if re.search(r"(?m)^\s*(import|from) pyfuse3", path.read_text())}
+    assert {"fusefs/operations.py", "fusefs/daemon.py"} == found
+
+
+def test_no_drawers():
+    """A module is named for its idea."""
+    assert [] == [shown(path) for path in SOURCES if path.stem in DRAWERS or path.parent.name in DRAWERS]
+
+
+def test_modules_stay_short():
+    """Past this a module has a seam; compiled ones have more room, for calls between modules cost what inner loops save."""
+    limits = {path: MAX_COMPILED_LINES if shown(path) in compiled() else MAX_MODULE_LINES for path in SOURCES}
+    long = {shown(path): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {} == {
+        shown(path): long[shown(path)] for path, limit in limits.items() if long[shown(path)] > limit
+    }
+
+
+def test_functions_stay_short():
+    """A function that does not fit a screen does two things; signatures and docstrings count."""
+    long = {
+        f"{shown(path)}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for path in SOURCES
+        for node in functions(path)
+    }
+    assert {} == {name: lines for name, lines in long.items() if lines > MAX_FUNCTION_LINES}
+
+
+def test_every_test_says_what_it_pins():
+    """A docstring a test."""
+    silent = [
+        f"{shown(path)}:{node.name}"
+        for path in TESTS
+        for node in functions(path)
+        if node.name.startswith("test_") and not ast.get_docstring(node)
+    ]
+    assert [] == silent
+
+
+def test_the_compiled_modules_are_plain_sources():
+    """Each stands in setup.py once, exists as .py, and imports cython for its types."""
+    listed = compiled()
+    assert len(set(listed)) == len(listed)
+    assert all("import cython" in (ROOT / source).read_text() for source in listed)
+
+
+def test_links_of_the_documents_lead_somewhere():
+    """Relative links in the Markdown files of the project."""
+    broken = [
+        f"{shown(document)}: {target}"
+        for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("fusefs/*.md")]
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text())
+        if not (document.parent / target).exists()
+    ]
+    assert [] == broken
