@@ -1,0 +1,99 @@
+"""The examples by which articles explain how Kafka finds a message: here they run, and `explain` tells their steps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.examples_of_the_format.segments import BatchAt, segment_bytes, write_marks, write_segment
+from topicfs.main import run
+
+
+def explain(data: Path, offset: int, capsys) -> list[dict]:
+    """The steps of a lookup in partition t-0, as `topicfs explain --json` tells them."""
+    assert 0 == run(["explain", "--json", "--data", str(data), f"t/0/{offset}"])
+    return json.loads(capsys.readouterr().out)["lookups"][0]["steps"]
+
+
+def of_kind(steps: list[dict], kind: str) -> dict:
+    return next(step for step in steps if step["step"] == kind)
+
+
+def test_offset_140_in_segments_0_and_100000_by_the_index_entry_129_at_4146(tmp_path, capsys):
+    """Index bytes 00 00 00 81 00 00 10 32: relative offset 129 leads to position 4146, from there forward to 140."""
+    partition = tmp_path / "t-0"
+    log = segment_bytes([BatchAt(0, 128, 4146), BatchAt(129, 129, 4300), BatchAt(130, 145, 4800)])
+    write_segment(partition, 0, log, bytes.fromhex("0000008100001032"))
+    write_segment(partition, 100_000, segment_bytes([BatchAt(100_000, 100_001, 200)]))
+    write_marks(tmp_path, "t-0", 100_002)
+    steps = explain(tmp_path, 140, capsys)
+    assert ([0, 100_000], 0) == (steps[0]["base_offsets"], steps[0]["chosen"])
+    index = of_kind(steps, "index_searched")
+    assert (129, 4146) == (index["found_key"], index["found_value"])
+    assert 4146 == of_kind(steps, "scan_began")["position"]
+    assert (129, 129) == tuple(
+        of_kind(steps, "batch_passed")[name] for name in ("base_offset", "last_offset")
+    )
+    assert 4300 == of_kind(steps, "batch_found")["position"]
+    assert 140 == of_kind(steps, "record_found")["offset"]
+
+
+def test_offset_368_in_segments_0_300_and_600_by_key_68_of_the_second(tmp_path, capsys):
+    """The greatest base offset not above it, then the key relative to that base, then forward."""
+    partition = tmp_path / "t-0"
+    write_segment(partition, 0, segment_bytes([BatchAt(0, 299, 5000)]))
+    log = segment_bytes([BatchAt(300, 350, 1500), BatchAt(351, 368, 2100), BatchAt(369, 599, 6000)])
+    write_segment(partition, 300, log, (68).to_bytes(4, "big") + (1500).to_bytes(4, "big"))
+    write_segment(partition, 600, segment_bytes([BatchAt(600, 700, 3000)]))
+    write_marks(tmp_path, "t-0", 701)
+    steps = explain(tmp_path, 368, capsys)
+    assert ([0, 300, 600], 300) == (steps[0]["base_offsets"], steps[0]["chosen"])
+    index = of_kind(steps, "index_searched")
+    assert (300 + 68, 1500) == (index["found_key"], index["found_value"])
+    assert 1500 == of_kind(steps, "batch_found")["position"]
+    assert 368 == of_kind(steps, "record_found")["offset"]
+
+
+def test_offset_368776_in_the_segment_of_base_368769_by_relative_6_at_1407(tmp_path, capsys):
+    """Relative 7 is not in the sparse index: the nearest entry below is 6 at 1407, the record stands at 1508."""
+    log = segment_bytes(
+        [BatchAt(368_769, 368_774, 1407), BatchAt(368_775, 368_775, 1508), BatchAt(368_776, 368_776, 1700)]
+    )
+    write_segment(tmp_path / "t-0", 368_769, log, (6).to_bytes(4, "big") + (1407).to_bytes(4, "big"))
+    write_marks(tmp_path, "t-0", 368_777)
+    steps = explain(tmp_path, 368_776, capsys)
+    index = of_kind(steps, "index_searched")
+    assert (368_775, 1407) == (index["found_key"], index["found_value"])
+    assert 1407 == of_kind(steps, "batch_passed")["position"]
+    assert 1508 == of_kind(steps, "batch_found")["position"]
+    assert 368_776 == of_kind(steps, "record_found")["offset"]
+
+
+def test_offset_7_in_the_first_segment_by_the_entry_6_at_9807(tmp_path, capsys):
+    """Entries up to 6 → 9807: from there forward to 7."""
+    log = segment_bytes(
+        [BatchAt(0, 3, 4597), BatchAt(4, 5, 9807), BatchAt(6, 6, 10_100), BatchAt(7, 9, 10_400)]
+    )
+    entries = [(3, 0), (5, 4597), (6, 9807)]
+    index = b"".join(offset.to_bytes(4, "big") + position.to_bytes(4, "big") for offset, position in entries)
+    write_segment(tmp_path / "t-0", 0, log, index)
+    write_marks(tmp_path, "t-0", 10)
+    steps = explain(tmp_path, 7, capsys)
+    assert 9807 == of_kind(steps, "scan_began")["position"]
+    assert 10_100 == of_kind(steps, "batch_found")["position"]
+    assert 7 == of_kind(steps, "record_found")["offset"]
+
+
+@pytest.mark.parametrize("offset", [0, 3, 4, 6, 9])
+def test_every_other_offset_of_that_segment_is_found_too(tmp_path, capsys, offset):
+    """The entry that lies above the target is never taken."""
+    log = segment_bytes(
+        [BatchAt(0, 3, 4597), BatchAt(4, 5, 9807), BatchAt(6, 6, 10_100), BatchAt(7, 9, 10_400)]
+    )
+    entries = [(5, 4597), (6, 9807)]
+    index = b"".join(at.to_bytes(4, "big") + position.to_bytes(4, "big") for at, position in entries)
+    write_segment(tmp_path / "t-0", 0, log, index)
+    write_marks(tmp_path, "t-0", 10)
+    assert offset == of_kind(explain(tmp_path, offset, capsys), "record_found")["offset"]
