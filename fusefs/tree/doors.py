@@ -9,7 +9,15 @@ from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import DoorTarget
 from fusefs.errors import FileError
 from fusefs.tree.handles import Handle, LogHandle
-from fusefs.tree.nodes import DOOR_MODE, FOR_LONG, NANOSECONDS_A_MILLISECOND, Attributes, Directory, File, accept_truncation
+from fusefs.tree.nodes import (
+    DOOR_MODE,
+    FOR_LONG,
+    NANOSECONDS_A_MILLISECOND,
+    Attributes,
+    Directory,
+    File,
+    accept_truncation,
+)
 from fusefs.tree.topic_files import TopicFiles
 
 
@@ -24,7 +32,9 @@ class DoorFile(File):
         self._target = target
 
     def attributes(self) -> Attributes:
-        return Attributes(DOOR_MODE, 0, self.context.started * NANOSECONDS_A_MILLISECOND, FOR_LONG, self.node_id)
+        return Attributes(
+            DOOR_MODE, 0, self.context.started * NANOSECONDS_A_MILLISECOND, FOR_LONG, self.node_id
+        )
 
     async def open(self, access: Access, pid: int) -> Handle:
         if access.reads:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from fusefs.appending.flags import Access
 from fusefs.following.follow import Followed, FollowHandle
 from fusefs.tree.handles import FollowFile, Handle
-from fusefs.tree.nodes import FOR_LONG, NANOSECONDS_A_MILLISECOND, READ_MODE, Attributes, Directory, File, refuse_writing
+from fusefs.tree.nodes import (
+    FOR_LONG,
+    NANOSECONDS_A_MILLISECOND,
+    READ_MODE,
+    Attributes,
+    Directory,
+    File,
+    refuse_writing,
+)
 
 
 class FollowNode(File):
@@ -18,7 +26,9 @@ class FollowNode(File):
         self._followed = followed
 
     def attributes(self) -> Attributes:
-        return Attributes(READ_MODE, 0, self.context.started * NANOSECONDS_A_MILLISECOND, FOR_LONG, self.node_id)
+        return Attributes(
+            READ_MODE, 0, self.context.started * NANOSECONDS_A_MILLISECOND, FOR_LONG, self.node_id
+        )
 
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)

@@ -43,7 +43,9 @@ class ViewFile(File):
         return Attributes(self.mode, 0, self._files.mtime_ns(), 0, self._shown_ino())
 
     def _shown_ino(self) -> int:
-        return self._files.shown_inos.setdefault(self.name, self.node_id) if self._view.growing else self.node_id
+        return (
+            self._files.shown_inos.setdefault(self.name, self.node_id) if self._view.growing else self.node_id
+        )
 
     @property
     def settled(self) -> bool:

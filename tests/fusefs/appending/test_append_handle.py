@@ -243,7 +243,9 @@ async def test_acks_0_fsync_appends_what_was_gathered():
     assert desk.book.syncs == 1
 
 
-@pytest.mark.parametrize(("text", "acks"), [("0", Acks.NONE), ("1", Acks.LEADER), ("all", Acks.ALL), ("-1", Acks.ALL)])
+@pytest.mark.parametrize(
+    ("text", "acks"), [("0", Acks.NONE), ("1", Acks.LEADER), ("all", Acks.ALL), ("-1", Acks.ALL)]
+)
 def test_acks_are_spelled_as_kafka_does(text: str, acks: Acks):
     """0, 1, all or -1."""
     assert Acks.parse(text) is acks

@@ -29,7 +29,9 @@ async def test_a_partition_lists_what_ends(orders: MountClient):
     assert names == ["log", "log.kv", "log.json", "earliest", "latest", "start", "status", "segments"]
 
 
-@pytest.mark.parametrize("name", ["follow", "follow.kv", "follow.json", "0", "0.kv", "0.json", "0-", "0-0", "-1"])
+@pytest.mark.parametrize(
+    "name", ["follow", "follow.kv", "follow.json", "0", "0.kv", "0.json", "0-", "0-0", "-1"]
+)
 async def test_unlisted_names_are_there_all_the_same(orders: MountClient, name: str):
     """In the partition's directory, by name."""
     await orders.append("orders/0/log", b"a\n")
@@ -76,7 +78,16 @@ async def test_modes(orders: MountClient, path: str, mode: int):
 
 @pytest.mark.parametrize(
     "path",
-    ["payments", "orders/1", "orders/00", "orders/10000", "orders/logs", "orders/0/log.xml", "orders/0/.git", "@groups"],
+    [
+        "payments",
+        "orders/1",
+        "orders/00",
+        "orders/10000",
+        "orders/logs",
+        "orders/0/log.xml",
+        "orders/0/.git",
+        "@groups",
+    ],
 )
 async def test_other_names_do_not_exist(orders: MountClient, path: str):
     """And say nothing of it in the reports: tools ask for many names."""

@@ -1,0 +1,176 @@
+"""Real mounts for tests, each with a daemon of its own; whatever a test does, they are gone afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SERVE = Path(__file__).with_name("serve.py")
+ROOT = Path(__file__).parents[3]
+PATIENCE_S = 30
+"""For what should take a second: a test that waits so long has failed."""
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Wait until something is so; fail the test when it does not come."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.01)
+
+
+def is_mounted(path: Path) -> bool:
+    """Look at the table of mounts alone: asking a dead mount would fail."""
+    return any(
+        line.split(" ")[4] == str(path) for line in Path("/proc/self/mountinfo").read_text().splitlines()
+    )
+
+
+class Mount:
+    """A mounted topicfs and its daemon."""
+
+    def __init__(self, base: Path, **options: Any) -> None:
+        self.base = base
+        self.data = base / "data"
+        self.path = base / "mnt"
+        self.log_file = base / "daemon.log"
+        self.options = options
+        self.daemon: subprocess.Popen[bytes] | None = None
+        self.path.mkdir(exist_ok=True)
+
+    def start(self, **changed: Any) -> Mount:
+        """Mount in the foreground of a process of its own, and wait until it stands."""
+        self.options |= changed
+        asked = {
+            "directory": str(self.data),
+            "mountpoint": str(self.path),
+            "log_file": str(self.log_file),
+            "foreground": True,
+            **self.options,
+        }
+        self.daemon = subprocess.Popen(
+            [sys.executable, str(SERVE), json.dumps(asked)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+        )
+        wait_until(lambda: self.is_serving() or self.daemon.poll() is not None, "the mount stands")
+        assert self.daemon.poll() is None, self.log
+        return self
+
+    def is_serving(self) -> bool:
+        return is_mounted(self.path) and "mounted at" in self.log
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text() if self.log_file.exists() else ""
+
+    @property
+    def pid(self) -> int:
+        assert self.daemon is not None
+        return self.daemon.pid
+
+    def stop(self) -> int:
+        """Unmount as a user does, and wait for the daemon; its exit status."""
+        assert self.daemon is not None
+        self.daemon.send_signal(signal.SIGTERM)
+        status = self.daemon.wait(PATIENCE_S)
+        self.log_file.rename(self.log_file.with_suffix(f".{self.daemon.pid}.log"))
+        return status
+
+    def kill(self) -> None:
+        """End the daemon as a crash does; the mountpoint is left dead."""
+        assert self.daemon is not None
+        self.daemon.kill()
+        self.daemon.wait(PATIENCE_S)
+        self.log_file.unlink()
+
+    def clean_up(self) -> None:
+        """Whatever state it is in, nothing of it remains mounted or running."""
+        if self.daemon is not None and self.daemon.poll() is None:
+            self.daemon.terminate()
+            try:
+                self.daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                self.daemon.kill()
+                self.daemon.wait(10)
+        if is_mounted(self.path):
+            subprocess.run(["umount", "-l", str(self.path)], check=False)
+            if is_mounted(self.path) and shutil.which("fusermount3"):
+                subprocess.run(["fusermount3", "-u", "-z", str(self.path)], check=False)
+
+    @property
+    def status(self) -> str:
+        return (self.path / "@status").read_text()
+
+    def bash(self, script: str, **names: object) -> subprocess.CompletedProcess[str]:
+        """Run a script of a person at a shell, in the mount's directory; never asks, never hangs for ever."""
+        return shell("bash", script, self.path, **names)
+
+
+def shell(interpreter: str, script: str, cwd: Path, **names: object) -> subprocess.CompletedProcess[str]:
+    """Run a script; `names` become variables of its environment."""
+    environment = {**os.environ, "LC_ALL": "C.UTF-8", **{name: str(value) for name, value in names.items()}}
+    return subprocess.run(
+        [interpreter, "-c", script],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def _no_surprises(mount: Mount) -> None:
+    """What nobody expected becomes EIO and a traceback; a test that saw one has failed."""
+    logs = "".join(path.read_text() for path in mount.base.glob("daemon*.log"))
+    assert "Traceback" not in logs, logs
+
+
+@pytest.fixture
+def unmounted(tmp_path: Path) -> Iterator[Mount]:
+    """A mount that the test starts itself."""
+    mount = Mount(tmp_path)
+    try:
+        yield mount
+    finally:
+        mount.clean_up()
+    _no_surprises(mount)
+
+
+@pytest.fixture
+def mount(unmounted: Mount) -> Mount:
+    """An empty mount."""
+    return unmounted.start()
+
+
+@pytest.fixture(scope="module")
+def shared_mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mount]:
+    """One mount for the tests of a module that leave each other's topics alone."""
+    mount = Mount(tmp_path_factory.mktemp("mount"))
+    try:
+        yield mount.start()
+    finally:
+        mount.clean_up()
+    _no_surprises(mount)
+
+
+@pytest.fixture
+def topic(shared_mount: Mount, request: pytest.FixtureRequest) -> Path:
+    """A topic of the test's own, with one partition, on the shared mount."""
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)[:200]
+    path = shared_mount.path / name
+    path.mkdir()
+    return path

@@ -1,0 +1,264 @@
+"""Appending from shells: partial lines, many writers, editors that are refused, and crashes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.fusefs.mounted.conftest import Mount, shell, wait_until
+
+pytestmark = pytest.mark.fuse
+
+SNIPPETS = {
+    "a group that runs another program": '{ printf "a "; date | tr -d "\\n" >/dev/null; echo b; } >> log',
+    "a group whose child writes": '{ printf "a "; printf "x " | cat; echo b; } >> log',
+    "a subshell": '( printf "a "; /bin/true; echo b ) >> log',
+    "a descriptor that is kept": 'exec 3>>log; printf "a " >&3; /bin/true; ls >/dev/null; echo b >&3; exec 3>&-',
+    "a child with the descriptor": 'exec 3>>log; printf "a " >&3; (echo b >&3); exec 3>&-',
+    "a background child": 'exec 3>>log; printf "a " >&3; (sleep 0.05; echo b >&3) & wait; exec 3>&-',
+}
+"""Each writes one line in pieces, and closes duplicates of its descriptor in between."""
+
+
+@pytest.mark.parametrize("interpreter", ["bash", "dash"])
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_a_line_written_in_pieces_is_one_record(topic: Path, interpreter: str, snippet: str):
+    """Closing a duplicate, also when a child ends, does not cut the line."""
+    result = shell(interpreter, SNIPPETS[snippet], topic / "0")
+
+    assert result.stderr == ""
+    lines = (topic / "0" / "log").read_text().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("a ")
+    assert lines[0].endswith("b")
+
+
+@pytest.mark.parametrize("interpreter", ["bash", "dash"])
+def test_a_line_without_newline_is_a_record_once_closed(topic: Path, interpreter: str):
+    """`printf x >> log` twice is two records: each open file is a stream of its own."""
+    shell(
+        interpreter,
+        "printf x >> log; printf y >> log; cat log > seen 2>/dev/null; echo z >> log",
+        topic / "0",
+    )
+
+    assert (topic / "0" / "log").read_text() == "x\ny\nz\n"
+
+
+def test_a_record_is_there_when_the_command_returns(topic: Path):
+    """Visible to the next command, always."""
+    result = shell(
+        "bash",
+        'for i in $(seq 200); do printf $i >> log; [ "$(tail -n 1 log)" = $i ] || echo lost $i; done',
+        topic / "0",
+    )
+
+    assert result.stdout == ""
+
+
+def test_four_shells_append_ten_thousand_lines_each(topic: Path):
+    """Forty thousand whole lines, each exactly once."""
+    script = 'for ((i = 0; i < 10000; i++)); do echo "$WHO $i $PAD" >> log; done'
+    writers = [
+        subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=topic / "0",
+            env={**os.environ, "WHO": str(who), "PAD": "x" * who * 20},
+        )
+        for who in range(4)
+    ]
+    assert [writer.wait(240) for writer in writers] == [0] * 4
+
+    lines = (topic / "0" / "log").read_text().splitlines()
+    assert len(lines) == 40_000
+    for who in range(4):
+        own = [line for line in lines if line.startswith(f"{who} ")]
+        assert own == [f"{who} {i} {'x' * who * 20}" for i in range(10_000)]
+
+
+def test_writers_that_hold_their_file_never_interleave_inside_a_record(topic: Path):
+    """Each write(2) cuts lines anywhere; every line comes out whole."""
+    script = "import sys\nf = open('log', 'ab', buffering=97)\nfor n in range(3000): f.write(b'%s %d %s\\n' % (sys.argv[1].encode(), n, b'y' * (n % 150)))"
+    writers = [subprocess.Popen(["python3", "-c", script, who], cwd=topic / "0") for who in "abc"]
+    assert [writer.wait(120) for writer in writers] == [0] * 3
+
+    lines = (topic / "0" / "log").read_text().splitlines()
+    expected = [f"{who} {n} {'y' * (n % 150)}" for who in "abc" for n in range(3000)]
+    assert sorted(lines) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param("vim -es -u NONE -c '%s/a/X/' -c wq log", id="vim"),
+        pytest.param("vim -es -u NONE -c '%s/a/X/' -c wq! log", id="vim!"),
+        pytest.param("sort -r -o log log", id="sort -o"),
+        pytest.param("sed -i s/a/X/ log", id="sed -i"),
+        pytest.param("perl -pi -e s/a/X/ log", id="perl -pi"),
+        pytest.param("mv log log.old", id="mv away"),
+        pytest.param("mv /etc/hostname log", id="mv over"),
+        pytest.param("mv log.kv log", id="mv of its own"),
+        pytest.param("rm -f log", id="rm"),
+        pytest.param("rm -rf ../0", id="rm -rf"),
+        pytest.param("ln log other", id="ln"),
+        pytest.param("ln -s log other", id="ln -s"),
+        pytest.param("ln -sf /etc/hostname log", id="ln -sf"),
+        pytest.param("chmod 600 log", id="chmod"),
+        pytest.param("chown 1:1 log", id="chown"),
+        pytest.param("truncate -s 1 log", id="truncate"),
+        pytest.param("dd if=/etc/hostname of=log conv=notrunc status=none", id="dd notrunc"),
+        pytest.param('python3 -c \'open("log", "r+").write("X")\'', id="python r+"),
+        pytest.param("echo X 1<> log", id="shell <>"),
+        pytest.param("echo X > new", id="new file"),
+        pytest.param("echo X > 0", id="a record"),
+        pytest.param("echo X >> 0-", id="a range"),
+        pytest.param("echo X >> follow", id="follow"),
+        pytest.param("echo X > log.kv", id="> log.kv"),
+        pytest.param("echo X >> status", id="status"),
+        pytest.param("echo 1 >> start", id="start"),
+        pytest.param("echo X >> segments/00000000000000000000.log", id="segment"),
+        pytest.param("rm segments/*.log", id="rm segment"),
+        pytest.param("mkfifo pipe", id="mkfifo"),
+        pytest.param("setfattr -n user.kafka.key -v x 0", id="setfattr"),
+    ],
+)
+def test_what_would_destroy_or_double_records_is_refused(topic: Path, command: str):
+    """Editors, rewriters, renames: told so, and nothing has changed."""
+    log = topic / "0" / "log"
+    log.write_text("a\nb\na\n")
+
+    result = shell("bash", command, topic / "0")
+
+    assert result.returncode != 0 or "not permitted" in result.stderr, result
+    assert log.read_text() == "a\nb\na\n"
+    assert sorted(path.name for path in log.parent.iterdir()) == sorted(
+        ["log", "log.kv", "log.json", "earliest", "latest", "start", "status", "segments"]
+    )
+
+
+@pytest.mark.parametrize("command", ["touch log", "touch -d 2001-01-01 log", ": > log", ": >> log"])
+def test_what_changes_nothing_is_accepted(topic: Path, command: str):
+    """Times and truncation to nothing are taken and ignored."""
+    log = topic / "0" / "log"
+    log.write_text("a\n")
+
+    result = shell("bash", command, topic / "0")
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert log.read_text() == "a\n"
+
+
+@pytest.mark.parametrize(("size", "accepted"), [(0, True), (2, True), (1, False), (3, False)])
+def test_ftruncate_takes_nothing_or_what_is_there(topic: Path, size: int, accepted: bool):
+    """Any other size is EPERM."""
+    log = topic / "0" / "log"
+    log.write_text("a\n")
+    with log.open("a") as file:
+        if accepted:
+            os.ftruncate(file.fileno(), size)
+        else:
+            with pytest.raises(PermissionError) as caught:
+                os.ftruncate(file.fileno(), size)
+            assert caught.value.errno == errno.EPERM
+
+    assert log.read_text() == "a\n"
+
+
+def test_a_synchronous_descriptor_is_on_disk_when_write_returns(topic: Path):
+    """`dd oflag=dsync`: the recovery point has passed the records."""
+    shell("bash", "seq 100 | dd of=log oflag=append,dsync conv=notrunc bs=64k status=none", topic / "0")
+
+    assert "unflushed_records 0\n" in (topic / "0" / "status").read_text()
+
+
+def test_fsync_puts_records_on_disk(topic: Path):
+    """`dd conv=fsync`, and Python's os.fsync."""
+    with (topic / "0" / "log").open("a") as file:
+        file.write("a\nb\nc")
+        file.flush()
+        os.fsync(file.fileno())
+        assert "unflushed_records 0\n" in (topic / "0" / "status").read_text()
+
+    assert (topic / "0" / "log").read_text() == "a\nb\nc\n"
+
+
+def test_kill_9_during_a_bulk_append_loses_nothing_that_was_written(unmounted: Mount):
+    """Every line whose write(2) had returned is there after a remount, and the log ends at a whole batch."""
+    mount = unmounted.start()
+    (mount.path / "bulk").mkdir()
+    script = (
+        "import sys\nn = 0\nf = open('bulk/0/log', 'ab', buffering=0)\nwhile True:\n"
+        "    f.write(b''.join(b'%09d %s\\n' % (k, b'z' * (k % 97)) for k in range(n, n + 500)))\n"
+        "    n += 500\n    print(n, flush=True)"
+    )
+    command = ["python3", "-c", script]
+    with subprocess.Popen(
+        command, cwd=mount.path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        while int(writer.stdout.readline()) < 20_000:
+            pass
+        mount.kill()
+        returned = [int(line) for line in writer.stdout.read().split()]
+
+    again = mount.start()
+    lines = (again.path / "bulk" / "0" / "log").read_text().splitlines()
+    expected = [f"{k:09d} {'z' * (k % 97)}" for k in range(len(lines))]
+    assert lines == expected
+    assert len(lines) % 500 == 0
+    assert len(lines) >= max([20_000, *returned])
+
+
+def test_a_stale_mountpoint_is_taken_over_with_a_word(unmounted: Mount, capfd: pytest.CaptureFixture[str]):
+    """After kill -9 the mountpoint is dead; the next mount stands, and says what it did."""
+    mount = unmounted.start()
+    mount.kill()
+    with pytest.raises(OSError) as caught:
+        os.stat(mount.path)
+    assert caught.value.errno == errno.ENOTCONN
+
+    mount.start()
+
+    assert "taken over" in capfd.readouterr().err
+    assert mount.path.joinpath("@status").exists()
+
+
+def test_sigterm_unmounts_cleanly(mount: Mount):
+    """Exit status 0, nothing mounted, and the mark of a clean shutdown."""
+    mount.bash("mkdir a; echo x >> a/0/log")
+
+    assert mount.stop() == 0
+
+    assert not os.path.ismount(mount.path)
+    assert (mount.data / ".kafka_cleanshutdown").exists()
+
+
+def test_sigterm_commits_a_begun_line(mount: Mount):
+    """What waits in an open file becomes a record when the mount ends."""
+    mount.bash("mkdir a")
+    descriptor = os.open(mount.path / "a/0/log", os.O_WRONLY | os.O_APPEND)
+    os.write(descriptor, b"begun")
+
+    mount.stop()
+    mount.start()
+
+    assert (mount.path / "a/0/log").read_text() == "begun\n"
+    for call in (lambda: os.write(descriptor, b"too late\n"), lambda: os.close(descriptor)):
+        with pytest.raises(OSError) as caught:
+            call()
+        assert caught.value.errno == errno.ENOTCONN
+
+
+def test_sigusr1_dumps_stacks(mount: Mount):
+    """To the log, while it goes on serving."""
+    os.kill(mount.pid, signal.SIGUSR1)
+
+    wait_until(lambda: "task" in mount.log and "thread" in mount.log, "the stacks are in the log")
+    assert "_watch_signals" in mount.log
+    assert mount.status
+    mount.log_file.write_text("")  # Stacks are no surprise, though they look like one.

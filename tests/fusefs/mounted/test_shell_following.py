@@ -1,0 +1,314 @@
+"""Following from shells: how soon a record shows, how a waiting program ends, and how many may wait."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.fusefs.mounted.conftest import PATIENCE_S, Mount, wait_until
+
+pytestmark = pytest.mark.fuse
+
+
+@contextmanager
+def running(script: str, cwd: Path, **options: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A script in a process group of its own; whatever happens it is ended afterwards."""
+    process = subprocess.Popen(
+        ["bash", "-c", script],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        **options,
+    )
+    try:
+        yield process
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.communicate(timeout=PATIENCE_S)
+
+
+def waiting_reads(mount: Mount) -> int:
+    line = next(line for line in mount.status.splitlines() if line.startswith("waiting_reads "))
+    return int(line.split(" ")[1])
+
+
+def append(partition: Path, text: str) -> None:
+    with (partition / "log").open("a") as log:
+        log.write(text)
+
+
+def test_follow_shows_each_record_as_it_is_appended(topic: Path, shared_mount: Mount):
+    """From the opening on: earlier records are not shown."""
+    append(topic / "0", "before\n")
+    with running("cat follow", topic / "0") as cat:
+        wait_until(lambda: waiting_reads(shared_mount) == 1, "cat waits")
+        assert cat.stdout is not None
+        for n in range(3):
+            append(topic / "0", f"{n}\n")
+            assert cat.stdout.readline() == f"{n}\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("follow", b"v\n"), ("follow.kv", b"k\tv\n"), ("follow.json", b'"key":"k","payload":"v"}\n')],
+)
+@pytest.mark.parametrize("place", [".", ".."], ids=["partition", "topic"])
+def test_follow_in_three_forms(topic: Path, shared_mount: Mount, place: str, name: str, expected: bytes):
+    """Of a partition and of a topic."""
+    with running(f"cat {place}/{name}", topic / "0") as cat:
+        wait_until(lambda: waiting_reads(shared_mount) == 1, "cat waits")
+        with (topic / "0" / "log.kv").open("a") as log:
+            log.write("k\tv\n")
+        assert cat.stdout is not None
+        assert cat.stdout.readline().endswith(expected)
+
+
+def test_a_topics_follow_takes_new_partitions_in(topic: Path, shared_mount: Mount):
+    """From their first record."""
+    with running("cat follow", topic) as cat:
+        wait_until(lambda: waiting_reads(shared_mount) == 1, "cat waits")
+        (topic / "2").mkdir()
+        append(topic / "2", "from 2\n")
+        append(topic / "1", "from 1\n")
+        append(topic / "0", "from 0\n")
+        assert cat.stdout is not None
+        assert sorted(cat.stdout.readline() for _ in range(3)) == [b"from 0\n", b"from 1\n", b"from 2\n"]
+
+
+READERS = {
+    "cat": "exec cat follow",
+    "cat | grep": "cat follow | grep x",
+    "cat | jq": "cat follow.json | jq .",
+    "grep": "exec grep --line-buffered x follow",
+    "jq": "exec jq . follow.json",
+    "awk": "exec awk '{print}' follow",
+    "head": "exec head -n 3 follow",
+    "sed -u": "exec sed -u s/a/b/ follow",
+    "tail -f": "exec tail -f follow",
+    "python": "exec python3 -c 'import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); open(\"follow\").read()'",
+    "bash read": "while read -r line; do echo $line; done < follow",
+    "inherited": "exec 3< follow; cat <&3",
+    "inherited twice": "exec 3< follow; (cat <&3; true)",
+}
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=["Ctrl-C", "TERM", "KILL"]
+)
+@pytest.mark.parametrize("reader", READERS)
+def test_a_signal_ends_a_waiting_program(
+    topic: Path, shared_mount: Mount, reader: str, number: signal.Signals
+):
+    """At once, though nothing arrives; nobody says an error before."""
+    with running(READERS[reader], topic / "0") as process:
+        wait_until(lambda: waiting_reads(shared_mount) == 1, "it waits")
+        os.killpg(process.pid, number)
+        process.wait(PATIENCE_S)
+        assert process.stderr is not None
+        os.set_blocking(process.stderr.fileno(), False)
+        assert b"nterrupted" not in (process.stderr.read() or b"")
+    wait_until(lambda: waiting_reads(shared_mount) == 0, "nobody waits any more")
+
+
+@pytest.mark.parametrize("reader", ["sed -u", "bash read"])
+def test_readers_that_ask_for_one_byte_at_a_time_lose_nothing(topic: Path, shared_mount: Mount, reader: str):
+    """Never more is answered than was asked for, and the rest is kept."""
+    with running(READERS[reader], topic / "0") as process:
+        wait_until(lambda: waiting_reads(shared_mount) == 1, "it waits")
+        append(topic / "0", "one\ntwo\nthree\n")
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(3)] == [b"one\n", b"two\n", b"three\n"]
+
+
+def test_other_programs_see_no_error_while_they_wait(topic: Path, shared_mount: Mount):
+    """Ending one of several readers of the same file leaves the others waiting."""
+    with (
+        running("exec cat follow", topic / "0") as staying,
+        running("exec awk '{print}' follow", topic / "0") as going,
+    ):
+        wait_until(lambda: waiting_reads(shared_mount) == 2, "both wait")
+        os.killpg(going.pid, signal.SIGINT)
+        going.wait(PATIENCE_S)
+        append(topic / "0", "still there\n")
+        assert staying.stdout is not None
+        assert staying.stdout.readline() == b"still there\n"
+
+
+def test_two_hundred_waiting_readers_and_a_working_ls(topic: Path, shared_mount: Mount):
+    """Waiting reads do not use up the workers; one append reaches all of them."""
+    script = "for i in $(seq 200); do head -n 1 follow > /dev/null & done; wait"
+    with running(script, topic / "0") as readers:
+        wait_until(lambda: waiting_reads(shared_mount) == 200, "all wait")
+        assert shared_mount.bash("ls -l > /dev/null; ls */0; stat . > /dev/null").stderr == ""
+        append(topic / "0", "now\n")
+        readers.wait(PATIENCE_S)
+    wait_until(lambda: waiting_reads(shared_mount) == 0, "all have ended")
+
+
+def test_more_waiting_readers_than_the_bound_are_refused(unmounted: Mount):
+    """EMFILE, and a line in @status."""
+    mount = unmounted.start(max_waiting=2)
+    mount.bash("mkdir a")
+    with running("cat follow & cat follow & wait", mount.path / "a/0"):
+        wait_until(lambda: waiting_reads(mount) == 2, "two wait")
+        descriptor = os.open(mount.path / "a/0/follow", os.O_RDONLY)
+        with pytest.raises(OSError) as caught:
+            os.read(descriptor, 10)
+        os.close(descriptor)
+
+    assert caught.value.errno == errno.EMFILE
+    assert "2 reads wait already" in mount.status
+
+
+def test_poll_select_and_epoll_say_readable_only_when_it_is(topic: Path):
+    """Before, during and after a record."""
+    descriptor = os.open(topic / "0" / "follow", os.O_RDONLY)
+    poll, epoll = select.poll(), select.epoll()
+    poll.register(descriptor, select.POLLIN)
+    epoll.register(descriptor, select.EPOLLIN)
+    try:
+        for n in range(3):
+            assert poll.poll(0) == []
+            assert epoll.poll(0) == []
+            assert select.select([descriptor], [], [], 0)[0] == []
+            timer = threading.Timer(0.02, append, (topic / "0", f"{n}\n"))
+            timer.start()
+            assert poll.poll(PATIENCE_S * 1000) == [(descriptor, select.POLLIN)]
+            assert epoll.poll(PATIENCE_S) == [(descriptor, select.EPOLLIN)]
+            assert select.select([descriptor], [], [], PATIENCE_S)[0] == [descriptor]
+            timer.join()
+            assert os.read(descriptor, 100) == f"{n}\n".encode()
+    finally:
+        epoll.close()
+        os.close(descriptor)
+
+
+def test_a_blocked_epoll_is_woken(topic: Path):
+    """While nobody reads: the kernel is told that a polled file became readable."""
+    descriptor = os.open(topic / "0" / "follow", os.O_RDONLY)
+    with select.epoll() as epoll:
+        epoll.register(descriptor, select.EPOLLIN)
+        found: list[object] = []
+        waiter = threading.Thread(target=lambda: found.extend(epoll.poll(PATIENCE_S)))
+        waiter.start()
+        append(topic / "0", "x\n")
+        waiter.join(PATIENCE_S)
+    os.close(descriptor)
+
+    assert found == [(descriptor, select.EPOLLIN)]
+
+
+def test_a_nonblocking_follow_has_nothing_yet(topic: Path):
+    """EAGAIN, and the records once there are some."""
+    descriptor = os.open(topic / "0" / "follow", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(BlockingIOError) as caught:
+        os.read(descriptor, 10)
+    append(topic / "0", "x\n")
+
+    assert caught.value.errno == errno.EAGAIN
+    assert os.read(descriptor, 10) == b"x\n"
+    os.close(descriptor)
+
+
+def test_deleting_the_topic_ends_its_followers(topic: Path, shared_mount: Mount):
+    """ESTALE."""
+    with (
+        running("exec cat follow", topic / "0") as of_partition,
+        running("exec cat follow", topic) as of_topic,
+    ):
+        wait_until(lambda: waiting_reads(shared_mount) == 2, "both wait")
+        topic.rmdir()
+        for process in (of_partition, of_topic):
+            assert process.wait(PATIENCE_S) == 1
+            assert process.stderr is not None
+            assert b"Stale file handle" in process.stderr.read()
+
+
+def test_unmounting_ends_followers(mount: Mount):
+    """SIGTERM to the daemon does not wait for them."""
+    mount.bash("mkdir a")
+    with running("exec cat a/0/follow", mount.path) as cat:
+        wait_until(lambda: waiting_reads(mount) == 1, "cat waits")
+        assert mount.stop() == 0
+        assert cat.wait(PATIENCE_S) == 1
+
+
+def test_a_record_shows_within_milliseconds(topic: Path, record_property: pytest.RecordProperty):
+    """From write(2) to read(2) of a waiting reader; what was measured is recorded, not judged, on a shared machine."""
+    reader = os.open(topic / "0" / "follow", os.O_RDONLY)
+    took = []
+    with (topic / "0" / "log").open("ab", buffering=0) as log:
+        for _ in range(200):
+            seen: list[float] = []
+            waiter = threading.Thread(
+                target=lambda: seen.append((os.read(reader, 100), time.perf_counter())[1])
+            )
+            waiter.start()
+            time.sleep(0.002)
+            started = time.perf_counter()
+            log.write(b"x\n")
+            waiter.join(PATIENCE_S)
+            took.append((seen[0] - started) * 1000)
+    os.close(reader)
+    record_property("follow_p50_ms", statistics.median(took))
+    record_property("follow_p99_ms", statistics.quantiles(took, n=100)[98])
+
+    assert len(took) == 200
+
+
+def numbers(path: Path) -> list[int]:
+    return [int(line) for line in path.read_text().split()]
+
+
+@pytest.mark.parametrize("option", ["-f", "-F"])
+@pytest.mark.parametrize("removal", [False, True], ids=["roll", "retention"])
+def test_tail_neither_repeats_nor_loses_a_line(unmounted: Mount, tmp_path: Path, option: str, removal: bool):
+    """Through rolls of the segment, and while retention removes the front of what it reads."""
+    config = {
+        "log_start_offset_interval_ms": 50,
+        "retention_check_interval_ms": 50,
+        "initial_task_delay_ms": 0,
+    }
+    mount = unmounted.start(engine=config)
+    mount.bash(
+        "mkdir a; echo internal.segment.bytes=20000 >> a/config; echo file.delete.delay.ms=0 >> a/config"
+    )
+    if removal:
+        mount.bash("echo retention.bytes=60000 >> a/config")
+    log = mount.path / "a/0/log"
+    log.write_text("0\n")
+    seen = tmp_path / "seen"
+    with seen.open("wb") as output:
+        tail = subprocess.Popen(["tail", "-n", "+1", "-s", "0.02", option, str(log)], stdout=output)
+        try:
+            total = 30_000
+            for start in range(1, total, 500):
+                with log.open("a") as writer:
+                    writer.write("".join(f"{n}\n" for n in range(start, start + 500)))
+                wait_until(
+                    lambda start=start: seen.read_bytes().endswith(b"\n%d\n" % (start + 499)),
+                    "tail has shown it",
+                )
+        finally:
+            tail.terminate()
+            tail.wait(PATIENCE_S)
+
+    assert numbers(seen) == list(range(total + 1))
+    status = dict(line.split(" ", 1) for line in (mount.path / "a/0/status").read_text().splitlines())
+    assert int(status["segments"]) > 1
+    assert (int(status["log_start_offset"]) > 0) is removal

@@ -1,0 +1,256 @@
+"""What ordinary programs see at a real mount: cat, tail, dd, cp, grep, tar, rsync, and programs that seek."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.fusefs.mounted.conftest import Mount, shell
+
+pytestmark = pytest.mark.fuse
+
+LINES = 20_000
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text file of some MB, with empty lines and lines of very different length."""
+    path = tmp_path_factory.mktemp("source") / "text"
+    path.write_text(
+        "".join(f"line {n} {'x' * (n % 17 * (n % 23))}\n" if n % 11 else "\n" for n in range(LINES))
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def text(shared_mount: Mount, source: Path) -> Path:
+    """That file as a topic's records."""
+    topic = shared_mount.path / "text"
+    topic.mkdir()
+    assert shared_mount.bash('cat "$SOURCE" >> text/0/log', SOURCE=source).returncode == 0
+    return topic / "0"
+
+
+def run(script: str, cwd: Path, **names: object) -> str:
+    """What a script printed; it must succeed without a word of complaint."""
+    result = shell("bash", f"set -o pipefail; {script}", cwd, **names)
+    assert (result.returncode, result.stderr) == (0, ""), result
+    return result.stdout
+
+
+def test_a_file_comes_out_as_it_went_in(text: Path, source: Path):
+    """Byte for byte, and with the size that stat says."""
+    assert run('cmp log "$SOURCE"; stat -c %s log', text, SOURCE=source) == f"{source.stat().st_size}\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "wc -l < FILE",
+        "wc -c FILE | cut -d' ' -f1",
+        "tail -n 5 FILE",
+        "tail -c 1234 FILE",
+        "tail -n +19990 FILE",
+        "head -c 5000 FILE | md5sum",
+        "head -n 7 FILE",
+        "grep -c 'line 1' FILE",
+        "grep -n 'line 4321 ' FILE",
+        "dd if=FILE bs=1000 skip=123 count=2 status=none | md5sum",
+        "dd if=FILE bs=7 skip=10001 count=3 status=none",
+        "dd if=FILE iflag=direct bs=4096 skip=3 count=2 status=none | md5sum",
+        "sed -n '4000,4003p' FILE",
+        "sort FILE | md5sum",
+        "tac FILE | md5sum",
+        "split -n l/3/5 FILE | md5sum",
+        "awk 'END {print NR}' FILE",
+        'python3 -c \'import sys; f = open("FILE", "rb"); f.seek(-100, 2); sys.stdout.buffer.write(f.read())\'',
+        "python3 -c 'f = open(\"FILE\"); print(sum(1 for line in f))'",
+        'python3 -c \'import mmap; f = open("FILE"); print(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ).find(b"line 99 "))\'',
+        "less FILE | md5sum",
+        "md5sum < FILE",
+    ],
+)
+def test_tools_say_the_same_of_the_log_as_of_the_file(text: Path, source: Path, command: str):
+    """Whatever reads from the front, from the end, or by seeking."""
+    assert run(command.replace("FILE", "log"), text) == run(
+        command.replace("FILE", source.name), source.parent
+    )
+
+
+def test_a_line_is_a_record(text: Path, source: Path):
+    """Line 1001 is the record at offset 1000, and ranges are lines."""
+    lines = source.read_text().splitlines(keepends=True)
+
+    assert run("cat 1000", text) == lines[1000].rstrip("\n")
+    assert run("cat 1000-1002", text) == "".join(lines[1000:1003])
+    assert run("cat -- -3", text) == "".join(lines[-3:])
+    assert run(f"cat {LINES - 2}-", text) == "".join(lines[-2:])
+    assert run('jq -r ".payload" 1000.json', text) == lines[1000]
+    assert run("readlink earliest latest", text) == f"0\n{LINES - 1}\n"
+
+
+def test_kcats_fields_in_json_lines(text: Path):
+    """A jq script for `kcat -J` works."""
+    assert (
+        run("jq -c '[.topic, .partition, .offset, .tstype, .key]' 5.json", text)
+        == '["text",0,5,"create",null]\n'
+    )
+    assert run("jq -s 'map(.offset) | add' log.json", text) == f"{LINES * (LINES - 1) // 2}\n"
+
+
+def test_cp_copies_a_log_out_and_into_another_topic(text: Path, source: Path, topic: Path, tmp_path: Path):
+    """With and without attributes."""
+    run('cp log "$TO/plain"; cp log "$TOPIC/0/log"', text, TO=tmp_path, TOPIC=topic)
+
+    assert (tmp_path / "plain").read_bytes() == source.read_bytes()
+    assert (topic / "0" / "log").read_bytes() == source.read_bytes()
+
+
+def test_copying_a_topic_into_another_brings_each_record_once(mount: Mount):
+    """Of log, log.kv and log.json only the first takes what cp opens with O_TRUNC."""
+    mount.bash("mkdir a b; seq 100 >> a/0/log; cp -r a/. b")
+
+    assert (mount.path / "b" / "0" / "log").read_text() == "".join(f"{n}\n" for n in range(1, 101))
+
+
+def test_recursive_tools_end_and_agree(mount: Mount, tmp_path: Path):
+    """grep -r, cp -r, tar, rsync, du and find over a mount with data always end."""
+    mount.bash("mkdir a b; mkdir a/2; seq 5000 >> a/0/log; seq 10 >> a/2/log; echo x >> b/0/log")
+    expected = {name: (mount.path / name).read_bytes() for name in ("a/0/log", "a/2/log.json", "b/0/log.kv")}
+
+    found = mount.bash(
+        "grep -rl --include=log '^4999$' .; find . -name log -perm -444 | sort; du -s . > /dev/null"
+    )
+    mount.bash(
+        'cp -r . "$TO/cp"; rsync -a . "$TO/rsync"; tar -cf "$TO/tar" --exclude=./a/log* --exclude=./b/log* .',
+        TO=tmp_path,
+    )
+    with tarfile.open(tmp_path / "tar") as archive:
+        for name, content in expected.items():
+            member = archive.extractfile(f"./{name}")
+            assert member is not None
+            assert member.read() == content
+
+    assert found.stdout == "./a/0/log\n./a/0/log\n./a/1/log\n./a/2/log\n./b/0/log\n"
+    for copy in ("cp", "rsync"):
+        assert {name: (tmp_path / copy / name).read_bytes() for name in expected} == expected
+
+
+def test_tar_takes_a_whole_mount_as_it_is(mount: Mount, tmp_path: Path):
+    """Also sparse: st_blocks says that there are no holes."""
+    mount.bash("mkdir a; seq 100000 >> a/0/log")
+
+    mount.bash('tar -S -cf "$TO" a/0', TO=tmp_path / "archive")
+    run("tar -xf archive", tmp_path)
+
+    assert (tmp_path / "a" / "0" / "log").read_bytes() == (mount.path / "a" / "0" / "log").read_bytes()
+
+
+def test_segments_are_the_real_files(mount: Mount):
+    """Byte for byte."""
+    mount.bash("mkdir a; seq 100000 >> a/0/log")
+
+    for path in (mount.path / "a" / "0" / "segments").iterdir():
+        assert path.read_bytes() == (mount.data / "a-0" / path.name).read_bytes()
+
+
+def test_a_python_program_appends_and_seeks(topic: Path):
+    """Modes a, w, a+ and unbuffered writes."""
+    log = topic / "0" / "log"
+    with log.open("a") as file:
+        file.write("a\nb\n")
+    with log.open("w") as file:
+        file.write("c\n")
+    with log.open("a+") as file:
+        file.write("d\n")
+        file.seek(2)
+        assert file.read() == "b\nc\nd\n"
+    with log.open("ab", buffering=0) as file:
+        file.write(b"e")
+        file.write(b"f\n")
+
+    assert log.read_text() == "a\nb\nc\nd\nef\n"
+
+
+def test_dd_appends_in_blocks_of_any_size(topic: Path):
+    """Lines are framed, whatever the writes are."""
+    run("seq 5000 | dd of=log bs=313 status=none", topic / "0")
+
+    assert (topic / "0" / "log").read_text() == "".join(f"{n}\n" for n in range(1, 5001))
+
+
+def test_kv_and_json_lines_round_trip(topic: Path):
+    """What is written with keys and headers comes out the same."""
+    lines = run(
+        r"""printf 'k1\tv1\nno key\n\\N\tv2\nk\\t\t\\N\n' >> log.kv
+        echo '{"key":"j","payload":"p","headers":["h","1","h",null],"ts":1700000000123}' >> log.json
+        cat log.kv; cat 4.json; getfattr --only-values -n user.kafka.headers 4""",
+        topic / "0",
+    )
+
+    kept = "k1\tv1\n\\N\tno key\n\\N\tv2\nk\\t\t\\N\nj\tp\n"
+    record = '"offset":4,"tstype":"create","ts":1700000000123,"headers":["h","1","h",null],"key":"j","payload":"p"}\n'
+    assert lines.startswith(kept)
+    assert record in lines
+    assert lines.endswith('["h","1","h",null]')
+
+
+def test_stat_of_a_record_tells_its_time_and_size(topic: Path):
+    """mtime is the record's timestamp."""
+    assert (
+        run("""echo '{"payload":"four","ts":1700000000123}' >> log.json; stat -c '%s %.3Y' 0""", topic / "0")
+        == "4 1700000000.123\n"
+    )
+
+
+def test_times_select_records(topic: Path):
+    """By milliseconds and by calendar time."""
+    run(
+        """for t in 1 2 3; do echo "{\\"payload\\":\\"$t\\",\\"ts\\":170000000${t}000}" >> log.json; done""",
+        topic / "0",
+    )
+
+    assert run(
+        "cat @1700000002000; echo; cat @1700000001500-@1700000003000; cat @2023-11-14T22:13:22Z-", topic / "0"
+    ) == ("2\n2\n2\n3\n")
+
+
+def test_df_shows_the_disk(shared_mount: Mount):
+    """Of the data directory."""
+    mine, disk = os.statvfs(shared_mount.path), os.statvfs(shared_mount.data)
+
+    assert (mine.f_blocks, mine.f_frsize) == (disk.f_blocks, disk.f_frsize)
+
+
+def test_getfattr_dumps_a_records_metadata(topic: Path):
+    """Under user.kafka."""
+    shown = run(r"printf 'k\tv\n' >> log.kv; getfattr -d 0", topic / "0")
+
+    assert 'user.kafka.key="k"' in shown
+    assert 'user.kafka.timestamp_type="CreateTime"' in shown
+    assert 'user.kafka.batch="base_offset 0 position 0 segment 00000000000000000000.log"' in shown
+
+
+def test_two_mounted_views_of_one_file_see_each_append(topic: Path):
+    """An open reader sees growth at once, however it was cached before."""
+    log = topic / "0" / "log"
+    with log.open("rb") as reader:
+        seen = b""
+        for number in range(300):
+            with log.open("ab", buffering=0) as writer:
+                writer.write(b"%d\n" % number)
+            assert os.fstat(reader.fileno()).st_size == len(seen) + len(b"%d\n" % number)
+            seen += reader.read()
+
+    assert seen == b"".join(b"%d\n" % number for number in range(300))
+
+
+def test_subprocess_pipes_work(topic: Path):
+    """tee, and process substitution."""
+    subprocess.run(["tee", "-a", topic / "0" / "log"], input=b"a\nb\n", check=True, stdout=subprocess.DEVNULL)
+
+    assert (topic / "0" / "log").read_text() == "a\nb\n"
