@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from operator import attrgetter
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 from storage.checkpoints.atomic import write_atomically
@@ -108,8 +109,8 @@ class LeaderEpochs:
     """A partition's leader epochs, in memory and in its file.
 
     A new epoch is on disk before `assign` returns. Truncation changes memory only and is written by the next
-    `assign` or `flush`: recovery repeats it. Changes come from one thread at a time (the log's lock); questions may
-    come from any, for the entries are one immutable tuple.
+    `assign` or `flush`: recovery repeats it. Changes come from one thread at a time (the log's lock); questions and
+    `flush` may come from any, for the entries are one immutable tuple.
     """
 
     def __init__(self, path: Path, files: FileSystem, entries: Entries = ()) -> None:
@@ -117,6 +118,7 @@ class LeaderEpochs:
         self._files = files
         self._entries = entries
         self._dirty = False
+        self._writing = Lock()
 
     @classmethod
     def open(cls, directory: Path, files: FileSystem) -> LeaderEpochs:
@@ -177,10 +179,18 @@ class LeaderEpochs:
 
     def flush(self) -> None:
         """Write the file where it lags behind; on a read-only disk memory alone counts (OSError; blocking)."""
-        if not self._dirty or self._files.read_only:
+        if self._files.read_only:
             return
-        write_atomically(self._files, self._path, encode_epochs(self._entries))
-        self._dirty = False
+        with self._writing:
+            if not self._dirty:
+                return
+            # Entries that change meanwhile make it dirty again.
+            self._dirty = False
+            try:
+                write_atomically(self._files, self._path, encode_epochs(self._entries))
+            except OSError:
+                self._dirty = True
+                raise
 
     def moved(self, directory: Path) -> None:
         """Told after the partition's directory was renamed."""

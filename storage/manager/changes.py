@@ -117,11 +117,11 @@ class TopicChanges:
 
     def _finish_deletion(self, name: str) -> None:
         dying = self._dying.get(name, {})
-        due = Timestamp(self.data.clock())
+        now = self.data.clock()
         gone = {TopicPartition(name, number) for number in dying}
         for number, partition in list(dying.items()):
-            delay_ms = partition.config.file_delete_delay_ms
-            self.doomed.add(self._doom(partition), Timestamp(due + delay_ms))
+            due = Timestamp(now + partition.config.file_delete_delay_ms)
+            self.doomed.add(self._doom(partition), due)
             del dying[number]
         self.data.sync()
         # A later topic of this name must not find recovery points or start offsets of this one.
@@ -133,8 +133,9 @@ class TopicChanges:
         """Rename a partition's directory away; its new name."""
         name = self.data.deleted_name(name_of(partition))
         if isinstance(partition, Log):
-            partition.rename(self.data.path / name)
+            # Offline first: whoever stumbles over the renamed files can tell why.
             partition.mark_offline("the topic was deleted")
+            partition.rename(self.data.path / name)
             partition.close()
         else:
             self.data.rename_partition(name_of(partition), name)

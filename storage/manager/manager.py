@@ -211,7 +211,7 @@ class LogManager:
             if duty is Duty.FLUSH:
                 self._for_each_log(duty, lambda log: _flush_if_due(log, now))
             elif duty is Duty.RETENTION:
-                self._for_each_log(duty, lambda log: apply_retention(log, now))
+                self._for_each_log(duty, lambda log: _retain(log, now))
             elif duty is Duty.REMOVAL:
                 self._for_each_log(duty, lambda log: log.remove_deleted_files(now))
                 self._keeping.doomed.remove_due(now)
@@ -261,6 +261,12 @@ class LogManager:
 
 def _by_name(topics: Mapping[str, LogTopic]) -> Mapping[str, LogTopic]:
     return MappingProxyType(dict(sorted(topics.items())))
+
+
+def _retain(log: Log, now: Timestamp) -> None:
+    """Remove what is due, and let the epoch file follow the log start: nobody waits for that one."""
+    apply_retention(log, now)
+    log.epochs.flush()
 
 
 def _flush_if_due(log: Log, now: Timestamp) -> None:

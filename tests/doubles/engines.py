@@ -6,6 +6,7 @@ from pathlib import Path
 
 from storage.codec.records import decode, encode_lines
 from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
 from storage.engine import Partition
 from storage.manager import LogManager, open_engine
 from storage.model import Appended
@@ -13,8 +14,8 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 
 DATA = Path("/data")
-TINY_SEGMENTS = {"internal.segment.bytes": "300", "segment.index.bytes": "1200"}
-"""Overrides under which a handful of lines makes several segments, and indexes take little memory."""
+TINY_SEGMENTS = {"internal.segment.bytes": "300"}
+"""Overrides under which a handful of batches makes several segments."""
 
 
 def engine_on(
@@ -35,7 +36,7 @@ def append_lines(partition: Partition, text: str, *, timestamp: int = 1_700_000_
 def read_lines(partition: Partition) -> list[str]:
     """Every visible value from the log start on."""
     offsets = partition.offsets()
-    lines = []
+    lines: list[str] = []
     offset = offsets.log_start_offset
     while True:
         fetched = partition.read(offset, max_bytes=1 << 20)
@@ -47,5 +48,5 @@ def read_lines(partition: Partition) -> list[str]:
         offset = fetched.next_offset
 
 
-QUIET = EngineConfig(recovery_threads=1)
-"""One loading thread, so that what happens on a simulated disk happens in one order."""
+QUIET = EngineConfig(recovery_threads=1, topic_defaults=TopicConfig(segment_index_bytes=1200))
+"""One loading thread, so that what happens on a simulated disk happens in one order; small indexes, for it is memory."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def other_holder(tmp_path: Path):
+def other_holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Another process that holds the lock as a broker does, until its standard input ends."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -1,0 +1,291 @@
+"""Maintenance of real logs: flushing, checkpoints, retention, removal; each by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from storage.engine import Partition
+from storage.errors import OffsetOutOfRangeError, PolicyViolationError
+from storage.log.log import Log
+from storage.manager import LogManager, open_engine
+from storage.model import Offset, Timestamp
+from tests.doubles.engines import DATA, QUIET, TINY_SEGMENTS, append_lines, engine_on, read_lines
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+
+LINE = "x" * 50 + "\n"
+"""Three of these, a batch each, fill one of the tiny segments."""
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def topic_of(
+    disk: SimulatedDisk, clock: ManualClock, records: int, overrides: Mapping[str, str]
+) -> tuple[LogManager, Partition]:
+    """One partition with so many records, a batch each, all of the present time."""
+    engine = engine_on(disk, clock=clock)
+    engine.create_topic("t", overrides={**TINY_SEGMENTS, **overrides})
+    partition = engine.partition("t", 0)
+    for _ in range(records):
+        append_lines(partition, LINE, timestamp=clock())
+    return engine, partition
+
+
+def log_files(disk: SimulatedDisk, suffix: str = ".log") -> list[str]:
+    return [e.name for e in disk.list_directory(DATA / "t-0") if e.name.endswith(suffix)]
+
+
+def bases(partition: Partition) -> list[int]:
+    return [segment.base_offset for segment in partition.segments()]
+
+
+def run_everything(engine: LogManager, clock: ManualClock, *, after_ms: int = 400_000) -> None:
+    """Let every duty become due."""
+    clock.advance(after_ms)
+    engine.maintenance(clock())
+
+
+def test_checkpoints_are_written_in_their_periods(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """High watermarks after 5 s; recovery points and log starts after 30 s and then every 60 s."""
+    engine, partition = topic_of(disk, clock, 2, {})
+    partition.delete_records(Offset(1))
+    partition.sync()
+    written = []
+    for seconds in (4, 5, 29, 30, 60, 90):
+        clock.now = 1_700_000_000_000 + seconds * 1000
+        engine.maintenance(clock())
+        names = [e.name for e in disk.list_directory(DATA) if "-offset-checkpoint" in e.name]
+        written.append((seconds, [name.split("-")[0] for name in names]))
+    assert written == [
+        (4, []),
+        (5, ["replication"]),
+        (29, ["replication"]),
+        (30, ["log", "recovery", "replication"]),
+        (60, ["log", "recovery", "replication"]),
+        (90, ["log", "recovery", "replication"]),
+    ]
+    assert disk.read_bytes(DATA / "recovery-point-offset-checkpoint") == b"0\n1\nt 0 2\n"
+    assert disk.read_bytes(DATA / "log-start-offset-checkpoint") == b"0\n1\nt 0 1\n"
+
+
+def test_unchanged_checkpoints_are_not_written_again(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """An idle data directory lets its disk sleep."""
+    engine, _ = topic_of(disk, clock, 1, {})
+    run_everything(engine, clock)
+    disk.calls.clear()
+    run_everything(engine, clock)
+    assert [call for call in disk.calls if call[0] in ("write_bytes", "rename", "sync")] == []
+
+
+def test_log_start_at_a_segments_base_needs_no_checkpoint(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Only starts that the segments' names do not tell are written."""
+    engine, partition = topic_of(disk, clock, 4, {"retention.bytes": "1"})
+    run_everything(engine, clock)
+    assert partition.offsets().log_start_offset == bases(partition)[0] > 0
+    assert not disk.exists(DATA / "log-start-offset-checkpoint")
+
+
+def test_flush_by_time(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """A log whose last flush is flush.ms ago is flushed, one without anything new is not."""
+    engine, partition = topic_of(disk, clock, 2, {"flush.ms": "60000"})
+    engine.create_topic("never")
+    append_lines(engine.partition("never", 0), LINE)
+    clock.advance(59_999)
+    engine.maintenance(clock())
+    assert partition.offsets().recovery_point == 0
+    clock.advance(1_001)
+    engine.maintenance(clock())
+    assert partition.offsets().recovery_point == 2
+    assert engine.partition("never", 0).offsets().recovery_point == 0
+    run_everything(engine, clock)
+    disk.calls.clear()
+    run_everything(engine, clock)
+    assert [call for call in disk.calls if call[0] == "sync"] == []
+
+
+def test_flush_by_count(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """flush.messages needs no maintenance."""
+    _, partition = topic_of(disk, clock, 3, {"flush.messages": "2"})
+    assert partition.offsets().recovery_point == 2
+
+
+def test_everything_expired_leaves_one_empty_segment(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """It lies at the log end, over a restart too, and the epochs begin there; a second pass changes nothing."""
+    engine, partition = topic_of(disk, clock, 7, {"retention.ms": "1000"})
+    assert len(bases(partition)) > 1
+    for _ in range(2):
+        run_everything(engine, clock)
+        assert bases(partition) == [7]
+        offsets = partition.offsets()
+        assert (offsets.log_start_offset, offsets.log_end_offset) == (7, 7)
+    assert disk.read_bytes(DATA / "t-0" / "leader-epoch-checkpoint") == b"0\n1\n0 7\n"
+    engine.close()
+    again = engine_on(disk, clock=clock).partition("t", 0)
+    assert bases(again) == [7]
+    assert append_lines(again, LINE).base_offset == 7
+
+
+def test_deleted_files_go_after_their_delay(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Renamed at once, unlinked after file.delete.delay.ms."""
+    engine, partition = topic_of(disk, clock, 7, {"retention.bytes": "1", "file.delete.delay.ms": "60000"})
+    first = bases(partition)[0]
+    run_everything(engine, clock)
+    assert f"{first:020}.log.deleted" in log_files(disk, ".deleted")
+    assert f"{first:020}.log" not in log_files(disk)
+    clock.advance(59_000)
+    engine.maintenance(clock())
+    assert log_files(disk, ".deleted")
+    clock.advance(1_000)
+    engine.maintenance(clock())
+    assert log_files(disk, ".deleted") == []
+
+
+def test_size_keeps_the_limit(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Segments go only while what stays has retention.bytes; the newest records are still there."""
+    engine, partition = topic_of(disk, clock, 20, {"retention.bytes": "700"})
+    run_everything(engine, clock)
+    sizes = [segment.size_bytes for segment in partition.segments()]
+    assert sum(sizes) >= 700 > sum(sizes) - sizes[0]
+    assert partition.offsets().log_end_offset == 20
+    assert len(read_lines(partition)) == 20 - bases(partition)[0]
+
+
+def test_time_counts_from_the_newest_record_of_a_segment(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Young records keep their segment, whatever their neighbours' age."""
+    engine, partition = topic_of(disk, clock, 3, {"retention.ms": "3600000"})
+    clock.advance(3_000_000)
+    for _ in range(4):
+        append_lines(partition, LINE, timestamp=clock())
+    before = bases(partition)
+    run_everything(engine, clock, after_ms=700_000)
+    assert bases(partition)[0] == before[1]
+
+
+def test_deleted_records_release_their_segments(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """With retention off, what lies wholly before the log start goes; the start itself is read from mid-segment."""
+    engine, partition = topic_of(disk, clock, 9, {"retention.ms": "-1"})
+    before = bases(partition)
+    partition.delete_records(Offset(before[1] + 1))
+    run_everything(engine, clock)
+    assert bases(partition) == before[1:]
+    assert partition.offsets().log_start_offset == before[1] + 1
+    with pytest.raises(OffsetOutOfRangeError):
+        partition.read(Offset(before[1]), max_bytes=1000)
+    partition.delete_records(Offset(-1))
+    run_everything(engine, clock)
+    assert bases(partition) == before[-1:]
+    assert read_lines(partition) == []
+
+
+def test_delete_records_is_bounded(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """The high watermark is the limit, and a compact-only topic allows none at all."""
+    engine, partition = topic_of(disk, clock, 2, {})
+    with pytest.raises(OffsetOutOfRangeError):
+        partition.delete_records(Offset(3))
+    engine.alter_config("t", {"cleanup.policy": "compact"})
+    with pytest.raises(PolicyViolationError):
+        partition.delete_records(Offset(1))
+    assert partition.offsets().log_start_offset == 0
+
+
+def test_without_delete_policy_nothing_expires(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """The empty policy keeps what DeleteRecords did not release."""
+    engine, partition = topic_of(disk, clock, 7, {"cleanup.policy": "", "retention.ms": "0"})
+    before = bases(partition)
+    run_everything(engine, clock)
+    assert before == bases(partition)
+
+
+def test_failing_partition_does_not_stop_the_others(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Its trouble is a warning; it is tried again in the next round."""
+    engine = engine_on(disk, clock=clock)
+    for name in ("a", "b", "c"):
+        engine.create_topic(name, overrides={**TINY_SEGMENTS, "retention.bytes": "1"})
+        for _ in range(7):
+            append_lines(engine.partition(name, 0), LINE, timestamp=clock())
+    disk.fail("rename", suffix=".log")
+    run_everything(engine, clock)
+    assert [len(bases(engine.partition(name, 0))) for name in ("b", "c")] == [1, 1]
+    assert len(engine.warnings) == 1
+    assert engine.warnings[0].startswith("a-0: retention: ")
+
+
+def test_failing_checkpoint_is_a_warning(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """The other duties are done, and the checkpoint is written the next time."""
+    engine, partition = topic_of(disk, clock, 7, {"retention.bytes": "1"})
+    partition.sync()
+    disk.fail("rename", suffix="recovery-point-offset-checkpoint.tmp")
+    run_everything(engine, clock)
+    assert len(bases(partition)) == 1
+    assert disk.exists(DATA / "replication-offset-checkpoint")
+    assert engine.warnings[0].startswith("recovery point checkpoint: ")
+    run_everything(engine, clock)
+    assert disk.read_bytes(DATA / "recovery-point-offset-checkpoint") == b"0\n1\nt 0 7\n"
+
+
+def test_offline_partition_is_left_alone(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """A log that takes no writes gets no retention either, and no warning each round."""
+    engine, partition = topic_of(disk, clock, 7, {"retention.bytes": "1"})
+    assert isinstance(partition, Log)
+    partition.mark_offline("for the test")
+    before = bases(partition)
+    run_everything(engine, clock)
+    assert before == bases(partition)
+    assert engine.warnings == ()
+
+
+def test_next_maintenance_tells_when_to_come_again(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Never later than the next duty, and later than now once all are done."""
+    engine, _ = topic_of(disk, clock, 1, {})
+    engine.maintenance(clock())
+    assert clock() < engine.next_maintenance() <= clock() + 1_000
+
+
+def test_topics_come_and_go_beside_maintenance_and_appends(tmp_path: Path) -> None:
+    """Threads that make, fill, tend and delete topics at once end with what they left, on disk as in memory."""
+    engine = open_engine(tmp_path / "data", config=QUIET)
+    with ThreadPoolExecutor(5) as threads:
+        work = [threads.submit(come_and_go, engine, name) for name in ("a", "b", "c")]
+        work += [threads.submit(tend, engine) for _ in range(2)]
+        for one in work:
+            one.result()
+    assert engine.warnings == ()
+    expected = {name: [[], ["7"]] for name in ("a", "b", "c")}
+    assert expected == records_of(engine)
+    engine.close()
+    again = open_engine(tmp_path / "data", config=QUIET)
+    assert expected == records_of(again)
+    again.close()
+
+
+def come_and_go(engine: LogManager, name: str) -> None:
+    """Make, fill and delete a topic again and again; the last one stays."""
+    for round_number in range(8):
+        engine.create_topic(name, partitions=2, overrides={"file.delete.delay.ms": "0"})
+        append_lines(engine.partition(name, 1), f"{round_number}\n")
+        if round_number < 7:
+            engine.delete_topic(name)
+
+
+def tend(engine: LogManager) -> None:
+    for hours in range(100):
+        engine.maintenance(Timestamp(1_900_000_000_000 + hours * 3_600_000))
+
+
+def records_of(engine: LogManager) -> dict[str, list[list[str]]]:
+    return {
+        name: [read_lines(one) for one in topic.partitions().values()]
+        for name, topic in engine.topics().items()
+    }

@@ -1,0 +1,215 @@
+"""Looking into a directory that belongs to someone else: nothing there changes, not even with a live owner."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.disk.native import NativeFileSystem
+from storage.errors import NotALogDirectoryError, OffsetOutOfRangeError
+from storage.manager import LogManager, open_engine
+from storage.model import Offset, Timestamp
+from tests.doubles.engines import append_lines, read_lines
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
+UNCOMPRESSED = ("g-none", "g-compact")
+NOBODY = 65534
+HOLD_LOCK = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def listing(directory: Path) -> dict[str, tuple[int, int, int, str]]:
+    """Every name below `directory` with mode, size, modification time and a hash of the content."""
+    found = {}
+    for path in sorted([directory, *directory.rglob("*")]):
+        status = path.lstat()
+        digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        size = status.st_size if path.is_file() else 0
+        found[str(path)] = (status.st_mode, size, status.st_mtime_ns, digest)
+    return found
+
+
+@pytest.fixture
+def clean() -> bool:
+    """Whether the broker was stopped in order."""
+    return True
+
+
+@pytest.fixture
+def brokers_directory(clean: bool) -> Iterator[Path]:
+    """A copy of a real broker's log.dirs in which nobody may write: read by someone who is not root."""
+    root = Path(tempfile.mkdtemp())
+    directory = root / "log-dirs"
+    shutil.copytree(VECTORS, directory)
+    if not clean:
+        (directory / ".kafka_cleanshutdown").unlink()
+        (directory / "recovery-point-offset-checkpoint").unlink()
+    for path in [root, directory, *directory.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    as_root = os.geteuid() == 0
+    if as_root:
+        os.seteuid(NOBODY)
+    yield directory
+    if as_root:
+        os.seteuid(0)
+    for path in [root, directory, *directory.rglob("*")]:
+        path.chmod(0o755)
+    shutil.rmtree(root)
+
+
+def look_at_everything(engine: LogManager) -> int:
+    """Ask every partition everything; the number of records in uncompressed topics."""
+    records = 0
+    for topic in engine.topics().values():
+        for partition in topic.partitions().values():
+            partition.status()
+            for segment in partition.segments():
+                for name in segment.files:
+                    partition.open_segment_file(name)
+            if topic.name in UNCOMPRESSED:
+                assert partition.offset_for_timestamp(Timestamp(0)) is not None
+                records += len(read_lines(partition))
+    engine.maintenance(Timestamp(4_000_000_000_000))
+    engine.close()
+    return records
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a kill"])
+def test_not_one_byte_changes(brokers_directory: Path, clean: bool) -> None:
+    """Names, sizes, times and contents are the same after everything was looked at, recovered or not."""
+    before = listing(brokers_directory)
+    engine = open_engine(brokers_directory, read_only=True)
+    assert (True, True, ()) == (engine.read_only, engine.foreign, engine.warnings)
+    assert look_at_everything(engine) > 400
+    assert before == listing(brokers_directory)
+
+
+def test_a_brokers_topics_are_found(brokers_directory: Path) -> None:
+    """Ids, partitions, Kafka's own topics; checkpoints that name partitions elsewhere are passed over."""
+    engine = open_engine(brokers_directory, read_only=True)
+    found = {name: list(topic.partitions()) for name, topic in engine.topics().items()}
+    assert found == {
+        "__consumer_offsets": [0, 1, 2, 3],
+        "__transaction_state": [0, 1, 2, 3],
+        "g-compact": [0],
+        "g-gzip": [0],
+        "g-lz4": [0],
+        "g-none": [0],
+        "g-zstd": [0],
+    }
+    assert engine.topic("g-none").topic_id == "1EvPSKI_SvihSIy3lMKMvg"
+    assert [name for name, topic in engine.topics().items() if topic.internal] == [
+        "__consumer_offsets",
+        "__transaction_state",
+    ]
+    assert engine.topic("g-none").overrides == {}
+    offsets = engine.partition("g-none", 0).offsets()
+    assert (offsets.log_start_offset, offsets.log_end_offset, offsets.recovery_point) == (0, 400, 400)
+    assert [one.base_offset for one in engine.partition("g-none", 0).segments()] == [0, 132, 268]
+    engine.close()
+
+
+def test_taking_a_brokers_directory_over(tmp_path: Path) -> None:
+    """Opened to write, it can be appended to, closed and opened again; the broker's own files stay in form."""
+    directory = tmp_path / "log-dirs"
+    shutil.copytree(VECTORS, directory)
+    engine = open_engine(directory)
+    assert engine.warnings == ()
+    assert append_lines(engine.partition("g-none", 0), "ours\n").base_offset == 400
+    engine.close()
+    assert (directory / "meta.properties").read_bytes() == (VECTORS / "meta.properties").read_bytes()
+    lines = (directory / "recovery-point-offset-checkpoint").read_text().splitlines()
+    assert "g-none 0 401" in lines
+    assert len(lines) == int(lines[1]) + 2 == 15
+    again = open_engine(directory)
+    assert read_lines(again.partition("g-none", 0))[-1] == "ours"
+    again.close()
+
+
+@pytest.fixture
+def owned_directory(tmp_path: Path) -> Iterator[Path]:
+    """A data directory with ten records, six of them below the checkpointed high watermark, and a live owner."""
+    directory = tmp_path / "data"
+    engine = open_engine(directory)
+    engine.create_topic("t")
+    engine.create_topic("unknown")
+    for name in ("t", "unknown"):
+        for number in range(10):
+            append_lines(engine.partition(name, 0), f"{number}\n")
+    engine.close()
+    (directory / ".kafka_cleanshutdown").unlink()
+    (directory / "replication-offset-checkpoint").write_text("0\n1\nt 0 6\n")
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_LOCK, str(directory / ".lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"held\n"
+        yield directory
+        assert owner.stdin is not None
+        owner.stdin.close()
+
+
+def test_beside_a_live_owner_only_what_is_checkpointed_shows(owned_directory: Path) -> None:
+    """What lies above the high watermark may yet change; a warning says who owns the directory."""
+    before = listing(owned_directory)
+    engine = open_engine(owned_directory, read_only=True)
+    assert "is writing there" in engine.warnings[0]
+    partition = engine.partition("t", 0)
+    assert partition.offsets().high_watermark == 6
+    assert read_lines(partition) == ["0", "1", "2", "3", "4", "5"]
+    assert partition.read(Offset(6), max_bytes=1000).data.nbytes == 0
+    with pytest.raises(OffsetOutOfRangeError):
+        partition.read(Offset(11), max_bytes=1000)
+    assert read_lines(engine.partition("unknown", 0)) == []
+    engine.close()
+    assert before == listing(owned_directory)
+
+
+def test_without_an_owner_everything_shows(tmp_path: Path) -> None:
+    """A lock file left by a kill is no owner."""
+    engine = open_engine(tmp_path / "data")
+    engine.create_topic("t")
+    append_lines(engine.partition("t", 0), "x\n")
+    engine.close()
+    (tmp_path / "data" / ".lock").touch()
+    looking = open_engine(tmp_path / "data", read_only=True)
+    assert looking.warnings == ()
+    assert read_lines(looking.partition("t", 0)) == ["x"]
+    looking.close()
+
+
+def test_damaged_settings_do_not_keep_from_looking(tmp_path: Path) -> None:
+    """Nothing is at stake: the topics show with defaults, and a warning."""
+    engine = open_engine(tmp_path / "data")
+    engine.create_topic("t")
+    engine.close()
+    (tmp_path / "data" / "topicfs.topics").write_text("rubbish")
+    looking = open_engine(tmp_path / "data", read_only=True)
+    assert "topicfs.topics" in looking.warnings[0]
+    assert list(looking.topics()) == ["t"]
+    looking.close()
+
+
+def test_missing_and_foreign_directories_are_refused(tmp_path: Path) -> None:
+    """Looking makes no directory, and does not take any directory for a data directory."""
+    with pytest.raises(FileNotFoundError):
+        open_engine(tmp_path / "nowhere", read_only=True)
+    assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "lost+found").mkdir()
+    with pytest.raises(NotALogDirectoryError):
+        open_engine(tmp_path, read_only=True, files=NativeFileSystem(read_only=True))

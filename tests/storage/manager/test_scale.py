@@ -1,0 +1,75 @@
+"""Many partitions under an ordinary limit of descriptors, and who may own a directory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from storage.disk.native import NativeFileSystem
+from storage.errors import DirectoryLockedError, NotALogDirectoryError
+from storage.manager import open_engine
+from tests.doubles.engines import append_lines, read_lines
+
+PARTITIONS = 1_000
+USUAL_LIMIT = 1_024
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_thousand_partitions_fit_the_usual_limit(tmp_path: Path) -> None:
+    """All are written and read, closed and opened again, with fewer descriptors than a process may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (USUAL_LIMIT, hard))
+    try:
+        engine = open_engine(tmp_path / "data", files=NativeFileSystem())
+        engine.create_topic("t", partitions=PARTITIONS)
+        for number, partition in engine.topic("t").partitions().items():
+            append_lines(partition, f"{number}\n")
+        assert open_descriptors() < USUAL_LIMIT
+        engine.close()
+        engine = open_engine(tmp_path / "data", files=NativeFileSystem())
+        partitions = engine.topic("t").partitions()
+        assert [[str(number)] for number in range(PARTITIONS)] == [
+            read_lines(partition) for partition in partitions.values()
+        ]
+        assert open_descriptors() < USUAL_LIMIT
+        engine.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_directory_has_one_owner(tmp_path: Path) -> None:
+    """A second engine is told the first one's process; a refused one leaves the lock where it is."""
+    engine = open_engine(tmp_path / "data")
+    for _ in range(2):
+        with pytest.raises(DirectoryLockedError, match=f"process {os.getpid()}"):
+            open_engine(tmp_path / "data")
+    code = "import sys; from pathlib import Path; from storage.manager import open_engine; open_engine(Path(sys.argv[1]))"
+    refused = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "data")], check=False, capture_output=True, text=True
+    )
+    assert f"in use by process {os.getpid()}" in refused.stderr
+    engine.close()
+    assert not (tmp_path / "data" / ".lock").exists()
+    open_engine(tmp_path / "data").close()
+
+
+def test_failed_opening_gives_the_lock_back(tmp_path: Path) -> None:
+    """Whoever repairs the directory can open it at once; someone else's gets no lock file at all."""
+    open_engine(tmp_path / "data").close()
+    (tmp_path / "data" / "topicfs.topics").write_text("rubbish")
+    with pytest.raises(Exception, match=r"topicfs\.topics"):
+        open_engine(tmp_path / "data")
+    (tmp_path / "data" / "topicfs.topics").unlink()
+    open_engine(tmp_path / "data").close()
+    (tmp_path / "data" / "lost+found").mkdir()
+    with pytest.raises(NotALogDirectoryError):
+        open_engine(tmp_path / "data")
+    assert not (tmp_path / "data" / ".lock").exists()
