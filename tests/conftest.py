@@ -1,4 +1,4 @@
-"""What every test of the project shares: the plain-source run, and when tests that need a kernel may be left out."""
+"""When tests that need more than Python may be left out."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-pytest_plugins = ["tests.uncompiled"]
 
 FUSE_DEVICE = Path("/dev/fuse")
 

@@ -47,12 +47,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Begin before any conftest imports a compiled module; called where this plugin is given by `-p`."""
+    if early_config.known_args_namespace.uncompiled:
+        _prefer_sources()
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    if not config.getoption("--uncompiled"):
+    if config.getoption("--uncompiled"):
+        _prefer_sources()
+
+
+def _prefer_sources() -> None:
+    if any(isinstance(finder, SourceFinder) for finder in sys.meta_path):
         return
     loaded = [name for name in sys.modules if name.partition(".")[0] in PACKAGES]
     if loaded:
-        raise pytest.UsageError(f"--uncompiled: already imported: {', '.join(sorted(loaded))}")
+        raise pytest.UsageError(
+            f"--uncompiled: already imported: {', '.join(sorted(loaded))}; give `-p tests.uncompiled` too"
+        )
     sys.meta_path.insert(0, SourceFinder())
 
 
