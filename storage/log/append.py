@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from storage.codec.batch import CONTROL_MASK, CURRENT_MAGIC, FIELDS, TIMESTAMP_TYPE_MASK, scan
+from storage.codec.batch import CONTROL_MASK, CURRENT_MAGIC, FIELDS, TIMESTAMP_TYPE_MASK, Batches, scan
 from storage.codec.columns import decode
 from storage.config.topic import TopicConfig
 from storage.errors import CorruptBatchError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError
-from storage.model import NO_TIMESTAMP, TimestampType
+from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
+from storage.producers.append import Origin
 
 _CHECKS_TIMES_BELOW = 2**62
 """A message.timestamp.before.max.ms above this refuses nothing."""
@@ -64,12 +65,19 @@ class Incoming(NamedTuple):
     max_timestamp: int
     attributes: int
     producer_id: int
+    producer_epoch: int
+    base_sequence: int
     leader_epoch: int
     magic: int
 
 
-def check_as_leader(batches: bytearray, rules: AppendRules, now: int) -> list[Incoming]:
-    """The batches of an append by a client. Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError."""
+def check_as_leader(
+    batches: bytearray, rules: AppendRules, now: int, origin: Origin = Origin.CLIENT
+) -> list[Incoming]:
+    """The batches of an append by a client or, with control batches and without sequences, by a coordinator.
+
+    Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError.
+    """
     if len(batches) > rules.max_segment_bytes:
         raise RecordTooLargeError(
             f"{len(batches)} bytes in one append, segment.bytes is {rules.max_segment_bytes}; append less at once"
@@ -77,6 +85,8 @@ def check_as_leader(batches: bytearray, rules: AppendRules, now: int) -> list[In
     incoming = read_batches(batches)
     for batch in incoming:
         _check_header(batch, rules, now)
+        if origin is Origin.CLIENT:
+            _check_client(batch)
     if rules.looks_into_records:
         _check_records(batches, rules, now)
     return incoming
@@ -99,9 +109,14 @@ def read_batches(batches: bytearray) -> list[Incoming]:
     scanned = scan(batches, check_crc=True)
     if scanned.problem is not None:
         raise InvalidRecordError(f"not a record batch: {scanned.problem}")
-    rows = scanned.rows.tolist()
-    if not rows:
+    if not len(scanned):
         raise InvalidRecordError("an append without a record batch")
+    return incoming_of(scanned)
+
+
+def incoming_of(scanned: Batches) -> list[Incoming]:
+    """Scanned headers as an append knows them."""
+    rows = scanned.rows.tolist()
     # The columns' order is that of storage.codec.batch.BatchHeader.
     return [
         Incoming(
@@ -113,6 +128,8 @@ def read_batches(batches: bytearray) -> list[Incoming]:
             rows[at + 9],
             rows[at + 7],
             rows[at + 10],
+            rows[at + 11],
+            rows[at + 12],
             rows[at + 4],
             rows[at + 5],
         )
@@ -127,8 +144,6 @@ def _check_header(batch: Incoming, rules: AppendRules, now: int) -> None:
         raise RecordTooLargeError(
             f"batch of {batch.size_bytes} bytes, max.message.bytes is {rules.max_message_bytes}"
         )
-    if batch.attributes & CONTROL_MASK:
-        raise InvalidRecordError("control batches come from coordinators, not from clients")
     delta = batch.last_offset - batch.base_offset
     if batch.records <= 0 or delta + 1 != batch.records:
         raise InvalidRecordError(f"batch of {batch.records} records with a last offset delta of {delta}")
@@ -143,6 +158,16 @@ def _check_header(batch: Incoming, rules: AppendRules, now: int) -> None:
         raise InvalidTimestampError(
             f"timestamp {batch.max_timestamp} is more than message.timestamp.after.max.ms={rules.after_max_ms} "
             f"after now, {now}"
+        )
+
+
+def _check_client(batch: Incoming) -> None:
+    if batch.attributes & CONTROL_MASK:
+        raise InvalidRecordError("control batches come from coordinators, not from clients")
+    if batch.producer_id != NO_PRODUCER_ID and batch.base_sequence < 0:
+        raise InvalidRecordError(
+            f"batch of producer {batch.producer_id} with sequence {batch.base_sequence}; "
+            "a producer numbers its records from 0"
         )
 
 

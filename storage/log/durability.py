@@ -29,7 +29,7 @@ class Durability:
             segments = chain.overlapping(start, up_to)
             for segment in segments:
                 _sync(segment)
-            if segments[-1].base_offset >= start:
+            if not segments or segments[-1].base_offset >= start:
                 # A segment newer than the last flush: its name must be on disk too.
                 self._files.sync_directory(directory)
             self.recovery_point = up_to

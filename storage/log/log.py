@@ -225,6 +225,7 @@ class Log(ReadableLog):
         end, chain = self._end, self._chain
         target = end.offset if up_to is None else min(up_to, end.offset)
         try:
+            self._snapshots.sync()
             self._durability.flush(self._directory, chain, target, self._clock())
         except OSError as error:
             self.mark_offline(f"flushing failed: {error}")
@@ -255,6 +256,7 @@ class Log(ReadableLog):
         active = self._chain.active
         active.deactivate()
         self._snapshots.take(self._end.offset)
+        self._snapshots.sync()
         self._epochs.flush()
         self._durability.flush_all(self._directory, self._chain, self._end.offset, self._clock())
 

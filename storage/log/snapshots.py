@@ -9,6 +9,7 @@ snapshot is rebuilt from the log, a wrong one would be believed.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from storage.disk.filesystem import FileSystem
@@ -26,6 +27,7 @@ class Snapshots:
         self._files = files
         self._producers = False
         self._newest: int = 0
+        self._unsynced: tuple[str, ...] = ()
         for offset in _snapshot_offsets(directory, files):
             size = files.size(directory / segment_file(offset, SegmentFileKind.SNAPSHOT))
             self._producers |= size > len(EMPTY_SNAPSHOT)
@@ -39,10 +41,19 @@ class Snapshots:
         """Write the state before `offset`, unless there is a snapshot of it or of a later one."""
         if self._producers or offset <= self._newest or self._files.read_only:
             return
-        self._files.write_bytes(
-            self._directory / segment_file(offset, SegmentFileKind.SNAPSHOT), EMPTY_SNAPSHOT
-        )
+        name = segment_file(offset, SegmentFileKind.SNAPSHOT)
+        self._files.write_bytes(self._directory / name, EMPTY_SNAPSHOT)
+        self._unsynced = (*self._unsynced, name)
         self._newest = offset
+
+    def sync(self) -> None:
+        """What was written is on disk after this (blocking); not at each roll, for an append waits there."""
+        names, self._unsynced = self._unsynced, ()
+        for name in names:
+            with suppress(FileNotFoundError):
+                file = self._files.open(self._directory / name)
+                file.sync()
+                file.close()
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop the empty ones above a log's new end. Others hold what is not known here and stay."""

@@ -63,6 +63,7 @@ def broken(position: int, octet: int) -> bytearray:
         (batch(b"a") + b"x", "before its declared size"),
         (batch(b"a")[:-1] + b"\1", "checksum"),
         (batch(b"a", stamp=BatchStamp(control=True, transactional=True)), "control"),
+        (batch(b"a", stamp=BatchStamp(producer_id=ProducerId(7), producer_epoch=0)), "sequence -1"),
         (broken(26, 0), "3 records with a last offset delta of 0"),
         (broken(26, 15), "3 records with a last offset delta of 15"),
         (broken(60, 2), "2 records with a last offset delta of 2"),

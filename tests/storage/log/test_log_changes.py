@@ -1,0 +1,317 @@
+"""Rolling, truncating, deleting, renaming and closing a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from storage.config.topic import TopicConfig
+from storage.errors import OffsetOutOfRangeError, PolicyViolationError, SegmentDeletedError
+from storage.log.log import segment_settings
+from tests.doubles.logs import TINY, LogOnDisk, batch, offsets_of, sized_batch
+
+HOUR = 3_600_000
+
+
+def test_rolls_by_wall_clock_without_timestamps():
+    """Row 53: records without time roll by the segment's age; an empty segment never does."""
+    on_disk = LogOnDisk(segment_ms=HOUR)
+    on_disk.clock.advance(HOUR + 1)
+    on_disk.log.append(batch(b"a", timestamp=-1))
+    assert [0] == on_disk.base_offsets()
+    on_disk.log.append(batch(b"b", timestamp=-1))
+    assert [0, 1] == on_disk.base_offsets()
+    on_disk.clock.advance(HOUR)
+    on_disk.log.append(batch(b"c", timestamp=-1))
+    assert [0, 1] == on_disk.base_offsets()
+
+
+def test_rolls_by_record_time():
+    """Row 53: with timestamps only record time counts, from the first batch of the segment; the clock does not."""
+    on_disk = LogOnDisk(segment_ms=HOUR)
+    start = on_disk.clock.now
+    on_disk.log.append(batch(b"a", timestamp=start))
+    on_disk.clock.advance(2 * HOUR)
+    on_disk.log.append(batch(b"b", timestamp=start + HOUR))
+    assert [0] == on_disk.base_offsets()
+    on_disk.log.append(batch(b"c", timestamp=start + HOUR + 1))
+    assert [0, 2] == on_disk.base_offsets()
+    on_disk.log.append(batch(b"d", timestamp=start))
+    assert [0, 2] == on_disk.base_offsets()
+
+
+def test_record_time_counts_after_a_restart():
+    """Row 53: the first batch's time is read from the file."""
+    on_disk = LogOnDisk(segment_ms=HOUR)
+    start = on_disk.clock.now
+    on_disk.clock.advance(2 * HOUR)
+    on_disk.log.append(batch(b"a", timestamp=start))
+    on_disk.reopen()
+    on_disk.log.append(batch(b"b", timestamp=start + HOUR + 1))
+    assert [0, 1] == on_disk.base_offsets()
+
+
+def test_jitter_shortens_the_limit():
+    """Row 53: a segment rolls by its own jitter earlier than segment.ms."""
+    on_disk = LogOnDisk(segment_ms=HOUR, segment_jitter_ms=600_000)
+    jitter = on_disk.log.chain.active.settings.jitter_ms
+    assert 0 < jitter < 600_000
+    start = on_disk.clock.now
+    on_disk.log.append(batch(b"a", timestamp=start))
+    on_disk.log.append(batch(b"b", timestamp=start + HOUR - jitter))
+    assert [0] == on_disk.base_offsets()
+    on_disk.log.append(batch(b"c", timestamp=start + HOUR - jitter + 1))
+    assert [0, 2] == on_disk.base_offsets()
+
+
+def test_rolls_by_size():
+    """Row 54: a segment never exceeds segment.bytes."""
+    on_disk = LogOnDisk(internal_segment_bytes=1000)
+    for _ in range(25):
+        on_disk.log.append(sized_batch(300))
+    assert [900] * 8 + [300] == [segment.size_bytes for segment in on_disk.log.segments()]
+
+
+def test_rolls_when_an_index_is_full():
+    """A time index of three slots takes two entries, for it keeps one: the append after the second rolls."""
+    on_disk = LogOnDisk(segment_index_bytes=36, index_interval_bytes=0)
+    for number in range(4):
+        on_disk.log.append(sized_batch(100, timestamp=number))
+    assert [0, 3] == on_disk.base_offsets()
+
+
+def test_a_compacted_topic_rolls_for_its_maximal_lag():
+    """segment.ms is bounded by max.compaction.lag.ms where the topic is compacted."""
+    on_disk = LogOnDisk(segment_ms=HOUR, max_compaction_lag_ms=1000, cleanup_policy=("compact",))
+    on_disk.log.append(batch(b"a", key=b"k", timestamp=0))
+    on_disk.log.append(batch(b"b", key=b"k", timestamp=1001))
+    assert [0, 1] == on_disk.base_offsets()
+
+
+def test_rolling_an_empty_segment_starts_it_over():
+    """Row 55: a roll at the base of an empty active segment makes no second one, also when its index is full."""
+    on_disk = LogOnDisk()
+    on_disk.clock.advance(5000)
+    assert 0 == on_disk.log.roll()
+    active = on_disk.log.chain.active
+    assert on_disk.clock.now == active.created_ms
+    active.offset_index.slots.trim()
+    active.index_full = True
+    on_disk.log.append(batch(b"a"))
+    assert [0] == on_disk.base_offsets()
+    assert not on_disk.log.chain.active.index_full
+    assert [0] == offsets_of(on_disk.log)
+
+
+def test_a_roll_trims_the_segment_it_closes():
+    """Row 67: inactive indexes have the size of their entries, the active ones are preallocated."""
+    on_disk = LogOnDisk(index_interval_bytes=0)
+    for number in range(10):
+        on_disk.log.append(sized_batch(100, timestamp=number))
+    assert 1200 == on_disk.disk.size(Path("/data/orders-0/00000000000000000000.index"))
+    on_disk.log.roll()
+    assert 9 * 8 == len(on_disk.content("00000000000000000000.index"))
+    assert 10 * 12 - 12 == len(on_disk.content("00000000000000000000.timeindex"))
+    on_disk.log.append(batch(b"a"))
+    on_disk.log.truncate_to(10)
+    on_disk.log.truncate_to(9)
+    assert [0] == on_disk.base_offsets()
+    assert 1200 == len(on_disk.content("00000000000000000000.index"))
+    assert 1200 == len(on_disk.content("00000000000000000000.timeindex"))
+
+
+def test_a_leftover_of_a_failed_roll_is_replaced():
+    """A file that stands where a new segment begins is no part of the log."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a"))
+    on_disk.write("00000000000000000001.index", b"garbage!")
+    on_disk.log.roll()
+    on_disk.log.append(batch(b"b"))
+    assert [0, 1] == offsets_of(on_disk.log)
+    on_disk.log.close()
+    assert b"" == on_disk.content("00000000000000000001.index")
+
+
+@pytest.mark.parametrize("target", range(7))
+def test_truncation(target):
+    """The log ends there, whatever segment that is in; start, recovery point and epochs come down with it."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for number in range(6):
+        on_disk.log.append_as_follower(sized_batch(140, offset=number, epoch=number // 2))
+    on_disk.log.sync()
+    on_disk.log.truncate_to(target)
+    assert list(range(target)) == offsets_of(on_disk.log)
+    offsets = on_disk.log.offsets()
+    assert (0, target, target) == (
+        offsets.log_start_offset,
+        offsets.log_end_offset,
+        offsets.recovery_point,
+    )
+    assert [start for start in (0, 2, 4) if start < target] == [
+        entry.start_offset for entry in on_disk.log.epochs.entries
+    ]
+    on_disk.log.append(batch(b"new"))
+    assert list(range(target + 1)) == offsets_of(on_disk.log)
+    assert list(range(target + 1)) == offsets_of(on_disk.reopen())
+
+
+def test_truncation_at_the_end_still_drops_an_epoch_that_starts_there():
+    """Row 68: an epoch noted at the log end, without a record, goes."""
+    on_disk = LogOnDisk()
+    on_disk.log.append_as_follower(batch(b"a", offset=0, epoch=1))
+    on_disk.log.epochs.assign(2, on_disk.log.log_end_offset)
+    on_disk.log.truncate_to(1)
+    assert ((1, 0),) == on_disk.log.epochs.entries
+    on_disk.log.append_as_follower(batch(b"b", offset=1, epoch=2))
+    assert ((1, 0), (2, 1)) == on_disk.log.epochs.entries
+
+
+def test_truncation_below_the_first_segment_starts_over():
+    """An offset before everything empties the log, which begins there."""
+    on_disk = LogOnDisk()
+    on_disk.log.truncate_fully_and_start_at(100)
+    on_disk.log.append(batch(b"a"))
+    on_disk.log.truncate_to(50)
+    assert (50, 50) == (on_disk.log.log_start_offset, on_disk.log.log_end_offset)
+    on_disk.log.append(batch(b"b"))
+    assert [50] == offsets_of(on_disk.reopen(log_start_offset=50))
+
+
+def test_deleting_the_oldest_segments():
+    """The start moves to the first survivor, files are renamed first, epochs before it collapse."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for number in range(8):
+        on_disk.log.append_as_follower(sized_batch(140, offset=number, epoch=number // 3))
+    names = on_disk.log.delete_oldest_segments(2, "test")
+    assert "00000000000000000002.log" in names
+    assert "00000000000000000002.log.deleted" in on_disk.names()
+    assert 4 == on_disk.log.log_start_offset
+    assert ((1, 4), (2, 6)) == on_disk.log.epochs.entries
+    assert [4, 5, 6, 7] == offsets_of(on_disk.log)
+    with pytest.raises(OffsetOutOfRangeError):
+        on_disk.log.read(3, max_bytes=100)
+    assert [4, 5, 6, 7] == offsets_of(on_disk.reopen())
+
+
+def test_files_go_after_their_delay():
+    """Row 69: `.deleted` first, unlinked only after file.delete.delay.ms; snapshots of the segment go with it."""
+    on_disk = LogOnDisk(internal_segment_bytes=300, file_delete_delay_ms=1000)
+    for _ in range(6):
+        on_disk.log.append(sized_batch(140))
+    on_disk.log.delete_oldest_segments(2, "test")
+    waiting = [name for name in on_disk.names() if name.endswith(".deleted")]
+    assert {"00000000000000000000.index.deleted", "00000000000000000002.snapshot.deleted"} < set(waiting)
+    assert [] == on_disk.log.remove_deleted_files(on_disk.clock.now + 999)
+    assert waiting == sorted(on_disk.log.remove_deleted_files(on_disk.clock.now + 1000))
+    assert [] == [name for name in on_disk.names() if name.endswith(".deleted")]
+    assert [] == on_disk.log.remove_deleted_files(on_disk.clock.now + 1000)
+
+
+def test_deleting_every_segment_rolls_first():
+    """An empty segment at the end stays, and survives a restart; deleting it again is no change."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for _ in range(3):
+        on_disk.log.append(sized_batch(140))
+    on_disk.log.delete_oldest_segments(99, "test")
+    assert [3] == on_disk.base_offsets()
+    assert [] == on_disk.log.delete_oldest_segments(99, "test")
+    on_disk.reopen()
+    assert (3, 3) == (on_disk.log.log_start_offset, on_disk.log.log_end_offset)
+    assert 3 == on_disk.log.append(batch(b"a")).base_offset
+
+
+def test_a_reader_of_a_deleted_segment_goes_on_until_the_files_are_gone():
+    """Readers that hold a chain from before a deletion read on from `.deleted`, then learn that it is gone."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for _ in range(4):
+        on_disk.log.append(sized_batch(140))
+    chain, bound, reader = on_disk.log.chain, on_disk.log._end, on_disk.log._reader
+    on_disk.log.delete_oldest_segments(1, "test")
+    assert 2 == reader.read(chain, bound, 0, 1000).next_offset
+    on_disk.disk.fail("pread", number=2)
+    with pytest.raises(SegmentDeletedError):
+        reader.read(chain, bound, 0, 1000)
+
+
+def test_delete_records():
+    """-1 is the high watermark, beyond it raises, moving back is no change, a compacted topic refuses."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a", b"b", b"c"))
+    assert 1 == on_disk.log.delete_records(1)
+    assert [1, 2] == offsets_of(on_disk.log)
+    assert 1 == on_disk.log.delete_records(0)
+    for offset in (4, -2):
+        with pytest.raises(OffsetOutOfRangeError):
+            on_disk.log.delete_records(offset)
+    assert 3 == on_disk.log.delete_records(-1)
+    assert [] == offsets_of(on_disk.log)
+    on_disk.log.update_config(TopicConfig(**TINY, cleanup_policy=("compact",)))
+    with pytest.raises(PolicyViolationError):
+        on_disk.log.delete_records(3)
+
+
+def test_new_settings_work_at_once():
+    """Limits of appends and rolls follow the topic's settings; a segment keeps its index interval."""
+    on_disk = LogOnDisk()
+    for _ in range(2):
+        on_disk.log.append(sized_batch(300))
+    on_disk.log.update_config(TopicConfig(**TINY | {"internal_segment_bytes": 700}))
+    on_disk.log.append(sized_batch(300))
+    assert [0, 2] == on_disk.base_offsets()
+    assert 700 == on_disk.log.config.effective_segment_bytes
+
+
+def test_renaming_the_directory():
+    """After a rename everything goes on in the new place: appends, rolls, epochs, lazily made files, closing."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    on_disk.log.append(sized_batch(140))
+    on_disk.log.roll()
+    target = Path("/data/orders-0.0123456789abcdef0123456789abcdef-delete")
+    on_disk.log.rename(target)
+    assert target == on_disk.log.directory
+    for offset in (1, 2, 3):
+        on_disk.log.append_as_follower(sized_batch(140, offset=offset, epoch=offset))
+    assert [0, 1, 2, 3] == offsets_of(on_disk.log)
+    on_disk.log.close()
+    assert not on_disk.disk.exists(Path("/data/orders-0"))
+    assert b"0\n4\n0 0\n1 1\n2 2\n3 3\n" == on_disk.disk.read_bytes(target / "leader-epoch-checkpoint")
+
+
+def test_a_close_leaves_what_a_clean_start_needs():
+    """Row 52: files trimmed, index files of an empty segment made, a snapshot at the end, all on disk."""
+    on_disk = LogOnDisk(internal_segment_bytes=300, preallocate=True)
+    on_disk.log.append(sized_batch(140, timestamp=5))
+    on_disk.log.roll()
+    on_disk.log.close()
+    on_disk.disk.crash(keep=0.0)
+    assert {
+        "00000000000000000000.log": 140,
+        "00000000000000000000.index": 0,
+        "00000000000000000000.timeindex": 12,
+        "00000000000000000001.log": 0,
+        "00000000000000000001.index": 0,
+        "00000000000000000001.timeindex": 0,
+        "00000000000000000001.snapshot": 10,
+        "leader-epoch-checkpoint": 8,
+    } == {name: len(on_disk.content(name)) for name in on_disk.names()}
+
+
+def test_a_close_that_fails_is_told_and_still_closes():
+    """The caller must not call the shutdown clean."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a"))
+    on_disk.disk.fail("sync", suffix=".log")
+    with pytest.raises(OSError, match="Input/output"):
+        on_disk.log.close()
+    on_disk.log.close()
+
+
+def test_settings_of_a_segment():
+    """What a segment takes from its topic's settings when it is made."""
+    config = TopicConfig(
+        segment_index_bytes=100, index_interval_bytes=7, preallocate=True, segment_bytes=2**20
+    )
+    assert (7, 100, 2**20, 0) == segment_settings(config, Random(1))
+    assert 0 == segment_settings(TopicConfig(), Random(1)).preallocated_bytes
