@@ -13,12 +13,15 @@ change while it is read.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 
 import cython
 
-from storage.codec.batch import CODEC_MASK, Batches, Buffer, scan
+from storage.codec.batch import CURRENT_MAGIC, HEADER_SIZE, BatchHeader, Batches, Buffer, scan
+from storage.codec.compression import inflate
+from storage.codec.legacy import read_records
 from storage.errors import CorruptBatchError
 from storage.model import Header, Offset, Record, Timestamp
 
@@ -190,8 +193,8 @@ def decode(
 ) -> list[Columns]:
     """The records of the whole batches in `data[start:end]`.
 
-    A run of uncompressed batches becomes one `Columns` over `data` itself; a compressed batch one of its own over
-    its inflated bytes. Control batches are listed without records, unless `control` asks for theirs.
+    A run of uncompressed batches becomes one `Columns` over `data` itself; a compressed batch, and
+    every entry of an old format, one of its own. Control batches are listed without records, unless `control` asks for theirs.
 
     Raises TornBatchError or CorruptBatchError, with the batch's position in `data`, if any of them is not whole
     and sound: checksum (unless `check_crc` is off), record count, lengths and offsets.
@@ -224,9 +227,25 @@ def decode(
 def _decode_wrapped(view: memoryview, rows: memoryview, control: cython.bint) -> Columns:
     """One compressed batch, or one entry of an old format."""
     header = Batches(rows, 0)[0]
-    raise CorruptBatchError(
-        header.position, f"magic {header.magic} with codec {header.attributes & CODEC_MASK}"
+    if header.magic < CURRENT_MAGIC:
+        return _decode_legacy(view, header)
+    content = view[header.position + HEADER_SIZE : header.end_position]
+    data = inflate(header.codec, content, position=header.position)
+    return _decode_span(flat_view(data), rows, control, True)
+
+
+def _decode_legacy(view: memoryview[int], header: BatchHeader) -> Columns:
+    """Only now are the first offset and the count of a compressed entry known."""
+    records = read_records(view, header)
+    count = len(records.offsets)
+    header = header._replace(
+        base_offset=records.offsets[0],
+        last_offset=max(header.last_offset, *records.offsets),
+        record_count=count,
+        record_end=count,
     )
+    batches = Batches(memoryview(array("q", header)), header.end_position)
+    return Columns(records.data, memoryview(records.block), count, batches)
 
 
 @cython.cfunc

@@ -15,8 +15,10 @@ import cython
 from crc32c import crc32c
 
 from storage.codec.batch import (
+    CODEC_MASK,
     CONTROL_MASK,
     DELETE_HORIZON_MASK,
+    HEADER_SIZE,
     TRANSACTIONAL_MASK,
     Batches,
     Buffer,
@@ -24,6 +26,7 @@ from storage.codec.batch import (
     sequence_plus,
 )
 from storage.codec.columns import Columns, decode, read_varint
+from storage.codec.compression import deflate
 from storage.errors import RecordTooLargeError
 from storage.model import (
     NO_LEADER_EPOCH,
@@ -89,8 +92,14 @@ class BatchStamp:
     """Of the first record; with several batches of one call the next ones count on."""
     transactional: bool = False
     control: bool = False
+    compression_level: int | None = None
+    """Of the codec; None for Kafka's default."""
     delete_horizon_ms: Timestamp | None = None
     """Takes the base timestamp's place; the records' times stay what they are."""
+
+    def __post_init__(self) -> None:
+        if self.control and self.codec:
+            raise ValueError("a control batch is never compressed")
 
     @property
     def attributes(self) -> int:
@@ -327,12 +336,12 @@ def _encode_span(
     base_offset: cython.longlong = 0 if bounds is None else bounds[0]
     last_delta: cython.longlong = last - first - 1 if bounds is None else bounds[2] - bounds[0]
     if stamp.codec and first < last:
-        batch = _compressed(batch, stamp.codec)
+        batch = _compressed(batch, stamp)
     _put_header(writable(batch), len(batch), base_offset, last_delta, base_timestamp, largest, last - first)
     _put_stamp(
         writable(batch),
         stamp.leader_epoch,
-        stamp.attributes,
+        stamp.attributes & (-1 if first < last else ~CODEC_MASK),
         stamp.producer_id,
         stamp.producer_epoch,
         stamp.base_sequence,
@@ -341,9 +350,11 @@ def _encode_span(
     return batch
 
 
-def _compressed(batch: bytearray, codec: Codec) -> bytearray:
+def _compressed(batch: bytearray, stamp: BatchStamp) -> bytearray:
     """The batch with its records compressed, its header still to be written."""
-    raise NotImplementedError(f"compression with {codec.label}")
+    with memoryview(batch) as view:
+        records = deflate(stamp.codec, view[HEADER_SIZE:], level=stamp.compression_level)
+    return bytearray(HEADER_SIZE) + records
 
 
 @cython.cfunc

@@ -1,0 +1,121 @@
+"""LZ4 frames as Kafka reads them (kafka-storage.md §2.4).
+
+    magic 04 22 4d 18 │ FLG │ BD │ [content size, 8 bytes] │ header checksum │ blocks │ 0 (4 bytes) │ [content checksum]
+    FLG   bits 7-6 version 1, 5 blocks are independent, 4 block checksums, 3 content size, 2 content checksum, 1 zero
+    BD    bits 6-4 largest block: 4 = 64 KiB, 5 = 256 KiB, 6 = 1 MiB, 7 = 4 MiB; all others zero
+    block length (4 bytes, little-endian; bit 31: stored, not compressed) │ bytes │ [checksum]
+
+The library's own frame reader is not used, for Kafka's rules differ from it: linked blocks are refused, the content
+checksum is ignored, and in the oldest format (magic 0) the header checksum was computed over the wrong bytes and is not
+looked at.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import lz4.block
+
+MAGIC = b"\x04\x22\x4d\x18"
+STORED = 1 << 31
+
+_INDEPENDENT = 0x20
+_BLOCK_CHECKSUMS = 0x10
+_CONTENT_SIZE = 0x08
+_LARGEST_BLOCK = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
+_LENGTH = struct.Struct("<I")
+
+
+def blocks(frame: memoryview, *, check_header: bool = True) -> Iterator[bytes | memoryview]:
+    """The content of the frame's blocks, one after the other.
+
+    Raises ValueError or lz4.block.LZ4BlockError for bytes that are no such frame. What follows the end mark is not
+    looked at.
+    """
+    flags, largest, position = _read_header(frame, check_header=check_header)
+    while True:
+        length = _length_at(frame, position)
+        position += _LENGTH.size
+        if length == 0:
+            return
+        stored = length & STORED != 0
+        length &= STORED - 1
+        if length > largest:
+            raise ValueError(f"a block of {length} bytes, over the frame's {largest}")
+        block = frame[position : position + length]
+        if len(block) < length:
+            raise ValueError("the frame ends inside a block")
+        position += length
+        if flags & _BLOCK_CHECKSUMS:
+            if _length_at(frame, position) != xxh32(block):
+                raise ValueError("a block's checksum does not match")
+            position += _LENGTH.size
+        yield block if stored else lz4.block.decompress(block, uncompressed_size=largest)
+
+
+def _length_at(frame: memoryview, position: int) -> int:
+    if len(frame) - position < _LENGTH.size:
+        raise ValueError("the frame ends without its end mark")
+    length: int = _LENGTH.unpack_from(frame, position)[0]
+    return length
+
+
+def _read_header(frame: memoryview, *, check_header: bool) -> tuple[int, int, int]:
+    """The flags, the largest block's bytes and the position of the first block."""
+    if len(frame) < 7 or frame[:4] != MAGIC:
+        raise ValueError("no LZ4 frame begins here")
+    flags, descriptor = frame[4], frame[5]
+    if flags >> 6 != 1 or flags & 0x02 or descriptor & 0x8F or descriptor >> 4 not in _LARGEST_BLOCK:
+        raise ValueError(f"unknown frame flags {flags:#04x} {descriptor:#04x}")
+    if not flags & _INDEPENDENT:
+        raise ValueError("linked blocks, which Kafka does not read")
+    end = 6 + (8 if flags & _CONTENT_SIZE else 0)
+    if len(frame) <= end:
+        raise ValueError("the frame ends inside its header")
+    if check_header and frame[end] != xxh32(frame[4:end]) >> 8 & 0xFF:
+        raise ValueError("the frame header's checksum does not match")
+    return flags, _LARGEST_BLOCK[descriptor >> 4], end + 1
+
+
+_PRIMES = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
+_MASK = 0xFFFFFFFF
+
+
+def xxh32(data: memoryview | bytes) -> int:
+    """The 32-bit xxHash with seed 0 (XXH32 of the xxHash specification).
+
+    In plain Python: it is taken of a few header bytes, and of blocks only where a frame asks for it, which Kafka's
+    own writers never do.
+    """
+    position = len(data) // 16 * 16
+    if position:
+        lanes = [
+            (_PRIMES[0] + _PRIMES[1]) & _MASK,
+            _PRIMES[1],
+            0,
+            -_PRIMES[0] & _MASK,
+        ]
+        for words in struct.iter_unpack("<4I", data[:position]):
+            lanes = [
+                _rotated((lane + word * _PRIMES[1]) & _MASK, 13) * _PRIMES[0] & _MASK
+                for lane, word in zip(lanes, words, strict=True)
+            ]
+        digest = sum(_rotated(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True))
+    else:
+        digest = _PRIMES[4]
+    digest += len(data)
+    while len(data) - position >= 4:
+        digest += _LENGTH.unpack_from(data, position)[0] * _PRIMES[2]
+        digest = _rotated(digest & _MASK, 17) * _PRIMES[3]
+        position += 4
+    for octet in data[position:]:
+        digest = _rotated((digest + octet * _PRIMES[4]) & _MASK, 11) * _PRIMES[0]
+    digest &= _MASK
+    digest = (digest ^ digest >> 15) * _PRIMES[1] & _MASK
+    digest = (digest ^ digest >> 13) * _PRIMES[2] & _MASK
+    return digest ^ digest >> 16
+
+
+def _rotated(value: int, bits: int) -> int:
+    return (value << bits | value >> 32 - bits) & _MASK

@@ -1,0 +1,290 @@
+"""The four codecs in Kafka's framings: round trips, a real broker's batches, and bytes that are no such thing."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import struct
+from pathlib import Path
+
+import cramjam
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.codec import lz4_frame
+from storage.codec.batch import Codec, read_header, scan, seal
+from storage.codec.compression import XERIAL_BLOCK_BYTES, deflate, inflate
+from storage.codec.records import BatchStamp, decode, encode
+from storage.errors import CorruptBatchError
+from storage.model import Record
+from tests.storage.codec.strategies import record_lists
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
+CONTENT = b"abcdefghij" * 20_000
+GOLDEN_LZ4_HEADER = "04224d18" + "6040" + "82"
+
+
+@given(st.sampled_from(Codec), st.binary(max_size=2000), st.integers(0, 60))
+def test_contents_round_trip(codec, piece, times):
+    """Whatever goes in comes out, short and long."""
+    content = piece * times
+
+    assert content == inflate(codec, deflate(codec, content))
+
+
+@given(st.sampled_from(COMPRESSING), record_lists())
+def test_compressed_batches_round_trip(codec, records):
+    """The header says the codec, and every record is as it was."""
+    batch = encode(records, BatchStamp(codec=codec))
+
+    assert codec is read_header(batch).codec
+    assert records == [record for columns in decode(batch) for record in columns]
+
+
+def test_a_batch_without_records_is_never_compressed():
+    """After compaction: 61 bytes, whatever the codec was."""
+    emptied = encode([], BatchStamp(codec=Codec.ZSTD), base_offset=5, last_offset=9)
+
+    assert (61, Codec.NONE) == (len(emptied), read_header(emptied).codec)
+    assert 0 == len(decode(emptied)[0])
+
+
+def test_control_batches_are_never_compressed():
+    """Nobody can even ask for it."""
+    with pytest.raises(ValueError, match="control"):
+        BatchStamp(control=True, transactional=True, codec=Codec.GZIP)
+
+
+def test_plain_and_compressed_batches_alternate():
+    """Each compressed batch has columns of its own, in order with the plain runs between."""
+    codecs = [Codec.NONE, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.NONE, Codec.ZSTD]
+    data = b"".join(
+        encode([Record(n, n, None, b"%d" % n)], BatchStamp(codec=codec)) for n, codec in enumerate(codecs)
+    )
+
+    found = decode(data)
+
+    assert [[0, 1], [2], [3], [4], [5]] == [columns.offsets.tolist() for columns in found]
+    assert [2, 1, 1, 1, 1] == [len(columns.batches) for columns in found]
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_levels_are_taken(codec):
+    """Every level gives the same content; the default is Kafka's."""
+    for level in (1, 6):
+        assert CONTENT == inflate(codec, deflate(codec, CONTENT, level=level))
+
+
+@pytest.mark.parametrize(
+    "partition", ["kafka/log-dirs/g-gzip-0", "kafka/log-dirs/g-lz4-0", "kafka/log-dirs/g-zstd-0"]
+)
+def test_broker_batches_equal_their_dump(partition):
+    """Offset, time and sizes of every record are those that the broker's own tool printed."""
+    directory = VECTORS / partition
+    dump = (VECTORS / "kafka" / "dump" / f"{directory.name}.log.txt").read_text()
+    pattern = r"^\| offset: (\d+) \w+: (-?\d+) keySize: (-?\d+) valueSize: (-?\d+)"
+    expected = [tuple(map(int, fields)) for fields in re.findall(pattern, dump, re.MULTILINE)]
+
+    found = []
+    for log in sorted(directory.glob("*.log")):
+        for columns in decode(log.read_bytes()):
+            found += zip(
+                columns.offsets,
+                columns.timestamps,
+                columns.key_lengths,
+                columns.value_lengths,
+                strict=True,
+            )
+
+    assert expected == found
+    assert expected
+
+
+def test_broker_made_snappy_has_the_xerial_frame():
+    """The broker's own compression, and librdkafka's bare blocks, are both read."""
+    heads = set()
+    for topic in ("snappy-0", "codecs-0"):
+        for log in sorted((VECTORS / "broker-made" / "log-dirs" / topic).glob("*.log")):
+            data = log.read_bytes()
+            for header in scan(data):
+                if header.codec is Codec.SNAPPY:
+                    heads.add(data[header.position + 61 :][:7] == b"\x82SNAPPY")
+            decode(data)
+
+    assert {True, False} == heads
+
+
+def test_snappy_is_written_in_blocks_of_32_kib():
+    """Magic, version 1, compatible with 1, then blocks that each hold at most 32 KiB."""
+    written = deflate(Codec.SNAPPY, CONTENT)
+
+    assert bytes.fromhex("82534e415050590000000001" + "00000001") == written[:16]
+    position, sizes = 16, []
+    while position < len(written):
+        (length,) = struct.unpack_from(">i", written, position)
+        sizes.append(cramjam.snappy.decompress_raw_len(written[position + 4 : position + 4 + length]))
+        position += 4 + length
+    assert [XERIAL_BLOCK_BYTES] * 6 + [len(CONTENT) % XERIAL_BLOCK_BYTES] == sizes
+
+
+def test_two_xerial_streams_one_after_the_other():
+    """A second header in the middle is passed over."""
+    assert b"onetwo" == inflate(Codec.SNAPPY, deflate(Codec.SNAPPY, b"one") + deflate(Codec.SNAPPY, b"two"))
+
+
+def test_two_gzip_members_are_one_content():
+    """As RFC 1952 has it and Java reads it."""
+    assert b"onetwo" == inflate(Codec.GZIP, gzip.compress(b"one") + deflate(Codec.GZIP, b"two"))
+
+
+def test_zstd_frames_without_a_content_size():
+    """As Java's streams write them."""
+    stream = zstandard.ZstdCompressor().compressobj()
+    written = stream.compress(CONTENT) + stream.flush()
+
+    assert CONTENT == inflate(Codec.ZSTD, written)
+
+
+def test_lz4_is_written_with_kafkas_frame_header():
+    """FLG 60, BD 40, header checksum 82; an end mark of four zeros."""
+    written = deflate(Codec.LZ4, CONTENT)
+
+    assert GOLDEN_LZ4_HEADER == written[:7].hex()
+    assert bytes(4) == written[-4:]
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_a_bomb_is_stopped_at_the_limit(codec):
+    """A megabyte of zeros behind a limit of 1,000 bytes; exactly the limit passes."""
+    bomb = deflate(codec, bytes(1_000_000))
+
+    with pytest.raises(CorruptBatchError, match="1000 bytes|too long"):
+        inflate(codec, bomb, limit=1000)
+    assert 1_000_000 == len(inflate(codec, bomb, limit=1_000_000))
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+def test_every_truncation_is_refused(codec):
+    """What is missing at the end is noticed (zstd's by the records in it)."""
+    written = deflate(codec, b"abcdefghij" * 30)
+    for kept in range(1, len(written)):
+        if codec is Codec.SNAPPY and kept == 16:
+            continue  # a stream of no blocks is whole
+        with pytest.raises(CorruptBatchError, match=codec.label):
+            inflate(codec, written[:kept], position=7)
+
+
+@given(st.sampled_from(COMPRESSING), st.binary(max_size=100))
+def test_any_bytes_are_refused_or_inflated_within_the_limit(codec, data):
+    """Arbitrary bytes behind the right beginning of each format."""
+    beginnings = {
+        Codec.GZIP: b"\x1f\x8b\x08\0\0\0\0\0\0\xff",
+        Codec.SNAPPY: b"\x82SNAPPY\0\0\0\0\1\0\0\0\1",
+        Codec.LZ4: bytes.fromhex(GOLDEN_LZ4_HEADER),
+        Codec.ZSTD: b"\x28\xb5\x2f\xfd",
+    }
+    for content in (data, beginnings[codec] + data):
+        try:
+            assert len(inflate(codec, content, limit=10_000)) <= 10_000
+        except CorruptBatchError as error:
+            assert codec.label in str(error)
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+@pytest.mark.parametrize("count", [0, 2, 4, 2**31 - 1, -1])
+def test_record_count_of_a_compressed_batch_must_fit(codec, count):
+    """Three records are inside; any other number is corruption."""
+    batch = encode([Record(n, 0, None, b"v") for n in range(3)], BatchStamp(codec=codec))
+    struct.pack_into(">i", batch, 57, count)
+    seal(batch, 0, len(batch))
+
+    with pytest.raises(CorruptBatchError):
+        decode(batch)
+
+
+@pytest.mark.parametrize("number", [5, 6, 7])
+def test_unknown_codec_is_corrupt(number):
+    """Three of eight numbers mean nothing."""
+    batch = encode([Record(0, 0, None, b"v")])
+    batch[22] = number
+    seal(batch, 0, len(batch))
+
+    with pytest.raises(CorruptBatchError, match=f"codec {number}"):
+        decode(batch)
+
+
+@pytest.mark.parametrize(
+    ("data", "digest"),
+    [
+        (b"", 0x02CC5D05),
+        (b"a", 0x550D7456),
+        (b"abc", 0x32D153FF),
+        (b"Nobody inspects the spammish repetition", 0xE2293B2F),
+    ],
+)
+def test_xxh32(data, digest):
+    """Published values of the hash, below and above its 16-byte stripes."""
+    assert digest == lz4_frame.xxh32(data)
+
+
+def lz4_frame_of(flags: int, descriptor: int, *parts: bytes, content_size: bytes = b"") -> bytes:
+    """A frame with a right header checksum."""
+    header = bytes([flags, descriptor]) + content_size
+    checksum = lz4_frame.xxh32(header) >> 8 & 0xFF
+    return lz4_frame.MAGIC + header + bytes([checksum]) + b"".join(parts)
+
+
+STORED_BLOCK = struct.pack("<I", 5 | 1 << 31) + b"hello"
+END = bytes(4)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lz4_frame_of(0x60, 0x40, STORED_BLOCK, END),
+        lz4_frame_of(0x68, 0x70, STORED_BLOCK, END, content_size=struct.pack("<Q", 99)),
+        lz4_frame_of(0x70, 0x40, STORED_BLOCK, struct.pack("<I", lz4_frame.xxh32(b"hello")), END),
+        lz4_frame_of(0x64, 0x40, STORED_BLOCK, END, b"any sum"),
+    ],
+    ids=["plain", "content size", "block checksum", "content checksum"],
+)
+def test_lz4_frames_that_kafka_reads(frame):
+    """A content size is skipped, a block checksum verified, a content checksum ignored."""
+    assert b"hello" == inflate(Codec.LZ4, frame)
+
+
+@pytest.mark.parametrize(
+    ("frame", "cause"),
+    [
+        (lz4_frame_of(0x40, 0x40, STORED_BLOCK, END), "linked"),
+        (lz4_frame_of(0xA0, 0x40, STORED_BLOCK, END), "flags"),
+        (lz4_frame_of(0x62, 0x40, STORED_BLOCK, END), "flags"),
+        (lz4_frame_of(0x60, 0x30, STORED_BLOCK, END), "flags"),
+        (lz4_frame_of(0x60, 0x41, STORED_BLOCK, END), "flags"),
+        (lz4_frame_of(0x60, 0xC0, STORED_BLOCK, END), "flags"),
+        (lz4_frame_of(0x60, 0x40, struct.pack("<I", 1 << 31 | 65537), bytes(65537), END), "over the frame's"),
+        (lz4_frame_of(0x70, 0x40, STORED_BLOCK, b"\0\0\0\1", END), "block's checksum"),
+        (lz4_frame_of(0x60, 0x40, STORED_BLOCK), "end mark"),
+        (lz4_frame_of(0x60, 0x40, STORED_BLOCK[:-1]), "inside a block"),
+        (lz4_frame_of(0x68, 0x40)[:9], "inside its header"),
+        (b"\x05" + lz4_frame_of(0x60, 0x40, STORED_BLOCK, END)[1:], "no LZ4 frame"),
+        (bytes.fromhex("04224d18604083") + STORED_BLOCK + END, "header's checksum"),
+    ],
+)
+def test_lz4_frames_that_kafka_refuses(frame, cause):
+    """Each malformed frame has its sentence."""
+    with pytest.raises(CorruptBatchError, match=cause):
+        inflate(Codec.LZ4, frame)
+
+
+def test_lz4_header_checksum_is_not_looked_at_in_the_oldest_format():
+    """Magic 0 wrote 1a, a sum over the wrong bytes; magic 1 and 2 refuse it."""
+    quirk = bytes.fromhex("04224d1860401a") + STORED_BLOCK + END
+
+    assert b"hello" == inflate(Codec.LZ4, quirk, magic=0)
+    for magic in (1, 2):
+        with pytest.raises(CorruptBatchError, match="header's checksum"):
+            inflate(Codec.LZ4, quirk, magic=magic)

@@ -1,0 +1,160 @@
+"""The formats v0 and v1: golden entries, wrappers, and what contradicts itself."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.codec.batch import Codec
+from storage.codec.compression import deflate
+from storage.codec.records import decode, encode
+from storage.errors import CorruptBatchError
+from storage.model import Record
+
+V1 = bytes.fromhex("000000000000000a00000018cf056e6e01000000000000000001000000016b0000000176")
+V0 = bytes.fromhex("000000000000000a000000101fecd70a0000000000016b0000000176")
+
+
+def entry(offset, value, *, magic=1, attributes=0, timestamp=0, key=None):
+    """One entry with a right checksum."""
+    body = bytes([magic, attributes]) + (struct.pack(">q", timestamp) if magic else b"")
+    for part in (key, value):
+        body += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def wrapper(offset, inner, *, codec=Codec.GZIP, magic=1, attributes=0, timestamp=0):
+    """A compressed message set."""
+    compressed = bytearray(deflate(codec, inner))
+    if codec is Codec.LZ4 and magic == 0:
+        compressed[6] = 0x1A
+    return entry(offset, bytes(compressed), magic=magic, attributes=codec | attributes, timestamp=timestamp)
+
+
+def records_of(data):
+    """All records in their order."""
+    return [record for columns in decode(data) for record in columns]
+
+
+@pytest.mark.parametrize(("data", "timestamp"), [(V1, 1), (V0, -1)])
+def test_golden_entries(data, timestamp):
+    """Offset 10, key k, value v; v0 knows no time."""
+    assert [Record(10, timestamp, b"k", b"v")] == records_of(data)
+
+
+def test_the_helper_of_these_tests_writes_the_golden_entries():
+    """What is built here is what Kafka's classes wrote."""
+    assert V1 == entry(10, b"v", key=b"k", timestamp=1)
+    assert V0 == entry(10, b"v", key=b"k", magic=0)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_wrappers_of_every_codec(codec, magic):
+    """v0 holds absolute offsets, v1 relative ones; v0's LZ4 header checksum is wrong and passes."""
+    inner = b"".join(entry(n if magic else 40 + n, b"v%d" % n, magic=magic, timestamp=n) for n in range(3))
+
+    found = records_of(wrapper(42, inner, codec=codec, magic=magic, timestamp=2))
+
+    assert [40, 41, 42] == [record.offset for record in found]
+    assert [b"v0", b"v1", b"v2"] == [record.value for record in found]
+    assert ([0, 1, 2] if magic else [-1, -1, -1]) == [record.timestamp for record in found]
+
+
+def test_a_compacted_wrapper_keeps_its_gaps():
+    """Relative offsets 0, 2 and 7 under wrapper offset 100."""
+    inner = b"".join(entry(n, b"v") for n in (0, 2, 7))
+
+    assert [93, 95, 100] == [record.offset for record in records_of(wrapper(100, inner))]
+
+
+def test_wrapper_offset_zero_counts_from_zero():
+    """An old librdkafka never set it."""
+    inner = b"".join(entry(n, b"v") for n in range(3))
+
+    (columns,) = decode(wrapper(0, inner))
+
+    assert [0, 1, 2] == columns.offsets.tolist()
+    assert (0, 2, 3) == (
+        columns.batches[0].base_offset,
+        columns.batches[0].last_offset,
+        columns.batches[0].record_count,
+    )
+
+
+def test_append_time_of_the_wrapper_is_that_of_all():
+    """Bit 3 of the wrapper's attributes."""
+    inner = b"".join(entry(n, b"v", timestamp=n) for n in range(2))
+
+    found = records_of(wrapper(1, inner, attributes=0x08, timestamp=777))
+
+    assert [777, 777] == [record.timestamp for record in found]
+
+
+def test_formats_mix_in_one_segment():
+    """After an upgrade: v0, v1, then v2."""
+    data = entry(0, b"a", magic=0) + entry(1, None, key=b"b") + encode([Record(2, 5, None, b"c")])
+
+    assert [(0, b"a"), (1, None), (2, b"c")] == [(record.offset, record.value) for record in records_of(data)]
+
+
+@pytest.mark.parametrize(
+    ("data", "cause"),
+    [
+        (wrapper(1, b"".join(entry(n, b"v") for n in range(3))), "below 2"),
+        (wrapper(5, entry(0, b"v"), codec=Codec.ZSTD), "zstd"),
+        (wrapper(5, entry(0, b"v"), codec=Codec.ZSTD, magic=0), "zstd"),
+        (wrapper(5, wrapper(0, entry(0, b"v"))), "or a wrapper"),
+        (wrapper(5, entry(0, b"v", magic=0)), "another format"),
+        (wrapper(5, b""), "holds nothing"),
+        (wrapper(5, entry(0, b"v")[:-1]), "does not fit"),
+        (wrapper(5, entry(0, b"v") + b"123"), "inside its header"),
+        (entry(5, None, attributes=1), "without a value"),
+        (entry(5, b"no gzip", attributes=1), "gzip"),
+        (wrapper(5, entry(-1, b"v", magic=0), magic=0), "out of range"),
+    ],
+)
+def test_wrappers_that_contradict_themselves(data, cause):
+    """Each is refused with its sentence and the position of the wrapper."""
+    with pytest.raises(CorruptBatchError, match=cause) as caught:
+        decode(b"xx" + data, 2)
+
+    assert 2 == caught.value.position
+
+
+@pytest.mark.parametrize(
+    ("key_length", "value_length"), [(2, 1), (-2, 1), (1, 0), (1, 2), (1, -2), (2**31 - 1, 1), (1, 2**31 - 1)]
+)
+def test_lengths_that_do_not_fit_their_entry(key_length, value_length):
+    """Key and value must fill the entry exactly."""
+    body = bytes([0, 0]) + struct.pack(">i", key_length) + b"k" + struct.pack(">i", value_length) + b"v"
+    data = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
+
+    with pytest.raises(CorruptBatchError):
+        decode(data)
+
+
+@pytest.mark.parametrize("data", [V0, V1])
+def test_a_flipped_bit_is_found_by_the_checksum(data):
+    """CRC-32 (IEEE) from the magic on."""
+    for position in range(18, len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 4
+        with pytest.raises(CorruptBatchError, match="checksum"):
+            decode(damaged)
+
+
+@given(st.sampled_from([0, 1]), st.binary(max_size=120))
+def test_any_bytes_stay_inside(magic, data):
+    """Arbitrary bytes as an entry's content, and as a wrapper's."""
+    body = bytes([magic, 0]) + data
+    plain = struct.pack(">qiI", 7, len(body) + 4, zlib.crc32(body)) + body
+    for candidate in (plain, wrapper(7, data, magic=magic), wrapper(7, plain, magic=magic)):
+        try:
+            decode(candidate)
+        except CorruptBatchError as error:
+            assert error.position == 0

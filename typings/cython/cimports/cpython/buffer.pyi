@@ -1,0 +1,3 @@
+"""The buffer protocol's flags."""
+
+PyBUF_READ: int
