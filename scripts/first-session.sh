@@ -38,6 +38,12 @@ find_text() {
     printf '%s\n' "$best"
 }
 
+middle_line() {
+    local lines
+    lines=$(wc -l <"$1")
+    echo $((lines > 1000 ? 1000 : lines / 2))
+}
+
 # A topic whose log is the beginning of the text, so that playing again appends only what is new there.
 find_topic() {
     local text=$1 base=$2 name number=1
@@ -50,8 +56,9 @@ find_topic() {
 }
 
 play_with_mount() {
-    local text topic size
+    local text topic size line
     text=$(find_text)
+    line=$(middle_line "$text")
     topic=$(find_topic "$text" "$(basename "$text" | tr -c 'a-zA-Z0-9._\n-' -)")
 
     say 'A topic is a directory, a record is a line.'
@@ -81,19 +88,25 @@ play_with_mount() {
     show "grep -c install mnt/$topic/0/log"
     show "head -n 2 mnt/$topic/0/log"
     show "tail -n 2 mnt/$topic/0/log"
-    show "cat mnt/$topic/0/1000     # line 1001"
+    show "cat mnt/$topic/0/$line     # line $((line + 1))"
     show "dd if=mnt/$topic/0/log bs=64 skip=100 count=1 status=none"
 
-    say 'How a record is found. (The command reads the data directory beside the daemon, as of its last checkpoint.)'
-    show "sleep 6; topicfs explain $topic/0/1000 2>/dev/null"
+    say 'How a record is found. (The command reads the data directory beside the daemon, as of its last
+# checkpoint: every five seconds.)'
+    for _ in {1..20}; do
+        topicfs explain "$topic/0/$line" >"$shown" 2>&1 && break
+        sleep 0.5
+    done
+    show "topicfs explain $topic/0/$line 2>/dev/null"
 
     printf '\nThe mount is up. Go on: tail -f mnt/orders/0/log   (and in another shell: echo five >> mnt/orders/0/log)\n'
     printf 'Stop: make stop\n'
 }
 
 play_without_mount() {
-    local text
+    local text line
     text=$(find_text)
+    line=$(middle_line "$text")
     say 'A topic, and records in it.'
     [ -d data/orders-0 ] || show 'topicfs topics create orders'
     show 'echo "one apple" | topicfs append orders/0'
@@ -108,15 +121,16 @@ play_without_mount() {
     fi
     show "topicfs cat text/0 | cmp - $text && echo the same"
     show 'topicfs cat text/0 | wc -l'
-    show 'topicfs cat text/0/1000     # line 1001'
-    show 'topicfs explain text/0/1000'
+    show "topicfs cat text/0/$line     # line $((line + 1))"
+    show "topicfs explain text/0/$line"
     show 'topicfs topics list'
     printf '\nGo on: echo five | topicfs append orders/0; topicfs cat --follow orders/0\n'
     printf 'Nothing is mounted or running, so there is nothing to stop.\n'
 }
 
-if [ ! -c /dev/fuse ]; then
-    echo 'topicfs: /dev/fuse is missing here, so nothing can be mounted: the session uses topicfs append and topicfs cat'
+device=${TOPICFS_FUSE_DEVICE:-/dev/fuse}
+if [ ! -c "$device" ]; then
+    echo "topicfs: $device is missing here, so nothing can be mounted: the session uses topicfs append and topicfs cat"
     play_without_mount
 elif is_mounted || { mkdir -p mnt 2>/dev/null; topicfs mount ./data ./mnt; }; then
     play_with_mount

@@ -85,7 +85,9 @@ def describe(error: BaseException) -> str:
         return error.format_message()
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error) or type(error).__name__
+    if isinstance(error, StorageError):
+        return str(error) or type(error).__name__
+    return f"unexpected {type(error).__name__}: {error} (`topicfs --debug …` shows where)"
 
 
 def status_of(error: BaseException) -> int:
@@ -100,8 +102,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str], errors: TextIO | None = None) -> int:
     """Run the command; return its exit status."""
-    errors = errors or sys.stderr
-    debug = "--debug" in arguments[:1] or bool(os.environ.get("TOPICFS_DEBUG"))
     try:
         with cli.make_context("topicfs", list(arguments)) as context:
             cli.invoke(context)
@@ -112,14 +112,20 @@ def run(arguments: Sequence[str], errors: TextIO | None = None) -> int:
         return exit_.exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except (StorageError, click.ClickException, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - a person gets one line whatever happens
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
             return _reader_went_away()
-        if debug:
-            traceback.print_exception(error, file=errors)
-        click.echo(f"topicfs: {describe(error)}", file=errors)
-        return status_of(error)
+        return _failed(
+            error, errors or sys.stderr, debug="--debug" in arguments[:1] or "TOPICFS_DEBUG" in os.environ
+        )
     return SUCCESS
+
+
+def _failed(error: Exception, errors: TextIO, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error, file=errors)
+    click.echo(f"topicfs: {describe(error)}", file=errors)
+    return status_of(error)
 
 
 def _reader_went_away() -> int:

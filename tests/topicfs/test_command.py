@@ -238,6 +238,19 @@ def test_explain_of_nothing_says_what_there_is(topicfs, place, message):
     assert message in ran.errors.decode()
 
 
+def test_an_error_nobody_expected_is_one_line_too(topicfs, monkeypatch):
+    """With how to see where it came from."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("no such luck")
+
+    monkeypatch.setattr("topicfs.reading.copy", fail)
+    topicfs("topics", "create", "orders")
+    ran = topicfs("cat", "orders/0")
+    expected = "topicfs: unexpected ZeroDivisionError: no such luck (`topicfs --debug …` shows where)\n"
+    assert (1, expected) == (ran.status, ran.errors.decode())
+
+
 def test_a_plain_error_without_words_still_says_something():
     """The error's own type stands in."""
     from topicfs.main import describe  # noqa: PLC0415

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Produce and consume with nothing but files: an order is a line, its key picks the partition.
+#
+#   examples/produce-and-consume.sh [MOUNTPOINT]
+set -euo pipefail
+mount=${1:-mnt}
+
+[ -d "$mount/shop" ] || mkdir "$mount/shop" "$mount/shop/1" # a topic with partitions 0 and 1
+
+# Through the topic's own door the partitioner picks the partition, as Kafka's producer does: equal keys stay together.
+printf '%s\t%s\n' anna '2 pears' carl '1 fig' anna '3 plums' >>"$mount/shop/log.kv"
+
+# Consume: remember the next offset, read on from there. Both are plain text.
+for partition in 0 1; do
+    next=0
+    while IFS=$'\t' read -r key value; do
+        printf 'partition %s, offset %s: %s ordered %s\n' "$partition" "$next" "$key" "$value"
+        next=$((next + 1))
+    done <"$mount/shop/$partition/$next-.kv"
+done

@@ -1,0 +1,1 @@
+"""The example scripts and the first session, as tests."""

@@ -1,0 +1,59 @@
+"""The example scripts and the first session, run as a newcomer runs them: through the command, on a real mount."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """A directory with the project's scripts and a working `.venv/bin/topicfs`, and nothing else."""
+    for folder in ("scripts", "examples"):
+        (tmp_path / folder).mkdir()
+        for script in (ROOT / folder).glob("*.sh"):
+            target = tmp_path / folder / script.name
+            target.write_bytes(script.read_bytes())
+            target.chmod(0o755)
+    command = tmp_path / ".venv" / "bin" / "topicfs"
+    command.parent.mkdir(parents=True)
+    start = "from topicfs.main import main; main()"
+    command.write_text(
+        f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} -c '{start}' \"$@\"\n"
+    )
+    command.chmod(0o755)
+    return tmp_path
+
+
+def shell(checkout: Path, line: str, **environment: str) -> str:
+    """What a command line prints, standard error included; it must succeed."""
+    done = subprocess.run(
+        ["bash", "-c", line],
+        cwd=checkout,
+        env={**os.environ, "PATH": f"{checkout}/.venv/bin:{os.environ['PATH']}", **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert 0 == done.returncode, done.stdout
+    return done.stdout
+
+
+@pytest.fixture
+def mounted(checkout) -> Iterator[Path]:
+    """The checkout with ./data mounted at ./mnt by `topicfs mount`."""
+    shell(checkout, "mkdir mnt && topicfs mount data mnt")
+    try:
+        yield checkout
+    finally:
+        shell(checkout, "scripts/stop.sh")

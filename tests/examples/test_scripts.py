@@ -1,0 +1,100 @@
+"""Every script of examples/, and the first session that `make run` plays."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.examples.conftest import ROOT, shell
+
+
+def test_every_script_of_the_folder_is_tested_here():
+    """A new example gets its test."""
+    assert [
+        "copy-a-topic.sh",
+        "follow-with-jq.sh",
+        "produce-and-consume.sh",
+        "replay-a-time-range.sh",
+    ] == sorted(path.name for path in (ROOT / "examples").iterdir())
+
+
+@pytest.mark.fuse
+def test_produce_and_consume(mounted):
+    """Keys pick partitions as Kafka's producer does, and offsets count on per partition."""
+    assert (
+        "partition 0, offset 0: carl ordered 1 fig\n"
+        "partition 1, offset 0: anna ordered 2 pears\n"
+        "partition 1, offset 1: anna ordered 3 plums\n"
+    ) == shell(mounted, "examples/produce-and-consume.sh")
+
+
+@pytest.mark.fuse
+def test_copy_a_topic(mounted):
+    """Keys, values and times come along; partitions stay apart."""
+    shell(mounted, "examples/produce-and-consume.sh && examples/copy-a-topic.sh shop copy")
+    for partition in (0, 1):
+        original = (mounted / f"mnt/shop/{partition}/log.json").read_text()
+        assert original
+        assert original == (mounted / f"mnt/copy/{partition}/log.json").read_text().replace(
+            '"copy"', '"shop"'
+        )
+
+
+@pytest.mark.fuse
+def test_replay_a_time_range(mounted):
+    """From the first moment on, up to and excluding the second."""
+    (mounted / "mnt/orders").mkdir()
+    lines = "".join(f'{{"ts":{stamp},"payload":"at {stamp}"}}\n' for stamp in (1000, 2000, 3000))
+    with (mounted / "mnt/orders/0/log.json").open("a") as file:
+        file.write(lines)
+    assert "at 2000\n" == shell(mounted, "examples/replay-a-time-range.sh orders/0 1970-01-01T00:00:02Z 3000")
+
+
+@pytest.mark.fuse
+def test_follow_with_jq(mounted):
+    """What is appended while it runs is picked apart by jq, record by record."""
+    (mounted / "mnt/orders").mkdir()
+    with subprocess.Popen(
+        ["examples/follow-with-jq.sh", "orders/0"], cwd=mounted, stdout=subprocess.PIPE, text=True
+    ) as follower:
+        seen = None
+        while seen is None:
+            # Only what comes after jq has opened the file is followed: go on until something was seen.
+            shell(mounted, "printf 'key\\tvalue\\n' >> mnt/orders/0/log.kv; sleep 0.2")
+            waiting = (mounted / "mnt/@status").read_text()
+            if "waiting_reads 1 " in waiting:
+                shell(mounted, "printf 'key\\tlast\\n' >> mnt/orders/0/log.kv")
+                seen = follower.stdout.readline()
+        assert ["key"] == seen.split("\t")[1:2]
+        follower.terminate()
+
+
+@pytest.mark.fuse
+def test_the_first_session_plays_twice_and_stops(checkout):
+    """It mounts, shows what commands print, leaves the mount up; played again it goes on with what is there."""
+    try:
+        first = shell(checkout, "scripts/first-session.sh")
+        second = shell(checkout, "scripts/first-session.sh")
+    finally:
+        stopped = shell(checkout, "scripts/stop.sh")
+    assert "$ mkdir mnt/orders\n" in first
+    assert "$ cat mnt/orders/0/log\none apple\ntwo pears\nthree figs\n" in first
+    assert "$ mkdir" not in second
+    for said in (first, second):
+        assert "(exit status" not in said
+        assert "&& echo the same\nthe same\n" in said
+        assert said.endswith("Stop: make stop\n")
+    assert "unmounted ./mnt; the topics are in ./data\n" == stopped
+    assert "nothing is mounted at ./mnt\n" == shell(checkout, "scripts/stop.sh")
+    assert "no findings" in shell(checkout, "topicfs check data")
+
+
+def test_the_first_session_without_fuse(checkout):
+    """Where nothing can be mounted it says so and plays by append and cat, twice as well."""
+    for _ in range(2):
+        said = shell(checkout, "scripts/first-session.sh", TOPICFS_FUSE_DEVICE=str(checkout / "absent"))
+        assert said.startswith(f"topicfs: {checkout}/absent is missing here, so nothing can be mounted")
+        assert "(exit status" not in said
+        assert "&& echo the same\nthe same\n" in said
+    assert not (checkout / "mnt").exists()
