@@ -23,7 +23,7 @@ from storage.manager.doomed import DoomedDirectories
 from storage.manager.duties import Duty, Schedule, plan_duties
 from storage.manager.loading import PartitionLoader
 from storage.manager.registry import TopicRegistry
-from storage.manager.topics import LogTopic, check_new_topic, check_partitions
+from storage.manager.topics import LogTopic, check_new_topic, check_partitions, own_overrides
 from storage.manager.warnings import WarningBook
 from storage.model import Timestamp, TopicPartition
 from storage.retention.apply import apply_retention
@@ -109,7 +109,7 @@ class LogManager:
             count = self._data.config.num_partitions if partitions is None else partitions
             check_new_topic(name, self._topics)
             check_partitions(count)
-            merged = {**self._data.config.creation_overrides, **(overrides or {})}
+            merged = {**own_overrides(name, self._data.config.creation_overrides), **(overrides or {})}
             topic = self._changes.create(name, partitions=count, overrides=merged)
             self._topics = _by_name({**self._topics, name: topic})
         self._notify()
@@ -201,7 +201,7 @@ class LogManager:
             in_order = in_order and partition.offline_reason is None
             try:
                 partition.close()
-            except (OSError, StorageError) as error:
+            except Exception as error:  # noqa: BLE001 (whatever it is, the other logs must be closed)
                 in_order = False
                 self._warn(partition, "close", error)
         return in_order
@@ -231,7 +231,7 @@ class LogManager:
                 continue
             try:
                 act(partition)
-            except (OSError, StorageError) as error:
+            except Exception as error:  # noqa: BLE001 (whatever it is, the other logs have their duties too)
                 # A topic may be deleted, or a log go offline, in the middle of it: that has its own report.
                 if partition.offline_reason is None:
                     self._warn(partition, duty.value, error)

@@ -16,7 +16,7 @@ from storage.errors import CorruptionError
 from storage.manager.contents import Contents
 from storage.manager.data_directory import DataDirectory, partitions_of
 from storage.manager.registry import Pending, TopicEntry, TopicRegistry
-from storage.manager.topics import NO_TOPIC_ID, adoption_overrides
+from storage.manager.topics import NO_TOPIC_ID, own_overrides
 from storage.model import TopicPartition
 
 Warn = Callable[[str], None]
@@ -127,7 +127,7 @@ def _settle_entry(
         warn(f"{topic}: was made anew by someone else; its former settings are dropped")
     if data.read_only:
         return TopicEntry(known[0] if known else NO_TOPIC_ID)
-    overrides = adoption_overrides(topic, data.config.creation_overrides)
+    overrides = own_overrides(topic, data.config.creation_overrides)
     return TopicEntry(known[0] if known else new_id(), overrides)
 
 

@@ -110,10 +110,11 @@ def check_partitions(count: int) -> None:
         raise InvalidConfigError(f"partitions={count}: must be a whole number from 1 to {MAX_PARTITIONS}")
 
 
-def adoption_overrides(name: str, creation_overrides: Mapping[str, str]) -> Mapping[str, str]:
-    """Give the overrides of a topic found without settings of its own.
+def own_overrides(name: str, creation_overrides: Mapping[str, str]) -> Mapping[str, str]:
+    """Give the overrides that a topic has when nobody gave it others: one made here, or found without settings.
 
-    Its real ones stand in a broker's metadata, out of sight; deleting its records by defaults would not be undone.
+    The real settings of one that was found stand in a broker's metadata, out of sight; deleting its records by
+    defaults would not be undone.
     """
     return INTERNAL_OVERRIDES.get(name, creation_overrides)
 

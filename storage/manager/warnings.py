@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from threading import Lock
 
-_LOGGER = logging.getLogger("topicfs.storage")
+_LOGGER = logging.getLogger(__name__)
 _KEPT = 100
 
 
@@ -14,13 +15,16 @@ class WarningBook:
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=_KEPT)
+        self._lock = Lock()
 
     def add(self, line: str) -> None:
         _LOGGER.warning("%s", line)
-        if line not in self._lines:
-            self._lines.append(line)
+        with self._lock:
+            if line not in self._lines:
+                self._lines.append(line)
 
     @property
     def lines(self) -> tuple[str, ...]:
         """Oldest first."""
-        return tuple(self._lines)
+        with self._lock:
+            return tuple(self._lines)

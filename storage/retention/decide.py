@@ -19,11 +19,7 @@ from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
 from storage.config.topic import TopicConfig
-from storage.errors import OffsetOutOfRangeError, PolicyViolationError
-from storage.model import Offset, PartitionOffsets, SegmentInfo, Timestamp
-
-TO_HIGH_WATERMARK = -1
-"""DeleteRecords' spelling of "as far as possible"."""
+from storage.model import Offset, SegmentInfo, Timestamp
 
 
 class Reason(Enum):
@@ -75,20 +71,6 @@ def decide_retention(facts: LogFacts, config: TopicConfig, now: Timestamp) -> De
             removals.append(Removal(due, reason))
         taken += due
     return Decision(tuple(removals), roll_first=0 < taken == len(facts.segments))
-
-
-def decide_log_start(requested: int, offsets: PartitionOffsets, config: TopicConfig, where: str) -> Offset:
-    """Give the log start offset that DeleteRecords up to `requested` (-1: the high watermark) leads to.
-
-    It never goes back. Raises OffsetOutOfRangeError beyond the high watermark, PolicyViolationError for a topic that
-    is compacted only.
-    """
-    if config.compacts and not config.deletes:
-        raise PolicyViolationError(f"{where}: records of a compact-only topic cannot be deleted")
-    target = offsets.high_watermark if requested == TO_HIGH_WATERMARK else Offset(requested)
-    if not 0 <= target <= offsets.high_watermark:
-        raise OffsetOutOfRangeError(requested, offsets.log_start_offset, offsets.high_watermark, where)
-    return max(target, offsets.log_start_offset)
 
 
 def _removable(facts: LogFacts, taken: int) -> Sequence[SegmentInfo]:

@@ -189,6 +189,12 @@ def test_deleted_records_release_their_segments(disk: SimulatedDisk, clock: Manu
     assert read_lines(partition) == []
 
 
+def test_delete_records_moves_forward_only(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """A smaller offset changes nothing; -1 means the high watermark."""
+    _, partition = topic_of(disk, clock, 5, {})
+    assert [3, 3, 3, 5] == [partition.delete_records(Offset(before)) for before in (3, 1, 3, -1)]
+
+
 def test_delete_records_is_bounded(disk: SimulatedDisk, clock: ManualClock) -> None:
     """The high watermark is the limit, and a compact-only topic allows none at all."""
     engine, partition = topic_of(disk, clock, 2, {})

@@ -78,6 +78,18 @@ def test_topic_is_made_with_its_partitions(disk: SimulatedDisk) -> None:
     assert not topic.internal
 
 
+def test_kafkas_own_topics_are_made_as_kafka_makes_them(disk: SimulatedDisk) -> None:
+    """They are compacted, not kept forever; what the maker says goes before."""
+    engine = engine_on(disk)
+    topic = engine.create_topic("__consumer_offsets", partitions=2, overrides={"segment.bytes": "2000000"})
+    assert topic.internal
+    assert topic.overrides == {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": "2000000",
+    }
+
+
 def test_number_of_partitions_defaults_to_the_settings(disk: SimulatedDisk) -> None:
     """num.partitions counts where nobody says how many."""
     engine = engine_on(disk, config=EngineConfig(num_partitions=3))
@@ -537,3 +549,24 @@ def test_read_only_engine_refuses_every_change(disk: SimulatedDisk) -> None:
     looking.maintenance(ManualClock(2_000_000_000_000)())
     looking.close()
     assert before == disk.tree()
+
+
+def test_looking_at_an_interrupted_change(disk: SimulatedDisk) -> None:
+    """A topic whose deletion began is gone, one whose making began shows what is there; nothing is finished."""
+    engine = engine_on(disk)
+    for name in ("dying", "growing"):
+        engine.create_topic(name, partitions=2)
+    engine.close()
+    registry = json.loads(disk.read_bytes(DATA / "topicfs.topics"))
+    registry["topics"]["dying"]["pending"] = "delete"
+    registry["topics"]["growing"] |= {"pending": "create", "partitions": 3}
+    disk.write_bytes(DATA / "topicfs.topics", json.dumps(registry).encode())
+    before = disk.tree()
+    looking = engine_on(disk.read_only_view())
+    assert {name: list(topic.partitions()) for name, topic in looking.topics().items()} == {"growing": [0, 1]}
+    looking.close()
+    assert before == disk.tree()
+    finished = engine_on(disk)
+    assert {name: list(topic.partitions()) for name, topic in finished.topics().items()} == {
+        "growing": [0, 1, 2]
+    }

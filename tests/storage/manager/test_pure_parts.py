@@ -21,11 +21,11 @@ from storage.manager.contents import read_contents
 from storage.manager.duties import Duty, Plan, Schedule, plan_duties
 from storage.manager.registry import Pending, TopicEntry, TopicRegistry, decode_registry, encode_registry
 from storage.manager.topics import (
-    adoption_overrides,
     check_new_topic,
     check_partitions,
     lenient_config,
     merge_overrides,
+    own_overrides,
 )
 from storage.model import Timestamp
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -202,6 +202,6 @@ def test_kept_overrides_are_applied_as_far_as_they_are_valid() -> None:
 
 def test_adopted_topics_keep_their_records() -> None:
     """A topic without settings gets those of new topics; Kafka's own topics get Kafka's."""
-    assert adoption_overrides("t", {"retention.ms": "-1"}) == {"retention.ms": "-1"}
-    offsets_topic, _ = lenient_config(adoption_overrides("__consumer_offsets", {}), TopicConfig())
+    assert own_overrides("t", {"retention.ms": "-1"}) == {"retention.ms": "-1"}
+    offsets_topic, _ = lenient_config(own_overrides("__consumer_offsets", {}), TopicConfig())
     assert offsets_topic.cleanup_policy == ("compact",)

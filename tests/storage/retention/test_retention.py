@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from storage.config.topic import TopicConfig
-from storage.errors import OffsetOutOfRangeError, PolicyViolationError
 from storage.model import Offset, PartitionOffsets, SegmentInfo, Timestamp
 from storage.retention.apply import apply_retention
-from storage.retention.decide import Decision, LogFacts, Reason, Removal, decide_log_start, decide_retention
+from storage.retention.decide import Decision, LogFacts, Reason, Removal, decide_retention
 
 NOW = Timestamp(1_700_000_000_000)
 FOREVER = TopicConfig(retention_ms=-1)
@@ -138,28 +137,6 @@ def offsets_of(log_start_offset: int, high_watermark: int, log_end_offset: int) 
         Offset(0),
         0,
     )
-
-
-@pytest.mark.parametrize(("requested", "expected"), [(-1, 8), (0, 3), (3, 3), (5, 5), (8, 8)])
-def test_delete_records_moves_the_log_start(requested: int, expected: int) -> None:
-    """-1 means the high watermark; the log start never goes back."""
-    assert expected == decide_log_start(requested, offsets_of(3, 8, 10), TopicConfig(), "t-0")
-
-
-@pytest.mark.parametrize("requested", [9, 10, 11, -2])
-def test_delete_records_stops_at_the_high_watermark(requested: int) -> None:
-    """Beyond it, and below -1, is out of range."""
-    with pytest.raises(OffsetOutOfRangeError, match="t-0"):
-        decide_log_start(requested, offsets_of(3, 8, 10), TopicConfig(), "t-0")
-
-
-def test_delete_records_of_compacted_topics() -> None:
-    """Compact-only forbids it; compact,delete and the empty policy allow it."""
-    offsets = offsets_of(3, 8, 10)
-    with pytest.raises(PolicyViolationError, match="t-0"):
-        decide_log_start(5, offsets, TopicConfig(cleanup_policy=("compact",)), "t-0")
-    for policy in (("compact", "delete"), ()):
-        assert decide_log_start(5, offsets, TopicConfig(cleanup_policy=policy), "t-0") == 5
 
 
 @dataclass
