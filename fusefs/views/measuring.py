@@ -179,7 +179,7 @@ class Measure:
             if self._recall():
                 return 1
         self._expects_segment = False
-        for piece in stretch.pieces:
+        for piece in stretch.below(end_offset):
             if isinstance(piece, Damage):
                 self._pass_damage(piece)
             else:
@@ -332,7 +332,7 @@ class Measure:
         offset, total = start_offset, 0
         while offset < end_offset:
             stretch = read_stretch(partition, offset, max_bytes=STRETCH_BYTES // 4, isolation=isolation)
-            for piece in stretch.pieces:
+            for piece in stretch.below(end_offset):
                 if isinstance(piece, Damage):
                     if not self.knows_damage(piece.error):
                         raise piece.error

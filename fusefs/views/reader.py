@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fusefs.views.sparse_index import Entry
 from fusefs.views.stretches import Damage, Piece, read_stretch
 from storage.codec.columns import Columns
-from storage.errors import SegmentDeletedError
+from storage.errors import CorruptionError, SegmentDeletedError
 from storage.model import Offset
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ WINDOW_BYTES = 2**19
 """About how much rendering a window holds, at most; a single record may be larger."""
 FIRST_FETCH_BYTES = 2**17
 """Bytes of batches fetched after a jump; each next fetch takes twice as much, up to a window's size."""
+OVERTAKEN_BYTES = 2**17
+"""A read that begins so far behind the last one has overtaken another: the kernel's readahead asks for as much."""
 _NOWHERE = -1
 
 
@@ -77,10 +79,14 @@ class ViewReader:
             self._fetch_bytes = max(self._fetch_bytes, min(size, WINDOW_BYTES))
             parts: list[bytes | memoryview] = []
             at, stop = view_position, view_position + size
-            while at < stop and self._reach(at, at if short_at_damage else view_position):
-                part = self._take(at, stop)
-                parts.append(part)
-                at += len(part)
+            try:
+                while at < stop and self._reach(at, view_position):
+                    part = self._take(at, stop)
+                    parts.append(part)
+                    at += len(part)
+            except CorruptionError:
+                if not parts or not short_at_damage:
+                    raise
             self._read_until = at
             if not parts:
                 self._earlier = self._window = _Window(self._window.end, b"")
@@ -97,13 +103,19 @@ class ViewReader:
         """Render until a window holds the byte at `at`, for a read that began at `first`; False at the end."""
         if self._earlier.start <= at < self._earlier.end or self._window.start <= at < self._window.end:
             return True
-        near = self._front.position <= self._window.end <= at <= self._window.end + WINDOW_BYTES
-        if not near:
-            self._go_to(self._front if at == self._front.position else self._view.place_at(at))
+        if at == self._front.position != self._window.end:
+            self._go_to(self._front)
+        elif not self._is_near(at):
+            self._go_to(self._view.place_at(at))
         while self._window.end <= at:
             if not self._render_more() and not self._pass_damage(first):
                 return False
         return True
+
+    def _is_near(self, at: int) -> bool:
+        """Whether a position is best reached by rendering on: it is next, or what readahead left out is little."""
+        end = self._window.end
+        return end == at or (self._front.position < end < at <= end + OVERTAKEN_BYTES)
 
     def _go_to(self, place: Entry) -> None:
         self._earlier = self._window = _Window(place.position, b"")
@@ -137,7 +149,7 @@ class ViewReader:
         self._from_offset, self._end_offset = self._next_offset, end_offset
         if stretch.pieces:
             self._next_offset = min(stretch.next_offset, end_offset)
-            self._pieces.extend(stretch.pieces)
+            self._pieces.extend(stretch.below(end_offset))
             self._fetch_bytes = min(2 * self._fetch_bytes, WINDOW_BYTES)
         return bool(stretch.pieces)
 

@@ -6,6 +6,7 @@ size is damaged too, by probing for the next offset that the log can read from.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -44,6 +45,10 @@ class Stretch:
     """Of the batches."""
     next_offset: Offset
     """Where to read on."""
+
+    def below(self, end_offset: Offset) -> Iterator[Piece]:
+        """Give the pieces without the damage at or above an offset: whoever reads up to there is not concerned."""
+        return (piece for piece in self.pieces if not isinstance(piece, Damage) or piece.offset < end_offset)
 
 
 def read_stretch(partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation) -> Stretch:

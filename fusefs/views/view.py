@@ -84,7 +84,9 @@ class View:
         Several threads may call it at once: they share the work. Raises SegmentDeletedError when records that were
         not measured yet were removed: a new view can be measured then.
         """
-        measure, _, end = self._settle()
+        if self._whole is not None:
+            self._move_to_whole(self._whole)
+        measure, _, end = self._frame
         return end is not None or measure.advance(max_bytes=max_bytes)
 
     def reader(self) -> ViewReader:

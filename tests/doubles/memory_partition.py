@@ -151,7 +151,7 @@ class MemoryPartition:
         self.memory_segments.append(MemorySegment(self.log_end_offset))
 
     def delete_oldest_segments(self, count: int) -> None:
-        del self.memory_segments[:count]
+        del self.memory_segments[: min(count, len(self.memory_segments) - 1)]
         self.log_start_offset = max(self.log_start_offset, self.memory_segments[0].base_offset)
 
     def damage(self, offset: int, *, at: int = -1) -> None:

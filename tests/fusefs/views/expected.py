@@ -1,0 +1,44 @@
+"""What views must show, by the plainest means: every visible record rendered by itself, and joined."""
+
+from __future__ import annotations
+
+from fusefs.forms import VALUES, Form
+from fusefs.views.view import View
+from storage.codec.columns import decode
+from storage.model import Isolation
+from tests.doubles.memory_partition import MemoryPartition
+
+
+def content(
+    partition: MemoryPartition,
+    form: Form = VALUES,
+    *,
+    start: int | None = None,
+    end: int | None = None,
+    isolation: Isolation = Isolation.READ_COMMITTED,
+) -> bytes:
+    """The rendering of [start, end), by default of all that is visible."""
+    offsets = partition.offsets()
+    first = offsets.log_start_offset if start is None else start
+    last = offsets.visible_end(isolation)
+    last = last if end is None else min(last, end)
+    return b"".join(
+        form.render(
+            columns,
+            topic=partition.topic,
+            partition=partition.number,
+            start_offset=first,
+            end_offset=last,
+        )
+        for segment in partition.memory_segments
+        for columns in decode(bytes(segment.data))
+    )
+
+
+def read_all(view: View, *, step: int = 4096) -> bytes:
+    """Everything a new reader gets, step by step."""
+    reader, parts, position = view.reader(), [], 0
+    while part := reader.read(position, step):
+        parts.append(part)
+        position += len(part)
+    return b"".join(parts)

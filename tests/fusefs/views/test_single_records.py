@@ -1,0 +1,102 @@
+"""Single records, as their own files and extended attributes need them."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusefs.forms import JSON, KV, VALUES
+from fusefs.views.records import earliest_offset, find_record, latest_offset
+from storage.codec.records import encode
+from storage.errors import CorruptionError
+from storage.model import Header, Isolation, Offset, Record, Timestamp, TimestampType
+from tests.doubles.memory_partition import MemoryPartition
+
+
+def test_a_record_comes_with_its_batch_and_place() -> None:
+    """Everything the attributes show: the record, the batch's base offset, position and segment, type, epoch."""
+    partition = MemoryPartition()
+    partition.add(b"before")
+    partition.roll()
+    partition.add(b"first")
+    position = len(partition.memory_segments[1].data)
+    headers = (Header(b"h", b"1"), Header(b"n", None))
+    record = Record(Offset(1), Timestamp(77), b"key", b"two\nlines", headers)
+    partition.append(encode([Record(Offset(0), Timestamp(70), None, None), record]))
+    found = find_record(partition, Offset(3))
+    assert found is not None
+    assert record._replace(offset=Offset(3)) == found.record
+    assert 77 == found.timestamp
+    assert (TimestampType.CREATE_TIME, 0) == (found.timestamp_type, found.leader_epoch)
+    assert (2, position, 1) == (found.batch.base_offset, found.batch_position, found.segment_base_offset)
+
+
+def test_a_records_own_file_is_exactly_its_value_or_its_line() -> None:
+    """No newline behind a value, nothing for a null one; the line in the other forms."""
+    partition = MemoryPartition()
+    partition.add(b"value", None, key=b"k")
+    first, second = find_record(partition, Offset(0)), find_record(partition, Offset(1))
+    assert first is not None
+    assert second is not None
+    assert (b"value", b"") == (first.render(VALUES, partition), second.render(VALUES, partition))
+    assert (b"k\tvalue\n", b"k\t\\N\n") == (first.render(KV, partition), second.render(KV, partition))
+    assert b'"payload":"value"' in first.render(JSON, partition)
+
+
+def test_there_is_no_record_outside_the_visible_log_nor_in_its_gaps() -> None:
+    """Below the start, at and above the visible end, at a marker, where compaction removed."""
+    partition = MemoryPartition()
+    partition.add(b"0", b"1", b"2")
+    partition.add_marker()
+    partition.skip_offsets(2)
+    partition.add(b"6", b"7")
+    partition.delete_records(Offset(1))
+    partition.last_stable_offset = 7
+    assert [1, 2, 6] == [offset for offset in range(-1, 10) if find_record(partition, Offset(offset))]
+    uncommitted = find_record(partition, Offset(7), isolation=Isolation.READ_UNCOMMITTED)
+    assert uncommitted is not None
+    assert b"7" == uncommitted.record.value
+
+
+def test_finding_a_record_reads_its_batch_alone() -> None:
+    """However long the log is."""
+    partition = MemoryPartition()
+    for number in range(5000):
+        partition.add(b"value %d" % number)
+    partition.bytes_read = 0
+    found = find_record(partition, Offset(2500))
+    assert found is not None
+    assert b"value 2500" == found.record.value
+    assert partition.bytes_read < 100
+
+
+def test_the_first_and_the_last_record_are_those_a_reader_sees() -> None:
+    """Not the offsets of markers and gaps around them; none while nothing is visible."""
+    partition = MemoryPartition()
+    assert earliest_offset(partition) is None
+    assert latest_offset(partition) is None
+    partition.add_marker()
+    assert earliest_offset(partition) is None
+    assert latest_offset(partition) is None
+    partition.skip_offsets(3)
+    partition.add(b"4", b"5", b"6")
+    partition.add(b"7")
+    partition.add_marker()
+    assert (4, 7) == (earliest_offset(partition), latest_offset(partition))
+    partition.delete_records(Offset(5))
+    partition.last_stable_offset = 7
+    assert (5, 6) == (earliest_offset(partition), latest_offset(partition))
+    assert 7 == latest_offset(partition, isolation=Isolation.READ_UNCOMMITTED)
+
+
+def test_a_damaged_batch_is_told_to_who_asks_for_its_records() -> None:
+    """With the file and the position; its neighbours are found."""
+    partition = MemoryPartition()
+    for number in range(3):
+        partition.add(b"value %d" % number)
+    partition.damage(1)
+    with pytest.raises(CorruptionError) as caught:
+        find_record(partition, Offset(1))
+    assert partition.memory_segments[0].positions[1] == caught.value.position
+    for offset in (0, 2):
+        assert find_record(partition, Offset(offset)) is not None
+    assert (0, 2) == (earliest_offset(partition), latest_offset(partition))

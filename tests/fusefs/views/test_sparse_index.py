@@ -1,0 +1,115 @@
+"""The sparse view index: entries at their distances, found by position and by offset, trimmed and joined."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusefs.views.sparse_index import ENTRY_INTERVAL, MAX_BATCH_INTERVAL, Entry, SparseIndex
+from storage.model import Offset
+
+
+def extend(index: SparseIndex, rendered: list[int], *, batch_size: int = 100, records: int = 10) -> None:
+    """Pass batches that render to so many bytes."""
+    first = index.frontier.offset
+    count = len(rendered)
+    index.extend(
+        rendered,
+        [1000 + batch_size * number for number in range(count)],
+        [first + records * number for number in range(count)],
+        end_position=1000 + batch_size * count,
+        next_offset=Offset(first + records * count),
+    )
+
+
+def entries(index: SparseIndex) -> list[Entry]:
+    found, offset = [index.start], index.start.offset
+    while (entry := index.after(Offset(offset + 1))) != index.frontier:
+        found.append(entry)
+        offset = entry.offset
+    return found
+
+
+def test_entries_stand_at_the_first_batch_behind_each_interval() -> None:
+    """Batches of 40,000 bytes: every second one."""
+    index = SparseIndex(Offset(100))
+    extend(index, [40_000] * 7)
+    assert [(0, 100), (80_000, 120), (160_000, 140), (240_000, 160)] == entries(index)
+    assert (280_000, 170) == index.frontier
+
+
+@given(st.lists(st.lists(st.integers(0, 100_000), min_size=1, max_size=30), min_size=1, max_size=10))
+def test_however_the_batches_come_the_entries_are_the_same(groups: list[list[int]]) -> None:
+    """One at a time as appends bring them, or many in a stretch."""
+    together, apart, grouped = (SparseIndex(Offset(5)) for _ in range(3))
+    every = [size for group in groups for size in group]
+    extend(together, every)
+    for size in every:
+        extend(apart, [size])
+    for group in groups:
+        extend(grouped, group)
+    assert entries(together) == entries(apart) == entries(grouped)
+    assert together.frontier == apart.frontier == grouped.frontier
+
+
+@given(st.lists(st.integers(0, 100_000), min_size=1, max_size=100), st.data())
+def test_every_place_is_found_within_an_interval(sizes: list[int], data: st.DataObject) -> None:
+    """Never more than the interval and one batch before the place."""
+    index = SparseIndex(Offset(0))
+    extend(index, sizes)
+    position = data.draw(st.integers(0, sum(sizes)))
+    entry = index.at(position)
+    assert entry.position <= position <= entry.position + ENTRY_INTERVAL + max(sizes)
+    assert sum(sizes[: entry.offset // 10]) == entry.position
+    offset = Offset(data.draw(st.integers(0, len(sizes) * 10)))
+    assert index.before(offset).offset <= offset <= index.after(offset).offset
+
+
+def test_batches_that_render_to_little_get_entries_by_their_own_size() -> None:
+    """Large keys with small values: no entry stands for more than a MiB of batches."""
+    index = SparseIndex(Offset(0))
+    extend(index, [1] * 40, batch_size=MAX_BATCH_INTERVAL // 4)
+    extend(index, [1] * 2, batch_size=MAX_BATCH_INTERVAL // 4)
+    assert [(4 * number, 40 * number) for number in range(11)] == entries(index)
+
+
+def test_trimming_forgets_what_is_below_and_moves_nothing() -> None:
+    """At an entry, between two, below the first one and at the frontier."""
+    index = SparseIndex(Offset(0))
+    extend(index, [ENTRY_INTERVAL] * 10)
+    index.trim(Entry(0, Offset(0)))
+    assert 10 == len(index)
+    index.trim(Entry(2 * ENTRY_INTERVAL, Offset(20)))
+    assert (2 * ENTRY_INTERVAL, 20) == index.start
+    index.trim(Entry(2 * ENTRY_INTERVAL + 77, Offset(25)))
+    assert [(2 * ENTRY_INTERVAL + 77, 25), (3 * ENTRY_INTERVAL, 30)] == entries(index)[:2]
+    index.trim(index.frontier)
+    assert (index.frontier, 1) == (index.start, len(index))
+    extend(index, [5])
+    assert (10 * ENTRY_INTERVAL + 5, 110) == index.frontier
+
+
+def test_a_segment_taken_out_is_put_back_elsewhere() -> None:
+    """As a view file does: positions are counted from the segment's own first byte."""
+    index = SparseIndex(Offset(0))
+    extend(index, [50_000] * 3)
+    index.begin_segment(Offset(32))
+    extend(index, [50_000] * 5)
+    end = index.frontier
+    index.begin_segment(end.offset)
+    extend(index, [7])
+    known = index.excerpt(Offset(32), end)
+    assert (0, 32, 250_000, 82) == (known.positions[0], known.offsets[0], known.size, known.end_offset)
+    other = SparseIndex(Offset(32))
+    other.append(known)
+    assert [(entry.position + 150_000, entry.offset) for entry in entries(other)] == entries(index)[2:5]
+    assert (250_000, 82) == other.frontier
+
+
+def test_a_gap_moves_the_offset_alone() -> None:
+    """And never backwards."""
+    index = SparseIndex(Offset(0))
+    extend(index, [10])
+    index.skip(Offset(50))
+    index.skip(Offset(20))
+    assert (10, 50) == index.frontier

@@ -1,0 +1,200 @@
+"""What is remembered of segments: written when they are sealed, believed when it fits, removed with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fusefs.forms import FORMS, KV, VALUES
+from fusefs.views import measuring, sparse_index
+from fusefs.views.partition_views import PartitionViews
+from fusefs.views.store import ViewStore
+from storage.disk.native import NativeFileSystem
+from storage.model import Offset
+from tests.doubles.memory_partition import MemoryPartition
+from tests.fusefs.views.expected import content, read_all
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several entries a segment."""
+    monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 200)
+    monkeypatch.setattr(measuring, "STRETCH_BYTES", 700)
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> MemoryPartition:
+    """Four segments of 40 batches: offsets 0 to 159."""
+    partition = MemoryPartition()
+    partition.directory = str(tmp_path / "orders-0")
+    (tmp_path / "orders-0").mkdir()
+    for number in range(160):
+        partition.add(b"value %d" % number)
+        if number % 40 == 39 and number < 159:
+            partition.roll()
+    return partition
+
+
+def views_of(partition: MemoryPartition) -> PartitionViews:
+    return PartitionViews(partition, store=ViewStore.beside(partition, NativeFileSystem()))
+
+
+def names(partition: MemoryPartition) -> list[str]:
+    return sorted(path.name for path in Path(partition.directory).iterdir())
+
+
+def view_names(*bases: int) -> list[str]:
+    return [f"{base:020d}.view" for base in bases]
+
+
+def test_sealed_segments_are_remembered_as_measuring_passes_them(partition: MemoryPartition) -> None:
+    """The active one not before `remember`."""
+    views = views_of(partition)
+    views.whole(VALUES).measure()
+    assert view_names(0, 40, 80) == names(partition)
+    views.remember()
+    assert view_names(0, 40, 80, 120) == names(partition)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
+def test_what_is_remembered_is_not_measured_again(partition: MemoryPartition, form) -> None:
+    """After a restart: a batch a segment is looked at, and all sizes and places are right."""
+    first = views_of(partition)
+    first.whole(form).measure()
+    first.remember()
+    partition.reads = partition.bytes_read = 0
+    view = views_of(partition).whole(form)
+    assert view.measure()
+    assert partition.reads <= 4
+    assert partition.bytes_read <= 4 * 80
+    expected = content(partition, form)
+    assert len(expected) == view.size
+    for position in range(0, len(expected), 91):
+        assert expected[position : position + 30] == view.reader().read(position, 30)
+
+
+def test_forms_are_remembered_side_by_side(partition: MemoryPartition) -> None:
+    """One file a segment, a section a form."""
+    for form in FORMS:
+        views_of(partition).whole(form).measure()
+    partition.reads = 0
+    for form in FORMS:
+        assert views_of(partition).whole(form).measure()
+    one_active_segment = len(FORMS) * (1 + len(partition.memory_segments[-1].data) // 600)
+    assert partition.reads <= 4 * len(FORMS) + one_active_segment
+
+
+def test_growth_behind_what_was_remembered_is_measured(partition: MemoryPartition) -> None:
+    """The active segment at a close, and what came after: more records, a roll, more segments."""
+    views = views_of(partition)
+    views.whole(VALUES).measure()
+    views.remember()
+    for number in range(30):
+        partition.add(b"more %d" % number)
+        if number == 10:
+            partition.roll()
+    view = views_of(partition).whole(VALUES)
+    assert view.measure()
+    assert content(partition) == read_all(view)
+    assert len(content(partition)) == view.size
+    assert view_names(0, 40, 80, 120) == names(partition)
+    partition.bytes_read = 0
+    assert views_of(partition).whole(VALUES).measure()
+    assert partition.bytes_read < 4 * 80 + len(partition.memory_segments[-1].data) + 100
+
+
+@pytest.mark.parametrize("change", ["torn", "flipped", "other segment", "empty", "other log"])
+def test_what_does_not_fit_is_measured_anew_and_replaced(partition: MemoryPartition, change: str) -> None:
+    """A file cut short, damaged, or of another segment or log."""
+    views_of(partition).whole(VALUES).measure()
+    path = Path(partition.directory) / view_names(40)[0]
+    good = path.read_bytes()
+    if change == "torn":
+        path.write_bytes(good[:50])
+    elif change == "flipped":
+        path.write_bytes(good[:50] + bytes([good[50] ^ 1]) + good[51:])
+    elif change == "other segment":
+        path.write_bytes((Path(partition.directory) / view_names(80)[0]).read_bytes())
+    elif change == "empty":
+        path.write_bytes(b"")
+    else:
+        changed = MemoryPartition()
+        changed.directory = partition.directory
+        for number in range(160):
+            changed.add(b"another value %d" % number)
+            if number % 40 == 39 and number < 159:
+                changed.roll()
+        partition = changed
+    view = views_of(partition).whole(VALUES)
+    assert view.measure()
+    assert content(partition) == read_all(view)
+    assert len(content(partition)) == view.size
+    assert change == "other log" or good == path.read_bytes()
+
+
+def test_a_segment_with_a_damaged_batch_is_not_remembered(partition: MemoryPartition) -> None:
+    """So that the damage is seen again, and a repair as well."""
+    partition.damage(45)
+    view = views_of(partition).whole(VALUES)
+    assert view.measure()
+    assert view_names(0, 80) == names(partition)
+
+
+def test_a_log_start_inside_a_segment_is_part_of_what_is_remembered(partition: MemoryPartition) -> None:
+    """Entries from another start do not serve; those of the segments behind do."""
+    views_of(partition).whole(VALUES).measure()
+    partition.delete_records(Offset(47))
+    for _ in range(2):
+        view = views_of(partition).whole(VALUES)
+        assert view.measure()
+        assert content(partition) == read_all(view)
+        assert len(content(partition)) == view.size
+
+
+def test_the_files_of_removed_segments_go_with_them(partition: MemoryPartition) -> None:
+    """And half-written ones; files of others stay."""
+    views = views_of(partition)
+    views.whole(VALUES).measure()
+    directory = Path(partition.directory)
+    (directory / (view_names(120)[0] + ".tmp")).write_bytes(b"half")
+    (directory / "leader-epoch-checkpoint").write_bytes(b"")
+    partition.delete_oldest_segments(2)
+    views.remember()
+    assert [*view_names(80, 120), "leader-epoch-checkpoint"] == names(partition)
+
+
+def test_a_deleted_directory_is_not_made_again(partition: MemoryPartition) -> None:
+    """A deleted topic stays deleted: remembering fails without a word."""
+    views = views_of(partition)
+    Path(partition.directory).rmdir()
+    assert views.whole(VALUES).measure()
+    views.remember()
+    assert not Path(partition.directory).exists()
+
+
+def test_a_read_only_directory_is_remembered_in_the_user_cache(
+    partition: MemoryPartition, tmp_path: Path
+) -> None:
+    """A folder for the data directory, one for the partition; not one file beside the log."""
+    store = ViewStore.in_user_cache(partition, NativeFileSystem(), cache=tmp_path / "cache")
+    PartitionViews(partition, store=store).whole(KV).measure()
+    assert [] == names(partition)
+    assert view_names(0, 40, 80) == sorted(path.name for path in store.directory.iterdir())
+    assert tmp_path / "cache" / "views" == store.directory.parent.parent
+    partition.reads = 0
+    again = ViewStore.in_user_cache(partition, NativeFileSystem(), cache=tmp_path / "cache")
+    view = PartitionViews(partition, store=again).whole(KV)
+    assert view.measure()
+    assert content(partition, KV) == read_all(view)
+
+
+def test_an_open_range_takes_over_what_is_remembered(partition: MemoryPartition) -> None:
+    """`42-` before anybody asked for the whole: only its first, partly wanted segment is measured."""
+    views_of(partition).whole(VALUES).measure()
+    partition.bytes_read = 0
+    view = views_of(partition).range(VALUES, Offset(30), None)
+    assert view.measure()
+    assert len(content(partition, start=30)) == view.size
+    active = len(partition.memory_segments[-1].data)
+    assert partition.bytes_read <= 10 * 80 + 700 + 4 * 80 + active

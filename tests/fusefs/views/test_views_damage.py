@@ -1,0 +1,244 @@
+"""Damaged batches: who needs them is told where and why, everybody else reads what there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fusefs.forms import VALUES
+from fusefs.views import measuring, partition_views, reader, sparse_index
+from fusefs.views.partition_views import PartitionViews
+from storage.errors import CorruptionError
+from storage.model import Offset
+from tests.doubles.memory_partition import MemoryPartition
+from tests.fusefs.views.expected import content, read_all
+
+BATCHES = 12
+
+
+def values(number: int) -> bytes:
+    return b"".join(b"value %d.%d\n" % (number, part) for part in range(3))
+
+
+@pytest.fixture
+def partition() -> MemoryPartition:
+    """Twelve batches of three records, rolled after the fourth and the eighth: batch n holds offsets from 3n on."""
+    partition = MemoryPartition()
+    for number in range(BATCHES):
+        partition.add(*[b"value %d.%d" % (number, part) for part in range(3)])
+        if number in (3, 7):
+            partition.roll()
+    return partition
+
+
+def without(*damaged: int) -> bytes:
+    """What a view shows: all batches but these."""
+    return b"".join(values(number) for number in range(BATCHES) if number not in damaged)
+
+
+def place_of(damaged: int) -> int:
+    return sum(len(values(number)) for number in range(damaged))
+
+
+@pytest.mark.parametrize("damaged", range(BATCHES))
+def test_a_damaged_batch_counts_as_if_it_were_not_there(partition: MemoryPartition, damaged: int) -> None:
+    """The size is that of all others, and every byte of them is read, left and right of the place."""
+    partition.damage(3 * damaged)
+    view = PartitionViews(partition).whole(VALUES)
+    assert view.measure()
+    expected, place = without(damaged), place_of(damaged)
+    assert len(expected) == view.size
+    for position in range(1, len(expected)):
+        assert expected[position : position + 1] == view.reader().read(position, 1)
+    fresh = view.reader()
+    if place:
+        assert expected[:place] == view.reader().read(0, place)
+    else:
+        with pytest.raises(CorruptionError):
+            fresh.read(0, 1)
+    assert expected[place:] == fresh.read(place, len(expected) - place)
+
+
+@pytest.mark.parametrize("damaged", [1, 5, 10])
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_read_across_the_place_fails_with_file_position_and_cause(
+    partition: MemoryPartition, damaged: int, measured: bool
+) -> None:
+    """Again and again, whatever was read before; a read up to the place or from it on does not."""
+    partition.damage(3 * damaged)
+    segment = partition.memory_segments[damaged // 4]
+    view = PartitionViews(partition).whole(VALUES)
+    if measured:
+        view.measure()
+    handle, place = view.reader(), place_of(damaged)
+    for _ in range(3):
+        with pytest.raises(CorruptionError, match="checksum") as caught:
+            handle.read(place - 5, 10)
+        expected_file = Path(partition.directory) / f"{segment.base_offset:020d}.log"
+        assert (expected_file, segment.positions[damaged % 4]) == (caught.value.file, caught.value.position)
+    assert without(damaged)[place - 5 : place] == handle.read(place - 5, 5)
+    assert without(damaged)[place + 1 : place + 5] == handle.read(place + 1, 4)
+
+
+@pytest.mark.parametrize("step", [1, 5, 36, 4096])
+@pytest.mark.parametrize("damaged", [0, 1, 4, 11])
+def test_who_reads_on_is_stopped_once_at_the_place(
+    partition: MemoryPartition, damaged: int, step: int
+) -> None:
+    """Also where a read ended exactly there, and at the very end: no reader passes without a word."""
+    partition.damage(3 * damaged)
+    handle, expected = PartitionViews(partition).whole(VALUES).reader(), without(damaged)
+    seen, stops = b"", 0
+    while True:
+        try:
+            part = handle.read(len(seen), step, short_at_damage=True)
+        except CorruptionError:
+            stops += 1
+            assert place_of(damaged) == len(seen)
+            continue
+        if not part:
+            break
+        seen += part
+    assert (expected, 1) == (seen, stops)
+
+
+def test_several_damaged_batches_in_a_row(partition: MemoryPartition) -> None:
+    """In one segment, at its end and over its bound: neighbours share a place, and each place stops a reader."""
+    for damaged in (2, 3, 4, 7):
+        partition.damage(3 * damaged)
+    view = PartitionViews(partition).whole(VALUES)
+    assert view.measure()
+    assert len(without(2, 3, 4, 7)) == view.size
+    handle, seen, stops = view.reader(), b"", 0
+    while True:
+        try:
+            part = handle.read(len(seen), 50, short_at_damage=True)
+        except CorruptionError:
+            stops += 1
+            continue
+        if not part:
+            break
+        seen += part
+    assert (without(2, 3, 4, 7), 2) == (seen, stops)
+
+
+@pytest.mark.parametrize("at", [8, 16, 17, 23, 26, 57, 60])
+def test_damage_in_the_header_costs_no_other_batch(partition: MemoryPartition, at: int) -> None:
+    """Length, magic, checksum, last offset delta, count: what the header says then is not believed."""
+    partition.damage(3 * 5, at=at)
+    if at in (8, 16):
+        partition.broken_from.add(3 * 5)
+    view = PartitionViews(partition).whole(VALUES)
+    assert view.measure()
+    assert without(5) == read_around(view.reader().read, view.size, place_of(5))
+    assert len(without(5)) == view.size
+
+
+def read_around(read: object, size: int, place: int) -> bytes:
+    assert callable(read)
+    first: bytes = read(0, place)
+    second: bytes = read(place + 1, size)
+    assert callable(read)
+    return first + without(5)[place : place + 1] + second
+
+
+def test_a_break_the_log_cannot_walk_over_is_left_by_the_next_readable_offset(
+    partition: MemoryPartition,
+) -> None:
+    """Several batches at once, up to the end of the log as well."""
+    partition.broken_from |= {3 * 5, 3 * 6}
+    view = PartitionViews(partition).whole(VALUES)
+    assert view.measure()
+    assert len(without(5, 6)) == view.size
+    with pytest.raises(CorruptionError, match="no batch begins here"):
+        view.reader().read(place_of(5) - 1, 2)
+    partition.broken_from |= {3 * 11}
+    again = PartitionViews(partition).whole(VALUES)
+    assert again.measure()
+    assert len(without(5, 6, 11)) == again.size
+
+
+def test_ranges_feel_only_the_damage_inside_them(partition: MemoryPartition) -> None:
+    """Before, behind, and beginning within the damaged batch."""
+    partition.damage(3 * 5)
+    for whole_is_known in (False, True):
+        views = PartitionViews(partition)
+        if whole_is_known:
+            views.whole(VALUES).measure()
+        before, behind = (
+            views.range(VALUES, Offset(0), Offset(15)),
+            views.range(VALUES, Offset(18), None),
+        )
+        assert b"".join(values(number) for number in range(5)) == read_all(before)
+        assert b"".join(values(number) for number in range(6, BATCHES)) == read_all(behind)
+        inside = views.range(VALUES, Offset(16), Offset(24))
+        assert len(values(6) + values(7)) == inside.size
+        handle = inside.reader()
+        with pytest.raises(CorruptionError):
+            handle.read(0, 10)
+        assert values(6) + values(7) == handle.read(0, 1000)
+
+
+def test_damage_that_came_after_measuring_shifts_nothing(
+    partition: MemoryPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Positions stay as measured: the batch's bytes and those up to the next known place fail, no other."""
+    monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 50)
+    view = PartitionViews(partition).whole(VALUES)
+    assert view.measure()
+    whole = content(partition)
+    partition.damage(3 * 5)
+    assert len(whole) == view.size
+    readable = []
+    for position in range(len(whole)):
+        try:
+            assert whole[position : position + 1] == view.reader().read(position, 1)
+            readable.append(position)
+        except CorruptionError:
+            assert place_of(5) <= position
+    failing = sorted(set(range(len(whole))) - set(readable))
+    assert failing == list(range(failing[0], failing[-1] + 1))
+    assert place_of(5) == failing[0]
+    assert place_of(6) <= failing[-1] + 1 <= place_of(8)
+
+
+def test_a_damaged_end_does_not_stop_growth(partition: MemoryPartition) -> None:
+    """What is appended behind it is shown."""
+    view = PartitionViews(partition).whole(VALUES)
+    assert len(without()) == view.size
+    partition.add(b"bad")
+    partition.damage(partition.log_end_offset - 1)
+    assert (len(without()), True) == (view.size, view.measured)
+    partition.add(b"good")
+    assert (len(without()) + 5, True) == (view.size, view.measured)
+    assert b"good\n" == view.reader().read(len(without()), 100)
+
+
+def test_the_front_can_be_removed_up_to_and_inside_damage(partition: MemoryPartition) -> None:
+    """A new generation begins behind it, or at it."""
+    partition.damage(3 * 5)
+    views = PartitionViews(partition)
+    assert views.whole(VALUES).measure()
+    for start in (14, 15, 16, 17, 18):
+        partition.delete_records(Offset(start))
+        view = views.whole(VALUES)
+        shown = content_behind(start)
+        assert len(shown) == view.size
+        assert shown[-40:] == view.reader().read(len(shown) - 40, 100)
+
+
+def content_behind(start: int) -> bytes:
+    lines = [b"value %d.%d\n" % divmod(offset, 3) for offset in range(start, 3 * BATCHES)]
+    return b"".join(line for offset, line in enumerate(lines, start) if offset // 3 != 5)
+
+
+@pytest.fixture(params=[False, True], ids=["", "small steps"], autouse=True)
+def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything in one stretch and window, and batch by batch."""
+    if request.param:
+        monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 64)
+        monkeypatch.setattr(measuring, "STRETCH_BYTES", 150)
+        monkeypatch.setattr(reader, "WINDOW_BYTES", 64)
+        monkeypatch.setattr(reader, "FIRST_FETCH_BYTES", 150)
+        monkeypatch.setattr(partition_views, "DIRECT_OFFSETS", 3)

@@ -1,0 +1,182 @@
+"""Data removed at the front: old readers keep their positions, new views count afresh."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusefs.forms import FORMS, VALUES, Form
+from fusefs.views.partition_views import PartitionViews
+from fusefs.views.view import View
+from storage.errors import SegmentDeletedError
+from storage.model import Offset
+from tests.doubles.memory_partition import MemoryPartition
+from tests.fusefs.views.expected import content, read_all
+
+
+@pytest.fixture
+def partition() -> MemoryPartition:
+    """Four segments of ten batches of three records each: offsets 0 to 119."""
+    partition = MemoryPartition()
+    for number in range(40):
+        partition.add(*[b"value %d.%d" % (number, part) for part in range(3)])
+        if number % 10 == 9 and number < 39:
+            partition.roll()
+    return partition
+
+
+def remove(partition: MemoryPartition, start: int) -> None:
+    """Move the log start, and delete the segments below it as retention would."""
+    partition.delete_records(Offset(start))
+    partition.delete_oldest_segments(start // 30)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
+@pytest.mark.parametrize("start", [1, 4, 30, 47, 119, 120])
+def test_an_old_view_keeps_its_positions_and_a_new_one_counts_afresh(
+    partition: MemoryPartition, form: Form, start: int
+) -> None:
+    """Removed bytes are refused one by one, all others are where they were."""
+    views = PartitionViews(partition)
+    old = views.whole(form)
+    before = content(partition, form)
+    assert len(before) == old.size
+    remove(partition, start)
+    removed = len(before) - len(content(partition, form, start=start))
+    new = views.whole(form)
+    assert new is not old
+    assert new.generation > old.generation
+    assert (start, len(before) - removed) == (new.start_offset, new.size)
+    assert before[removed:] == read_all(new)
+    assert len(before) == old.size
+    for position in {0, removed // 2, removed - 1}:
+        with pytest.raises(SegmentDeletedError):
+            old.reader().read(position, 10)
+    for position in range(removed, len(before), 37):
+        assert before[position : position + 50] == old.reader().read(position, 50)
+
+
+def test_an_open_reader_is_refused_removed_bytes_it_had_rendered(partition: MemoryPartition) -> None:
+    """Also those in its window: a removed byte is removed for everybody. It reads on behind them."""
+    view = PartitionViews(partition).whole(VALUES)
+    view.measure()
+    before = content(partition)
+    reader = view.reader()
+    assert before[:100] == reader.read(0, 100)
+    remove(partition, 60)
+    with pytest.raises(SegmentDeletedError):
+        reader.read(100, 100)
+    removed = len(before) - len(content(partition))
+    assert before[removed : removed + 100] == reader.read(removed, 100)
+
+
+def test_a_reader_at_the_end_neither_repeats_nor_loses_a_line(partition: MemoryPartition) -> None:
+    """As `tail -f` does while retention removes all that it has read, and records are appended."""
+    views = PartitionViews(partition)
+    view = views.whole(VALUES)
+    reader, seen = view.reader(), b""
+    expected = content(partition)
+    for number in range(20):
+        while part := reader.read(len(seen), 1000):
+            seen += part
+        assert expected == seen
+        assert len(expected) == view.size
+        partition.roll()
+        partition.add(b"more %d" % number)
+        expected += b"more %d\n" % number
+        remove_all_but_last(partition)
+    assert expected == seen + reader.read(len(seen), 1000)
+
+
+def remove_all_but_last(partition: MemoryPartition) -> None:
+    partition.delete_oldest_segments(len(partition.memory_segments) - 1)
+
+
+def test_the_same_view_is_given_until_data_is_removed(partition: MemoryPartition) -> None:
+    """Appends and rolls change nothing about positions."""
+    views = PartitionViews(partition)
+    view = views.whole(VALUES)
+    partition.add(b"more")
+    partition.roll()
+    assert view is views.whole(VALUES)
+    partition.delete_records(Offset(1))
+    newer = views.whole(VALUES)
+    assert newer is not view
+    assert newer is views.whole(VALUES)
+
+
+def test_a_new_generation_measures_nothing_again(partition: MemoryPartition) -> None:
+    """What was known is kept: the new start is found by rendering a little."""
+    partition = MemoryPartition()
+    for number in range(20_000):
+        partition.add(b"a value that is long enough to make a few index entries %d" % number)
+    views = PartitionViews(partition)
+    assert views.whole(VALUES).measure()
+    partition.delete_records(Offset(10_001))
+    partition.bytes_read = 0
+    view = views.whole(VALUES)
+    assert view.measured
+    assert len(content(partition)) == view.size
+    assert partition.bytes_read < 400_000
+
+
+def test_all_records_removed_leaves_an_empty_new_view(partition: MemoryPartition) -> None:
+    """And the old one has its size, and nothing to read."""
+    views = PartitionViews(partition)
+    old, size = views.whole(VALUES), len(content(partition))
+    assert size == old.size
+    remove(partition, 120)
+    new = views.whole(VALUES)
+    assert (0, True) == (new.size, new.measured)
+    assert b"" == old.reader().read(size, 10)
+    partition.add(b"x")
+    assert b"x\n" == new.reader().read(0, 10) == old.reader().read(size, 10)
+
+
+def test_ranges_lose_their_front_as_the_whole_does(partition: MemoryPartition) -> None:
+    """Positions stay; what is gone is refused; a range that is gone altogether is refused at every byte."""
+    views = PartitionViews(partition)
+    opened: list[tuple[View, bytes, int]] = []
+    for whole_is_known in (False, True):
+        if whole_is_known:
+            views.whole(VALUES).measure()
+        for start, end in ((5, 20), (10, 100), (50, None)):
+            view = views.range(VALUES, Offset(start), None if end is None else Offset(end))
+            expected = content(partition, start=start, end=end)
+            assert len(expected) == view.size
+            opened.append((view, expected, len(content(partition, start=start, end=min(60, end or 60)))))
+    remove(partition, 60)
+    for view, expected, removed in opened:
+        assert len(expected) == view.size
+        with pytest.raises(SegmentDeletedError):
+            view.reader().read(removed - 1, 5)
+        assert expected[removed : removed + 100] == view.reader().read(removed, 100)
+        assert b"" == view.reader().read(len(expected), 100)
+
+
+def test_a_marker_removed_at_the_front_takes_no_byte_with_it() -> None:
+    """A reader that had not begun yet reads on at the first byte, which is still there."""
+    partition = MemoryPartition()
+    partition.add_marker()
+    partition.add(b"a")
+    view = PartitionViews(partition).whole(VALUES)
+    reader = view.reader()
+    assert 2 == view.size
+    partition.delete_records(Offset(1))
+    assert b"a\n" == reader.read(0, 10)
+
+
+def test_views_made_before_segments_were_rewritten_read_on_only(partition: MemoryPartition) -> None:
+    """After a compaction old positions mean nothing any more, except for who is just reading."""
+    views = PartitionViews(partition)
+    old = views.whole(VALUES)
+    size = old.size
+    reader = old.reader()
+    first = reader.read(0, size)
+    views.forget()
+    partition.add(b"more")
+    assert first + b"more\n" == first + reader.read(size, 100)
+    with pytest.raises(SegmentDeletedError):
+        old.reader().read(200, 10)
+    new = views.whole(VALUES)
+    assert new.generation > old.generation
+    assert content(partition) == read_all(new)

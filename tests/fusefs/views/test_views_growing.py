@@ -1,0 +1,179 @@
+"""Views that grow: sizes after appends, what that costs, and views nobody has measured yet."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from fusefs.forms import FORMS, JSON, VALUES, Form
+from fusefs.views import measuring
+from fusefs.views.partition_views import PartitionViews
+from storage.errors import SegmentDeletedError
+from storage.model import Offset
+from tests.doubles.memory_partition import MemoryPartition
+from tests.fusefs.views.expected import content, read_all
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
+def test_the_size_follows_every_append(form: Form) -> None:
+    """Across rolls too, and it is exact each time."""
+    partition = MemoryPartition()
+    view = PartitionViews(partition).whole(form)
+    for number in range(30):
+        partition.add(b"line %d" % number)
+        if number % 7 == 0:
+            partition.roll()
+        assert len(content(partition, form)) == view.size
+        assert view.measured
+
+
+def test_a_size_costs_only_what_was_added() -> None:
+    """After each append one batch is read, and none when nothing was appended."""
+    partition = MemoryPartition()
+    views = PartitionViews(partition)
+    view = views.whole(VALUES)
+    for _ in range(1000):
+        partition.add(b"x" * 100)
+    view.measure()
+    for _ in range(10):
+        partition.add(b"y" * 100)
+        views.appended()
+        partition.bytes_read = 0
+        assert view.size == view.size == len(content(partition))
+        assert partition.bytes_read < 200
+
+
+def test_a_reader_at_the_end_reads_on_when_there_is_more() -> None:
+    """As tail -f does: nothing is repeated, nothing lost, and waiting reads nothing."""
+    partition = MemoryPartition()
+    view = PartitionViews(partition).whole(VALUES)
+    reader, position, seen = view.reader(), 0, b""
+    for number in range(20):
+        partition.add(b"%d" % number)
+        if number % 6 == 5:
+            partition.roll()
+        part = reader.read(position, 4096)
+        position, seen = position + len(part), seen + part
+        partition.reads = 0
+        assert b"" == reader.read(position, 4096)
+        assert 0 == partition.reads
+    assert content(partition) == seen
+
+
+def test_an_unmeasured_view_is_read_from_the_front_without_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first lines of a long log cost one fetch; the size asked meanwhile costs none."""
+    monkeypatch.setattr(measuring, "INLINE_OFFSETS", 100)
+    partition = MemoryPartition()
+    for number in range(20_000):
+        partition.add(b"line %d" % number)
+    view = PartitionViews(partition).whole(VALUES)
+    assert (0, False) == (view.size, view.measured)
+    assert 0 == partition.bytes_read
+    assert b"line 0\nline 1\n" == view.reader().read(0, 14)
+    assert partition.bytes_read <= 2**17
+
+
+def test_measuring_goes_step_by_step_and_ends_with_the_exact_size() -> None:
+    """Each call measures about as many bytes of batches as it may; the size grows with them."""
+    partition = MemoryPartition()
+    for number in range(1000):
+        partition.add(b"line %d" % number)
+    view = PartitionViews(partition).whole(JSON)
+    measure = view._frame.measure
+    sizes = []
+    while not view.measure(max_bytes=10_000):
+        sizes.append(measure.frontier.position)
+        assert len(sizes) < 100
+    assert sizes == sorted(set(sizes))
+    assert len(sizes) >= 5
+    assert len(content(partition, JSON)) == view.size
+
+
+def test_reading_far_into_an_unmeasured_view_measures_up_to_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no further."""
+    monkeypatch.setattr(measuring, "INLINE_OFFSETS", 100)
+    monkeypatch.setattr(measuring, "STRETCH_BYTES", 1000)
+    partition = MemoryPartition()
+    for number in range(10_000):
+        partition.add(b"line %d" % number)
+    view = PartitionViews(partition).whole(VALUES)
+    expected = content(partition)
+    assert expected[20_000:20_100] == view.reader().read(20_000, 100)
+    assert not view.measured
+    assert 20_000 <= view.size < 25_000
+
+
+def test_many_threads_measure_and_read_one_view_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While records are appended: every read is right, and the size in the end exact."""
+    monkeypatch.setattr(measuring, "STRETCH_BYTES", 2000)
+    partition = MemoryPartition()
+    for number in range(3000):
+        partition.add(b"line %d" % number)
+    expected = content(partition)
+    view = PartitionViews(partition).whole(VALUES)
+    wrong: list[int] = []
+
+    def measure() -> None:
+        while not view.measure(max_bytes=5000):
+            pass
+
+    def read(start: int) -> None:
+        reader = view.reader()
+        places = range(start, len(expected), 7919)
+        wrong.extend(place for place in places if reader.read(place, 300) != expected[place : place + 300])
+
+    threads = [threading.Thread(target=measure) for _ in range(3)]
+    threads += [threading.Thread(target=read, args=(start,)) for start in (0, 100, 20_000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [] == wrong
+    assert len(expected) == view.size
+    assert expected == read_all(view)
+
+
+def test_asking_for_a_size_does_not_wait_for_who_is_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk may be slow; a stat answers with what is known."""
+    partition = MemoryPartition()
+    partition.add(b"a")
+    view = PartitionViews(partition).whole(VALUES)
+    assert 2 == view.size
+    partition.add(b"b")
+    entered, go_on = threading.Event(), threading.Event()
+    read = partition.read
+
+    def slow(offset: Offset, **how: object) -> object:
+        entered.set()
+        assert go_on.wait(10)
+        return read(offset, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(partition, "read", slow)
+    thread = threading.Thread(target=view.measure)
+    thread.start()
+    assert entered.wait(10)
+    assert (2, False) == (view.size, view.measured)
+    go_on.set()
+    thread.join()
+    assert (4, True) == (view.size, view.measured)
+
+
+def test_records_removed_before_they_were_measured_are_told_when_measuring(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An old view can never be measured then; asking it for its size stays harmless, and a new view is fine."""
+    monkeypatch.setattr(measuring, "INLINE_OFFSETS", 0)
+    partition = MemoryPartition()
+    partition.add(b"a", b"b", b"c")
+    views = PartitionViews(partition)
+    old = views.whole(VALUES)
+    partition.delete_records(Offset(2))
+    assert (0, False) == (old.size, old.measured)
+    with pytest.raises(SegmentDeletedError):
+        old.measure()
+    with pytest.raises(SegmentDeletedError):
+        old.reader().read(0, 1)
+    new = views.whole(VALUES)
+    assert new.measure()
+    assert b"c\n" == read_all(new)

@@ -1,0 +1,254 @@
+"""Reading views: every byte at every place, through windows that stay small."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+import pytest
+
+from fusefs.forms import FORMS, JSON, KV, VALUES, Form
+from fusefs.views import reader as reader_module
+from fusefs.views.partition_views import PartitionViews
+from storage.codec.records import encode_lines
+from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
+from storage.model import Isolation, Offset
+from tests.doubles.memory_partition import MemoryPartition
+from tests.fusefs.views.expected import content, read_all
+
+LINE = (
+    b"the quick brown fox jumps over the lazy dog, again and again and again and once more: 0123456789abc\n"
+)
+
+
+@pytest.fixture
+def partition() -> MemoryPartition:
+    """Three segments of small batches; nulls, an empty value, line feeds inside."""
+    partition = MemoryPartition()
+    for number in range(30):
+        partition.add(b"value %d" % number, None, b"", b"a\nb\tc\\", key=b"k%d" % number)
+        if number in (9, 19):
+            partition.roll()
+    return partition
+
+
+def lines(count: int, *, batch: int) -> MemoryPartition:
+    """`count` numbered lines of 100 bytes, `batch` of them a batch."""
+    partition = MemoryPartition()
+    for first in range(0, count, batch):
+        text = b"".join(b"%07d" % number + LINE[7:] for number in range(first, first + batch))
+        for encoded in encode_lines(text, timestamp=1, max_batch_bytes=2**30):
+            partition.append(encoded)
+    return partition
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
+@pytest.mark.parametrize("step", [1, 7, 64, 4096, 10**6])
+def test_a_view_is_the_concatenation_of_its_records(
+    partition: MemoryPartition, form: Form, step: int
+) -> None:
+    """In every form, by every size of read, over segment bounds; and its size is what is read."""
+    view = PartitionViews(partition).whole(form)
+    expected = content(partition, form)
+    assert expected == read_all(view, step=step)
+    assert len(expected) == view.size
+    assert view.measured
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
+def test_any_stretch_read_by_a_new_reader_is_that_of_the_whole(
+    partition: MemoryPartition, form: Form
+) -> None:
+    """Every place is found by itself, not only by those who read up to it."""
+    view = PartitionViews(partition).whole(form)
+    expected = content(partition, form)
+    for position in range(0, len(expected), 13):
+        assert expected[position : position + 20] == view.reader().read(position, 20)
+
+
+def test_reads_at_and_beyond_the_end_are_empty(partition: MemoryPartition) -> None:
+    """And a read that runs over the end is short."""
+    view = PartitionViews(partition).whole(VALUES)
+    reader = view.reader()
+    assert b"" == reader.read(view.size, 10)
+    assert b"" == reader.read(view.size + 12345678, 10)
+    assert content(partition)[-3:] == reader.read(view.size - 3, 10)
+    assert b"" == reader.read(0, 0)
+
+
+def test_an_empty_partition_is_an_empty_file() -> None:
+    """Of size 0, measured, and readable."""
+    view = PartitionViews(MemoryPartition(base_offset=7)).whole(VALUES)
+    assert (0, True, b"") == (view.size, view.measured, view.reader().read(0, 10))
+
+
+def test_a_buffer_read_gives_the_same_bytes_as_a_read(partition: MemoryPartition) -> None:
+    """Without a copy where one window holds them all."""
+    view = PartitionViews(partition).whole(VALUES)
+    for position in range(0, view.size, 31):
+        assert view.reader().read(position, 50) == bytes(view.reader().read_buffer(position, 50))
+
+
+def test_a_log_that_starts_inside_a_batch_shows_that_batch_in_part(partition: MemoryPartition) -> None:
+    """DeleteRecords may cut anywhere: the first bytes are those of the first record left."""
+    for start in range(9):
+        partition.delete_records(Offset(start))
+        view = PartitionViews(partition).whole(VALUES)
+        assert content(partition, start=start) == read_all(view)
+        assert len(content(partition, start=start)) == view.size
+
+
+def test_control_batches_and_gaps_render_to_nothing() -> None:
+    """Markers occupy offsets and show no line; neither do batches emptied by compaction."""
+    partition = MemoryPartition()
+    partition.add_marker()
+    partition.add(b"a")
+    partition.add_marker()
+    partition.skip_offsets(5)
+    partition.add_compacted([], last_offset=20)
+    partition.add(b"b")
+    partition.add_marker()
+    view = PartitionViews(partition).whole(VALUES)
+    assert b"a\nb\n" == read_all(view)
+    assert 4 == view.size
+
+
+def test_nothing_above_the_visible_end_is_shown(partition: MemoryPartition) -> None:
+    """read_committed ends at the last stable offset, read_uncommitted at the high watermark."""
+    partition.last_stable_offset, partition.high_watermark = 57, 62
+    committed = PartitionViews(partition).whole(VALUES)
+    uncommitted = PartitionViews(partition, isolation=Isolation.READ_UNCOMMITTED).whole(VALUES)
+    assert content(partition, end=57) == read_all(committed)
+    assert content(partition, end=62, isolation=Isolation.READ_UNCOMMITTED) == read_all(uncommitted)
+    partition.last_stable_offset = 58
+    assert content(partition, end=58) == read_all(committed)
+    assert len(content(partition, end=58)) == committed.size
+
+
+def test_reading_on_renders_and_fetches_everything_once() -> None:
+    """A view read in small steps costs its own bytes, and no lookup between."""
+    partition = lines(16_000, batch=160)
+    reader = PartitionViews(partition).whole(VALUES).reader()
+    position = 0
+    while part := reader.read(position, 5000):
+        position += len(part)
+    assert 1_600_000 == position
+    assert len(partition.memory_segments[0].data) == partition.bytes_read
+
+
+def test_a_random_read_fetches_little_around_its_place() -> None:
+    """The index leads to at most 64 KiB of rendering before the place, and the fetch is bounded."""
+    partition = lines(100_000, batch=20)
+    view = PartitionViews(partition).whole(VALUES)
+    view.measure()
+    expected = content(partition)
+    generator = random.Random(1)
+    for _ in range(50):
+        position = generator.randrange(view.size)
+        partition.bytes_read = 0
+        assert expected[position : position + 100] == view.reader().read(position, 100)
+        assert partition.bytes_read <= 2 * reader_module.FIRST_FETCH_BYTES
+
+
+def test_readahead_that_overtakes_is_served_without_starting_over() -> None:
+    """The kernel asks in parallel: each pair of requests in the wrong order, and nothing is fetched twice."""
+    partition = lines(20_000, batch=160)
+    view = PartitionViews(partition).whole(VALUES)
+    view.measure()
+    partition.bytes_read = 0
+    reader, expected, step = view.reader(), content(partition), 128 * 1024
+    for position in range(0, len(expected), 2 * step):
+        second = reader.read(position + step, step)
+        first = reader.read(position, step)
+        assert expected[position : position + 2 * step] == first + second
+    assert partition.bytes_read < 1.2 * len(partition.memory_segments[0].data)
+
+
+def test_a_batch_larger_than_the_window_is_rendered_in_parts() -> None:
+    """Four megabytes in one batch: every read is right, and no window holds them all."""
+    partition = lines(40_000, batch=40_000)
+    view = PartitionViews(partition).whole(VALUES)
+    expected, reader = content(partition), view.reader()
+    position = 0
+    while part := reader.read(position, 100_000):
+        assert expected[position : position + 100_000] == part
+        position += len(part)
+        assert len(reader._window.data) <= 2.5 * reader_module.WINDOW_BYTES
+    assert len(expected) == position
+    assert expected[2_345_678:2_345_999] == view.reader().read(2_345_678, 321)
+
+
+def test_a_single_record_larger_than_the_window_is_read_whole() -> None:
+    """Three megabytes in one value, between small ones."""
+    partition = MemoryPartition()
+    partition.add(b"before")
+    partition.add(b"x" * 3_000_000)
+    partition.add(b"after")
+    view = PartitionViews(partition).whole(VALUES)
+    assert content(partition) == read_all(view, step=1_000_000)
+    assert b"xx\nafter\n" == view.reader().read(view.size - 9, 100)
+
+
+def test_a_hundred_thousand_one_record_batches_are_one_file() -> None:
+    """As many appends from a shell make them: sizes, places and the index stay right and small."""
+    partition = MemoryPartition()
+    encoded = encode_lines(LINE, timestamp=1)[0]
+    for _ in range(100_000):
+        partition.append(bytearray(encoded))
+    view = PartitionViews(partition).whole(VALUES)
+    assert view.measure()
+    assert 100_000 * len(LINE) == view.size
+    assert LINE == view.reader().read(77_777 * len(LINE), len(LINE))
+    assert view._frame.measure.entries <= 1 + view.size // 65536
+
+
+def test_large_keys_do_not_hide_small_values_far_from_an_index_entry() -> None:
+    """64 KiB of one-byte lines may stand for gigabytes of keys: entries follow the batches' bytes too."""
+    partition = MemoryPartition()
+    for _ in range(64):
+        partition.add(b"v", key=b"k" * 100_000)
+    view = PartitionViews(partition).whole(VALUES)
+    view.measure()
+    partition.bytes_read = 0
+    assert b"v\n" == view.reader().read(126, 2)
+    assert partition.bytes_read < 2_000_000
+
+
+def test_memory_stays_flat_while_a_view_is_read() -> None:
+    """Fifty megabytes of JSON from twenty of records, through a few windows."""
+    partition = lines(200_000, batch=1000)
+    view = PartitionViews(partition).whole(JSON)
+    reader, position = view.reader(), 0
+    tracemalloc.start()
+    try:
+        while part := reader.read(position, 131_072):
+            position += len(part)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert position > 35_000_000
+    assert peak < 12 * reader_module.WINDOW_BYTES
+
+
+def test_readers_of_one_view_keep_their_own_places(partition: MemoryPartition) -> None:
+    """Two handles read alternately."""
+    view = PartitionViews(partition).whole(KV)
+    expected = content(partition, KV)
+    first, second = view.reader(), view.reader()
+    for position in range(0, len(expected) - 200, 50):
+        assert expected[position : position + 50] == first.read(position, 50)
+        assert expected[-position - 50 : -position or None] == second.read(len(expected) - position - 50, 50)
+
+
+def test_an_offset_the_log_denies_is_told_as_deleted(
+    partition: MemoryPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the front goes between looking and reading."""
+    reader = PartitionViews(partition).whole(VALUES).reader()
+
+    def deny(offset: int, **_: object) -> None:
+        raise OffsetOutOfRangeError(offset, 50, 120)
+
+    monkeypatch.setattr(partition, "read", deny)
+    with pytest.raises(SegmentDeletedError):
+        reader.read(0, 10)
