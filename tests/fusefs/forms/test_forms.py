@@ -1,0 +1,122 @@
+"""What all forms share: suffixes, ranges, measures, and single records."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusefs.forms import FORMS, JSON, KV, VALUES, by_suffix
+from storage.codec.records import BatchStamp, decode, encode
+from storage.model import Header, Record
+from tests.storage.codec.strategies import record_lists
+
+WHERE = {"topic": "orders", "partition": 3}
+EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}
+
+
+def columns_of(*batches):
+    """Columns over these lists of records, a batch each."""
+    (columns,) = decode(b"".join(encode(records) for records in batches))
+    return columns
+
+
+@pytest.mark.parametrize(("suffix", "form"), [("", VALUES), (".kv", KV), (".json", JSON)])
+def test_forms_by_suffix(suffix, form):
+    """The three names of files."""
+    assert form is by_suffix(suffix)
+    assert suffix == form.suffix
+
+
+@pytest.mark.parametrize("suffix", [".batch", "json", ".JSON", "."])
+def test_other_suffixes_are_no_form(suffix):
+    """`log.batch` is not lines; the rest does not exist."""
+    with pytest.raises(KeyError):
+        by_suffix(suffix)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    first=record_lists(),
+    second=record_lists(),
+    bounds=st.tuples(st.integers(0, 2**24), st.integers(0, 2**24)),
+)
+def test_a_range_is_its_records_rendered_one_by_one(form, first, second, bounds):
+    """Start inclusive, end exclusive, over batch boundaries; what `measure` says is what `render` makes."""
+    start, end = bounds
+    second = [record._replace(offset=record.offset + first[-1].offset + 1) for record in second]
+    columns = columns_of(first, second)
+    kept = [index for index, offset in enumerate(columns.offsets) if start <= offset < end]
+
+    text = form.render(columns, **WHERE, start_offset=start, end_offset=end)
+    sizes = form.measure(columns, **WHERE, start_offset=start, end_offset=end)
+
+    line_end = b"" if form.suffix else b"\n"
+    assert b"".join(form.render_one(columns, index, **WHERE) + line_end for index in kept) == text
+    assert 2 == len(sizes)
+    assert len(text) == sum(sizes)
+    first_text = form.render(columns, **WHERE, start_offset=start, end_offset=min(end, first[-1].offset + 1))
+    assert len(first_text) == sizes[0]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_batches_without_records_measure_nothing(form):
+    """Control batches, and those that compaction emptied, take no bytes but keep their place."""
+    data = (
+        encode([Record(0, 0, None, b"a")])
+        + encode([Record(1, 0, b"\0\0\0\1", b"")], BatchStamp(transactional=True, control=True))
+        + encode([], base_offset=2, last_offset=5)
+        + encode([Record(6, 0, None, b"b")])
+    )
+    (columns,) = decode(data)
+
+    sizes = form.measure(columns, **WHERE, **EVERYTHING)
+    text = form.render(columns, **WHERE, **EVERYTHING)
+
+    assert [0, 0] == list(sizes[1:3])
+    assert len(text) == sum(sizes)
+    assert 2 == text.count(b"\n")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_empty_text_is_no_batch(form):
+    """And a text without its last LF is the caller's mistake."""
+    assert [] == form.parse(b"", timestamp=0, max_batch_bytes=1000)
+    with pytest.raises(ValueError, match="no LF"):
+        form.parse(b'{"payload":"x"}', timestamp=0, max_batch_bytes=1000)
+
+
+@pytest.mark.parametrize("form", [KV, JSON])
+@pytest.mark.parametrize("index", [-1, 1])
+def test_a_record_that_is_not_there(form, index):
+    """Indexes are those of the columns, from 0."""
+    with pytest.raises(IndexError):
+        form.render_one(columns_of([Record(0, 0, None, b"")]), index, **WHERE)
+
+
+@pytest.mark.parametrize("form", [KV, JSON])
+@given(records=record_lists())
+def test_what_is_printed_is_accepted(form, records):
+    """Every line comes back as the record it was, as far as its form shows it."""
+    text = form.render(columns_of(records), **WHERE, **EVERYTHING)
+
+    batches = form.parse(text, timestamp=5, max_batch_bytes=2**31 - 1)
+
+    (columns,) = decode(batches[0])
+    shown = [
+        Record(index, record.timestamp, record.key, record.value, record.headers)
+        if form is JSON
+        else Record(index, 5, record.key, record.value)
+        for index, record in enumerate(records)
+    ]
+    assert shown == list(columns)
+    assert text.count(b"\n") == len(records)
+
+
+def test_headers_are_shown_in_json_alone():
+    """`log` and `log.kv` leave them out."""
+    columns = columns_of([Record(0, 0, b"k", b"v", (Header(b"h", b"x"),))])
+
+    assert b"v\n" == VALUES.render(columns, **WHERE, **EVERYTHING)
+    assert b"k\tv\n" == KV.render(columns, **WHERE, **EVERYTHING)
+    assert b'"headers":["h","x"]' in JSON.render(columns, **WHERE, **EVERYTHING)

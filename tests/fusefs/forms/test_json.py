@@ -1,0 +1,250 @@
+"""One JSON object a line, as kcat prints it, and what comes back in."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusefs.forms import JSON, FormError
+from storage.codec.records import BatchStamp, decode, encode
+from storage.errors import RecordTooLargeError
+from storage.model import Header, Record, TimestampType
+from tests.storage.codec.strategies import record_lists
+
+WHERE = {"topic": "orders", "partition": 3}
+EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}
+HEAD = '{"topic":"orders","partition":3,"offset":'
+
+
+def line_of(record, stamp=None):
+    """The rendering of one record."""
+    (columns,) = decode(encode([record], stamp or BatchStamp()))
+    return JSON.render(columns, **WHERE, **EVERYTHING).decode()
+
+
+def record_of(line):
+    """The record that this line makes, with 99 for the time of arrival."""
+    (batch,) = JSON.parse(line.strip("\n").encode() + b"\n", timestamp=99, max_batch_bytes=100_000)
+    (record,) = decode(batch)[0]
+    return record
+
+
+@pytest.mark.parametrize(
+    ("record", "rest"),
+    [
+        (
+            Record(7, 1700000000000, b"k", b"v"),
+            '7,"tstype":"create","ts":1700000000000,"key":"k","payload":"v"}',
+        ),
+        (Record(0, -1, None, None), '0,"tstype":"create","ts":-1,"key":null,"payload":null}'),
+        (
+            Record(2**62, -(2**63), b"", b""),
+            '4611686018427387904,"tstype":"create","ts":-9223372036854775808,"key":"","payload":""}',
+        ),
+        (
+            Record(1, 5, None, b"", (Header(b"a", b"x"), Header(b"b", None), Header(b"a", b""))),
+            '1,"tstype":"create","ts":5,"headers":["a","x","b",null,"a",""],"key":null,"payload":""}',
+        ),
+        (
+            Record(
+                1,
+                5,
+                b"\xff\xfe\xfd",
+                b"\x80",
+                (Header(b"a", b"x"), Header(b"b", b"\xc0"), Header(b"c", None)),
+            ),
+            '1,"tstype":"create","ts":5,"headers_base64":["a","eA==","b","wA==","c",null],'
+            '"key_base64":"//79","payload_base64":"gA=="}',
+        ),
+    ],
+)
+def test_fields_in_kcats_order(record, rest):
+    """Headers only where there are some; base64 takes the place of what is no UTF-8."""
+    assert HEAD + rest + "\n" == line_of(record)
+
+
+def test_append_time_is_said():
+    """`tstype` as kcat spells it, with the time of the batch."""
+    line = line_of(Record(0, 5, None, b"x"), BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME))
+
+    assert ("logappend", 5) == (json.loads(line)["tstype"], json.loads(line)["ts"])
+
+
+def test_records_of_the_oldest_format_have_no_time():
+    """kcat leaves `tstype` and `ts` out where there is none to tell."""
+    entry = bytes.fromhex("000000000000000a000000101fecd70a0000000000016b0000000176")
+
+    line = JSON.render(decode(entry)[0], **WHERE, **EVERYTHING).decode()
+
+    assert HEAD + '10,"key":"k","payload":"v"}\n' == line
+
+
+def test_what_is_escaped():
+    """Quote and backslash, the five letters, other control characters in upper-case hex; not DEL, not the slash."""
+    value = bytes(range(0x20)) + b'"\\/\x7f' + "é€😀\u2028".encode()
+
+    shown = line_of(Record(0, 0, None, value)).partition('"payload":')[2]
+
+    assert (
+        '"\\u0000\\u0001\\u0002\\u0003\\u0004\\u0005\\u0006\\u0007\\b\\t\\n\\u000B\\f\\r\\u000E\\u000F'
+        "\\u0010\\u0011\\u0012\\u0013\\u0014\\u0015\\u0016\\u0017\\u0018\\u0019\\u001A\\u001B\\u001C\\u001D\\u001E\\u001F"
+        '\\"\\\\/\x7fé€😀\u2028"}\n'
+    ) == shown
+
+
+@given(st.binary(max_size=60), st.integers(0, 40))
+def test_text_is_text_exactly_where_python_says_so(value, padding):
+    """UTF-8 is told from other bytes at every length and place."""
+    value = b"x" * padding + value
+    fields = json.loads(line_of(Record(0, 0, None, value)))
+
+    try:
+        assert value.decode() == fields["payload"]
+    except UnicodeDecodeError:
+        assert base64.b64encode(value).decode() == fields["payload_base64"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xc2", "\xc2\x20", "\xe0\x80\x80", "\xe0\x9f\xbf", "\xe2\x82",
+        "\xed\xa0\x80", "\xed\xbf\xbf", "\xf0\x80\x80\x80", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80",
+        "\xf8\x88\x80\x80\x80", "\xff", "\xe2\x82\x2e", "\xf0\x9f\x98",
+    ],
+)  # fmt: skip
+def test_sequences_that_are_no_utf8(value):
+    """Overlong forms, surrogates, beyond U+10FFFF, cut-off and stray bytes."""
+    assert '"payload_base64"' in line_of(Record(0, 0, None, value.encode("latin-1")))
+
+
+@given(record_lists())
+def test_every_line_is_json_with_the_recordss_fields(records):
+    """Python's reader sees what the record holds, kcat's fields and no others."""
+    (columns,) = decode(encode(records))
+
+    lines = JSON.render(columns, **WHERE, **EVERYTHING).decode().removesuffix("\n").split("\n")
+
+    for record, line in zip(records, lines, strict=True):
+        fields = json.loads(line)
+        assert ("orders", 3, record.offset, record.timestamp) == (
+            fields["topic"],
+            fields["partition"],
+            fields["offset"],
+            fields["ts"],
+        )
+        assert record[2:] == record_of(line)[2:]
+
+
+def test_odd_bytes_in_a_header_name_come_back():
+    """They show as lone surrogates, which are not to be had in any other way."""
+    record = Record(0, 0, None, b"v", (Header(b"\xff\xc3\xa9\xed\xa0\x80", b"x"),))
+    line = line_of(record)
+
+    assert '"headers":["\\uDCFFé\\uDCED\\uDCA0\\uDC80","x"]' in line
+    assert record == record_of(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"payload":"v"}', Record(0, 99, None, b"v")),
+        ('{"payload":null,"key":"k"}', Record(0, 99, b"k", None)),
+        ('{"payload":"v","ts":-5}', Record(0, -5, None, b"v")),
+        ('{"payload_base64":"AP8=","key_base64":""}', Record(0, 99, b"", b"\0\xff")),
+        ('{"payload_base64":null,"key_base64":null}', Record(0, 99, None, None)),
+        ('{"payload":"v","headers":[]}', Record(0, 99, None, b"v")),
+        ('{"payload":"v","headers":["a",null,"a","b"]}', Record(0, 99, None, b"v", ((b"a", None), (b"a", b"b")))),
+        ('{"payload":"v","headers_base64":["a","/w==","b",null]}',
+         Record(0, 99, None, b"v", ((b"a", b"\xff"), (b"b", None)))),
+        ('{"topic":1,"partition":[],"offset":{},"tstype":null,"broker":-1,"payload":"\\u00e9\\n"}',
+         Record(0, 99, None, b"\xc3\xa9\n")),
+        (' { "payload" : "v" } ', Record(0, 99, None, b"v")),
+        ('{"payload":"\\ud83d\\ude00"}', Record(0, 99, None, "😀".encode())),
+    ],
+)  # fmt: skip
+def test_lines_that_people_write(line, expected):
+    """Only payload is needed; ignored fields may hold anything."""
+    assert expected == record_of(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("", "no JSON"),
+        ("hello", "no JSON"),
+        ("[]", "no JSON object"),
+        ('"x"', "no JSON object"),
+        ('{"payload":"v"} x', "no JSON"),
+        ('{"payload":"v"', "no JSON"),
+        ("{'payload':'v'}", "no JSON"),
+        ("{}", "payload is missing"),
+        ('{"key":"k"}', "payload is missing"),
+        ('{"payload":5}', "payload is no string"),
+        ('{"payload":{"a":1}}', "payload is no string"),
+        ('{"payload":true}', "payload is no string"),
+        ('{"payload":"v","key":1}', "key is no string"),
+        ('{"payload":"v","pay":"x"}', "unknown field 'pay'"),
+        ('{"payload":"v","value":"x"}', "unknown field 'value'"),
+        ('{"payload":"v","payload_base64":"dg=="}', "payload stands there twice"),
+        ('{"payload":"v","key":"a","key_base64":"dg=="}', "key stands there twice"),
+        ('{"payload":"v","headers":[],"headers_base64":[]}', "headers stand there twice"),
+        ('{"payload_base64":"dg="}', "payload_base64 is no base64"),
+        ('{"payload_base64":"d g=="}', "payload_base64 is no base64"),
+        ('{"payload_base64":"é"}', "payload_base64 is no base64"),
+        ('{"payload_base64":7}', "payload_base64 is no string"),
+        ('{"payload":"v","ts":"5"}', "ts is no integer"),
+        ('{"payload":"v","ts":5.0}', "ts is no integer"),
+        ('{"payload":"v","ts":true}', "ts is no integer"),
+        ('{"payload":"v","ts":null}', "ts is no integer"),
+        ('{"payload":"v","ts":9223372036854775808}', "ts is no integer"),
+        ('{"payload":"v","ts":NaN}', "no JSON"),
+        ('{"payload":"v","offset":Infinity}', "no JSON"),
+        ('{"payload":"v","headers":{"a":"b"}}', "headers is no array"),
+        ('{"payload":"v","headers":null}', "headers is no array"),
+        ('{"payload":"v","headers":["a"]}', "headers is no array"),
+        ('{"payload":"v","headers":[null,"b"]}', "name is no string"),
+        ('{"payload":"v","headers":["a",1]}', "value of headers is no string"),
+        ('{"payload":"v","headers_base64":["a","?"]}', "value of headers_base64 is no base64"),
+        ('{"payload":"\\ud800"}', "half a surrogate pair"),
+        ('{"payload":"v","headers":["\\ud800","x"]}', "half a surrogate pair"),
+        ('{"payload":"v","topic":' + "[" * 100_000, "nested too deeply"),
+        ('{"payload":"v","offset":' + "1" * 5000 + "}", "no JSON"),
+    ],
+)
+def test_a_bad_line_is_named_with_its_reason(line, reason):
+    """The first two lines are good; nothing of the text is taken."""
+    text = ('{"payload":"a"}\n' * 2 + line + "\n").encode()
+
+    with pytest.raises(FormError, match=reason) as caught:
+        JSON.parse(text, timestamp=0, max_batch_bytes=100_000)
+
+    assert 3 == caught.value.line_number
+    assert str(caught.value).startswith("line 3: ")
+
+
+@pytest.mark.parametrize("line", [b'{"payload":"\xff"}', b'\xef\xbb\xbf{"payload":"v"}'])
+def test_a_line_that_is_no_plain_utf8(line):
+    """Other encodings, and a byte order mark, are refused."""
+    with pytest.raises(FormError, match="line 1: no "):
+        JSON.parse(line + b"\n", timestamp=0, max_batch_bytes=1000)
+
+
+def test_a_line_too_long_is_named():
+    """The limit is that of the batch the record makes."""
+    text = b'{"payload":"a"}\n{"payload":"' + b"b" * 100 + b'"}\n'
+
+    with pytest.raises(RecordTooLargeError, match="line 2 "):
+        JSON.parse(text, timestamp=0, max_batch_bytes=100)
+
+
+def test_topic_names_are_strings_like_any_other():
+    """Kafka's names need no escapes; a foreign one would get them."""
+    (columns,) = decode(encode([Record(0, 0, None, b"")]))
+
+    line = JSON.render(columns, topic='a"b', partition=0, **EVERYTHING)
+
+    assert 'a"b' == json.loads(line)["topic"]

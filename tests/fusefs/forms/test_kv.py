@@ -1,0 +1,91 @@
+"""Key TAB value."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusefs.forms import KV, FormError
+from storage.codec.records import decode, encode
+from storage.errors import RecordTooLargeError
+from storage.model import Record
+
+WHERE = {"topic": "t", "partition": 0}
+EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}
+
+
+def lines_of(*pairs):
+    """The rendering of records with these keys and values."""
+    records = [Record(index, 0, key, value) for index, (key, value) in enumerate(pairs)]
+    return KV.render(decode(encode(records))[0], **WHERE, **EVERYTHING)
+
+
+def pairs_of(text):
+    """Keys and values of the records that this text makes."""
+    batches = KV.parse(text, timestamp=0, max_batch_bytes=10_000)
+    return [(record.key, record.value) for batch in batches for record in decode(batch)[0]]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        (b"k", b"v", b"k\tv\n"),
+        (None, b"v", b"\\N\tv\n"),
+        (b"k", None, b"k\t\\N\n"),
+        (None, None, b"\\N\t\\N\n"),
+        (b"", b"", b"\t\n"),
+        (b"a\tb", b"c\td", b"a\\tb\tc\\td\n"),
+        (b"\n\r\\", b"\\N", b"\\n\\r\\\\\t\\\\N\n"),
+        (b"\xff\0", b"\x80", b"\xff\0\t\x80\n"),
+    ],
+)
+def test_a_record_and_its_line(key, value, line):
+    r"""Null is \N; TAB, LF, CR and backslash are escaped; every other byte stands for itself."""
+    assert line == lines_of((key, value))
+    assert [(key, value)] == pairs_of(line)
+
+
+@given(st.lists(st.tuples(st.none() | st.binary(), st.none() | st.binary()), min_size=1))
+def test_every_line_parses_back_to_the_same_bytes(pairs):
+    """Any keys and values, null and empty ones too."""
+    text = lines_of(*pairs)
+
+    assert text.count(b"\n") == len(pairs)
+    assert pairs == pairs_of(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "pair"),
+    [
+        (b"only a value\n", (None, b"only a value")),
+        (b"\\N\n", (None, None)),
+        (b"\n", (None, b"")),
+        (b"k\ta\tb\n", (b"k", b"a\tb")),
+        (b"k\tdos\r\n", (b"k", b"dos\r")),
+        (b"\tv\n", (b"", b"v")),
+    ],
+)
+def test_lines_that_people_write(line, pair):
+    """Without TAB it is a value; after the first TAB further ones belong to the value."""
+    assert [pair] == pairs_of(line)
+
+
+@pytest.mark.parametrize(
+    ("field", "part"),
+    [(b"a\\x", "value"), (b"\\", "value"), (b"\\NN", "value"), (b"x\\N", "value"), (b"a\\", "value")],
+)
+def test_an_unknown_escape_names_the_line(field, part):
+    r"""Only t, n, r and a backslash follow one; \N only alone."""
+    with pytest.raises(FormError, match=f"line 2: .* {part} ") as caught:
+        KV.parse(b"k\tv\nk\t" + field + b"\n", timestamp=0, max_batch_bytes=1000)
+    assert 2 == caught.value.line_number
+
+    with pytest.raises(FormError, match="line 1: .* key "):
+        KV.parse(field + b"\tv\n", timestamp=0, max_batch_bytes=1000)
+
+
+def test_a_line_too_long_is_named():
+    """The batch limit holds for what the line makes."""
+    with pytest.raises(RecordTooLargeError, match="line 2 "):
+        KV.parse(b"a\tb\nk\t" + b"b" * 100 + b"\n", timestamp=0, max_batch_bytes=100)
