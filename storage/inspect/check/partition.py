@@ -19,6 +19,7 @@ from storage.disk.names import (
     segment_file,
 )
 from storage.errors import CorruptBatchError, CorruptionError
+from storage.indexes import transaction_index
 from storage.inspect.check.findings import Finding
 from storage.inspect.check.segment import Advance, SegmentCheck, SegmentSituation
 from storage.model import Offset, Position
@@ -96,6 +97,8 @@ class PartitionCheck:
                 yield from self._check_snapshot(path)
             elif file.base_offset not in bases:
                 yield Finding(path, None, "belongs to no segment: its .log is missing")
+            elif file.kind is SegmentFileKind.TRANSACTION_INDEX:
+                yield from self._check_transactions(path, file.base_offset)
 
     def _check_snapshot(self, path: Path) -> Iterator[Finding]:
         try:
@@ -105,6 +108,20 @@ class PartitionCheck:
         except FileNotFoundError:
             if not self._situation.in_use:
                 raise
+
+    def _check_transactions(self, path: Path, base_offset: Offset) -> Iterator[Finding]:
+        """Aborted transactions ascend by their markers, which stand in this segment."""
+        before = Offset(base_offset - 1)
+        try:
+            spans = transaction_index.decode(self._files.read_bytes(path), path)
+        except CorruptionError as error:
+            yield Finding.of(error)
+            return
+        for slot, span in enumerate(spans):
+            if span.last_offset <= before or span.first_offset > span.last_offset:
+                cause = f"transaction at {span.first_offset} to {span.last_offset} after marker {before}"
+                yield Finding(path, Position(slot * transaction_index.SLOT.size), cause)
+            before = span.last_offset
 
     def _check_topic_id(self) -> Iterator[Finding]:
         try:

@@ -11,6 +11,7 @@ from storage.inspect.dump.indexes import (
     dump_offset_index,
     dump_snapshot,
     dump_time_index,
+    dump_transaction_index,
 )
 from storage.inspect.dump.log import dump_log
 from storage.inspect.dump.options import DumpOptions
@@ -49,6 +50,8 @@ def _dump_file(name: str, options: DumpOptions, files: FileSystem, report: Repor
             lines = dump_time_index(path, shown, options, files, report)
         case ".snapshot":
             lines = dump_snapshot(path, files)
+        case ".txnindex":
+            lines = dump_transaction_index(path, files)
         case _:
             yield DumpLine(f"Ignoring unknown file {shown}", error=True)
             return

@@ -9,6 +9,7 @@ from typing import TypeVar
 from storage.codec.batch import scan
 from storage.disk.filesystem import FileSystem
 from storage.errors import CorruptBatchError, CorruptionError
+from storage.indexes import transaction_index
 from storage.indexes.offset_index import OffsetIndex, OffsetPosition
 from storage.indexes.time_index import TimeEntry, TimeIndex
 from storage.inspect.dump.java import optional_long
@@ -95,6 +96,16 @@ def dump_snapshot(path: Path, files: FileSystem) -> Iterator[str]:
                 f"lastOffset: {batch.last_offset} offsetDelta: {batch.offset_delta} timestamp: {batch.timestamp}"
             )
         yield line
+
+
+def dump_transaction_index(path: Path, files: FileSystem) -> Iterator[str]:
+    """Print the aborted transactions of a `.txnindex`. Raises CorruptionError."""
+    for span in transaction_index.decode(files.read_bytes(path), path):
+        yield (
+            f"version: {transaction_index.VERSION} producerId: {span.producer_id} "
+            f"firstOffset: {span.first_offset} lastOffset: {span.last_offset} "
+            f"lastStableOffset: {span.last_stable_offset}"
+        )
 
 
 def used_entries(index: Iterable[Entry], base_offset: Offset) -> Iterator[Entry]:

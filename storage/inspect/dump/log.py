@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from storage.codec.batch import BatchHeader, scan, sequence_plus, verify_checksum
+from storage.codec.batch import BatchHeader, Codec, scan, sequence_plus, verify_checksum
 from storage.codec.columns import decode
 from storage.codec.control import ControlType, control_type, read_marker
 from storage.disk.filesystem import FileSystem
@@ -48,13 +48,14 @@ def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: Report
         last_offset = BEFORE_FIRST
         for header in batches(data, path):
             position = header.end_position
-            yield batch_line(header, valid=is_valid(data, header))
+            valid = is_valid(data, header)
+            yield batch_line(header, valid=valid)
             if options.records:
                 for record in records(data, header, path):
                     if record.offset != last_offset + 1:
                         report.gap(path, last_offset, record.offset)
                     last_offset = record.offset
-                    yield record_line(record, header, options)
+                    yield record_line(record, header, options, valid=valid)
         if position < size and options.max_bytes == UNLIMITED_BYTES:
             yield f"Found {size - position} invalid bytes at the end of {path.name}"
     finally:
@@ -115,9 +116,9 @@ def batch_line(header: BatchHeader, *, valid: bool) -> str:
     )
 
 
-def record_line(record: Record, header: BatchHeader, options: DumpOptions) -> str:
+def record_line(record: Record, header: BatchHeader, options: DumpOptions, *, valid: bool) -> str:
     """Print a record; what it says of itself, then what it holds."""
-    parts = [] if options.skip_record_metadata else list(_metadata(record, header))
+    parts = [] if options.skip_record_metadata else list(_metadata(record, header, valid=valid))
     if options.print_data_log and not header.is_control:
         if record.key is not None:
             parts.append(f"key: {_text(record.key)}")
@@ -131,12 +132,15 @@ def timestamp_type(header: BatchHeader) -> str:
     return header.timestamp_type.label if header.magic >= 1 else "NoTimestampType"
 
 
-def _metadata(record: Record, header: BatchHeader) -> Iterator[str]:
+def _metadata(record: Record, header: BatchHeader, *, valid: bool) -> Iterator[str]:
     yield f"offset: {record.offset} {timestamp_type(header)}: {record.timestamp}"
     yield f"keySize: {_size(record.key)} valueSize: {_size(record.value)}"
     if header.magic >= 2:
         keys = ",".join(_text(name.key) for name in record.headers)
         yield f"sequence: {_sequence(record, header)} headerKeys: [{keys}]"
+    elif header.codec is Codec.NONE:
+        # An entry of the old formats is its own record. (Of a compressed one the inner checksums are not kept.)
+        yield f"isValid: {_boolean(valid)} crc: {header.checksum}"
     if header.is_control:
         yield _control(record)
 

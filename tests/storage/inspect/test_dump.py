@@ -11,10 +11,12 @@ from storage.codec.batch import assign_offsets
 from storage.codec.records import encode
 from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptionError, InvalidNameError
+from storage.indexes.transaction_index import AbortedSpan
+from storage.indexes.transaction_index import encode as encode_span
 from storage.inspect.dump.files import DumpLine, dump
 from storage.inspect.dump.java import hash_map_order, optional_long
 from storage.inspect.dump.options import DumpOptions
-from storage.model import Offset, Record, Timestamp
+from storage.model import Offset, ProducerId, Record, Timestamp
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "kafka"
 LOG_DIRS = VECTORS / "log-dirs"
@@ -202,6 +204,62 @@ def test_what_cannot_be_dumped_is_said(tmp_path):
         run([str(misnamed)])
     with pytest.raises(FileNotFoundError):
         run([str(tmp_path / "00000000000000000000.log")])
+
+
+def test_a_transaction_index_prints_its_aborts(tmp_path):
+    """One line an aborted transaction."""
+    index = tmp_path / "00000000000000000000.txnindex"
+    index.write_bytes(encode_span(AbortedSpan(ProducerId(7), Offset(3), Offset(9), Offset(10))))
+    line = "version: 0 producerId: 7 firstOffset: 3 lastOffset: 9 lastStableOffset: 10"
+    assert f"Dumping {index}\n{line}\n" == output(run([str(index)]))
+
+
+def test_control_records_print_what_they_end(tmp_path):
+    """The golden COMMIT marker: offset 50, leader epoch 4, producer 12345/2, coordinator epoch 6."""
+    segment = tmp_path / "00000000000000000050.log"
+    segment.write_bytes(
+        bytes.fromhex(
+            "0000000000000032000000420000000402cc367bda0030000000000000018bcfe568000000018bcfe56800"
+            "00000000000030390002ffffffff000000012000000008000000010c00000000000600"
+        )
+    )
+    assert [
+        (
+            "baseOffset: 50 lastOffset: 50 count: 1 baseSequence: -1 lastSequence: -1 producerId: 12345 "
+            "producerEpoch: 2 partitionLeaderEpoch: 4 isTransactional: true isControl: true "
+            "deleteHorizonMs: OptionalLong.empty position: 0 CreateTime: 1700000000000 size: 78 magic: 2 "
+            "compresscodec: none crc: 3426122714 isvalid: true"
+        ),
+        (
+            "| offset: 50 CreateTime: 1700000000000 keySize: 4 valueSize: 6 sequence: -1 headerKeys: [] "
+            "endTxnMarker: COMMIT coordinatorEpoch: 6"
+        ),
+    ] == output(run([str(segment)], print_data_log=True)).splitlines()[2:]
+
+
+@pytest.mark.parametrize(
+    ("message", "batch", "record"),
+    [
+        (
+            "000000000000000a00000018cf056e6e01000000000000000001000000016b0000000176",
+            "offset: 10 position: 0 CreateTime: 1 size: 36 magic: 1 compresscodec: none crc: 3473239662 isvalid: true",
+            "| offset: 10 CreateTime: 1 keySize: 1 valueSize: 1 isValid: true crc: 3473239662 key: k payload: v",
+        ),
+        (
+            "000000000000000a000000101fecd70a0000000000016b0000000176",
+            (
+                "offset: 10 position: 0 NoTimestampType: -1 size: 28 magic: 0 compresscodec: none crc: 535615242 "
+                "isvalid: true"
+            ),
+            "| offset: 10 NoTimestampType: -1 keySize: 1 valueSize: 1 isValid: true crc: 535615242 key: k payload: v",
+        ),
+    ],
+)
+def test_the_old_formats_print_what_they_have(tmp_path, message, batch, record):
+    """Magic 0 and 1: an offset in place of bounds, and the record's own checksum."""
+    segment = tmp_path / "00000000000000000000.log"
+    segment.write_bytes(bytes.fromhex(message))
+    assert [batch, record] == output(run([str(segment)], print_data_log=True)).splitlines()[2:]
 
 
 def test_sequences_and_text_that_is_not_utf8(tmp_path):
