@@ -27,18 +27,22 @@ class CheckpointFiles:
     """The content of the files, by name."""
 
     offsets: Mapping[str, Offsets]
+    malformed: frozenset[str]
+    """Those that could not be read and count as empty."""
 
     @classmethod
     def read(cls, files: FileSystem, directory: Path, warn: Callable[[str], None]) -> CheckpointFiles:
         """Read them; a malformed one counts as empty, with a warning, as in Kafka (OSError)."""
         offsets: dict[str, Offsets] = {}
+        malformed: set[str] = set()
         for name in (*_SERVED, names.CLEANER_OFFSETS):
             try:
                 offsets[name] = read_offsets(files, directory / name)
             except CorruptionError as error:
                 warn(f"{error}; taken for empty")
                 offsets[name] = {}
-        return cls(offsets)
+                malformed.add(name)
+        return cls(offsets, frozenset(malformed))
 
     def of(self, partition: TopicPartition) -> Checkpointed:
         """What they say of one partition; zeros where they say nothing."""
@@ -56,6 +60,7 @@ class CheckpointWriter:
         self._directory = directory
         self._files = files
         self._written = dict(present.offsets)
+        self._malformed = set(present.malformed)
         self._lock = Lock()
 
     def write_recovery_points(self, partitions: Iterable[Partition]) -> None:
@@ -105,9 +110,10 @@ class CheckpointWriter:
             self._replace(name, offsets)
 
     def _replace(self, name: str, offsets: Offsets) -> None:
-        if offsets != self._written[name]:
+        if offsets != self._written[name] or name in self._malformed:
             write_offsets(self._files, self._directory / name, offsets)
             self._written[name] = offsets
+            self._malformed.discard(name)
 
 
 def checkpointed(offsets: Mapping[str, Offsets], partition: TopicPartition) -> Checkpointed:

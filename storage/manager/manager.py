@@ -184,6 +184,7 @@ class LogManager:
             try:
                 closed_in_order = self._close_logs()
                 if not self.read_only:
+                    self._keeping.registry.settle()
                     self._writer.write_all(self._partitions())
                     if closed_in_order:
                         mark_clean(self._data.files, self._data.path)
@@ -215,6 +216,8 @@ class LogManager:
             elif duty is Duty.REMOVAL:
                 self._for_each_log(duty, lambda log: log.remove_deleted_files(now))
                 self._keeping.doomed.remove_due(now)
+                with self._lock:
+                    self._keeping.registry.settle()
             elif duty is Duty.RECOVERY_POINTS:
                 self._checkpoint(self._writer.write_recovery_points)
             elif duty is Duty.LOG_START_OFFSETS:

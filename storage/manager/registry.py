@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -74,6 +75,7 @@ class TopicRegistry:
         self._path = directory / names.TOPIC_SETTINGS
         self._files = files
         self._entries: Mapping[str, TopicEntry] = entries or {}
+        self._uncertain = False
 
     @classmethod
     def read(cls, directory: Path, files: FileSystem) -> TopicRegistry:
@@ -92,6 +94,7 @@ class TopicRegistry:
 
     def put(self, changes: Mapping[str, TopicEntry | None]) -> None:
         """Set topics' entries, or with None remove them: on disk when this returns, and all or nothing (OSError)."""
+        self.settle()
         entries = dict(self._entries)
         for name, entry in changes.items():
             if entry is None:
@@ -100,8 +103,26 @@ class TopicRegistry:
                 entries[name] = entry
         if entries == self._entries:
             return
-        write_atomically(self._files, self._path, encode_registry(entries))
+        self._uncertain = True
+        try:
+            self._write(entries)
+        except OSError:
+            with suppress(OSError):
+                self.settle()
+            raise
         self._entries = entries
+
+    def settle(self) -> None:
+        """Let the file say again what holds, where a failed change may have left the new content there (OSError).
+
+        Else a topic whose deletion failed, and which is used on, would be deleted by the next opening.
+        """
+        if self._uncertain:
+            self._write(self._entries)
+
+    def _write(self, entries: Mapping[str, TopicEntry]) -> None:
+        write_atomically(self._files, self._path, encode_registry(entries))
+        self._uncertain = False
 
 
 def _plain(entry: TopicEntry) -> dict[str, Any]:

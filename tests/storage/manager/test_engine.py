@@ -437,6 +437,8 @@ def test_malformed_checkpoints_count_as_empty(disk: SimulatedDisk, name: str) ->
     engine = engine_on(disk)
     assert read_lines(engine.partition("t", 0)) == ["x"]
     assert f"{name}-offset-checkpoint" in engine.warnings[0]
+    engine.close()
+    assert engine_on(disk).warnings == ()
 
 
 def test_checkpoints_that_name_missing_partitions_are_tolerated(disk: SimulatedDisk) -> None:

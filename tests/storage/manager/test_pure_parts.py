@@ -117,6 +117,22 @@ def test_registry_changes_are_all_or_nothing() -> None:
         assert one.entries == {"a": TopicEntry(TOPIC_ID), "b": TopicEntry(TOPIC_ID)}
 
 
+def test_registry_takes_a_failed_change_back() -> None:
+    """The new content may have reached the disk before the failure: the old one is put in its place again."""
+    disk = SimulatedDisk()
+    disk.make_directory(DATA)
+    registry = TopicRegistry.read(DATA, disk)
+    registry.put({"a": TopicEntry(TOPIC_ID)})
+    disk.fail("sync_directory", times=2)
+    with pytest.raises(OSError, match="Input/output"):
+        registry.put({"a": TopicEntry(TOPIC_ID, {}, Pending.DELETE)})
+    registry.settle()
+    assert TopicRegistry.read(DATA, disk).entries == {"a": TopicEntry(TOPIC_ID)}
+    calls = len(disk.calls)
+    registry.settle()
+    assert calls == len(disk.calls)
+
+
 def test_registry_writes_only_changes() -> None:
     """Putting what is there is no write."""
     disk = SimulatedDisk()
