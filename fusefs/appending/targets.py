@@ -54,16 +54,33 @@ class Encoder:
         self._clock = clock
         self._reports = reports
 
-    def batches(self, lines: bytes, partition: Partition) -> bytearray:
-        """Adjacent v2 batches: one, or as few as max.message.bytes allows.
+    def appends(self, lines: bytes, partition: Partition) -> list[bytearray]:
+        """Adjacent v2 batches, as few as max.message.bytes allows, in as few appends as segment.bytes allows: one.
 
+        Only a write larger than a whole segment takes more, each of them all or nothing.
         Raises FormError, RecordTooLargeError.
         """
-        limit = partition.config.max_message_bytes
-        parsed = self.form.parse(lines, timestamp=self._clock(), max_batch_bytes=limit)
-        return parsed[0] if len(parsed) == 1 else bytearray().join(parsed)
+        config = partition.config
+        segment_bytes = config.effective_segment_bytes
+        limit = min(config.max_message_bytes, segment_bytes)
+        batches = self.form.parse(lines, timestamp=self._clock(), max_batch_bytes=limit)
+        if len(batches) == 1:
+            return batches
+        appends: list[bytearray] = []
+        for batch in batches:
+            if appends and len(appends[-1]) + len(batch) <= segment_bytes:
+                appends[-1] += batch
+            else:
+                appends.append(batch)
+        return appends
 
-    def warn_of_retention(self, batches: bytearray, partition: Partition, name: str) -> None:
+    def append(self, appends: list[bytearray], partition: Partition, name: str, *, durable: bool) -> None:
+        """Append what `appends` gave; `name` is the file that took it."""
+        for batches in appends:
+            partition.append(batches, durable=durable)
+            self._warn_of_retention(batches, partition, name)
+
+    def _warn_of_retention(self, batches: bytearray, partition: Partition, name: str) -> None:
         """Say when what was appended is so old that the next retention pass may take it away."""
         retention_ms = partition.config.retention_ms
         if retention_ms < 0:
@@ -92,14 +109,13 @@ class PartitionTarget:
         return self._partition.config.max_message_bytes
 
     def check(self, lines: bytes) -> None:
-        self._encoder.batches(lines, self._partition)
+        self._encoder.appends(lines, self._partition)
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         if self._acks_all:
             check_replicas(self._partition)
-        batches = self._encoder.batches(lines, self._partition)
-        self._partition.append(batches, durable=durable)
-        self._encoder.warn_of_retention(batches, self._partition, self.name)
+        appends = self._encoder.appends(lines, self._partition)
+        self._encoder.append(appends, self._partition, self.name, durable=durable)
 
     def sync(self) -> None:
         self._partition.sync()
@@ -126,20 +142,19 @@ class DoorTarget:
         return self._topic.config.max_message_bytes
 
     def check(self, lines: bytes) -> None:
-        self._encoder.batches(lines, self._topic.partitions()[0])
+        self._encoder.appends(lines, self._topic.partitions()[0])
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         partitions = self._topic.partitions()
         encoded = [
-            (partitions[number], self._encoder.batches(share, partitions[number]))
+            (partitions[number], self._encoder.appends(share, partitions[number]))
             for number, share in self._shares(lines, partitions[0], len(partitions)).items()
         ]
         if self._acks_all:
-            for partition, _batches in encoded:
+            for partition, _appends in encoded:
                 check_replicas(partition)
-        for partition, batches in encoded:
-            partition.append(batches, durable=durable)
-            self._encoder.warn_of_retention(batches, partition, self.name)
+        for partition, appends in encoded:
+            self._encoder.append(appends, partition, self.name, durable=durable)
 
     def _shares(self, lines: bytes, any_partition: Partition, partitions: int) -> dict[int, bytes]:
         """The lines of each partition that gets some, in their order."""
@@ -147,7 +162,7 @@ class DoorTarget:
             whole = self._partitioner.for_unkeyed(len(lines), partitions)
             if whole is not None:
                 return {whole: lines}
-        records = key_values(self._encoder.batches(lines, any_partition))
+        records = key_values(self._encoder.appends(lines, any_partition))
         chosen = self._partitioner.for_records(records, partitions)
         shares: dict[int, list[bytes]] = {}
         for number, line in zip(chosen, lines_of(lines), strict=True):
@@ -159,10 +174,11 @@ class DoorTarget:
             partition.sync()
 
 
-def key_values(batches: bytearray) -> Sequence[KeyValue]:
+def key_values(appends: list[bytearray]) -> Sequence[KeyValue]:
     """Keys and values of encoded records, in their order."""
     return [
         KeyValue(record.key, record.value)
+        for batches in appends
         for columns in decode(batches, check_crc=False)
         for record in columns
     ]

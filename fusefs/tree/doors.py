@@ -45,7 +45,7 @@ class DoorFile(File):
         self._files.check_writable()
         check_append(access, truncation_accepted=self.name == "log")
         writer = AppendHandle(self._target, self.context.appending, opener_pid=pid, durable=access.durable)
-        return LogHandle(None, writer, cached=False, check=self._files.check_exists, closed=_nothing)
+        return LogHandle(self, None, writer)
 
     @property
     def parent_path(self) -> str:
@@ -54,6 +54,14 @@ class DoorFile(File):
     def truncate(self, size: int) -> None:
         accept_truncation(size, 0)
 
+    def check_exists(self) -> None:
+        self._files.check_exists()
 
-def _nothing() -> None:
-    pass
+    def begin_write(self) -> None:
+        """A door has nothing that the kernel could remember."""
+
+    def end_write(self) -> None:
+        pass
+
+    def closed(self) -> None:
+        pass

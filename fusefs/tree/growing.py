@@ -73,22 +73,26 @@ class ViewFile(File):
             if not self.settled:
                 await self.settle()
         self._opened += 1
-        return LogHandle(
-            self._view.reader() if access.reads else None,
-            writer,
-            cached=access.reads and not access.writes and self.settled,
-            check=self._files.check_exists,
-            closed=self._closed,
-        )
+        cached = access.reads and not access.writes and self.settled
+        return LogHandle(self, self._view.reader() if access.reads else None, writer, cached=cached)
+
+    def check_exists(self) -> None:
+        self._files.check_exists()
+
+    def begin_write(self) -> None:
+        self._files.written_node = self.node_id
+
+    def end_write(self) -> None:
+        self._files.written_node = None
+
+    def closed(self) -> None:
+        self._opened -= 1
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         del pid
         if access.writes:
             raise FileError(errno.EPERM, "not to be written")
         return None
-
-    def _closed(self) -> None:
-        self._opened -= 1
 
 
 class LogFile(ViewFile):

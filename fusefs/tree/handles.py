@@ -55,36 +55,51 @@ class Reader(Protocol):
     def read(self, view_position: int, size: int) -> bytes: ...
 
 
+class OpenedNode(Protocol):
+    """The file that a handle was opened from."""
+
+    def check_exists(self) -> None:
+        """Raise FileError (ESTALE) once its topic is deleted."""
+        ...
+
+    def begin_write(self) -> None:
+        """A write through this very file begins: the kernel needs no word of what it changes there."""
+        ...
+
+    def end_write(self) -> None: ...
+
+    def closed(self) -> None:
+        """One handle less is open."""
+        ...
+
+
 class LogHandle(Handle):
-    """An open growing view: its reading side, its writing side, or both."""
+    """An open log or door: its reading side, its writing side, or both."""
 
     def __init__(
-        self,
-        reader: Reader | None,
-        writer: AppendHandle | None,
-        *,
-        cached: bool,
-        check: Callable[[], None],
-        closed: Callable[[], None],
+        self, node: OpenedNode, reader: Reader | None, writer: AppendHandle | None, *, cached: bool = False
     ) -> None:
+        self._node = node
         self._reader = reader
         self._writer = writer
-        self._check = check
-        self._closed = closed
         self.direct_io = not cached
         self.keep_cache = cached
 
     async def read(self, position: int, size: int) -> bytes:
         if self._reader is None:
             raise FileError(errno.EBADF)
-        self._check()
+        self._node.check_exists()
         return self._reader.read(position, size)
 
     async def write(self, data: bytes) -> int:
         if self._writer is None:
             raise FileError(errno.EBADF)
-        self._check()
-        return await self._writer.write(data)
+        self._node.check_exists()
+        self._node.begin_write()
+        try:
+            return await self._writer.write(data)
+        finally:
+            self._node.end_write()
 
     async def flush(self) -> None:
         if self._writer is not None:
@@ -95,7 +110,7 @@ class LogHandle(Handle):
             await self._writer.fsync()
 
     async def release(self) -> None:
-        self._closed()
+        self._node.closed()
         if self._writer is not None:
             await self._writer.release()
 

@@ -35,6 +35,8 @@ class PartitionFiles:
         self._log_start_offset = partition.offsets().log_start_offset
         self._targets: dict[str, PartitionTarget] = {}
         self._cached: set[int] = set()
+        self.written_node: int | None = None
+        """The node through which a write is under way."""
         self._newest_ns: int | None = None
         self.news.listen(self._changed)
         self._cancel = partition.listen(self.news.signal)
@@ -76,8 +78,11 @@ class PartitionFiles:
         self._newest_ns = None
         if self._cached:
             forget = self.context.kernel.forget_attributes
+            # With its reply to a write the kernel drops size and times of that very node by itself; a word from us
+            # would also make it ask for the mode at the next open: one request more for each `echo >>`.
             for node_id in self._cached:
-                forget(node_id)
+                if node_id != self.written_node:
+                    forget(node_id)
             self._cached.clear()
         log_start_offset = self.partition.offsets().log_start_offset
         if log_start_offset != self._log_start_offset:

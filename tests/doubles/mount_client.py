@@ -152,7 +152,7 @@ refused = Refused
 
 
 @asynccontextmanager
-async def mounted(  # noqa: PLR0913 - one for each thing a test varies
+async def mounted(
     engine: Engine,
     directory: Path,
     *,

@@ -27,7 +27,7 @@ def test_programs_that_add_may_open_a_log(flags: int):
 
 @pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_CREAT])
 def test_rewriters_may_not(flags: int):
-    """vim and sort -o, which would double a log, set neither."""
+    """Vim and sort -o, which would double a log, set neither."""
     with pytest.raises(FileError) as caught:
         check_append(access_of(flags), truncation_accepted=True)
 

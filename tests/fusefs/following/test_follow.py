@@ -1,0 +1,190 @@
+"""The open `follow` file, over a partition in memory."""
+
+from __future__ import annotations
+
+import errno
+import select
+from collections.abc import Callable
+
+import pytest
+import trio
+import trio.testing
+
+from fusefs.blocking import Blocking
+from fusefs.errors import FileError
+from fusefs.following.follow import Followed, FollowHandle
+from fusefs.following.waiting import WaitingReads
+from fusefs.forms import JSON, VALUES, Form
+from storage.engine import Cancel
+from storage.model import Isolation
+from tests.doubles.memory_partition import MemoryPartition
+
+
+class Topic:
+    """Partitions in memory, followed."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.partitions = {number: MemoryPartition("orders", number) for number in range(partitions)}
+        self.waiting = WaitingReads(Blocking())
+        self.deleted = False
+
+    def present(self) -> dict[int, MemoryPartition]:
+        if self.deleted:
+            raise FileError(errno.ESTALE)
+        return self.partitions
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        cancels = [partition.listen(listener) for partition in self.partitions.values()]
+        return lambda: [cancel() for cancel in cancels] and None
+
+    def follow(self, form: Form = VALUES, *, nonblocking: bool = False) -> FollowHandle:
+        followed = Followed("/orders/0/follow", self.present, self.listen, form, Isolation.READ_COMMITTED)  # type: ignore[arg-type]
+        return FollowHandle(followed, self.waiting, opener_pid=7, nonblocking=nonblocking)
+
+
+async def test_it_begins_at_the_end():
+    """What was there before the opening is not shown."""
+    topic = Topic()
+    topic.partitions[0].add(b"before")
+    follow = topic.follow()
+    topic.partitions[0].add(b"after")
+
+    assert await follow.read(100) == b"after\n"
+
+
+async def test_a_read_waits_for_the_next_record(nursery: trio.Nursery):
+    """And is answered when it comes."""
+    topic, seen = Topic(), []
+    follow = topic.follow()
+
+    async def read() -> None:
+        seen.append(await follow.read(100))
+
+    nursery.start_soon(read)
+    await trio.testing.wait_all_tasks_blocked()
+    assert seen == []
+    topic.partitions[0].add(b"a", b"b")
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert seen == [b"a\nb\n"]
+
+
+async def test_never_more_than_was_asked_for():
+    """`sed -u` asks for one byte; the rest is kept for its next read."""
+    topic = Topic()
+    follow = topic.follow()
+    topic.partitions[0].add(b"abc")
+
+    assert [await follow.read(1) for _ in range(2)] + [await follow.read(100)] == [b"a", b"b", b"c\n"]
+
+
+async def test_several_partitions_and_one_that_comes_later():
+    """A new one from its first record."""
+    topic = Topic(2)
+    follow = topic.follow()
+    topic.partitions[1].add(b"of 1")
+    topic.partitions[2] = MemoryPartition("orders", 2)
+    topic.partitions[2].add(b"of 2")
+
+    assert [await follow.read(100) for _ in range(2)] == [b"of 1\n", b"of 2\n"]
+
+
+async def test_markers_of_transactions_are_passed_over():
+    """A control batch is nothing to read; neither does it end the reading."""
+    topic = Topic()
+    follow = topic.follow(nonblocking=True)
+    topic.partitions[0].add_marker()
+    assert follow.poll(None) == 0
+    topic.partitions[0].add_marker()
+    topic.partitions[0].add(b"a")
+
+    assert await follow.read(100) == b"a\n"
+
+
+async def test_the_form_is_the_names():
+    """`follow.json` shows whole records."""
+    topic = Topic()
+    follow = topic.follow(JSON)
+    topic.partitions[0].add(b"a")
+
+    assert b'"offset":0' in await follow.read(1000)
+
+
+async def fails(awaited: object) -> int:
+    with pytest.raises(FileError) as caught:
+        await awaited  # type: ignore[misc]
+    return caught.value.number
+
+
+async def test_nothing_new_and_no_wish_to_wait():
+    """O_NONBLOCK: EAGAIN."""
+    assert await fails(Topic().follow(nonblocking=True).read(10)) == errno.EAGAIN
+
+
+async def test_a_deleted_topic_ends_it():
+    """ESTALE."""
+    topic = Topic()
+    follow = topic.follow()
+    topic.deleted = True
+
+    assert await fails(follow.read(10)) == errno.ESTALE
+
+
+async def test_a_slow_follower_is_told_what_it_missed():
+    """ESTALE when records were deleted before they were read: nothing is skipped in silence."""
+    topic = Topic()
+    follow = topic.follow()
+    topic.partitions[0].add(b"a", b"b")
+    topic.partitions[0].log_start_offset = 1
+
+    assert await fails(follow.read(10)) == errno.ESTALE
+
+
+class Notification:
+    """Counts how often the kernel was told."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    def notify(self) -> None:
+        self.told += 1
+
+
+async def test_poll_tells_the_kernel_once_when_something_comes():
+    """Each handle for one notification."""
+    topic, kernel = Topic(), Notification()
+    follow = topic.follow()
+    assert follow.poll(kernel) == 0
+    topic.partitions[0].add(b"a")
+    topic.partitions[0].add(b"b")
+
+    assert kernel.told == 1
+    assert follow.poll(kernel) & select.POLLIN
+    assert await follow.read(100) == b"a\nb\n"
+    assert follow.poll(kernel) == 0
+
+
+async def test_a_newer_poll_replaces_the_older_one():
+    """And a closed file tells nobody."""
+    topic, old, new = Topic(), Notification(), Notification()
+    follow = topic.follow()
+    follow.poll(old)
+    follow.poll(new)
+    topic.partitions[0].add(b"a")
+    assert (old.told, new.told) == (0, 1)
+
+    await follow.read(100)
+    follow.poll(new)
+    follow.release()
+    topic.partitions[0].add(b"b")
+
+    assert new.told == 1
+
+
+async def test_poll_of_a_deleted_topic_is_readable():
+    """The read that follows tells the error, and does not wait."""
+    topic = Topic()
+    follow = topic.follow()
+    topic.deleted = True
+
+    assert follow.poll(None) & select.POLLIN

@@ -1,0 +1,97 @@
+"""Whether a program that waits wants to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fusefs.following.signals import Look, heirs, look, parse_status
+
+STATUS = b"""Name:\tcat
+State:\tD (disk sleep)
+Pid:\t12
+PPid:\t7
+SigPnd:\t%b
+ShdPnd:\t%b
+SigBlk:\t%b
+SigIgn:\t0000000000000000
+"""
+NONE, INT, KILL = b"0" * 16, b"0000000000000002", b"0000000000000100"
+
+
+@pytest.mark.parametrize(
+    ("thread", "process", "blocked", "pending"),
+    [
+        pytest.param(NONE, NONE, NONE, 0, id="none"),
+        pytest.param(KILL, NONE, NONE, 0x100, id="KILL for the thread"),
+        pytest.param(NONE, INT, NONE, 2, id="Ctrl-C for the process"),
+        pytest.param(NONE, INT, INT, 0, id="blocked"),
+        pytest.param(KILL, INT, INT, 0x100, id="one of them blocked"),
+    ],
+)
+def test_pending_and_not_blocked(thread: bytes, process: bytes, blocked: bytes, pending: int):
+    """(SigPnd | ShdPnd) without SigBlk."""
+    assert parse_status(STATUS % (thread, process, blocked)) == Look(7, stuck=True, pending=pending)
+
+
+@pytest.mark.parametrize("state", [b"Z (zombie)", b"X (dead)"])
+def test_the_dead_wait_for_nothing(state: bytes):
+    """A zombie still has its entry in /proc."""
+    assert parse_status(STATUS.replace(b"D (disk sleep)", state) % (NONE, NONE, NONE)) is None
+
+
+@pytest.mark.parametrize("status", [b"", b"Name:\tx\n", b"SigPnd:\t\n"])
+def test_fields_that_are_missing_count_as_nothing(status: bytes):
+    """A kernel without them is no reason to fail."""
+    assert parse_status(status) == Look(0, stuck=False, pending=0)
+
+
+def test_this_process_waits_for_nothing():
+    """The real /proc, of the test's own process."""
+    seen = look(os.getpid())
+
+    assert seen is not None
+    assert (seen.parent, seen.stuck) == (os.getppid(), False)
+
+
+def test_a_process_that_is_gone():
+    """Nothing to see."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+
+    assert look(process.pid) is None
+
+
+def test_a_pending_signal_is_seen():
+    """Blocked first, it does not count; not blocked but stopped, it does."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        os.kill(process.pid, signal.SIGTERM)
+        seen = look(process.pid)
+        os.kill(process.pid, signal.SIGCONT)
+
+    assert seen is not None
+    assert seen.pending & 1 << signal.SIGTERM - 1
+
+
+def test_heirs_are_found_by_the_file_they_hold(tmp_path: Path):
+    """With the line of their ancestors, of whom one opened it."""
+    path = tmp_path / "follow"
+    with path.open("w") as file, subprocess.Popen(["sleep", "60"], stdout=file) as process:
+        found = heirs(str(path), stuck=False)
+        process.kill()
+
+    assert {heir.pid for heir in found} == {os.getpid(), process.pid}
+    child = next(heir for heir in found if heir.pid == process.pid)
+    assert child.line[:2] == (process.pid, os.getpid())
+
+
+def test_who_is_not_stuck_is_not_looked_for(tmp_path: Path):
+    """The frequent search passes over all that run or sleep as they should."""
+    with (tmp_path / "follow").open("w"):
+        assert heirs(str(tmp_path / "follow"), stuck=True) == []

@@ -1,0 +1,178 @@
+"""The reads that wait: bound, waking, and who ends them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import pytest
+import trio
+import trio.testing
+
+from fusefs.blocking import Blocking
+from fusefs.errors import FileError
+from fusefs.following.signals import Heir, Look
+from fusefs.following.waiting import BLIND_SECONDS, WaitingReads
+
+CALM, SIGNALLED = Look(1, stuck=False, pending=0), Look(1, stuck=True, pending=2)
+
+
+class Bench:
+    """Waiting reads, the processes they belong to, and what each came to."""
+
+    def __init__(self, bound: int = 10) -> None:
+        self.processes: dict[int, Look | None] = {}
+        self.heirs: list[Heir] = []
+        self.looked_at: set[int] = set()
+        self.ends: dict[str, int | str] = {}
+        self.wakes: dict[str, Callable[[], None]] = {}
+        self.waiting = WaitingReads(
+            Blocking(),
+            bound=bound,
+            look=self.look,
+            heirs=lambda path, stuck: [heir for heir in self.heirs if path == "/orders/0/follow"],
+        )
+
+    def look(self, pid: int) -> Look | None:
+        self.looked_at.add(pid)
+        return self.processes.get(pid)
+
+    async def read(self, name: str, pid: int) -> None:
+        def listen(listener: Callable[[], None]) -> Callable[[], None]:
+            self.wakes[name] = listener
+            return lambda: None
+
+        try:
+            await self.waiting.wait(listen, pid=pid, path="/orders/0/follow")
+        except FileError as error:
+            self.ends[name] = error.number
+        else:
+            self.ends[name] = "woken"
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+async def test_a_read_ends_when_it_is_woken(bench: Bench, nursery: trio.Nursery):
+    """And counts as long as it waits."""
+    bench.processes[7] = CALM
+    nursery.start_soon(bench.read, "a", 7)
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(bench.waiting) == 1
+
+    bench.wakes["a"]()
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert bench.ends == {"a": "woken"}
+    assert len(bench.waiting) == 0
+
+
+async def test_one_more_than_the_bound_is_refused(nursery: trio.Nursery):
+    """EMFILE; the others wait on."""
+    bench = Bench(bound=2)
+    for name in ("a", "b", "c"):
+        nursery.start_soon(bench.read, name, 7)
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert list(bench.ends.values()) == [errno.EMFILE]
+    bench.waiting.close(errno.ENOTCONN)
+
+
+async def test_closing_ends_all_and_every_later_one(bench: Bench, nursery: trio.Nursery):
+    """When the mount ends."""
+    nursery.start_soon(bench.read, "a", 7)
+    await trio.testing.wait_all_tasks_blocked()
+    bench.waiting.close(errno.ENOTCONN)
+    await bench.read("b", 7)
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert bench.ends == {"a": errno.ENOTCONN, "b": errno.ENOTCONN}
+
+
+async def test_a_signal_ends_the_reads_of_that_process_alone(
+    bench: Bench, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+):
+    """EINTR, and only when a signal is pending."""
+    bench.processes = {7: CALM, 8: CALM}
+    nursery.start_soon(bench.waiting.watch)
+    nursery.start_soon(bench.read, "a", 7)
+    nursery.start_soon(bench.read, "b", 8)
+    await trio.sleep(60)
+    assert bench.ends == {}
+
+    bench.processes[8] = SIGNALLED
+    await trio.sleep(0.2)
+
+    assert bench.ends == {"b": errno.EINTR}
+    bench.waiting.close(errno.ENOTCONN)
+    nursery.cancel_scope.cancel()
+
+
+async def test_the_read_of_a_process_that_is_gone_ends(bench: Bench, nursery: trio.Nursery):
+    """Where nobody else holds the file."""
+    nursery.start_soon(bench.waiting.watch)
+    nursery.start_soon(bench.read, "a", 7)
+    while not bench.ends:
+        await trio.sleep(0.01)
+
+    assert bench.ends == {"a": errno.EINTR}
+    nursery.cancel_scope.cancel()
+
+
+async def test_the_heir_of_a_process_that_is_gone_is_looked_at_instead(bench: Bench, nursery: trio.Nursery):
+    """A shell that opened the file and left it to a child."""
+    bench.processes[9] = CALM
+    bench.heirs = [Heir(9, (9, 1))]
+    nursery.start_soon(bench.waiting.watch)
+    nursery.start_soon(bench.read, "a", 7)
+    while 9 not in bench.looked_at:
+        await trio.sleep(0.01)
+    assert bench.ends == {}
+
+    bench.processes[9] = SIGNALLED
+    while not bench.ends:
+        await trio.sleep(0.01)
+
+    assert bench.ends == {"a": errno.EINTR}
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_child_that_reads_its_parents_descriptor_can_be_ended(
+    bench: Bench, nursery: trio.Nursery, searching: None
+):
+    """The opener is calm; a stuck descendant of its that holds the file wants to end."""
+    bench.processes[7] = CALM
+    nursery.start_soon(bench.waiting.watch)
+    nursery.start_soon(bench.read, "a", 7)
+    nursery.start_soon(bench.read, "of another family", 70)
+    bench.processes[70] = CALM
+    bench.heirs = [Heir(9, (9, 8, 7, 1))]
+    while "a" not in bench.ends:
+        await trio.sleep(0.01)
+
+    assert bench.ends == {"a": errno.EINTR}
+    bench.waiting.close(errno.ENOTCONN)
+    nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def searching(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search for heirs all the time."""
+    monkeypatch.setattr("fusefs.following.waiting.HEIR_SECONDS", 0.0)
+
+
+async def test_a_process_that_cannot_be_seen_waits_within_a_bound(
+    bench: Bench, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+):
+    """Another pid namespace: pid 0."""
+    assert BLIND_SECONDS > 1
+    monkeypatch.setattr("fusefs.following.waiting.BLIND_SECONDS", 0.05)
+    nursery.start_soon(bench.waiting.watch)
+    nursery.start_soon(bench.read, "a", 0)
+    while not bench.ends:
+        await trio.sleep(0.01)
+
+    assert bench.ends == {"a": errno.EINTR}
+    nursery.cancel_scope.cancel()

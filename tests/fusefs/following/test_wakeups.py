@@ -1,0 +1,48 @@
+"""News from any thread."""
+
+from __future__ import annotations
+
+import trio
+import trio.testing
+
+from fusefs.following.wakeups import Wakeups
+
+
+async def test_news_of_the_loops_own_thread_are_there_at_once():
+    """No turn of the event loop lies between an append and its followers."""
+    wakeups, heard = Wakeups(), []
+    wakeups.listen(lambda: heard.append("a"))
+
+    wakeups.signal()
+
+    assert heard == ["a"]
+
+
+async def test_news_of_another_thread_come_into_the_loop_as_one():
+    """However often they were told meanwhile."""
+    wakeups, heard = Wakeups(), []
+    wakeups.listen(lambda: heard.append(trio.lowlevel.current_trio_token()))
+
+    def tell() -> None:
+        for _ in range(5):
+            wakeups.signal()
+
+    with trio.CancelScope(shield=True):
+        # The loop is kept busy by nothing but this thread, and cannot deliver before all are told.
+        await trio.to_thread.run_sync(tell)
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert 1 <= len(heard) <= 5
+    assert set(heard) == {trio.lowlevel.current_trio_token()}
+
+
+async def test_a_cancelled_listener_hears_nothing():
+    """Twice is harmless."""
+    wakeups, heard = Wakeups(), []
+    cancel = wakeups.listen(lambda: heard.append("a"))
+    cancel()
+    cancel()
+
+    wakeups.signal()
+
+    assert heard == []

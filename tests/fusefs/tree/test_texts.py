@@ -1,0 +1,167 @@
+"""`config`, `start`, `status` and `@status`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from storage.engine import Engine
+from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+
+REWRITE = os.O_WRONLY | os.O_TRUNC
+
+
+async def test_config_lists_overrides_then_defaults_as_comments(orders: MountClient):
+    """In Kafka's names, one a line."""
+    lines = (await orders.cat("orders/config")).decode().splitlines()
+
+    assert lines[0] == "retention.ms=-1"
+    assert "# segment.bytes=1073741824" in lines
+    assert not any(line.startswith("# retention.ms") for line in lines)
+
+
+@pytest.mark.parametrize("flags", [APPEND, REWRITE, os.O_WRONLY], ids=[">>", ">", "vim"])
+async def test_a_written_line_sets_a_setting(orders: MountClient, flags: int):
+    """However the file is opened: every line stands for itself, and the others stay."""
+    await orders.append("orders/config", b"# a comment\n\nsegment.bytes = 2000000\n", flags)
+
+    assert orders.engine.topic("orders").overrides == {"retention.ms": "-1", "segment.bytes": "2000000"}
+
+
+async def test_an_empty_value_removes_an_override(orders: MountClient):
+    """`name=`."""
+    await orders.append("orders/config", b"retention.ms=\n")
+
+    assert orders.engine.topic("orders").overrides == {}
+
+
+@pytest.mark.parametrize(
+    "line", [b"no.such.setting=1", b"segment.bytes=small", b"segment.bytes=1", b"just words", b"\xff=1"]
+)
+async def test_one_write_is_all_or_nothing(orders: MountClient, line: bytes):
+    """EINVAL, the reason in the reports, and the good line beside it is not kept."""
+    with refused("EINVAL"):
+        await orders.append("orders/config", b"flush.messages=7\n" + line + b"\n")
+
+    assert "orders/config" in orders.reports
+    assert "flush.messages" not in orders.engine.topic("orders").overrides
+
+
+async def test_a_last_line_without_newline_is_set_at_close(orders: MountClient):
+    """`printf`; its error is close's."""
+    await orders.append("orders/config", b"flush.messages=7")
+    assert orders.engine.topic("orders").overrides["flush.messages"] == "7"
+
+    with refused("EINVAL"):
+        await orders.append("orders/config", b"flush.messages=none")
+
+
+async def test_config_read_and_written_back_changes_nothing(orders: MountClient):
+    """As `cp` of one topic's settings onto its own does."""
+    before = await orders.cat("orders/config")
+
+    await orders.append("orders/config", before, REWRITE)
+
+    assert await orders.cat("orders/config") == before
+
+
+async def test_status_says_where_a_partition_stands(orders: MountClient):
+    """One `name value` a line."""
+    await orders.append("orders/0/log.json", b'{"payload":"a","ts":1700000000123}\n')
+
+    lines = dict(line.split(" ", 1) for line in (await orders.cat("orders/0/status")).decode().splitlines())
+
+    assert lines["state"] == "online"
+    assert lines["log_start_offset"] == "0"
+    assert lines["log_end_offset"] == lines["high_watermark"] == lines["last_stable_offset"] == "1"
+    assert (lines["recovery_point"], lines["unflushed_records"]) == ("0", "1")
+    assert lines["last_timestamp"] == "1700000000123 2023-11-14T22:13:20.123Z"
+    assert lines["measured"] == "yes"
+    assert list(lines)[:8] == [
+        "state", "log_start_offset", "recovery_point", "unflushed_records", "last_stable_offset", "high_watermark",
+        "log_end_offset", "leader_epoch",
+    ]  # fmt: skip
+
+
+async def test_an_open_texts_size_is_what_it_holds(orders: MountClient):
+    """Tar reads exactly as much as stat says: so a text does not change while it is open."""
+    fh = await orders.open("orders/0/status")
+    node = orders.lookup("orders/0/status")
+    await orders.append("orders/0/log", b"a\n" * 100)
+
+    assert (await orders.filesystem.getattr(node.node_id)).size == len(await orders.read_on(fh))
+    await orders.close(fh)
+    assert b"log_end_offset 100\n" in await orders.cat("orders/0/status")
+
+
+async def test_the_daemons_status_ends_with_the_newest_reports(orders: MountClient):
+    """One line a reason."""
+    with refused("EINVAL"):
+        await orders.append("orders/0/log.json", b"no json\n")
+
+    lines = (await orders.cat("@status")).decode().splitlines()
+
+    assert lines[0] == "pid 1"
+    assert " error orders/0/log.json: " in lines[-1]
+
+
+@pytest.mark.parametrize("path", ["@status", "orders/0/status", "orders/0/start"])
+async def test_what_is_only_read(orders: MountClient, path: str):
+    """EPERM, for root too; `start` takes a number only with --allow-delete."""
+    with refused("EPERM"):
+        await orders.open(path, APPEND)
+    with refused("EPERM"):
+        await orders.truncate(path, 0)
+
+
+async def test_a_larger_start_deletes_older_records_with_allow_delete(engine: Engine, tmp_path: Path):
+    """A smaller one means nothing; one beyond the log is EINVAL."""
+    async with mounted(engine, tmp_path, allow_delete=True) as client:
+        await client.mkdir("orders")
+        await client.append("orders/0/log", b"a\nb\nc\n")
+
+        await client.append("orders/0/start", b"1\n")
+        assert await client.cat("orders/0/log") == b"b\nc\n"
+        assert await client.cat("orders/0/start") == b"1\n"
+
+        await client.append("orders/0/start", b"0\n", REWRITE)
+        assert await client.cat("orders/0/start") == b"1\n"
+
+        for bad in (b"4\n", b"-1\n", b"two\n", b"\n"):
+            with refused("EINVAL"):
+                await client.append("orders/0/start", bad)
+        assert await client.cat("orders/0/log") == b"b\nc\n"
+
+
+async def test_segments_are_the_real_files(orders: MountClient, tmp_path: Path):
+    """Byte for byte, and read-only."""
+    await orders.append("orders/0/log", b"a\n")
+    directory = tmp_path / "data" / "orders-0"
+
+    names = orders.list("orders/0/segments")
+
+    assert "00000000000000000000.log" in names
+    for name in names:
+        content = (directory / name).read_bytes()
+        assert await orders.cat(f"orders/0/segments/{name}", chunk=1 << 20) == content
+        assert (await orders.stat(f"orders/0/segments/{name}")).size == len(content)
+        with refused("EPERM"):
+            await orders.open(f"orders/0/segments/{name}", APPEND)
+
+
+async def test_a_deleted_segment_is_stale_under_an_open_file(orders: MountClient):
+    """Its disk space is not held."""
+    await orders.append("orders/config", b"internal.segment.bytes=150\n")
+    for _ in range(3):
+        await orders.append("orders/0/log", b"x" * 40 + b"\n")
+    first = orders.list("orders/0/segments")[0]
+    fh = await orders.open(f"orders/0/segments/{first}")
+    log = orders.engine.partition("orders", 0)
+    log.delete_oldest_segments(1, "test")  # type: ignore[attr-defined]
+
+    with refused("ESTALE"):
+        await orders.filesystem.read(fh, 0, 10)
+    with refused("ENOENT"):
+        orders.lookup(f"orders/0/segments/{first}")
