@@ -1,9 +1,11 @@
-"""Key TAB value, one record a line: the `log.kv` file.
+r"""Key TAB value, one record a line: the `log.kv` file.
 
-A null key or value is `\\N`; TAB, LF, CR and backslash inside are `\\t \\n \\r \\\\`, so that every line parses back to
+A null key or value is `\N`; TAB, LF, CR and backslash inside are `\t \n \r \\`, so that every line parses back to
 the same bytes. Headers and times are not shown. A line without TAB is a value without key; a TAB after the first one
 belongs to the value. Compiled by Cython; runs uncompiled with the same results.
 """
+
+# ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
 
 from __future__ import annotations
 
@@ -86,7 +88,7 @@ class KeyValue:
         return sizes
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
-        """Only `\\N`, as a whole key or value, and the four escapes may follow a backslash."""
+        r"""Only `\N`, as a whole key or value, and the four escapes may follow a backslash."""
         return encode_columns(_columns(text, timestamp), max_batch_bytes=max_batch_bytes, unit="line")
 
 

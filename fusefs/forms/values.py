@@ -4,6 +4,8 @@ A null value renders as nothing but LF, and so does an empty one; a value that c
 by Cython; runs uncompiled with the same results.
 """
 
+# ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
+
 from __future__ import annotations
 
 from array import array
@@ -97,7 +99,7 @@ def _size(
     for index in range(first, last):
         if start_offset <= column[index] < end_offset:
             length: cython.longlong = column[5 * count + index]
-            size += 1 + (length if length > 0 else 0)
+            size += 1 + max(0, length)
     return size
 
 

@@ -11,6 +11,8 @@ compiled code, so that every length read from a batch is checked here, by hand, 
 change while it is read.
 """
 
+# ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
+
 from __future__ import annotations
 
 from array import array
@@ -19,7 +21,7 @@ from collections.abc import Iterator
 
 import cython
 
-from storage.codec.batch import CURRENT_MAGIC, HEADER_SIZE, BatchHeader, Batches, Buffer, scan
+from storage.codec.batch import CURRENT_MAGIC, HEADER_SIZE, Batches, BatchHeader, Buffer, scan
 from storage.codec.compression import inflate
 from storage.codec.legacy import read_records
 from storage.errors import CorruptBatchError
@@ -298,7 +300,7 @@ def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cytho
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _decode_records(  # noqa: PLR0913, PLR0917 -- a loop over raw memory takes its pointers and bounds one by one
+def _decode_records(
     octets: cython.p_uchar,
     start: cython.Py_ssize_t,
     end: cython.Py_ssize_t,

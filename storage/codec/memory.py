@@ -14,13 +14,13 @@ import cython
 
 if cython.compiled:
     from cython.cimports.cpython.array import clone
+    from cython.cimports.cpython.buffer import PyBUF_READ
     from cython.cimports.cpython.bytearray import (
         PyByteArray_AS_STRING,
         PyByteArray_FromStringAndSize,
         PyByteArray_Resize,
     )
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-    from cython.cimports.cpython.buffer import PyBUF_READ
     from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory, PyMemoryView_GET_BUFFER
     from cython.cimports.libc.string import memchr, memcpy
 

@@ -1,0 +1,477 @@
+"""Batches made from columns and from lines of text: measured first, then written into memory of that size.
+
+The record's picture stands in `columns`, the header's in `batch`. This module is compiled by Cython, and runs
+uncompiled with the same results; nothing checks what it writes but its own measures.
+"""
+
+# ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cython
+from crc32c import crc32c
+
+from storage.codec.batch import CODEC_MASK, HEADER_SIZE, Buffer, sequence_plus
+from storage.codec.columns import Columns
+from storage.codec.compression import deflate
+from storage.codec.stamp import PLAIN, BatchStamp
+from storage.errors import RecordTooLargeError
+
+if cython.compiled:
+    from cython.cimports.storage.codec.memory import (
+        copy,
+        flat_view,
+        int64s_of,
+        new_octets,
+        octets_of,
+        position_of,
+        resize,
+        writable,
+    )
+else:
+    from storage.codec.memory import (
+        copy,
+        flat_view,
+        int64s_of,
+        new_octets,
+        octets_of,
+        position_of,
+        resize,
+        writable,
+    )
+
+DEFAULT_MAX_BATCH_BYTES = 1048588
+"""Kafka's max.message.bytes: it bounds a whole batch, header included."""
+
+
+def encode_columns(
+    columns: Columns,
+    stamp: BatchStamp = PLAIN,
+    *,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+    unit: str = "record",
+) -> list[bytearray]:
+    """Batches of all records of `columns`, each at most `max_batch_bytes` before compression.
+
+    As a producer makes them: each batch's base offset is 0 and its offsets are dense, whatever those in `columns`.
+
+    Raises RecordTooLargeError naming the record (from 1, as a `unit`) that does not even fit a batch of its own.
+    """
+    found: list[bytearray] = []
+    view: memoryview = columns.block
+    block: cython.p_longlong = int64s_of(view)
+    count: cython.Py_ssize_t = len(columns)
+    first: cython.Py_ssize_t = 0
+    sequence = stamp.base_sequence
+    while first < count:
+        last: cython.Py_ssize_t = _batch_end(block, count, first, max_batch_bytes)
+        if last == first:
+            raise RecordTooLargeError(f"{unit} {first + 1} does not fit a batch of {max_batch_bytes} bytes")
+        if first and sequence >= 0:
+            stamp = replace(stamp, base_sequence=sequence_plus(sequence, first))
+        found.append(encode_span(columns, first, last, stamp, None, None))
+        first = last
+    return found
+
+
+def encode_lines(
+    text: Buffer, *, timestamp: int, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+) -> list[bytearray]:
+    """Batches of one record a line: the line without its LF is the value, there is no key.
+
+    Base offsets are 0. Raises RecordTooLargeError naming the line (from 1) that does not fit a batch of its own,
+    ValueError if the last line has no LF.
+    """
+    view: memoryview = flat_view(text)
+    if len(view) == 0:
+        return []
+    if view[len(view) - 1] != 10:
+        raise ValueError("the last line has no LF")
+    lines: _Lines = _Lines(view, timestamp, max_batch_bytes)
+    found: list[bytearray] = []
+    while lines.position < lines.end:
+        found.append(lines.next_batch())
+    return found
+
+
+@cython.final
+@cython.cclass
+class _Lines:
+    """Lines on their way into batches."""
+
+    view: memoryview
+    position: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    line: cython.Py_ssize_t
+    timestamp: cython.longlong
+    limit: cython.Py_ssize_t
+
+    def __init__(self, view: memoryview, timestamp: int, limit: int) -> None:
+        self.view = view
+        self.position = 0
+        self.end = len(view)
+        self.line = 1
+        self.timestamp = timestamp
+        self.limit = limit
+
+    @cython.cfunc
+    def next_batch(self) -> bytearray:
+        """As many of the lines as fit."""
+        source: cython.p_uchar = octets_of(self.view)
+        position: cython.Py_ssize_t = self.position
+        # Lines of some seventy bytes and more fit this guess; shorter ones make the batch grow.
+        rest: cython.Py_ssize_t = self.end - position
+        capacity: cython.Py_ssize_t = max(61, min(self.limit, 61 + rest + rest // 8 + 32))
+        batch: bytearray = new_octets(capacity)
+        target: cython.p_uchar = writable(batch)
+        at: cython.Py_ssize_t = 61
+        delta: cython.longlong = 0
+        while position < self.end:
+            length: cython.Py_ssize_t = position_of(10, source, position, self.end) - position
+            body: cython.Py_ssize_t = _body_size(0, delta, -1, length, 0)
+            size: cython.Py_ssize_t = _varint_length(body) + body
+            if at + size > self.limit:
+                if delta == 0:
+                    raise RecordTooLargeError(f"line {self.line} does not fit a batch of {self.limit} bytes")
+                break
+            if at + size > capacity:
+                capacity = min(self.limit, 2 * capacity + size)
+                resize(batch, capacity)
+                target = writable(batch)
+            at = _put_prefix(target, at, body, 0, delta)
+            target[at] = 1
+            at = _put_octets(target, at + 1, source, position, length)
+            target[at] = 0
+            at += 1
+            position += length + 1
+            delta += 1
+        self.position = position
+        self.line += delta
+        resize(batch, at)
+        _put_header(writable(batch), at, 0, delta - 1, self.timestamp, self.timestamp, delta)
+        _put_stamp(writable(batch), -1, 0, -1, -1, -1)
+        _seal(batch)
+        return batch
+
+
+def varint(value: int) -> bytes:
+    """`value` (64 bits, signed) as a zigzag varint."""
+    octets: bytearray = bytearray(10)
+    end: cython.Py_ssize_t = _put_varint(writable(octets), 0, value)
+    return bytes(octets[:end])
+
+
+def encode_span(
+    columns: Columns,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    stamp: BatchStamp,
+    bounds: tuple[int, int, int] | None,
+    max_timestamp: int | None,
+) -> bytearray:
+    """The batch of records [first, last).
+
+    `bounds`: its base offset, the offset that deltas count from, and its last offset; None for dense deltas from 0.
+    """
+    view: memoryview = columns.block
+    data: memoryview = columns.data
+    block: cython.p_longlong = int64s_of(view)
+    stride: cython.Py_ssize_t = len(columns)
+    base_timestamp: cython.longlong = block[stride + first] if first < last else -1
+    if stamp.delete_horizon_ms is not None:
+        base_timestamp = stamp.delete_horizon_ms
+    zero: cython.longlong = -1 if bounds is None else bounds[1]
+    size: cython.Py_ssize_t = 61 + _span_size(block, stride, first, last, zero, base_timestamp)
+    if size - 12 > 0x7FFFFFFF:
+        raise RecordTooLargeError(f"a batch of {size} bytes: its length field ends at 2 GiB")
+    batch: bytearray = new_octets(size)
+    _put_span(writable(batch), octets_of(data), block, stride, first, last, zero, base_timestamp)
+    largest: cython.longlong = (
+        _largest(block, stride, first, last) if max_timestamp is None else max_timestamp
+    )
+    base_offset: cython.longlong = 0 if bounds is None else bounds[0]
+    last_delta: cython.longlong = last - first - 1 if bounds is None else bounds[2] - bounds[0]
+    if stamp.codec and first < last:
+        batch = _compressed(batch, stamp)
+    _put_header(writable(batch), len(batch), base_offset, last_delta, base_timestamp, largest, last - first)
+    _put_stamp(
+        writable(batch),
+        stamp.leader_epoch,
+        stamp.attributes & (-1 if first < last else ~CODEC_MASK),
+        stamp.producer_id,
+        stamp.producer_epoch,
+        stamp.base_sequence,
+    )
+    _seal(batch)
+    return batch
+
+
+def _compressed(batch: bytearray, stamp: BatchStamp) -> bytearray:
+    """The batch with its records compressed, its header still to be written."""
+    with memoryview(batch) as view:
+        records = deflate(stamp.codec, view[HEADER_SIZE:], level=stamp.compression_level)
+    return bytearray(HEADER_SIZE) + records
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _batch_end(
+    block: cython.p_longlong, count: cython.Py_ssize_t, first: cython.Py_ssize_t, limit: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Index after the last of the records from `first` on that fit one batch of `limit` bytes."""
+    size: cython.longlong = 61
+    index: cython.Py_ssize_t = first
+    while index < count:
+        size += _record_size(block, count, index, index - first, block[count + first])
+        if size > limit:
+            break
+        index += 1
+    return index
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _span_size(
+    block: cython.p_longlong,
+    stride: cython.Py_ssize_t,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    zero: cython.longlong,
+    base_timestamp: cython.longlong,
+) -> cython.longlong:
+    """Bytes of records [first, last); their deltas count from offset `zero`, or are dense where that is -1."""
+    size: cython.longlong = 0
+    index: cython.Py_ssize_t
+    for index in range(first, last):
+        delta: cython.longlong = index - first if zero < 0 else block[index] - zero
+        size += _record_size(block, stride, index, delta, base_timestamp)
+    return size
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_span(
+    target: cython.p_uchar,
+    source: cython.p_uchar,
+    block: cython.p_longlong,
+    stride: cython.Py_ssize_t,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    zero: cython.longlong,
+    base_timestamp: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Write records [first, last) after the header; `_span_size` has measured the room they take."""
+    at: cython.Py_ssize_t = 61
+    index: cython.Py_ssize_t
+    for index in range(first, last):
+        delta: cython.longlong = index - first if zero < 0 else block[index] - zero
+        time_delta: cython.longlong = _wrapping_difference(block[stride + index], base_timestamp)
+        key: cython.Py_ssize_t = block[3 * stride + index]
+        value: cython.Py_ssize_t = block[5 * stride + index]
+        headers: cython.Py_ssize_t = block[7 * stride + index]
+        body: cython.Py_ssize_t = _body_size(time_delta, delta, key, value, headers)
+        at = _put_prefix(target, at, body, time_delta, delta)
+        at = _put_octets(target, at, source, block[2 * stride + index], key)
+        at = _put_octets(target, at, source, block[4 * stride + index], value)
+        if headers == 0:
+            target[at] = 0
+            at += 1
+        else:
+            copy(target, at, source, block[6 * stride + index], headers)
+            at += headers
+    return at
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _largest(
+    block: cython.p_longlong, stride: cython.Py_ssize_t, first: cython.Py_ssize_t, last: cython.Py_ssize_t
+) -> cython.longlong:
+    """The greatest timestamp of records [first, last); -1 without records."""
+    if first == last:
+        return -1
+    largest: cython.longlong = block[stride + first]
+    index: cython.Py_ssize_t
+    for index in range(first + 1, last):
+        largest = max(largest, block[stride + index])
+    return largest
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _record_size(
+    block: cython.p_longlong,
+    stride: cython.Py_ssize_t,
+    index: cython.Py_ssize_t,
+    delta: cython.longlong,
+    base_timestamp: cython.longlong,
+) -> cython.longlong:
+    """Bytes of one record, its length included."""
+    body: cython.longlong = _body_size(
+        _wrapping_difference(block[stride + index], base_timestamp),
+        delta,
+        block[3 * stride + index],
+        block[5 * stride + index],
+        block[7 * stride + index],
+    )
+    return _varint_length(body) + body
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _body_size(
+    time_delta: cython.longlong,
+    delta: cython.longlong,
+    key: cython.longlong,
+    value: cython.longlong,
+    headers: cython.longlong,
+) -> cython.longlong:
+    """What a record's length field says; `key`, `value` and `headers` are lengths as columns have them."""
+    size: cython.longlong = 1 + _varint_length(time_delta) + _varint_length(delta)
+    size += _varint_length(key) + _varint_length(value)
+    if key > 0:
+        size += key
+    if value > 0:
+        size += value
+    return size + (headers if headers > 0 else 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_prefix(
+    target: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    body: cython.longlong,
+    time_delta: cython.longlong,
+    delta: cython.longlong,
+) -> cython.Py_ssize_t:
+    at = _put_varint(target, at, body)
+    target[at] = 0
+    at = _put_varint(target, at + 1, time_delta)
+    return _put_varint(target, at, delta)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_octets(
+    target: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    source: cython.p_uchar,
+    start: cython.Py_ssize_t,
+    length: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """A length and as many bytes; -1 for null."""
+    at = _put_varint(target, at, length)
+    if length <= 0:
+        return at
+    copy(target, at, source, start, length)
+    return at + length
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _zigzag(value: cython.longlong) -> cython.ulonglong:
+    return (cython.cast(cython.ulonglong, value) << 1) ^ cython.cast(cython.ulonglong, value >> 63)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _varint_length(value: cython.longlong) -> cython.Py_ssize_t:
+    groups: cython.ulonglong = _zigzag(value)
+    size: cython.Py_ssize_t = 1
+    while groups >= 0x80:
+        groups >>= 7
+        size += 1
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_varint(target: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+    groups: cython.ulonglong = _zigzag(value)
+    while groups >= 0x80:
+        target[at] = (groups & 0x7F) | 0x80
+        groups >>= 7
+        at += 1
+    target[at] = groups
+    return at + 1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_header(
+    target: cython.p_uchar,
+    size: cython.longlong,
+    base_offset: cython.longlong,
+    last_delta: cython.longlong,
+    base_timestamp: cython.longlong,
+    max_timestamp: cython.longlong,
+    count: cython.longlong,
+) -> cython.void:
+    """The header fields that are counted from the records."""
+    _put_integer(target, 0, base_offset, 8)
+    _put_integer(target, 8, size - 12, 4)
+    target[16] = 2
+    _put_integer(target, 23, last_delta, 4)
+    _put_integer(target, 27, base_timestamp, 8)
+    _put_integer(target, 35, max_timestamp, 8)
+    _put_integer(target, 57, count, 4)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_stamp(
+    target: cython.p_uchar,
+    leader_epoch: cython.longlong,
+    attributes: cython.longlong,
+    producer_id: cython.longlong,
+    producer_epoch: cython.longlong,
+    base_sequence: cython.longlong,
+) -> cython.void:
+    """The header fields that come from a `BatchStamp`."""
+    _put_integer(target, 12, leader_epoch, 4)
+    _put_integer(target, 21, attributes, 2)
+    _put_integer(target, 43, producer_id, 8)
+    _put_integer(target, 51, producer_epoch, 2)
+    _put_integer(target, 53, base_sequence, 4)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_integer(
+    target: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
+) -> cython.void:
+    """Big-endian two's complement."""
+    index: cython.int
+    for index in range(size):
+        target[at + index] = (value >> (8 * (size - 1 - index))) & 0xFF
+
+
+@cython.cfunc
+def _seal(batch: bytearray) -> cython.void:
+    """Write the checksum of what follows it."""
+    view: memoryview = memoryview(batch)[21:]
+    checksum: cython.longlong = crc32c(view)
+    _put_integer(writable(batch), 17, checksum, 4)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _wrapping_difference(left: cython.longlong, right: cython.longlong) -> cython.longlong:
+    """Sixty-four bits of the difference, as Java subtracts: a reader's sum wraps back."""
+    if cython.compiled:
+        return cython.cast(
+            cython.longlong, cython.cast(cython.ulonglong, left) - cython.cast(cython.ulonglong, right)
+        )
+    return (left - right + 2**63) % 2**64 - 2**63
