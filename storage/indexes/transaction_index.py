@@ -74,13 +74,20 @@ class TransactionIndex:
 
     __slots__ = ("_base_offset", "_file", "_files", "path", "spans")
 
-    def __init__(self, files: FileSystem, path: Path, base_offset: Offset) -> None:
-        """Read what is there. Raises CorruptionError."""
+    def __init__(self, files: FileSystem, path: Path, base_offset: Offset, *, anew: bool = False) -> None:
+        """Read what is there, or begin anew without it. Raises CorruptionError.
+
+        On a read-only disk changes stay in memory.
+        """
         self._files = files
         self._base_offset = base_offset
         self._file: File | None = None
         self.path = path
-        self.spans = decode(files.read_bytes(path), path) if files.exists(path) else []
+        self.spans: list[AbortedSpan] = []
+        if anew:
+            self.reset()
+        elif files.exists(path):
+            self.spans = decode(files.read_bytes(path), path)
 
     def __iter__(self) -> Iterator[AbortedSpan]:
         return iter(self.spans)
@@ -101,9 +108,8 @@ class TransactionIndex:
             raise ValueError(
                 f"{self.path}: last offset {span.last_offset} is not above {self.spans[-1].last_offset}"
             )
-        if self._file is None:
-            self._file = self._files.open(self.path, create=True)
-        self._file.append(encode(span))
+        if not self._files.read_only:
+            self._opened(create=True).append(encode(span))
         self.spans = [*self.spans, span]
 
     def truncate_to(self, offset: Offset) -> None:
@@ -111,17 +117,21 @@ class TransactionIndex:
         kept = [span for span in self.spans if span.last_offset < offset]
         if len(kept) == len(self.spans):
             return
-        if self._file is None:
-            self._file = self._files.open(self.path)
-        self._file.truncate(len(kept) * SLOT.size)
+        if not self._files.read_only:
+            self._opened().truncate(len(kept) * SLOT.size)
         self.spans = kept
 
     def reset(self) -> None:
         """Forget every entry, and the file."""
         self.close()
-        if self._files.exists(self.path):
+        if not self._files.read_only and self._files.exists(self.path):
             self._files.unlink(self.path)
         self.spans = []
+
+    def _opened(self, *, create: bool = False) -> File:
+        if self._file is None:
+            self._file = self._files.open(self.path, create=create)
+        return self._file
 
     def sync(self) -> None:
         """What was appended is on disk when this returns."""

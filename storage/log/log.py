@@ -37,8 +37,10 @@ from storage.errors import (
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.log.append import AppendRules, Incoming, check_as_follower, check_as_leader
 from storage.log.chain import Chain
+from storage.log.producers import NOTHING_PENDING, Pending
 from storage.log.read import Bound
 from storage.log.readable import LogState, ReadableLog, SmallFiles, Surroundings
+from storage.log.replay import rebuild_producers
 from storage.log.roll import RollParameters, draw_jitter, roll_reason
 from storage.log.segment import PlacedBatch, Segment, SegmentSettings
 from storage.model import (
@@ -50,6 +52,8 @@ from storage.model import (
     Timestamp,
     TimestampType,
 )
+from storage.producers.append import Origin
+from storage.producers.entry import SequencedBatch
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -70,7 +74,6 @@ class Log(ReadableLog):
         self._lock = threading.Lock()
         self._clock = surroundings.clock
         self._random = surroundings.random
-        self._snapshots = small_files.snapshots
         self._removal = small_files.removal
         self._rules = AppendRules.of(config)
         self._noted_epoch = self._latest_epoch()
@@ -78,14 +81,22 @@ class Log(ReadableLog):
 
     # Appending.
 
-    def append(self, batches: bytearray, *, durable: bool = False) -> Appended:
+    def append(
+        self, batches: bytearray, *, durable: bool = False, origin: Origin = Origin.CLIENT
+    ) -> Appended:
+        """See `storage.engine.Partition.append`; a coordinator's append may bring control batches."""
         now = self._clock()
-        incoming = check_as_leader(batches, self._rules, now)
+        incoming = check_as_leader(batches, self._rules, now, origin)
         with self._lock:
             self._check_writable()
+            repeat = self._producers.duplicate(incoming) if origin is Origin.CLIENT else None
+            if repeat is not None:
+                return self._answer_duplicate(repeat)
             base_offset = self._end.offset
+            pending = self._check_producers(batches, incoming, now, origin)
             self._note_epoch(self._leader_epoch, base_offset)
             self._write(batches, self._stamp(batches, incoming, now), base_offset, now)
+            self._finish(pending)
             end_offset = self._end.offset
         self._listeners.notify()
         if durable or self.unflushed_records >= self._config.flush_messages:
@@ -105,11 +116,12 @@ class Log(ReadableLog):
         with self._lock:
             self._check_writable()
             incoming = check_as_follower(batches, self._end.offset)
+            pending = self._producers.check(batches, incoming, Origin.REPLICATION)
             for batch in incoming:
                 self._note_epoch(batch.leader_epoch, Offset(batch.base_offset))
-                self._note_producer(batch)
             placed = [PlacedBatch(b.size_bytes, b.last_offset, b.max_timestamp) for b in incoming]
             self._write(batches, placed, first_offset(incoming), self._clock())
+            self._finish(pending)
         self._listeners.notify()
 
     def _stamp(self, batches: bytearray, incoming: Sequence[Incoming], now: Timestamp) -> list[PlacedBatch]:
@@ -124,7 +136,6 @@ class Log(ReadableLog):
             elif batch.attributes & TIMESTAMP_TYPE_MASK:
                 set_max_timestamp(batches, batch.position, max_timestamp, TimestampType.CREATE_TIME)
             assign_offsets(batches, batch.position, base_offset=offset, leader_epoch=self._leader_epoch)
-            self._note_producer(batch)
             offset += batch.records
             placed.append(PlacedBatch(batch.size_bytes, offset - 1, max_timestamp))
         return placed
@@ -166,9 +177,49 @@ class Log(ReadableLog):
         latest = self._epochs.latest
         return latest.epoch if latest else NO_LEADER_EPOCH
 
-    def _note_producer(self, batch: Incoming) -> None:
-        if batch.producer_id != NO_PRODUCER_ID:
-            self._snapshots.producer_seen()
+    def _check_producers(
+        self, batches: bytearray, incoming: Sequence[Incoming], now: Timestamp, origin: Origin
+    ) -> Pending:
+        """Check the batches' producers, with the offsets and times that `_stamp` will give them."""
+        if not any(batch.producer_id != NO_PRODUCER_ID for batch in incoming):
+            return NOTHING_PENDING
+        offset: int = self._end.offset
+        stamped = []
+        for batch in incoming:
+            last_offset = offset + batch.records - 1
+            timestamp = now if self._rules.stamps_append_time else batch.max_timestamp
+            stamped.append(
+                batch._replace(base_offset=offset, last_offset=last_offset, max_timestamp=timestamp)
+            )
+            offset = last_offset + 1
+        return self._producers.check(batches, stamped, origin)
+
+    def _finish(self, pending: Pending) -> None:
+        """Remember what was written of its producers."""
+        try:
+            for span in self._producers.take_in(pending, self._end.offset):
+                self._end.segment.add_aborted(span)
+                self._aborted = (*self._aborted, span)
+        except OSError as error:
+            # The batch is in the log and stays; recovery makes the index anew.
+            self.mark_offline(f"writing the transaction index failed: {error}")
+            raise
+        finally:
+            self._publish_stable()
+
+    def _answer_duplicate(self, repeat: SequencedBatch) -> Appended:
+        return Appended(
+            base_offset=repeat.base_offset,
+            last_offset=repeat.last_offset,
+            append_time=NO_TIMESTAMP,
+            log_start_offset=self._log_start_offset,
+            duplicate=True,
+        )
+
+    def remove_expired_producers(self, now: Timestamp) -> None:
+        """Forget producers that have been silent for producer.id.expiration.ms."""
+        with self._lock:
+            self._producers.state.remove_expired(now)
 
     def roll(self) -> Offset:
         """Close the active segment and start another at the log end; its base offset.
@@ -186,7 +237,8 @@ class Log(ReadableLog):
             return old
         segment = self._create_segment(base_offset)
         try:
-            self._snapshots.take(base_offset)
+            self._producers.state.end_offset = base_offset
+            self._producers.take(base_offset)
             old.deactivate()
         except OSError:
             segment.close()
@@ -225,7 +277,7 @@ class Log(ReadableLog):
         end, chain = self._end, self._chain
         target = end.offset if up_to is None else min(up_to, end.offset)
         try:
-            self._snapshots.sync()
+            self._producers.sync()
             self._durability.flush(self._directory, chain, target, self._clock())
         except OSError as error:
             self.mark_offline(f"flushing failed: {error}")
@@ -255,8 +307,8 @@ class Log(ReadableLog):
     def _close_in_order(self) -> None:
         active = self._chain.active
         active.deactivate()
-        self._snapshots.take(self._end.offset)
-        self._snapshots.sync()
+        self._producers.take(self._end.offset)
+        self._producers.sync()
         self._epochs.flush()
         self._durability.flush_all(self._directory, self._chain, self._end.offset, self._clock())
 
@@ -273,6 +325,7 @@ class Log(ReadableLog):
         with self._lock:
             self._high_watermark = Offset(max(self._log_start_offset, min(offset, self._end.offset)))
             high_watermark = self._high_watermark
+            self._publish_stable()
         self._listeners.notify()
         return high_watermark
 
@@ -364,19 +417,29 @@ class Log(ReadableLog):
 
     def _after_truncation(self, offset: Offset) -> None:
         self._reader.forget()
-        self._snapshots.truncate_to(offset)
+        self._aborted = tuple(span for span in self._aborted if span.last_offset < offset)
+        rebuild_producers(
+            self._producers,
+            self._chain.segments,
+            log_start_offset=self._log_start_offset,
+            end_offset=offset,
+        )
+        self._publish_stable()
         if self._high_watermark is not None:
             self._high_watermark = max(self._log_start_offset, min(self._high_watermark, offset))
 
     def _retire(self, doomed: Sequence[Segment]) -> list[str]:
         self._reader.forget()
         due = Timestamp(self._clock() + self._config.file_delete_delay_ms)
+        self._producers.removed(segment.base_offset for segment in doomed)
         return [name for segment in doomed for name in self._removal.retire(segment, self._directory, due)]
 
     def _move_start(self, offset: Offset) -> None:
         if offset > self._log_start_offset:
             self._log_start_offset = offset
             self._epochs.truncate_from_start(offset)
+            self._aborted = tuple(span for span in self._aborted if span.last_offset >= offset)
+            self._publish_stable()
 
     def rename(self, directory: Path) -> None:
         """Rename the partition's directory; its files are found there from now on."""
@@ -386,7 +449,7 @@ class Log(ReadableLog):
             for segment in self._chain.segments:
                 segment.moved(directory)
             self._epochs.moved(directory)
-            self._snapshots.moved(directory)
+            self._producers.moved(directory)
 
     def _check_writable(self) -> None:
         if self._offline is not None or self._closed:

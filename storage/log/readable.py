@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -25,12 +26,13 @@ from storage.errors import (
     SegmentDeletedError,
 )
 from storage.log import describe
+from storage.log.aborted import aborted_spans, overlapping
 from storage.log.chain import Chain
 from storage.log.durability import Durability
 from storage.log.listeners import Listeners
+from storage.log.producers import LogProducers
 from storage.log.read import Bound, Reader, nothing_at
 from storage.log.removal import Removal
-from storage.log.snapshots import Snapshots
 from storage.log.times import TimeSearch
 from storage.log.trace import SegmentsSearched, Trace
 from storage.model import (
@@ -74,7 +76,7 @@ class SmallFiles(NamedTuple):
     """What stands beside a log's segments."""
 
     epochs: LeaderEpochs
-    snapshots: Snapshots
+    producers: LogProducers
     removal: Removal
 
 
@@ -112,6 +114,11 @@ class ReadableLog:
         self._reader = Reader()
         self._times = TimeSearch()
         self._listeners = Listeners()
+        self._producers = small_files.producers
+        self._first_unstable: Offset | None = None
+        self._aborted = aborted_spans(state.chain.segments)
+        """Of all segments, by ascending last offset."""
+        self._publish_stable()
         self._offline: str | None = None
 
     @property
@@ -174,7 +181,7 @@ class ReadableLog:
         high_watermark = end_offset if self._high_watermark is None else self._high_watermark
         return PartitionOffsets(
             log_start_offset=self._log_start_offset,
-            last_stable_offset=high_watermark,
+            last_stable_offset=self._stable_end(high_watermark),
             high_watermark=high_watermark,
             log_end_offset=end_offset,
             recovery_point=min(self._durability.recovery_point, end_offset),
@@ -227,7 +234,10 @@ class ReadableLog:
         bound = self._bound(isolation)
         if offset >= bound.offset:
             return nothing_at(offset, end.segment)
-        return self._reader.read(self._chain, bound, offset, max_bytes)
+        fetched = self._reader.read(self._chain, bound, offset, max_bytes)
+        if self._aborted and isolation is Isolation.READ_COMMITTED:
+            return replace(fetched, aborted=overlapping(self._aborted, offset, fetched.next_offset))
+        return fetched
 
     def offset_for_timestamp(
         self, timestamp: Timestamp, *, isolation: Isolation = Isolation.READ_COMMITTED
@@ -278,12 +288,23 @@ class ReadableLog:
                 return Location(segment.base_offset, batch)
         return None
 
+    def _publish_stable(self) -> None:
+        """State where the first undecided transaction begins, after an append or a move of the bounds."""
+        state = self._producers.state
+        state.high_watermark_moved(self.high_watermark)
+        first = state.first_unstable_offset
+        self._first_unstable = None if first is None else max(first, self._log_start_offset)
+
+    def _stable_end(self, high_watermark: Offset) -> Offset:
+        first = self._first_unstable
+        return high_watermark if first is None else min(first, high_watermark)
+
     def _bound(self, isolation: Isolation) -> Bound:
         """Where readers of `isolation` stop."""
         end = self._end
-        visible_end = (
-            self.offsets().visible_end(isolation) if self._high_watermark is not None else end.offset
-        )
+        visible_end = end.offset if self._high_watermark is None else self._high_watermark
+        if isolation is Isolation.READ_COMMITTED:
+            visible_end = self._stable_end(visible_end)
         if visible_end >= end.offset:
             return end
         chain = self._chain

@@ -3,6 +3,7 @@
     <base offset>.log          record batches, one after the other
     <base offset>.index        sparse: an offset and its position, now and then
     <base offset>.timeindex    sparse: a timestamp and its offset, now and then
+    <base offset>.txnindex     the aborted transactions whose markers stand here, where there are any
 
 Sparse means: a batch gets its entries when more than index.interval.bytes of batches stand between it and the last
 batch that got one (kafka-storage.md §3). Index files come into being when they are first needed.
@@ -23,6 +24,7 @@ from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
 from storage.errors import CorruptionError, PartitionOfflineError
 from storage.indexes.offset_index import OffsetIndex, relative
 from storage.indexes.time_index import TimeEntry, TimeIndex
+from storage.indexes.transaction_index import AbortedSpan, TransactionIndex
 from storage.log.scan import Window, windows
 from storage.log.trace import BatchFound, BatchPassed, IndexSearched, Probe, ScanBegan, Trace
 from storage.model import NO_TIMESTAMP, Offset, Position, Timestamp
@@ -81,6 +83,7 @@ class Segment:
         self.created_ms = clock()
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self._transaction_index: TransactionIndex | None = None
         self._opening = threading.Lock()
         self._largest: TimeEntry | None = None
         self._first_timestamp: Timestamp | None = None
@@ -123,6 +126,20 @@ class Segment:
     @property
     def time_index(self) -> TimeIndex:
         return self._time_index or self._open_time_index()
+
+    @property
+    def transaction_index(self) -> TransactionIndex:
+        """Raises CorruptionError for a file that is none."""
+        if self._transaction_index is None:
+            path = self._directory / segment_file(self.base_offset, SegmentFileKind.TRANSACTION_INDEX)
+            self._transaction_index = TransactionIndex(self._files, path, self.base_offset)
+        return self._transaction_index
+
+    def add_aborted(self, span: AbortedSpan) -> None:
+        """An abort marker was appended: its entry in the transaction index, which comes with the first one."""
+        if not self.transaction_index.spans:
+            self._names = None
+        self.transaction_index.append(span)
 
     @property
     def largest(self) -> TimeEntry:
@@ -314,6 +331,7 @@ class Segment:
         found = self.find_batch(offset, self.size)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
         self.activate()
         if found is not None:
             self.cut(found.position)
@@ -358,6 +376,9 @@ class Segment:
             self._forget()
         else:
             self.truncate_indexes()
+        path = self._directory / segment_file(self.base_offset, SegmentFileKind.TRANSACTION_INDEX)
+        self._transaction_index = TransactionIndex(self._files, path, self.base_offset, anew=True)
+        self._names = None
         self.size = 0
 
     def end_rebuild(self) -> None:
@@ -373,6 +394,8 @@ class Segment:
         self.log.sync()
         for index in self._indexes():
             index.slots.sync()
+        if self._transaction_index is not None:
+            self._transaction_index.sync()
 
     def retired(self) -> None:
         """Told after its files were renamed to `.deleted`: readers that still hold it go on."""
@@ -390,11 +413,15 @@ class Segment:
         self.log.close()
         for index in self._indexes():
             index.slots.close()
+        if self._transaction_index is not None:
+            self._transaction_index.close()
 
     def _move(self, new_path: Callable[[Path], Path]) -> None:
         self.log.moved(new_path(self.log.path))
         for index in self._indexes():
             index.slots.moved(new_path(index.slots.path))
+        if self._transaction_index is not None:
+            self._transaction_index.moved(new_path(self._transaction_index.path))
 
     def _indexes(self) -> Iterator[OffsetIndex | TimeIndex]:
         """Those that are open."""

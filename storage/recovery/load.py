@@ -17,17 +17,19 @@ from storage.disk.names import (
     parse_partition_directory,
     segment_file,
 )
-from storage.errors import InvalidNameError
+from storage.errors import CorruptionError, InvalidNameError
 from storage.log.chain import Chain
 from storage.log.log import Log, segment_settings
+from storage.log.producers import LogProducers
 from storage.log.readable import LogState, SmallFiles, Surroundings
 from storage.log.removal import Removal
+from storage.log.replay import rebuild_producers
 from storage.log.scan import windows
 from storage.log.segment import SCAN_WINDOW_BYTES, Segment
-from storage.log.snapshots import Snapshots
 from storage.model import Offset, Timestamp, TopicPartition
+from storage.producers.state import DEFAULT_EXPIRATION_MS
 from storage.recovery.leftovers import base_offsets, orphans, parse_names, replaced, sort_leftovers
-from storage.recovery.recover import recover_segment
+from storage.recovery.recover import Recovered, recover_segment
 
 _FIRST = Offset(0)
 
@@ -55,6 +57,7 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
     high_watermark: Offset | None = None,
     partition: TopicPartition | None = None,
     random: Random | None = None,
+    producer_expiration_ms: int = DEFAULT_EXPIRATION_MS,
 ) -> Log:
     """Load the log in `directory`, which exists; an empty directory becomes an empty log.
 
@@ -65,9 +68,15 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
 
     Raises InvalidNameError, CorruptionError (the epoch file), OSError.
     """
-    loader = _Loader(directory, files, config, clock, random or Random())  # noqa: S311 (jitter, no secret)
+    surroundings = Surroundings(
+        partition or _partition_of(directory),
+        files,
+        clock,
+        random or Random(),  # noqa: S311 (jitter, no secret)
+    )
     checkpointed = Checkpointed(recovery_point, log_start_offset, high_watermark)
-    return loader.load(partition or _partition_of(directory), checkpointed, clean=clean)
+    loader = _Loader(directory, surroundings, config, checkpointed, producer_expiration_ms)
+    return loader.load(clean=clean)
 
 
 def _partition_of(directory: Path) -> TopicPartition:
@@ -81,18 +90,28 @@ class _Loader:
     """One directory on its way to a log."""
 
     def __init__(
-        self, directory: Path, files: FileSystem, config: TopicConfig, clock: Clock, random: Random
+        self,
+        directory: Path,
+        surroundings: Surroundings,
+        config: TopicConfig,
+        checkpointed: Checkpointed,
+        producer_expiration_ms: int,
     ) -> None:
+        _, files, clock, _ = surroundings
         self._directory = directory
+        self._surroundings = surroundings
         self._files = files
         self._config = config
+        self._checkpointed = checkpointed
         self._clock = clock
-        self._random = random
-        self._snapshots = Snapshots(directory, files)
+        self._producers = LogProducers(
+            surroundings.partition, directory, files=files, clock=clock, expiration_ms=producer_expiration_ms
+        )
         self._epochs = LeaderEpochs.open(directory, files)
         self._removal = Removal(files)
 
-    def load(self, partition: TopicPartition, checkpointed: Checkpointed, *, clean: bool) -> Log:
+    def load(self, *, clean: bool) -> Log:
+        checkpointed = self._checkpointed
         segments = self._open_segments(self._complete_interrupted_work())
         if not clean:
             segments = self._recover_from(segments, checkpointed.recovery_point)
@@ -103,7 +122,7 @@ class _Loader:
         high_watermark = checkpointed.high_watermark
         if high_watermark is not None:
             high_watermark = Offset(max(log_start_offset, min(high_watermark, end_offset)))
-        self._snapshots.take(end_offset)
+        self._learn_producers(chain, log_start_offset, end_offset, clean=clean)
         state = LogState(
             chain=chain,
             log_end_offset=end_offset,
@@ -114,9 +133,9 @@ class _Loader:
         return Log(
             self._directory,
             state,
-            Surroundings(partition, self._files, self._clock, self._random),
+            self._surroundings,
             config=self._config,
-            small_files=SmallFiles(self._epochs, self._snapshots, self._removal),
+            small_files=SmallFiles(self._epochs, self._producers, self._removal),
         )
 
     # What earlier work left behind.
@@ -180,11 +199,11 @@ class _Loader:
 
     def _open_segments(self, logs: dict[Offset, str]) -> list[Segment]:
         """Every segment, ascending; one whose offset index is missing, or cannot be, is recovered at once."""
-        segments = []
+        segments: list[Segment] = []
         for base_offset, name in logs.items():
             segment = self._open_segment(base_offset, self._files.open(self._directory / name))
-            if name.endswith(SegmentFileState.SWAP.value) or not self._has_index(segment):
-                recover_segment(segment, self._epochs, self._snapshots)
+            if name.endswith(SegmentFileState.SWAP.value) or not self._has_indexes(segment):
+                self._recover(segment, segments)
             segments.append(segment)
         return segments
 
@@ -193,13 +212,20 @@ class _Loader:
             self._directory,
             base_offset,
             files=self._files,
-            settings=segment_settings(self._config, self._random),
+            settings=segment_settings(self._config, self._surroundings.random),
             clock=self._clock,
             log=log,
         )
 
-    def _has_index(self, segment: Segment) -> bool:
-        """Whether the offset index exists and, where it cannot be written anew, is one of this log."""
+    def _has_indexes(self, segment: Segment) -> bool:
+        """Whether the offset index exists and, where it cannot be written anew, is one of this log.
+
+        And whether the transaction index, where there is one, belongs to this segment.
+        """
+        try:
+            segment.transaction_index.check()
+        except CorruptionError:
+            return False
         path = self._directory / segment_file(segment.base_offset, SegmentFileKind.OFFSET_INDEX)
         if not self._files.exists(path):
             return False
@@ -211,15 +237,14 @@ class _Loader:
             return segments
         first = Chain.of(segments).floor(recovery_point)
         for index in range(first, len(segments)):
-            self._snapshots.take(segments[index].base_offset)
-            if recover_segment(segments[index], self._epochs, self._snapshots).cut_bytes:
+            if self._recover(segments[index], segments[:index]).cut_bytes:
                 self._retire(segments[index + 1 :])
                 return segments[: index + 1]
         return segments
 
     def _settle(self, segments: list[Segment], log_start_offset: Offset) -> tuple[Chain, Offset]:
         """The chain with its active segment ready, and the log end offset."""
-        end_offset = self._end_offset(segments[-1]) if segments else log_start_offset
+        end_offset = self._end_offset(segments[-1], segments[:-1]) if segments else log_start_offset
         if end_offset < log_start_offset:
             _LOGGER.warning(
                 "%s: ends at %d, before its start %d: starting over",
@@ -236,12 +261,49 @@ class _Loader:
             chain.active.activate()
         return chain, end_offset
 
-    def _end_offset(self, segment: Segment) -> Offset:
+    def _recover(self, segment: Segment, before: list[Segment]) -> Recovered:
+        """Recover one segment, its producers as they were where it begins, and snapshots at both its ends."""
+        if self._producers.state.end_offset != segment.base_offset:
+            rebuild_producers(
+                self._producers,
+                before,
+                log_start_offset=self._checkpointed.log_start_offset,
+                end_offset=segment.base_offset,
+            )
+        self._producers.take(segment.base_offset)
+        recovered = recover_segment(segment, self._epochs, self._producers)
+        self._producers.take(recovered.end_offset)
+        return recovered
+
+    def _learn_producers(
+        self, chain: Chain, log_start_offset: Offset, end_offset: Offset, *, clean: bool
+    ) -> None:
+        """Stand at the log's end, with snapshots at the last two segments' bases and there (§6 step 10)."""
+        producers = self._producers
+        producers.keep_only(chain.base_offsets)
+        at = [*chain.base_offsets[-2:], end_offset]
+        if clean and not producers.snapshots:
+            # A log that a broker closed in order, yet without a snapshot, never had a producer.
+            for offset in at:
+                producers.state.end_offset = offset
+                producers.take(offset)
+            return
+        if producers.state.end_offset != end_offset or clean:
+            rebuild_producers(
+                producers,
+                chain.segments,
+                log_start_offset=log_start_offset,
+                end_offset=end_offset,
+                snapshots_at=at,
+            )
+        producers.take(end_offset)
+
+    def _end_offset(self, segment: Segment, before: list[Segment]) -> Offset:
         end_offset, position = segment.read_end()
         if position == segment.size:
             return end_offset
         # The clean-shutdown marker promised more than there is: better to look than to append behind a torn batch.
-        return recover_segment(segment, self._epochs, self._snapshots).end_offset
+        return self._recover(segment, before).end_offset
 
     def _new_segment(self, base_offset: Offset) -> Segment:
         if self._files.read_only:
@@ -251,7 +313,7 @@ class _Loader:
             self._directory,
             base_offset,
             files=self._files,
-            settings=segment_settings(self._config, self._random),
+            settings=segment_settings(self._config, self._surroundings.random),
             clock=self._clock,
         )
 

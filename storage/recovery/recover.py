@@ -8,10 +8,11 @@ from typing import NamedTuple
 from storage.checkpoints.leader_epochs import LeaderEpochs
 from storage.codec.batch import Batches
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from storage.log.producers import LogProducers
+from storage.log.replay import replay_window
 from storage.log.scan import Window, windows
 from storage.log.segment import Segment
-from storage.log.snapshots import Snapshots
-from storage.model import NO_PRODUCER_ID, Offset
+from storage.model import Offset
 
 WINDOW_BYTES = 1 << 20
 """What is read and checked at a time."""
@@ -30,8 +31,10 @@ class Recovered(NamedTuple):
     """Why the first bad batch is bad; empty where all are good."""
 
 
-def recover_segment(segment: Segment, epochs: LeaderEpochs, snapshots: Snapshots) -> Recovered:
-    """Rebuild a segment's indexes, and the leader epochs, from its log; cut the log behind the last good batch.
+def recover_segment(segment: Segment, epochs: LeaderEpochs, producers: LogProducers) -> Recovered:
+    """Rebuild a segment's indexes, leader epochs and producers from its log; cut the log behind the last good batch.
+
+    `producers` stand at the segment's base offset, and then at its end.
 
     Good means: whole, of a known format, its checksum right, its offsets such as the segment may hold. What the
     records inside look like is not asked.
@@ -43,13 +46,14 @@ def recover_segment(segment: Segment, epochs: LeaderEpochs, snapshots: Snapshots
     for window in windows(segment.log, 0, file_bytes, window_bytes=WINDOW_BYTES, check_crc=True):
         good = _count_in_range(window.batches, segment.base_offset)
         if good:
-            _take(segment, window, good, epochs, snapshots)
+            _take(segment, window, good, epochs, producers)
             end_offset = window.batches[good - 1].end_offset
         if good < len(window.batches):
             cause = f"offset {window.batches[good].last_offset} does not belong into the segment"
             break
         cause = window.problem.cause if window.problem else ""
     segment.end_rebuild()
+    producers.state.end_offset = end_offset
     cut_bytes = file_bytes - segment.size
     if cut_bytes:
         _LOGGER.warning("%s: position %d: %s; cut %d bytes", segment.log.path, segment.size, cause, cut_bytes)
@@ -69,7 +73,7 @@ def _count_in_range(batches: Batches, base_offset: Offset) -> int:
     return good
 
 
-def _take(segment: Segment, window: Window, good: int, epochs: LeaderEpochs, snapshots: Snapshots) -> None:
+def _take(segment: Segment, window: Window, good: int, epochs: LeaderEpochs, producers: LogProducers) -> None:
     """Make the first `good` batches of a window part of the segment."""
     batches = window.batches
     positions = [window.position + position for position in batches.column("position")[:good].tolist()]
@@ -77,8 +81,8 @@ def _take(segment: Segment, window: Window, good: int, epochs: LeaderEpochs, sna
     segment.index_window(positions, last_offsets, batches.column("max_timestamp")[:good].tolist())
     segment.size = window.position + batches[good - 1].end_position
     _note_epochs(batches, good, epochs)
-    if max(batches.column("producer_id")[:good].tolist()) != NO_PRODUCER_ID:
-        snapshots.producer_seen()
+    for span in replay_window(producers, window, good):
+        segment.add_aborted(span)
 
 
 def _note_epochs(batches: Batches, good: int, epochs: LeaderEpochs) -> None:

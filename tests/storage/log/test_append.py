@@ -345,8 +345,8 @@ def test_a_closed_or_read_only_log_takes_nothing():
     shown.close()
 
 
-def test_snapshots_are_written_only_without_producers():
-    """Ten bytes at each roll and at the close; none from the moment a batch has a producer id."""
+def test_a_snapshot_is_taken_at_each_roll_and_at_the_close():
+    """Ten bytes while there are no producers, 46 more for each that there is."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(3):
         on_disk.log.append(sized_batch(200))
@@ -357,7 +357,7 @@ def test_snapshots_are_written_only_without_producers():
     on_disk.log.append(sized_batch(200, stamp=stamp))
     on_disk.log.append(sized_batch(200))
     on_disk.log.close()
-    assert "00000000000000000005.snapshot" not in on_disk.names()
+    assert 56 == len(on_disk.content("00000000000000000005.snapshot"))
 
 
 def test_a_length_field_that_wraps_is_refused():

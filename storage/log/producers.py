@@ -1,0 +1,232 @@
+"""A log's producers and their snapshot files: what `storage.producers` knows, kept beside the segments.
+
+A snapshot is taken at every roll and at a clean close, named by the offset below which it knows all. It is written in
+place and may be torn by a crash: then it is deleted and an older one used, and the log from there on is read again
+(kafka-storage.md §6 step 10, §7). On a read-only disk nothing is written or deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.codec.batch import CONTROL_MASK, TRANSACTIONAL_MASK, sequence_plus
+from storage.codec.columns import decode
+from storage.codec.control import ControlType, control_type, read_marker
+from storage.disk.filesystem import Buffer, Clock, FileSystem
+from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
+from storage.errors import CorruptBatchError
+from storage.indexes.transaction_index import AbortedSpan
+from storage.log.append import Incoming
+from storage.model import NO_PRODUCER_ID, Offset, ProducerId, Timestamp, TopicPartition
+from storage.producers import snapshot
+from storage.producers.append import (
+    CompletedTransaction,
+    DataBatch,
+    EndMarker,
+    Origin,
+    ProducerAppend,
+)
+from storage.producers.entry import SequencedBatch
+from storage.producers.sequence import NO_SEQUENCE
+from storage.producers.state import DEFAULT_EXPIRATION_MS, ProducerState
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Pending(NamedTuple):
+    """Batches that passed all checks; nothing is remembered of them before they are in the log."""
+
+    appends: tuple[ProducerAppend, ...] = ()
+    completed: tuple[CompletedTransaction, ...] = ()
+
+
+NOTHING_PENDING = Pending()
+
+
+class LogProducers:
+    """The producers of one partition. Guarded by the log's lock."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        directory: Path,
+        *,
+        files: FileSystem,
+        clock: Clock,
+        expiration_ms: int = DEFAULT_EXPIRATION_MS,
+    ) -> None:
+        self._directory = directory
+        self._files = files
+        self._clock = clock
+        self.state = ProducerState(partition, expiration_ms=expiration_ms)
+        self._snapshots = set(_snapshot_offsets(directory, files))
+        self._newest = max(self._snapshots, default=Offset(0))
+        self._unsynced: tuple[Offset, ...] = ()
+
+    # Appending.
+
+    def duplicate(self, incoming: Sequence[Incoming]) -> SequencedBatch | None:
+        """The batch of which a client's append is an exact repeat, if it is one."""
+        for batch in incoming:
+            if batch.producer_id == NO_PRODUCER_ID:
+                continue
+            known = self.state.get(ProducerId(batch.producer_id))
+            if known is None:
+                continue
+            delta = batch.last_offset - batch.base_offset
+            repeat = known.duplicate_of(
+                epoch=batch.producer_epoch,
+                first_sequence=batch.base_sequence,
+                last_sequence=sequence_plus(batch.base_sequence, delta),
+            )
+            if repeat is not None:
+                return repeat
+        return None
+
+    def check(self, data: Buffer, incoming: Iterable[Incoming], origin: Origin) -> Pending:
+        """Check batches whose offsets are final. Raises what `ProducerAppend` raises; nothing has changed then."""
+        appends: dict[ProducerId, ProducerAppend] = {}
+        completed: list[CompletedTransaction] = []
+        for batch in incoming:
+            producer_id = ProducerId(batch.producer_id)
+            if producer_id == NO_PRODUCER_ID:
+                continue
+            append = appends.get(producer_id)
+            if append is None:
+                append = appends[producer_id] = self.state.begin(producer_id, origin)
+            if batch.attributes & CONTROL_MASK:
+                done = self._add_marker(append, data, batch)
+                completed += [done] if done else []
+            else:
+                append.add_data(_data_batch(batch))
+        return Pending(tuple(appends.values()), tuple(completed)) if appends else NOTHING_PENDING
+
+    def _add_marker(
+        self, append: ProducerAppend, data: Buffer, batch: Incoming
+    ) -> CompletedTransaction | None:
+        if not batch.records:
+            return None
+        columns = decode(
+            data, batch.position, batch.position + batch.size_bytes, check_crc=False, control=True
+        )
+        record = columns[0].record(0)
+        if control_type(record.key) not in (ControlType.COMMIT, ControlType.ABORT):
+            return None
+        marker = read_marker(record)
+        return append.add_marker(
+            EndMarker(marker.type is ControlType.COMMIT, marker.coordinator_epoch),
+            epoch=batch.producer_epoch,
+            offset=Offset(batch.last_offset),
+            timestamp=Timestamp(batch.max_timestamp),
+        )
+
+    def take_in(self, pending: Pending, end_offset: Offset) -> list[AbortedSpan]:
+        """The batches are in the log, which now ends at `end_offset`; the entries for its transaction index."""
+        self.state.end_offset = end_offset
+        for append in pending.appends:
+            self.state.finish(append)
+        spans = []
+        for done in pending.completed:
+            if done.aborted:
+                stable = self.state.stable_offset_at(done)
+                spans.append(AbortedSpan(done.producer_id, done.first_offset, done.last_offset, stable))
+            self.state.complete(done)
+        return spans
+
+    # Snapshots.
+
+    def take(self, offset: Offset) -> None:
+        """Write what is known below `offset`, where the state stands, unless there is a snapshot as new."""
+        assert self.state.end_offset == offset, f"at {self.state.end_offset}, not {offset}"
+        if offset <= self._newest or self._files.read_only:
+            return
+        self._files.write_bytes(self._path(offset), snapshot.encode(self.state))
+        self._unsynced = (*self._unsynced, offset)
+        self._snapshots.add(offset)
+        self._newest = offset
+
+    def load(self, log_start_offset: Offset, up_to: Offset) -> Offset:
+        """Become the newest sound snapshot in (log start, `up_to`]; where it stands, the log start without one."""
+        for offset in sorted(self._snapshots, reverse=True):
+            if not log_start_offset < offset <= up_to:
+                continue
+            try:
+                entries = snapshot.decode(self._files.read_bytes(self._path(offset)))
+            except CorruptBatchError as error:
+                _LOGGER.warning("%s: %s; using an older snapshot", self._path(offset), error)
+                self._delete(offset)
+                continue
+            self.state.load(entries, end_offset=offset, now=self._clock())
+            return offset
+        self.state.clear(log_start_offset)
+        return log_start_offset
+
+    def keep_only(self, segment_base_offsets: Sequence[Offset]) -> None:
+        """Delete snapshots that stand at no segment's base, but for the newest one if it is above all of them."""
+        bases = set(segment_base_offsets)
+        strays = sorted(self._snapshots - bases)
+        if strays and strays[-1] > max(bases, default=Offset(-1)):
+            strays.pop()
+        for offset in strays:
+            self._delete(offset)
+
+    def truncate_to(self, log_start_offset: Offset, end_offset: Offset) -> None:
+        """Delete the snapshots outside (log start, end]."""
+        for offset in sorted(self._snapshots):
+            if not log_start_offset < offset <= end_offset:
+                self._delete(offset)
+
+    def removed(self, offsets: Iterable[Offset]) -> None:
+        """Told after snapshot files went with their segments."""
+        self._snapshots -= set(offsets)
+
+    @property
+    def snapshots(self) -> list[Offset]:
+        """Their offsets, ascending."""
+        return sorted(self._snapshots)
+
+    def sync(self) -> None:
+        """What was taken is on disk after this (blocking); not at each roll, for an append waits there."""
+        unsynced, self._unsynced = self._unsynced, ()
+        for offset in unsynced:
+            with suppress(FileNotFoundError):
+                file = self._files.open(self._path(offset))
+                file.sync()
+                file.close()
+
+    def moved(self, directory: Path) -> None:
+        """Told after the partition's directory was renamed."""
+        self._directory = directory
+
+    def _delete(self, offset: Offset) -> None:
+        self._snapshots.discard(offset)
+        self._newest = max(self._snapshots, default=Offset(0))
+        if not self._files.read_only and self._files.exists(self._path(offset)):
+            self._files.unlink(self._path(offset))
+
+    def _path(self, offset: Offset) -> Path:
+        return self._directory / segment_file(offset, SegmentFileKind.SNAPSHOT)
+
+
+def _data_batch(batch: Incoming) -> DataBatch:
+    delta = batch.last_offset - batch.base_offset
+    first = batch.base_sequence
+    return DataBatch(
+        epoch=batch.producer_epoch,
+        first_sequence=first,
+        last_sequence=NO_SEQUENCE if first < 0 else sequence_plus(first, delta),
+        base_offset=Offset(batch.base_offset),
+        last_offset=Offset(batch.last_offset),
+        max_timestamp=Timestamp(batch.max_timestamp),
+        transactional=bool(batch.attributes & TRANSACTIONAL_MASK),
+    )
+
+
+def _snapshot_offsets(directory: Path, files: FileSystem) -> list[Offset]:
+    parsed = (parse_segment_file(entry.name) for entry in files.list_directory(directory))
+    live_snapshot = (SegmentFileKind.SNAPSHOT, SegmentFileState.LIVE)
+    return sorted(file.base_offset for file in parsed if file and (file.kind, file.state) == live_snapshot)

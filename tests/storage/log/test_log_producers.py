@@ -1,0 +1,457 @@
+"""A log and its producers: duplicates, transactions, snapshots and what recovery makes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.records import BatchStamp, encode
+from storage.errors import (
+    InvalidRecordError,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+)
+from storage.indexes.transaction_index import AbortedSpan
+from storage.model import Isolation, Offset, ProducerId, Timestamp
+from storage.producers.append import Origin
+from tests.doubles.logs import LogOnDisk, batch, offsets_of
+
+NOW = Timestamp(1_700_000_000_000)
+EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
+
+
+def data(count=1, *, pid=7, epoch=0, sequence=0, txn=False, offset=0, leader_epoch=0):
+    stamp = BatchStamp(
+        producer_id=ProducerId(pid), producer_epoch=epoch, base_sequence=sequence, transactional=txn
+    )
+    return batch(*[b"v"] * count, timestamp=NOW, stamp=stamp, offset=offset, epoch=leader_epoch)
+
+
+def marker(*, pid=7, epoch=0, commit=True, coordinator=0):
+    kind = ControlType.COMMIT if commit else ControlType.ABORT
+    return encode_marker(
+        EndTransactionMarker(kind, coordinator),
+        timestamp=NOW,
+        producer_id=ProducerId(pid),
+        producer_epoch=epoch,
+    )
+
+
+class Transactions:
+    """A log, and short ways to write transactions to it."""
+
+    def __init__(self, **settings):
+        self.on_disk = LogOnDisk(**settings)
+        self._sequences = {}
+
+    @property
+    def log(self):
+        return self.on_disk.log
+
+    def write(self, count, *, pid, txn=True):
+        sequence = self._sequences.get(pid, 0)
+        self._sequences[pid] = sequence + count
+        return self.log.append(data(count, pid=pid, sequence=sequence, txn=txn))
+
+    def end(self, *, pid, commit=True):
+        return self.log.append(marker(pid=pid, commit=commit), origin=Origin.COORDINATOR)
+
+    def aborted(self):
+        return [span for segment in self.log.chain.segments for span in segment.transaction_index]
+
+
+def snapshots(on_disk):
+    return [int(name[:20]) for name in on_disk.names() if name.endswith(".snapshot")]
+
+
+def test_a_repeat_of_one_of_the_last_five_batches_is_answered_with_its_offsets():
+    """Row 76: nothing is written; parts of batches and older ones are out of order."""
+    log = LogOnDisk().log
+    first = [log.append(data(2, sequence=2 * n)) for n in range(6)]
+    again = log.append(data(2, sequence=4))
+    assert (again.duplicate, again.base_offset, again.last_offset) == (True, first[2].base_offset, 5)
+    assert log.log_end_offset == 12
+    for sequence, count in ((0, 2), (10, 1), (9, 3)):
+        with pytest.raises(OutOfOrderSequenceError):
+            log.append(data(count, sequence=sequence))
+    assert log.log_end_offset == 12
+
+
+def test_a_refused_append_leaves_no_byte():
+    """The check comes before the write; the log goes on as if it had not been."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(data(epoch=1))
+    with pytest.raises(ProducerFencedError):
+        on_disk.log.append(data(epoch=0, sequence=1))
+    assert on_disk.log.append(data(epoch=1, sequence=1)).base_offset == 1
+
+
+def test_several_producers_in_one_append():
+    """Row 77: a follower takes batches of several producers at once; an older epoch of one is taken too."""
+    on_disk = LogOnDisk()
+    on_disk.log.append_as_follower(
+        data(pid=1)
+        + data(pid=2, offset=1)
+        + data(pid=1, sequence=1, offset=2)
+        + data(pid=2, sequence=1, offset=3)
+    )
+    assert on_disk.log.append(data(pid=1, sequence=2)).base_offset == 4
+    assert on_disk.log.append(data(pid=2, sequence=1)).duplicate
+
+
+def test_an_unknown_producer_may_begin_anywhere():
+    """Row 78: its state may have expired."""
+    assert LogOnDisk().log.append(data(sequence=3, epoch=5)).base_offset == 0
+
+
+def test_a_producer_without_sequences_is_refused():
+    """Row 128: a client's batch with a producer id numbers its records."""
+    with pytest.raises(InvalidRecordError, match="numbers its records from 0"):
+        LogOnDisk().log.append(data(sequence=-1))
+
+
+def test_markers_of_clients_are_refused():
+    """Row 123: they come from coordinators alone."""
+    log = LogOnDisk().log
+    with pytest.raises(InvalidRecordError, match="come from coordinators"):
+        log.append(marker())
+    assert log.append(marker(), origin=Origin.COORDINATOR).base_offset == 0
+
+
+def test_the_snapshot_of_a_roll_excludes_the_batch_that_caused_it():
+    """Row 79: it knows what is below its offset."""
+    on_disk = LogOnDisk(internal_segment_bytes=100)
+    on_disk.log.append(data(sequence=0))
+    on_disk.log.append(data(sequence=1))
+    on_disk.log.append(data(sequence=2))
+    assert snapshots(on_disk) == [1, 2]
+    reloaded = on_disk.kill(recovery_point=3)
+    assert reloaded.append(data(sequence=2)).duplicate
+
+
+def test_a_snapshot_is_taken_at_every_roll_even_without_producers():
+    """Row 80: and a flush keeps them."""
+    on_disk = LogOnDisk()
+    for _ in range(3):
+        on_disk.log.append(batch(b"v", timestamp=NOW))
+        on_disk.log.roll()
+    on_disk.log.flush()
+    assert snapshots(on_disk) == [1, 2, 3]
+
+
+def test_a_clean_log_without_snapshots_never_had_producers():
+    """Rows 44 and 81: empty ones are written at the last two bases and the end; nothing is read."""
+    on_disk = LogOnDisk()
+    for sequence in range(4):
+        on_disk.log.append(data(sequence=sequence))
+        on_disk.log.roll()
+    on_disk.log.close()
+    for offset in snapshots(on_disk):
+        on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
+    on_disk.log = on_disk.load(clean=True)
+    assert snapshots(on_disk) == [3, 4]
+    assert on_disk.content("00000000000000000003.snapshot") == EMPTY_SNAPSHOT
+
+
+def test_recovery_takes_a_snapshot_at_every_recovered_base_and_at_the_end():
+    """Rows 43 and 81: from the segment with the recovery point on; with none at all, every base but the first."""
+    on_disk = LogOnDisk()
+    for sequence in range(4):
+        on_disk.log.append(data(sequence=sequence))
+        on_disk.log.roll()
+    on_disk.log.append(data(sequence=4))
+    for offset in snapshots(on_disk):
+        on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
+    on_disk.kill(recovery_point=3)
+    assert snapshots(on_disk) == [3, 4, 5]
+    for offset in snapshots(on_disk):
+        on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
+    on_disk.kill(recovery_point=0)
+    assert snapshots(on_disk) == [1, 2, 3, 4, 5]
+    assert on_disk.log.append(data(sequence=4)).duplicate
+
+
+def test_a_bad_snapshot_is_deleted_and_an_older_one_used():
+    """Row 100: empty, torn or corrupt; the log from the older one on is read again."""
+    for damage in (b"", EMPTY_SNAPSHOT[:7], b"\0\1" + bytes(60)):
+        on_disk = LogOnDisk()
+        on_disk.log.append(data(sequence=0))
+        on_disk.log.roll()
+        on_disk.log.append(data(sequence=1))
+        on_disk.log.close()
+        on_disk.write("00000000000000000002.snapshot", damage)
+        on_disk.log = on_disk.load(clean=True)
+        assert on_disk.log.append(data(sequence=1)).duplicate
+        assert len(on_disk.content("00000000000000000002.snapshot")) == 56
+
+
+def test_stray_snapshots_go_but_for_the_newest():
+    """Rows 47 and 102: at no segment's base; one above the last base is that of a clean close."""
+    on_disk = LogOnDisk()
+    for _ in range(3):
+        on_disk.log.append(batch(b"v", timestamp=NOW))
+        if on_disk.log.log_end_offset < 3:
+            on_disk.log.roll()
+    on_disk.log.append(batch(b"v", timestamp=NOW))
+    on_disk.log.close()
+    for offset in (1, 2, 3, 4):
+        on_disk.write(f"{offset:020d}.snapshot", EMPTY_SNAPSHOT)
+    on_disk.log = on_disk.load(clean=True)
+    assert snapshots(on_disk) == [1, 2, 4]
+
+
+def test_snapshots_go_with_their_segments():
+    """Row 75: retention removes both."""
+    on_disk = LogOnDisk()
+    for _ in range(3):
+        on_disk.log.append(batch(b"v", timestamp=NOW))
+        on_disk.log.roll()
+    on_disk.log.delete_oldest_segments(2, "test")
+    assert snapshots(on_disk) == [2, 3]
+    assert "00000000000000000001.snapshot.deleted" in on_disk.names()
+
+
+def test_a_producer_is_known_after_its_records_were_deleted_inside_a_segment():
+    """Row 45: moving the log start loses nobody, also over a restart."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(data(pid=1))
+    on_disk.log.append(data(pid=2))
+    on_disk.log.delete_records(1)
+    on_disk.reopen(log_start_offset=1)
+    assert on_disk.log.append(data(pid=1)).duplicate
+    assert on_disk.log.append(data(pid=2)).duplicate
+
+
+def test_a_producer_whose_segment_went_is_known_until_a_restart():
+    """Row 46: a log start at a segment's base."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(data(pid=1))
+    on_disk.log.roll()
+    on_disk.log.append(data(pid=2))
+    on_disk.log.delete_records(1)
+    assert on_disk.log.append(data(pid=1)).duplicate
+    on_disk.kill(log_start_offset=1, recovery_point=0)
+    on_disk.disk.unlink(on_disk.log.directory / "00000000000000000002.snapshot")
+    on_disk.kill(log_start_offset=1, recovery_point=1)
+    assert on_disk.log.append(data(pid=2)).duplicate
+    assert not on_disk.log.append(data(pid=1)).duplicate
+
+
+def test_truncation_forgets_what_came_after():
+    """Row 98: the state is that at the new end, and later snapshots are gone."""
+    on_disk = LogOnDisk()
+    for sequence in range(4):
+        on_disk.log.append(data(sequence=sequence))
+        on_disk.log.roll()
+    on_disk.log.truncate_to(2)
+    assert snapshots(on_disk) == [1, 2]
+    assert on_disk.log.append(data(sequence=1)).duplicate
+    assert not on_disk.log.append(data(sequence=2)).duplicate
+
+
+def test_an_emptied_batch_still_tells_its_producers_sequence():
+    """Row 82: a batch without records keeps producer id and last sequence."""
+    on_disk = LogOnDisk()
+    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, leader_epoch=0)
+    emptied = encode([], stamp, base_offset=0, last_offset=3, max_timestamp=NOW)
+    on_disk.log.append_as_follower(emptied)
+    on_disk.kill()
+    assert on_disk.log.append(data(sequence=4)).base_offset == 4
+
+
+def test_aborts_are_indexed_with_the_stable_offset_they_leave():
+    """Row 83: the earliest other open transaction, or the one after the marker."""
+    log = Transactions()
+    log.write(5, pid=1)
+    log.write(3, pid=2)
+    log.write(2, pid=3)
+    log.end(pid=1, commit=False)
+    log.end(pid=3)
+    log.write(1, pid=2)
+    log.end(pid=2, commit=False)
+    assert log.aborted() == [AbortedSpan(1, 0, 10, 5), AbortedSpan(2, 5, 13, 14)]
+
+
+def test_readers_of_committed_records_stop_at_the_first_open_transaction():
+    """Rows 60 and 84: between the last stable offset and the log end there is nothing yet for them, and no error."""
+    log = Transactions()
+    log.write(2, pid=1, txn=False)
+    log.write(2, pid=2)
+    log.write(2, pid=1, txn=False)
+    assert log.log.offsets().last_stable_offset == 2
+    committed, everything = (
+        len(log.log.read(Offset(2), max_bytes=4096, isolation=isolation).data)
+        for isolation in (Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
+    )
+    assert (committed, everything > 0) == (0, True)
+    log.end(pid=2)
+    assert log.log.offsets().last_stable_offset == 7
+
+
+def test_the_stable_offset_waits_for_the_marker_to_be_replicated():
+    """Row 84: a marker at or above the high watermark decides nothing for readers."""
+    log = Transactions()
+    log.log.update_high_watermark(Offset(0))
+    log.write(2, pid=1)
+    log.end(pid=1)
+    log.log.update_high_watermark(Offset(2))
+    assert log.log.offsets().last_stable_offset == 0
+    log.log.update_high_watermark(Offset(3))
+    assert log.log.offsets().last_stable_offset == 3
+
+
+def test_the_stable_offset_is_never_below_the_log_start():
+    """Row 85: deleting records inside an open transaction raises its first unstable offset (0 to 5)."""
+    log = Transactions()
+    log.write(10, pid=1)
+    log.log.delete_records(5)
+    assert (log.log.log_start_offset, log.log.offsets().last_stable_offset) == (5, 5)
+
+
+def test_reads_tell_the_aborts_among_what_they_return():
+    """Row 83: also when the marker stands in a later segment; none to those who read everything."""
+    log = Transactions()
+    log.write(2, pid=1)
+    log.log.roll()
+    log.write(1, pid=2, txn=False)
+    log.log.roll()
+    log.end(pid=1, commit=False)
+    fetched = log.log.read(Offset(0), max_bytes=4096)
+    assert [tuple(each) for each in map(_pair, fetched.aborted)] == [(1, 0)]
+    plain = log.log.read(Offset(0), max_bytes=4096, isolation=Isolation.READ_UNCOMMITTED)
+    assert plain.aborted == ()
+
+
+def _pair(aborted):
+    return aborted.producer_id, aborted.first_offset
+
+
+def test_plain_data_in_an_open_transaction_writes_nothing():
+    """Row 92: INVALID_TXN_STATE."""
+    log = Transactions()
+    log.write(1, pid=1)
+    with pytest.raises(InvalidTransactionStateError):
+        log.write(1, pid=1, txn=False)
+    assert log.log.log_end_offset == 1
+
+
+def test_an_old_coordinator_writes_nothing():
+    """Row 86: its markers are fenced."""
+    log = LogOnDisk().log
+    log.append(marker(coordinator=2), origin=Origin.COORDINATOR)
+    with pytest.raises(ProducerFencedError):
+        log.append(marker(coordinator=1), origin=Origin.COORDINATOR)
+    assert log.log_end_offset == 1
+
+
+def _with_aborts():
+    """Transactions over three segments, two of them aborted; the log before any restart."""
+    log = Transactions()
+    log.write(8, pid=1)
+    log.write(2, pid=2)
+    log.log.roll()
+    log.write(5, pid=1)
+    log.end(pid=1, commit=False)
+    log.log.roll()
+    log.write(3, pid=2)
+    log.write(2, pid=3, txn=False)
+    log.end(pid=2, commit=False)
+    return log
+
+
+@pytest.mark.parametrize("lost", [".txnindex", ".snapshot", "both"])
+@pytest.mark.parametrize("recovery_point", [0, 12, 22])
+def test_the_aborted_transactions_come_back(lost, recovery_point):
+    """Rows 13 and 49: after losing transaction indexes, snapshots or both, whichever segments are recovered."""
+    log = _with_aborts()
+    before = log.aborted()
+    assert before == [AbortedSpan(1, 0, 15, 8), AbortedSpan(2, 8, 21, 22)]
+    kept_up_to = recovery_point if lost == ".snapshot" else 0
+    for name in log.on_disk.names():
+        if name.endswith((".txnindex", ".snapshot") if lost == "both" else lost):
+            log.on_disk.disk.unlink(log.log.directory / name)
+    log.on_disk.kill(recovery_point=kept_up_to)
+    assert log.aborted() == before
+    assert log.log.offsets().last_stable_offset == 22
+
+
+def test_a_transaction_index_that_is_none_is_made_anew():
+    """Also after a clean stop: its segment is recovered."""
+    log = _with_aborts()
+    before = log.aborted()
+    log.log.close()
+    log.on_disk.write("00000000000000000010.txnindex", b"garbage")
+    log.on_disk.log = log.on_disk.load(clean=True)
+    assert log.aborted() == before
+
+
+def test_an_open_transaction_goes_on_after_a_crash():
+    """Row 99: the reader's bound stays where it began, and it can be ended."""
+    log = Transactions()
+    log.write(2, pid=1, txn=False)
+    log.write(2, pid=2)
+    log.log.sync()
+    log.on_disk.crash(keep=0)
+    assert log.log.offsets().last_stable_offset == 2
+    log.write(1, pid=2)
+    log.end(pid=2)
+    assert log.log.offsets().last_stable_offset == 6
+
+
+def test_truncation_takes_aborts_back():
+    """The marker is gone, so the transaction is open again."""
+    log = Transactions()
+    log.write(2, pid=1)
+    log.end(pid=1, commit=False)
+    log.log.truncate_to(2)
+    assert log.aborted() == []
+    assert log.log.offsets().last_stable_offset == 0
+    assert offsets_of(log.log) == []
+
+
+def test_the_transaction_index_is_one_of_the_segments_files():
+    """It is listed, flushed and deleted with its segment, and exists only with an abort."""
+    log = Transactions()
+    log.write(1, pid=1)
+    log.end(pid=1)
+    assert not any(name.endswith(".txnindex") for name in log.on_disk.names())
+    log.write(1, pid=1)
+    log.end(pid=1, commit=False)
+    assert "00000000000000000000.txnindex" in log.log.segments()[0].files
+    log.log.roll()
+    log.log.delete_oldest_segments(1, "test")
+    assert "00000000000000000000.txnindex.deleted" in log.on_disk.names()
+
+
+def test_a_failed_transaction_index_takes_the_log_offline():
+    """The marker is in the log; loading it again makes the entry."""
+    log = Transactions()
+    log.write(1, pid=1)
+    log.on_disk.disk.fail("pwrite", suffix=".txnindex")
+    with pytest.raises(OSError, match="Input/output"):
+        log.end(pid=1, commit=False)
+    assert "transaction index" in log.log.offline_reason
+    log.on_disk.kill()
+    assert log.aborted() == [AbortedSpan(1, 0, 1, 2)]
+
+
+def test_silent_producers_are_forgotten_by_duty():
+    """Row 96: a day after their newest batch."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(data())
+    on_disk.log.remove_expired_producers(Timestamp(NOW + 86_400_000))
+    assert not on_disk.log.append(data()).duplicate
+
+
+def test_read_only_loading_knows_the_transactions_and_writes_nothing():
+    """A foreign directory is recovered in memory, its aborts among it."""
+    log = _with_aborts()
+    for name in log.on_disk.names():
+        if name.endswith((".txnindex", ".snapshot")):
+            log.on_disk.disk.unlink(log.log.directory / name)
+    names = log.on_disk.names()
+    shown = log.on_disk.load(clean=False, disk=log.on_disk.disk.read_only_view())
+    assert shown.offsets().last_stable_offset == 22
+    assert [_pair(a) for a in shown.read(Offset(0), max_bytes=9999).aborted] == [(1, 0), (2, 8)]
+    assert log.on_disk.names() == names
