@@ -125,7 +125,7 @@ def _offset_after_damage(
     except CorruptionError:
         return _next_readable(partition, offset, isolation)
     begins = fetched.position + at - longer.position
-    if longer.segment_base_offset == fetched.segment_base_offset and 0 < begins < len(longer.data):
+    if longer.segment_base_offset == fetched.segment_base_offset and 0 <= begins < len(longer.data):
         return _base_offset(partition, offset, longer.data, begins, isolation)
     return min(_segment_end(partition, offset), partition.offsets().visible_end(isolation))
 

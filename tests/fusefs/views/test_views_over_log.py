@@ -1,0 +1,224 @@
+"""Views over the real log: rolls, deletion, restarts, damage and time, as the double promised them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from fusefs.forms import FORMS, VALUES, Form
+from fusefs.selectors import RangePlace, RecordPlace, SelectorError, parse, resolve
+from fusefs.views import measuring, reader, sparse_index
+from fusefs.views.partition_views import PartitionViews
+from fusefs.views.records import FoundRecord, find_record
+from fusefs.views.store import ViewStore
+from storage.errors import CorruptionError, SegmentDeletedError
+from storage.log.log import Log
+from storage.model import Offset
+from tests.doubles.logs import DIRECTORY, LogOnDisk, batch
+from tests.doubles.memory_partition import MemoryPartition
+from tests.fusefs.views.expected import content, read_all
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many entries and windows."""
+    monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 500)
+    monkeypatch.setattr(measuring, "STRETCH_BYTES", 3000)
+    monkeypatch.setattr(reader, "WINDOW_BYTES", 2000)
+    monkeypatch.setattr(reader, "FIRST_FETCH_BYTES", 1000)
+
+
+class Both:
+    """The same records in a real log and in the double."""
+
+    def __init__(self, count: int = 400) -> None:
+        self.on_disk = LogOnDisk(internal_segment_bytes=4000)
+        self.double = MemoryPartition()
+        for number in range(count):
+            self.append(number)
+
+    def append(self, number: int) -> None:
+        values = [b"value %d.%d" % (number, part) for part in range(1 + number % 3)]
+        self.on_disk.log.append(batch(*values, key=b"k", timestamp=1000 * number))
+        self.double.append(batch(*values, key=b"k", timestamp=1000 * number))
+
+    def remove_segments(self, count: int) -> None:
+        self.on_disk.log.delete_oldest_segments(count, "test")
+        self.double.log_start_offset = self.on_disk.log.offsets().log_start_offset
+
+    def store(self) -> ViewStore:
+        return ViewStore.beside(self.on_disk.log, self.on_disk.disk)
+
+    def views(self) -> PartitionViews:
+        return PartitionViews(self.on_disk.log, store=self.store())
+
+    def view_files(self) -> list[str]:
+        return [name for name in self.on_disk.names() if name.endswith(".view")]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
+def test_a_real_log_is_rendered_as_the_double_is(form: Form) -> None:
+    """Over many segments, read in order and at random."""
+    both = Both()
+    assert len(both.on_disk.log.segments()) > 5
+    view = both.views().whole(form)
+    expected = content(both.double, form)
+    assert view.measure()
+    assert len(expected) == view.size
+    assert expected == read_all(view, step=777)
+    handle, generator = view.reader(), random.Random(3)
+    for _ in range(200):
+        position, size = generator.randrange(len(expected)), generator.randrange(1, 3000)
+        assert expected[position : position + size] == handle.read(position, size)
+
+
+def test_growth_is_seen_across_rolls() -> None:
+    """By the size and by a reader at the end."""
+    both = Both(10)
+    view = both.views().whole(VALUES)
+    handle, seen = view.reader(), b""
+    for number in range(10, 400):
+        both.append(number)
+        seen += handle.read(len(seen), 10_000)
+        assert view.size == len(seen)
+    assert content(both.double) == seen
+
+
+def test_retention_removes_bytes_of_old_views_only() -> None:
+    """Positions stay, removed ones are refused, files of removed segments go."""
+    both = Both()
+    views = both.views()
+    old = views.whole(VALUES)
+    assert old.measure()
+    before = content(both.double)
+    both.remove_segments(3)
+    new = views.whole(VALUES)
+    removed = len(before) - len(content(both.double))
+    assert removed > 0
+    assert (len(before), len(before) - removed) == (old.size, new.size)
+    assert before[removed:] == read_all(new)
+    with pytest.raises(SegmentDeletedError):
+        old.reader().read(removed - 1, 1)
+    assert before[removed : removed + 99] == old.reader().read(removed, 99)
+    views.remember()
+    assert [f"{base:020d}.view" for base in both.on_disk.base_offsets()] == both.view_files()
+
+
+def test_the_log_start_inside_a_batch() -> None:
+    """DeleteRecords, and then a restart that remembers it."""
+    both = Both()
+    views = both.views()
+    assert views.whole(VALUES).measure()
+    for start in (1, 2, 100, 333):
+        both.on_disk.log.delete_records(Offset(start))
+        view = views.whole(VALUES)
+        assert content(both.double, start=start) == read_all(view)
+    both.on_disk.reopen(log_start_offset=333)
+    assert content(both.double, start=333) == read_all(both.views().whole(VALUES))
+
+
+def test_a_restart_measures_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the log itself loads beside the view files, cleanly or not."""
+    both = Both()
+    views = both.views()
+    assert views.whole(VALUES).measure()
+    views.remember()
+    assert len(both.on_disk.base_offsets()) == len(both.view_files())
+    both.on_disk.reopen()
+    view = both.views().whole(VALUES)
+    monkeypatch.setattr(measuring.Measure, "_pass_columns", None)
+    assert view.measure()
+    monkeypatch.undo()
+    assert len(content(both.double)) == view.size
+    both.on_disk.crash(keep=1.0)
+    again = both.views().whole(VALUES)
+    assert again.measure()
+    assert content(both.double) == read_all(again)
+
+
+def damaged_log(at: int) -> tuple[Both, FoundRecord]:
+    """A log with a bit flipped on disk, in byte `at` of the batch that holds offset 90; and how that batch was."""
+    both = Both(100)
+    found = found_in(both.on_disk.log, 90)
+    name = f"{found.segment_base_offset:020d}.log"
+    data = bytearray(both.on_disk.content(name))
+    data[found.batch_position + at] ^= 0x40
+    both.on_disk.write(name, bytes(data))
+    return both, found
+
+
+def found_in(partition: Log | MemoryPartition, offset: int) -> FoundRecord:
+    found = find_record(partition, Offset(offset))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("at", [17, 27, 35, 43, 57, 61, 70])
+def test_damage_on_disk_costs_its_batch_alone(at: int) -> None:
+    """In the records and in the fields of the header; told with the file and the position."""
+    both, found = damaged_log(at)
+    before = content(both.double, end=found.batch.base_offset)
+    behind = content(both.double, start=found.batch.end_offset)
+    view = both.views().whole(VALUES)
+    assert view.measure()
+    assert len(before + behind) == view.size
+    assert before == view.reader().read(0, len(before))
+    assert behind == view.reader().read(len(before), view.size)
+    with pytest.raises(CorruptionError) as caught:
+        view.reader().read(len(before) - 1, 2)
+    name = f"{found.segment_base_offset:020d}.log"
+    assert (DIRECTORY / name, found.batch_position) == (caught.value.file, caught.value.position)
+
+
+@pytest.mark.parametrize("at", [8, 11, 16, 23])
+def test_damage_by_which_the_log_loses_its_way_costs_no_more_than_its_segment(at: int) -> None:
+    """A length, the magic, a last offset: what is before, and the segments behind, are all there."""
+    both, found = damaged_log(at)
+    before = content(both.double, end=found.batch.base_offset)
+    next_segment = min(base for base in both.on_disk.base_offsets() if base > found.batch.base_offset)
+    behind = content(both.double, start=next_segment)
+    view = both.views().whole(VALUES)
+    assert view.measure()
+    assert before == view.reader().read(0, len(before))
+    assert behind == view.reader().read(view.size - len(behind), view.size)
+    with pytest.raises(CorruptionError):
+        view.reader().read(len(before) - 1, 2)
+
+
+def test_selectors_agree_with_the_double() -> None:
+    """Offsets, ranges, the last ones and times, for every name of a list."""
+    both = Both()
+    both.on_disk.log.delete_records(Offset(50))
+    both.double.delete_records(Offset(50))
+    names = [
+        "49",
+        "50",
+        "400",
+        "799",
+        "800",
+        "0-49",
+        "0-60",
+        "700-9999",
+        "800-",
+        "801-",
+        "-1",
+        "-300",
+        "-9999",
+    ]
+    names += ["@0", "@25000", "@25001", "@399000", "@399001", "@100000-@200000", "@399001-", "@300000-"]
+    for name in names:
+        outcomes: list[RecordPlace | RangePlace | str] = []
+        for partition in (both.on_disk.log, both.double):
+            try:
+                outcomes.append(resolve(parse(name), partition))
+            except SelectorError as error:
+                outcomes.append(error.reason)
+        assert outcomes[0] == outcomes[1], name
+
+
+def test_every_record_is_found_by_its_offset() -> None:
+    """Across all segments."""
+    both = Both()
+    for offset in range(0, both.double.log_end_offset, 7):
+        assert found_in(both.double, offset).record == found_in(both.on_disk.log, offset).record
