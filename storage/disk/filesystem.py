@@ -121,6 +121,10 @@ class FileSystem(Protocol):
         """Atomic; replaces a file at `target`."""
         ...
 
+    def link(self, source: Path, target: Path) -> bool:
+        """Give a file a second name, which must be free; False where the disk cannot (another one, or no hard links)."""
+        ...
+
     def unlink(self, path: Path) -> None:
         """FileNotFoundError."""
         ...

@@ -34,6 +34,8 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 TOPIC_SETTINGS = "topicfs.topics"
 """The topics' overrides; a plain file that a broker passes over."""
+HANDOVER = "topicfs.handover"
+"""How far a handover to a broker has come."""
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
@@ -49,7 +51,8 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _MARKED_DIRECTORY = re.compile(r"(?P<partition>.+)\.(?P<unique>[^.]+)-(?P<mark>delete|stray|future)")
 _SEGMENT_FILE = re.compile(
-    r"(?P<base>[0-9]{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)(\.(?P<state>deleted|cleaned|swap))?"
+    r"(?P<base>[0-9]{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)"
+    r"(\.(?P<state>deleted|cleaned|swap))?"
 )
 _MAX_OFFSET = 2**63 - 1
 
@@ -122,8 +125,8 @@ def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: 
 def parse_partition_directory(name: str) -> PartitionDirectory | None:
     """Read a directory's name: the partition follows the last dash. None: no partition directory of any kind.
 
-    A broker would take any text for a topic here, and +1 or 01 for a partition; only what a broker can have made is
-    taken, so that a partition has one name.
+    A broker would take any text for a topic here, and +1 or 01 for a partition; only what a broker can have
+    made is taken, so that a partition has one name.
     """
     marked = _MARKED_DIRECTORY.fullmatch(name)
     if marked:

@@ -8,6 +8,7 @@ way of a read or a write.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import resource
@@ -25,6 +26,8 @@ _SHARE_OF_LIMIT = 4
 """The pool holds this share of the process's limit in files. A file may hold two descriptors, its own and that of
 its mapping, so half of the limit stays for the mount, sockets and libraries."""
 _MODE = 0o644
+_NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+"""What link(2) answers between two disks, and on file systems that have none."""
 
 
 def system_clock() -> Timestamp:
@@ -233,6 +236,16 @@ class NativeFileSystem:
     def rename(self, source: Path, target: Path) -> None:
         self._writable(source)
         source.replace(target)
+
+    def link(self, source: Path, target: Path) -> bool:
+        self._writable(target)
+        try:
+            target.hardlink_to(source)
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+            return False
+        return True
 
     def unlink(self, path: Path) -> None:
         self._writable(path)

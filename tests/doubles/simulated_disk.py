@@ -143,6 +143,10 @@ class SimulatedDisk:
         """Let `times` calls of `operation` (a method's name) on paths that end in `suffix` fail, `after` good ones."""
         self._faults.append(_Fault(operation, after, number, times, suffix))
 
+    def heal(self) -> None:
+        """Forget the failures that were planned and have not come yet."""
+        self._faults.clear()
+
     def read_only_view(self) -> SimulatedDisk:
         """The same disk for someone who may only look."""
         view = SimulatedDisk(read_only=True)
@@ -210,6 +214,14 @@ class SimulatedDisk:
         else:
             new.change({target.name: node})
             old.change({source.name: None})
+
+    def link(self, source: Path, target: Path) -> bool:
+        self.happens("link", target, changes=True)
+        parent = self._directory(target.parent)
+        if target.name in parent.names:
+            raise _error(errno.EEXIST, target)
+        parent.change({target.name: self._content(source)})
+        return True
 
     def unlink(self, path: Path) -> None:
         self.happens("unlink", path, changes=True)
