@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 WINDOW_BYTES = 2**19
 """About how much rendering a window holds, at most; a single record may be larger."""
 FIRST_FETCH_BYTES = 2**17
-"""Bytes of batches fetched after a jump; each next fetch takes twice as much, up to a window's size."""
+"""Bytes of batches fetched by who begins at the front; each next fetch takes twice as much, up to a window's size."""
+PAGE_BYTES = 2**12
+"""What is fetched after a jump beside the bytes up to the end of the read."""
 OVERTAKEN_BYTES = 2**17
 """A read that begins so far behind the last one has overtaken another: the kernel's readahead asks for as much."""
 _NOWHERE = -1
@@ -59,6 +61,7 @@ class ViewReader:
         self._fetch_bytes = FIRST_FETCH_BYTES
         self._record_bytes = 256.0  # as rendered lately, on average
         self._read_until = 0
+        self._stop = 0  # of the read going on
 
     def read(self, view_position: int, size: int, *, short_at_damage: bool = False) -> bytes:
         """Up to `size` bytes from a view position; fewer only at the end, b"" at the end or beyond (blocking).
@@ -76,9 +79,10 @@ class ViewReader:
             self._front = self._view.front()
             if view_position < self._front.position:
                 raise SegmentDeletedError(f"what stood at {view_position} was removed")
+            self._stop = view_position + size
             self._fetch_bytes = max(self._fetch_bytes, min(size, WINDOW_BYTES))
             parts: list[bytes | memoryview] = []
-            at, stop = view_position, view_position + size
+            at, stop = view_position, self._stop
             try:
                 while at < stop and self._reach(at, view_position):
                     part = self._take(at, stop)
@@ -122,7 +126,7 @@ class ViewReader:
         self._pieces.clear()
         self._rendered = 0
         self._next_offset = place.offset
-        self._fetch_bytes = FIRST_FETCH_BYTES
+        self._fetch_bytes = min(self._stop - place.position + PAGE_BYTES, WINDOW_BYTES)
 
     def _render_more(self) -> bool:
         """Render the next window; False at the end of the view, or before a damaged batch."""
