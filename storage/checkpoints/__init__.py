@@ -1,7 +1,7 @@
 """The small files that remember what the logs themselves do not say.
 
-How far each partition is flushed, where it starts and how far it is replicated (offset checkpoints), which leader
-wrote what (leader epochs), whose topic a directory is (partition.metadata), whose data directory (meta.properties)
-and whether it was closed in order (the clean-shutdown marker). Each format stands with its reader and writer in one
-module; all but the marker are replaced atomically.
+How far each partition is flushed, where it starts and how far it is replicated (offset checkpoints), which
+leader wrote what (leader epochs), whose topic a directory is (partition.metadata), whose data directory
+(meta.properties) and whether it was closed in order (the clean-shutdown marker). Each format stands with its
+reader and writer in one module; all but the marker are replaced atomically.
 """

@@ -13,7 +13,8 @@ TEMPORARY_SUFFIX = ".tmp"
 def write_atomically(files: FileSystem, path: Path, data: Buffer) -> None:
     """Write `<path>.tmp`, flush it, rename it over `path`, flush the directory (blocking).
 
-    Raises OSError; `path` then still has its old content, or, when only the last step failed, perhaps the new.
+    Raises OSError; `path` then still has its old content, or, when only the last step failed, perhaps the
+    new.
     """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:

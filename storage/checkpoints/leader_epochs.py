@@ -2,8 +2,8 @@
 
     leader-epoch-checkpoint:  0 / number of entries / `epoch startOffset` a line
 
-Entries ascend strictly in epoch and in start offset. The rules are pure functions over tuples of entries; the cache
-holds the present tuple and its file (kafka-storage.md §1.2, §9).
+Entries ascend strictly in epoch and in start offset. The rules are pure functions over tuples of entries; the
+cache holds the present tuple and its file (kafka-storage.md §1.2, §9).
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def truncate_from_start(entries: Entries, start_offset: Offset) -> Entries:
 def end_offset_for(entries: Entries, epoch: int, log_end_offset: Offset) -> EpochEnd | None:
     """Give the largest known epoch up to `epoch` and where it ended.
 
-    The latest epoch ends at the log's end; above it (or with no entries) the answer is None; below the first one
-    it is `epoch` itself, which ended where the first one starts.
+    The latest epoch ends at the log's end; above it (or with no entries) the answer is None; below the first
+    one it is `epoch` itself, which ended where the first one starts.
     """
     above = bisect_right(entries, epoch, key=attrgetter("epoch"))
     if above == len(entries):
@@ -109,8 +109,8 @@ class LeaderEpochs:
     """A partition's leader epochs, in memory and in its file.
 
     A new epoch is on disk before `assign` returns. Truncation changes memory only and is written by the next
-    `assign` or `flush`: recovery repeats it. Changes come from one thread at a time (the log's lock); questions and
-    `flush` may come from any, for the entries are one immutable tuple.
+    `assign` or `flush`: recovery repeats it. Changes come from one thread at a time (the log's lock);
+    questions and `flush` may come from any, for the entries are one immutable tuple.
     """
 
     def __init__(self, path: Path, files: FileSystem, entries: Entries = ()) -> None:
@@ -122,7 +122,7 @@ class LeaderEpochs:
 
     @classmethod
     def open(cls, directory: Path, files: FileSystem) -> LeaderEpochs:
-        """Read a partition directory's file; where it is missing, make it, empty (unless `files` is read-only).
+        """Read a partition's file; where it is missing, make it, empty (unless `files` is read-only).
 
         Raises CorruptionError, OSError.
         """
@@ -151,7 +151,7 @@ class LeaderEpochs:
         return self._dirty
 
     def assign(self, epoch: int, start_offset: Offset) -> bool:
-        """Note that `epoch` writes from `start_offset` on; True where that changed anything (then it is on disk)."""
+        """Note that `epoch` writes from `start_offset` on; True where that was new (it is on disk then)."""
         entries = assign(self._entries, EpochEntry(epoch, start_offset))
         if entries is self._entries:
             return False
@@ -178,7 +178,7 @@ class LeaderEpochs:
         self._replace(())
 
     def flush(self) -> None:
-        """Write the file where it lags behind; on a read-only disk memory alone counts (OSError; blocking)."""
+        """Write the file where it lags behind; not on a read-only disk (OSError; blocking)."""
         if self._files.read_only:
             return
         with self._writing:

@@ -56,7 +56,7 @@ def read_topic_id(files: FileSystem, directory: Path) -> str | None:
 
 
 def write_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:
-    """Write a partition directory's topic id (OSError; blocking). A different id there is a CorruptionError."""
+    """Write a partition's topic id (OSError; blocking). A different id there is a CorruptionError."""
     present = read_topic_id(files, directory)
     if present == topic_id:
         return

@@ -5,8 +5,8 @@
     orders 0 42         one row a line, its fields separated by one space
     orders 1 17
 
-Every line ends with LF. Readers take any run of blanks between fields; an empty file and a version line alone mean
-no rows; everything else that is not as shown is corruption (kafka-storage.md §1.2).
+Every line ends with LF. Readers take any run of blanks between fields; an empty file and a version line alone
+mean no rows; everything else that is not as shown is corruption (kafka-storage.md §1.2).
 """
 
 from __future__ import annotations

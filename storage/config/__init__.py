@@ -1,6 +1,6 @@
 """Settings: what they are called, what they may be, and where they are read from.
 
-Names, defaults, units and validation are Kafka's, so that a `server.properties` and a topic's overrides mean here
-what they mean to a broker. Each setting stands once, in the table of `topic.py` or of `broker.py`; `kinds.py` knows
-how a kind of value is read and printed, `properties.py` the Java file format.
+Names, defaults, units and validation are Kafka's, so that a `server.properties` and a topic's overrides mean
+here what they mean to a broker. Each setting stands once, in the table of `topic.py` or of `broker.py`;
+`kinds.py` knows how a kind of value is read and printed, `properties.py` the Java file format.
 """

@@ -1,8 +1,8 @@
 """The engine's own settings: how many partitions, which topic defaults, which duty how often.
 
 Names and defaults are those of Kafka's broker, so that a `server.properties` is read unchanged
-(kafka-storage.md §11, §1.2). What has no meaning for an embedded engine (listeners, quorums, …) is passed over and
-named to the caller.
+(kafka-storage.md §11, §1.2). What has no meaning for an embedded engine (listeners, quorums, …) is passed
+over and named to the caller.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class EngineConfig:
         BrokerRow(
             long_of_at_least(1),
             "ms",
-            "How often to look for logs whose flush.ms has passed. A broker looks never by default, which leaves a "
-            "topic's flush.ms without effect; here it has one.",
+            "How often to look for logs whose flush.ms has passed. A broker looks never by default, which "
+            "leaves a topic's flush.ms without effect; here it has one.",
             ("log.flush.scheduler.interval.ms",),
         ),
     ] = 1_000

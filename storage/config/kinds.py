@@ -1,8 +1,8 @@
 """The kinds of values settings have: how each is read from text, checked and printed.
 
-The grammar is that of Kafka's ConfigDef: surrounding blanks are dropped, numbers are Java's decimal form, truth
-values ignore case, everything else is case-sensitive. A kind raises ValueError on anything else; the caller knows the
-setting's name and turns that into InvalidConfigError.
+The grammar is that of Kafka's ConfigDef: surrounding blanks are dropped, numbers are Java's decimal form,
+truth values ignore case, everything else is case-sensitive. A kind raises ValueError on anything else; the
+caller knows the setting's name and turns that into InvalidConfigError.
 """
 
 from __future__ import annotations

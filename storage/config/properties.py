@@ -3,11 +3,11 @@ r"""Java's properties format, as `server.properties` and `meta.properties` are w
     # comment                   also with !; blanks may precede it
     name=value                  or name:value, or name value; blanks around the separator are dropped
     name=first \
-         second                 an odd number of backslashes at a line's end continues it; leading blanks are dropped
+         second                 an odd number of backslashes continues a line; leading blanks go
     a\ b=\u00e9\t               \t \n \r \f \uXXXX; before any other character the backslash is dropped
 
-The bytes are read as ISO 8859-1, as Kafka reads them, and written as ASCII with escapes. The later of two equal names
-counts.
+The bytes are read as ISO 8859-1, as Kafka reads them, and written as ASCII with escapes. The later of two
+equal names counts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def parse_properties(data: bytes) -> dict[str, str]:
 def format_properties(
     values: Mapping[str, str], *, comment: str | None = None, written_at: Timestamp | None = None
 ) -> bytes:
-    """Write a file's bytes: an optional comment line, an optional line with the time (UTC), one line a value."""
+    """Write a file's bytes: a comment line, a line with the time (UTC), one line a value."""
     lines = [] if comment is None else ["#" + comment]
     if written_at is not None:
         lines.append("#" + _java_date(written_at))

@@ -1,8 +1,8 @@
 """A topic's settings: the one table of their names, defaults, units, valid values and meanings.
 
 Read a row as: field (Kafka's name with underscores for dots), type, kind of value, unit, meaning, the broker
-settings it falls back to (the first one present wins), default. The table follows Kafka's TopicConfig and LogConfig
-(kafka-storage.md §11).
+settings it falls back to (the first one present wins), default. The table follows Kafka's TopicConfig and
+LogConfig (kafka-storage.md §11).
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class TopicConfig:
         Row(
             Several(("compact", "delete")),
             "",
-            "What happens to old segments: delete removes them by retention.*, compact keeps the newest record of "
-            "each key, both do both; with nothing, only what DeleteRecords released is removed.",
+            "What happens to old segments: delete removes them by retention.*, compact keeps the newest "
+            "record of each key, both do both; with nothing, only what DeleteRecords released is removed.",
             _synonyms("log.cleanup.policy"),
         ),
     ] = ("delete",)
@@ -412,7 +412,7 @@ class TopicConfig:
         return config
 
     def value_text(self, name: str) -> str:
-        """Give the value of the setting called `name` in Kafka's spelling. InvalidConfigError: unknown name."""
+        """Give a setting's value in Kafka's spelling. InvalidConfigError: unknown name."""
         found = setting(name)
         return found.print(getattr(self, found.field))
 

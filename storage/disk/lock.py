@@ -1,8 +1,8 @@
 """One process owns a data directory: Kafka's `.lock`, a POSIX record lock over the whole file.
 
-It is the lock Java's FileChannel.tryLock takes, so that a broker and this engine exclude each other. Such locks
-belong to a process, do not survive a fork and are all lost when the process closes *any* descriptor of the file;
-so take it after daemonizing, and ask about it only through this module.
+It is the lock Java's FileChannel.tryLock takes, so that a broker and this engine exclude each other. Such
+locks belong to a process, do not survive a fork and are all lost when the process closes *any* descriptor of
+the file; so take it after daemonizing, and ask about it only through this module.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Identity(NamedTuple):
 
 
 _held: dict[_Identity, int] = {}
-"""The lock files this process holds, and its process id then: a forked child inherits the entry, not the lock."""
+"""The lock files held, each with the process id then: a forked child inherits the entry, not the lock."""
 _held_guard = Lock()
 
 
@@ -54,7 +54,7 @@ class DirectoryLock:
         return self._descriptor >= 0 and self._owner == os.getpid()
 
     def release(self) -> None:
-        """Delete the lock file and give up the lock. Idempotent; a forked child only closes its descriptor."""
+        """Delete the lock file and give up the lock. Idempotent; a child only closes its descriptor."""
         with _held_guard:
             if self._descriptor < 0:
                 return

@@ -1,7 +1,8 @@
-"""Making, extending, altering and deleting topics, so that a kill at any point leaves the old state or the new.
+"""Making, extending, altering and deleting topics: a kill at any point leaves the old state or the new.
 
-Each change writes its intention into the registry first and takes it out last (see `registry`); opening finishes what
-is found there. A change that fails is taken back, as far as the disk lets it, before its error is raised.
+Each change writes its intention into the registry first and takes it out last (see `registry`); opening
+finishes what is found there. A change that fails is taken back, as far as the disk lets it, before its error
+is raised.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class TopicChanges:
     def _unmake(
         self, partitions: list[TopicPartition], made: Mapping[int, Log], before: TopicEntry | None
     ) -> None:
-        """Take back what was made. What the disk refuses now is finished, as a creation, at the next opening."""
+        """Take back what was made. What the disk refuses now is finished at the next opening."""
         with suppress(OSError):
             for log in made.values():
                 log.mark_offline("its creation failed")

@@ -52,8 +52,9 @@ class CheckpointFiles:
 class CheckpointWriter:
     """Writes the files when their content changed. Safe from any thread.
 
-    Partitions that could not be loaded keep the lines they had: nothing new is known of them. Lines of partitions
-    that do not exist must go (`forget`), or a later topic of the same name would be taken for flushed.
+    Partitions that could not be loaded keep the lines they had: nothing new is known of them. Lines of
+    partitions that do not exist must go (`forget`), or a later topic of the same name would be taken for
+    flushed.
     """
 
     def __init__(self, directory: Path, files: FileSystem, *, present: CheckpointFiles) -> None:

@@ -17,7 +17,7 @@ class Contents:
     """A data directory's subdirectories, by what they are."""
 
     partitions: frozenset[TopicPartition]
-    """Those that are live; a partition's directory is called as storage.disk.names builds it, no other way."""
+    """Those that are live; a partition's directory has the name that storage.disk.names builds."""
     marked: Mapping[DirectoryMark, tuple[str, ...]]
     """The names of deleted, stray and future directories."""
 

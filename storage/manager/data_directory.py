@@ -37,7 +37,7 @@ class DataDirectory:
         return self.path / names.partition_directory(partition)
 
     def make_partition(self, partition: TopicPartition, topic_id: str) -> None:
-        """Make a partition's directory with its topic id, or complete one whose making was interrupted (OSError).
+        """Make a partition's directory with its topic id, or complete an interrupted making (OSError).
 
         Its name is on disk only after `sync`.
         """

@@ -1,7 +1,7 @@
 """Which duty is due when: a pure schedule, each duty with its own period.
 
-A duty is due when its time has come, and then again one period after it was done. A clock that was set back makes
-everything due at once instead of not for long.
+A duty is due when its time has come, and then again one period after it was done. A clock that was set back
+makes everything due at once instead of not for long.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Duty(Enum):
     FLUSH = "flush"
     RETENTION = "retention"
     REMOVAL = "removal of deleted files"
+    PRODUCERS = "expiry of producers"
     RECOVERY_POINTS = "recovery point checkpoint"
     LOG_START_OFFSETS = "log start offset checkpoint"
     HIGH_WATERMARKS = "high watermark checkpoint"
@@ -43,6 +44,7 @@ def plan_duties(config: EngineConfig) -> dict[Duty, Plan]:
         Duty.FLUSH: Plan(config.flush_check_interval_ms, delay),
         Duty.RETENTION: Plan(config.retention_check_interval_ms, delay),
         Duty.REMOVAL: Plan(REMOVAL_PERIOD_MS, 0),
+        Duty.PRODUCERS: Plan(config.producer_id_check_interval_ms, config.producer_id_check_interval_ms),
         Duty.RECOVERY_POINTS: Plan(config.recovery_point_interval_ms, delay),
         Duty.LOG_START_OFFSETS: Plan(config.log_start_offset_interval_ms, delay),
         Duty.HIGH_WATERMARKS: Plan(config.high_watermark_interval_ms, config.high_watermark_interval_ms),

@@ -84,4 +84,5 @@ class PartitionLoader:
             recovery_point=checkpointed.recovery_point,
             log_start_offset=checkpointed.log_start_offset,
             high_watermark=checkpointed.high_watermark if self.below_high_watermark else None,
+            producer_expiration_ms=self.data.config.producer_id_expiration_ms,
         )

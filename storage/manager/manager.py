@@ -1,7 +1,7 @@
 """The embedded engine: topics over a data directory, what can be done with them, and their duties.
 
-Readers see immutable snapshots and take no lock. `_lock` is held by whoever changes topics or closes, `_duty_lock`
-by whoever does duties; neither is held while listeners are called.
+Readers see immutable snapshots and take no lock. `_lock` is held by whoever changes topics or closes,
+`_duty_lock` by whoever does duties; neither is held while listeners are called.
 """
 
 from __future__ import annotations
@@ -218,6 +218,8 @@ class LogManager:
                 self._keeping.doomed.remove_due(now)
                 with self._lock:
                     self._keeping.registry.settle()
+            elif duty is Duty.PRODUCERS:
+                self._for_each_log(duty, lambda log: log.remove_expired_producers(now))
             elif duty is Duty.RECOVERY_POINTS:
                 self._checkpoint(self._writer.write_recovery_points)
             elif duty is Duty.LOG_START_OFFSETS:

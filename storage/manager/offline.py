@@ -1,4 +1,4 @@
-"""A partition whose log could not be loaded: it is there, says why it does not serve, and refuses everything else.
+"""A partition whose log could not be loaded: it says why it does not serve, and refuses everything else.
 
 So one damaged directory does not keep the others from opening.
 """

@@ -40,13 +40,14 @@ def open_engine(
     """Open a data directory, or make a new one where there is none (its parent exists); blocking.
 
     To write is to own it: the lock is taken here, so call this after daemonizing. With `read_only` nothing is
-    created or changed on disk and no lock is taken; beside a live owner only what lies below the checkpointed high
-    watermarks is shown. `files` other than the machine's own disk have no lock and must fit `read_only`.
+    created or changed on disk and no lock is taken; beside a live owner only what lies below the checkpointed
+    high watermarks is shown. `files` other than the machine's own disk have no lock and must fit `read_only`.
 
     A partition that cannot be loaded is offline, with the reason in its status; the others are served.
 
-    Raises DirectoryLockedError (with the owner's process id), NotALogDirectoryError, CorruptionError (a damaged
-    meta.properties or settings file), OSError. Nothing was changed then but what recovery may always do.
+    Raises DirectoryLockedError (with the owner's process id), NotALogDirectoryError, CorruptionError (a
+    damaged meta.properties or settings file), OSError. Nothing was changed then but what recovery may always
+    do.
     """
     disk = files if files is not None else NativeFileSystem(read_only=read_only)
     if disk.read_only != read_only:
@@ -90,7 +91,8 @@ def _look(data: DataDirectory, holder: LockHolder | None) -> LogManager:
     if holder is not None:
         owner = f"process {holder.pid}" if holder.pid else "another process"
         warnings.add(
-            f"{data.path}: {owner} is writing there; what lies below the high watermarks last checkpointed is shown"
+            f"{data.path}: {owner} is writing there; "
+            "only what lies below the checkpointed high watermarks is shown"
         )
     try:
         registry = TopicRegistry.read(data.path, data.files)

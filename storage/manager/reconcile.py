@@ -1,7 +1,8 @@
 """Bringing directories and registry into agreement when a data directory is opened.
 
-Changes that were under way are finished, topics without settings of their own are adopted, topic ids are settled.
-What may not be changed (read-only) is only planned around: the result says how the topics are, not what was done.
+Changes that were under way are finished, topics without settings of their own are adopted, topic ids are
+settled. What may not be changed (read-only) is only planned around: the result says how the topics are, not
+what was done.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def finish_pending(data: DataDirectory, registry: TopicRegistry) -> None:
 def find_topics(
     data: DataDirectory, contents: Contents, registry: TopicRegistry, warn: Warn
 ) -> dict[str, FoundTopic]:
-    """Give the topics of the directory; those without an entry are adopted (OSError; writes unless read-only)."""
+    """Give the directory's topics; those without an entry are adopted (OSError; writes unless read-only)."""
     found = {}
     for topic, numbers in contents.topics().items():
         kept = registry.entries.get(topic)

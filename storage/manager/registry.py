@@ -4,9 +4,9 @@
                         "id": "1EvPSKI_SvihSIy3lMKMvg", "overrides": {"retention.ms": "-1"},
                         "pending": "create", "partitions": 3}}}
 
-A broker keeps these in its metadata log and passes an unknown plain file over. `pending` is written before the first
-directory changes and taken away after the last one did, so that whoever opens the directory after a kill can finish:
-`create` until there are `partitions` directories, `delete` until there is none.
+A broker keeps these in its metadata log and passes an unknown plain file over. `pending` is written before
+the first directory changes and taken away after the last one did, so that whoever opens the directory after a
+kill can finish: `create` until there are `partitions` directories, `delete` until there is none.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class TopicRegistry:
         return self._entries
 
     def put(self, changes: Mapping[str, TopicEntry | None]) -> None:
-        """Set topics' entries, or with None remove them: on disk when this returns, and all or nothing (OSError)."""
+        """Set topics' entries, None removes one: on disk when this returns, and all or nothing (OSError)."""
         self.settle()
         entries = dict(self._entries)
         for name, entry in changes.items():
@@ -113,7 +113,7 @@ class TopicRegistry:
         self._entries = entries
 
     def settle(self) -> None:
-        """Let the file say again what holds, where a failed change may have left the new content there (OSError).
+        """Let the file say again what holds, where a failed change may have left its content (OSError).
 
         Else a topic whose deletion failed, and which is used on, would be deleted by the next opening.
         """

@@ -90,7 +90,7 @@ class LogTopic:
 
 
 def check_new_topic(name: str, existing: Iterable[str]) -> None:
-    """Raise InvalidNameError or TopicExistsError unless a topic may be called `name` beside the `existing` ones."""
+    """Raise InvalidNameError or TopicExistsError unless `name` may join the `existing` topics."""
     names.check_topic_name(name)
     if name == names.CLUSTER_METADATA_TOPIC:
         raise InvalidNameError(f"{name}: the name of Kafka's own metadata log")
@@ -111,10 +111,10 @@ def check_partitions(count: int) -> None:
 
 
 def own_overrides(name: str, creation_overrides: Mapping[str, str]) -> Mapping[str, str]:
-    """Give the overrides that a topic has when nobody gave it others: one made here, or found without settings.
+    """Give a topic's overrides when nobody gave it any: for one made here, or found without settings.
 
-    The real settings of one that was found stand in a broker's metadata, out of sight; deleting its records by
-    defaults would not be undone.
+    The real settings of one that was found stand in a broker's metadata, out of sight; deleting its records
+    by defaults would not be undone.
     """
     return INTERNAL_OVERRIDES.get(name, creation_overrides)
 

@@ -11,7 +11,7 @@ _KEPT = 100
 
 
 class WarningBook:
-    """The last warnings, each once, for status pages; all of them also go to the log. Safe from any thread."""
+    """The last warnings, each once, for status pages; all also go to the log. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=_KEPT)

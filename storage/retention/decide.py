@@ -1,13 +1,14 @@
 """Which segments retention removes: pure decisions.
 
-From the oldest segment on, each rule takes segments until the first that stays; the next rule goes on from there.
+From the oldest segment on, each rule takes segments until the first that stays; the next rule goes on from
+there.
 
     1  log start    the next segment begins at or before the log start offset          every cleanup.policy
     2  size         without it the partition still has retention.bytes                 with delete
     3  age          its newest record is older than retention.ms                       with delete
 
-No rule takes a segment that is not wholly below the high watermark, nor an empty last one. Where all go, the log
-rolls first, so that an empty segment at its end stays (kafka-storage.md §8).
+No rule takes a segment that is not wholly below the high watermark, nor an empty last one. Where all go, the
+log rolls first, so that an empty segment at its end stays (kafka-storage.md §8).
 """
 
 from __future__ import annotations

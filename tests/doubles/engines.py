@@ -49,4 +49,4 @@ def read_lines(partition: Partition) -> list[str]:
 
 
 QUIET = EngineConfig(recovery_threads=1, topic_defaults=TopicConfig(segment_index_bytes=1200))
-"""One loading thread, so that what happens on a simulated disk happens in one order; small indexes, for it is memory."""
+"""One loading thread, so that things happen in one order; small indexes, for a simulated disk is memory."""

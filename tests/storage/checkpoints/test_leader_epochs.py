@@ -106,7 +106,7 @@ def test_negative_epochs_and_offsets_are_refused(disk: SimulatedDisk) -> None:
     ],
 )
 def test_end_offset_for(disk: SimulatedDisk, epoch: int, expected: EpochEnd | None) -> None:
-    """Latest: the log's end. Above: undefined. Between: the largest below and the next start. Below: the first start."""
+    """Latest: the log's end; above: undefined; between: the next start; below: the first start."""
     epochs = opened(disk, (2, 11), (4, 13), (5, 15))
     assert expected == epochs.end_offset_for(epoch, Offset(17))
 
@@ -232,7 +232,8 @@ def test_files_without_entries(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"1\n0\n", b"0\n2\n1 0\n", b"0\n1\n1\n", b"0\n1\n1 0 0\n", b"0\n1\n1 0\n\n", b"0\nx\n", b"0\n1\na b\n", b"\xff",
+    [b"1\n0\n", b"0\n2\n1 0\n", b"0\n1\n1\n", b"0\n1\n1 0 0\n", b"0\n1\n1 0\n\n", b"0\nx\n",
+     b"0\n1\na b\n", b"\xff",
      b"0\n1\n-1 0\n"],
 )  # fmt: skip
 def test_bad_files_are_corruption(data: bytes) -> None:

@@ -138,8 +138,8 @@ def test_topic_id_never_changes(disk: SimulatedDisk) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"version: 1\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg", b"version: 0", b"version: 0\ntopic_id: short", b"\xff\xfe",
-     b"version 0"],
+    [b"", b"version: 1\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg", b"version: 0", b"version: 0\ntopic_id: short",
+     b"\xff\xfe",     b"version 0"],
 )  # fmt: skip
 def test_malformed_topic_ids_are_corruption(data: bytes) -> None:
     """Each is refused with the file's name."""

@@ -79,7 +79,7 @@ def test_negative_retention_means_forever_in_every_unit() -> None:
 
 
 def test_topics_made_here_keep_records_unless_the_file_says_otherwise() -> None:
-    """Without a word on retention new topics get retention.ms=-1; with one, the file's default holds for them."""
+    """Without a word on retention new topics get retention.ms=-1; with one, the file's default."""
     assert EngineConfig().creation_overrides == {"retention.ms": "-1"}
     assert EngineConfig.from_properties({}).config.creation_overrides == {"retention.ms": "-1"}
     assert EngineConfig.from_properties({"log.retention.minutes": "9"}).config.creation_overrides == {}

@@ -91,7 +91,7 @@ def test_left_over_file_is_no_lock(tmp_path: Path) -> None:
 
 
 def test_lock_does_not_survive_a_fork(tmp_path: Path) -> None:
-    """A child has not the lock: it says so, cannot take it while the parent has it, and its exit leaves it alone."""
+    """A child has not the lock: it says so, cannot take it from the parent, and its exit leaves it alone."""
     lock = DirectoryLock(tmp_path)
     child = os.fork()
     if not child:

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from storage.codec.records import encode
+from storage.codec.stamp import BatchStamp
 from storage.engine import Partition
-from storage.errors import OffsetOutOfRangeError, PolicyViolationError
+from storage.errors import OffsetOutOfRangeError, OutOfOrderSequenceError, PolicyViolationError
 from storage.log.log import Log
 from storage.manager import LogManager, open_engine
-from storage.model import Offset, Timestamp
+from storage.model import Offset, ProducerId, Record, Timestamp
 from tests.doubles.engines import DATA, QUIET, TINY_SEGMENTS, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 
+HOUR_MS = 3_600_000
 LINE = "x" * 50 + "\n"
 """Three of these, a batch each, fill one of the tiny segments."""
 
@@ -122,7 +125,7 @@ def test_flush_by_count(disk: SimulatedDisk, clock: ManualClock) -> None:
 
 
 def test_everything_expired_leaves_one_empty_segment(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """It lies at the log end, over a restart too, and the epochs begin there; a second pass changes nothing."""
+    """It lies at the log end, over a restart too; the epochs begin there; a second pass changes nothing."""
     engine, partition = topic_of(disk, clock, 7, {"retention.ms": "1000"})
     assert len(bases(partition)) > 1
     for _ in range(2):
@@ -174,7 +177,7 @@ def test_time_counts_from_the_newest_record_of_a_segment(disk: SimulatedDisk, cl
 
 
 def test_deleted_records_release_their_segments(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """With retention off, what lies wholly before the log start goes; the start itself is read from mid-segment."""
+    """With retention off, what lies wholly before the log start goes; the start may be mid-segment."""
     engine, partition = topic_of(disk, clock, 9, {"retention.ms": "-1"})
     before = bases(partition)
     partition.delete_records(Offset(before[1] + 1))
@@ -212,6 +215,25 @@ def test_without_delete_policy_nothing_expires(disk: SimulatedDisk, clock: Manua
     before = bases(partition)
     run_everything(engine, clock)
     assert before == bases(partition)
+
+
+def test_silent_producers_are_forgotten(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """After producer.id.expiration.ms a producer may go on with any sequence, as one never seen."""
+    engine, partition = topic_of(disk, clock, 0, {})
+
+    def append_from_producer(sequence: int) -> int:
+        stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=sequence)
+        record = Record(Offset(0), clock(), None, b"x")
+        return partition.append(encode([record], stamp)).base_offset
+
+    assert append_from_producer(0) == 0
+    clock.advance(23 * HOUR_MS)
+    engine.maintenance(clock())
+    with pytest.raises(OutOfOrderSequenceError):
+        append_from_producer(5)
+    clock.advance(2 * HOUR_MS)
+    engine.maintenance(clock())
+    assert append_from_producer(5) == 1
 
 
 def test_failing_partition_does_not_stop_the_others(disk: SimulatedDisk, clock: ManualClock) -> None:
@@ -260,7 +282,7 @@ def test_next_maintenance_tells_when_to_come_again(disk: SimulatedDisk, clock: M
 
 
 def test_topics_come_and_go_beside_maintenance_and_appends(tmp_path: Path) -> None:
-    """Threads that make, fill, tend and delete topics at once end with what they left, on disk as in memory."""
+    """Threads that make, fill, tend and delete topics at once leave the same on disk as in memory."""
     engine = open_engine(tmp_path / "data", config=QUIET)
     with ThreadPoolExecutor(5) as threads:
         work = [threads.submit(come_and_go, engine, name) for name in ("a", "b", "c")]
@@ -268,7 +290,7 @@ def test_topics_come_and_go_beside_maintenance_and_appends(tmp_path: Path) -> No
         for one in work:
             one.result()
     assert engine.warnings == ()
-    expected = {name: [[], ["7"]] for name in ("a", "b", "c")}
+    expected = {name: [[], ["3"]] for name in ("a", "b", "c")}
     assert expected == records_of(engine)
     engine.close()
     again = open_engine(tmp_path / "data", config=QUIET)
@@ -278,10 +300,10 @@ def test_topics_come_and_go_beside_maintenance_and_appends(tmp_path: Path) -> No
 
 def come_and_go(engine: LogManager, name: str) -> None:
     """Make, fill and delete a topic again and again; the last one stays."""
-    for round_number in range(8):
+    for round_number in range(4):
         engine.create_topic(name, partitions=2, overrides={"file.delete.delay.ms": "0"})
         append_lines(engine.partition(name, 1), f"{round_number}\n")
-        if round_number < 7:
+        if round_number < 3:
             engine.delete_topic(name)
 
 

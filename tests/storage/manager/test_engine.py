@@ -375,7 +375,7 @@ def test_partition_of_another_topic_is_offline(disk: SimulatedDisk) -> None:
 
 
 def test_damaged_partition_does_not_keep_others_from_opening(disk: SimulatedDisk) -> None:
-    """It is offline until it is repaired and opened anew; its checkpoint lines are kept, the close is unclean."""
+    """It is offline until it is repaired and reopened; its checkpoint lines stay, the close is unclean."""
     engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     for number in (0, 1):
@@ -554,7 +554,7 @@ def test_read_only_engine_refuses_every_change(disk: SimulatedDisk) -> None:
 
 
 def test_looking_at_an_interrupted_change(disk: SimulatedDisk) -> None:
-    """A topic whose deletion began is gone, one whose making began shows what is there; nothing is finished."""
+    """A topic whose deletion began is gone, one whose making began shows what is there; it stays so."""
     engine = engine_on(disk)
     for name in ("dying", "growing"):
         engine.create_topic(name, partitions=2)

@@ -1,4 +1,4 @@
-"""A kill or a power loss at every step of a change leaves a directory that opens with the old state or the new."""
+"""A kill or a power loss at any step of a change leaves a directory with the old state or the new."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ CHANGES = [create, extend, delete, alter, delete_and_create, close]
 @pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power loss"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_change_is_whole_or_not_at_all(change: Callable[[LogManager], None], power_loss: bool) -> None:
-    """Whatever step is the last, the next opening finds the state before or the state after, and can go on."""
+    """Whatever step is the last, the next opening finds the state before or after, and can go on."""
     before, *allowed = states_around(change)
     after = allowed[-1]
     seen = []

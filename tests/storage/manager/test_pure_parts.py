@@ -44,8 +44,8 @@ def test_contents_are_told_from_names() -> None:
     contents = read_contents(
         [
             *directories(
-                "b-1", "b-0", "a-10", "__cluster_metadata-0", "remote-log-index-cache", f"c-0.{UNIQUE}-delete",
-                f"d-0.{UNIQUE}-stray", f"e-0.{UNIQUE}-future",
+                "b-1", "b-0", "a-10", "__cluster_metadata-0", "remote-log-index-cache",
+                f"c-0.{UNIQUE}-delete",                f"d-0.{UNIQUE}-stray", f"e-0.{UNIQUE}-future",
             ),
             Entry("meta.properties", is_directory=False),
             Entry("lost+found", is_directory=False),
@@ -93,8 +93,9 @@ def test_registry_of_a_newer_version_may_have_more_fields() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b"null", b'{"version": 2, "topics": {}}', b'{"version": 1}', b'{"version": 1, "topics": []}',
-     b'{"version": 1, "topics": {"t": {}}}', b'{"version": 1, "topics": {"t": {"id": "x", "overrides": {"a": 1}}}}',
+    [b"", b"{", b"[]", b"null", b'{"version": 2, "topics": {}}', b'{"version": 1}',
+     b'{"version": 1, "topics": []}',     b'{"version": 1, "topics": {"t": {}}}',
+     b'{"version": 1, "topics": {"t": {"id": "x", "overrides": {"a": 1}}}}',
      b'{"version": 1, "topics": {"t": {"id": "x", "overrides": {}, "pending": "rest"}}}', b"\xff"],
 )  # fmt: skip
 def test_damaged_registry_is_corruption(data: bytes) -> None:

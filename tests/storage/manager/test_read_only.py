@@ -1,4 +1,4 @@
-"""Looking into a directory that belongs to someone else: nothing there changes, not even with a live owner."""
+"""Looking into someone else's directory: nothing there changes, not even with a live owner."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_brokers_topics_are_found(brokers_directory: Path) -> None:
 
 
 def test_taking_a_brokers_directory_over(tmp_path: Path) -> None:
-    """Opened to write, it can be appended to, closed and opened again; the broker's own files stay in form."""
+    """Opened to write, it can be appended to, closed and opened again; the broker's files stay in form."""
     directory = tmp_path / "log-dirs"
     shutil.copytree(VECTORS, directory)
     engine = open_engine(directory)
@@ -141,7 +141,7 @@ def test_taking_a_brokers_directory_over(tmp_path: Path) -> None:
 
 @pytest.fixture
 def owned_directory(tmp_path: Path) -> Iterator[Path]:
-    """A data directory with ten records, six of them below the checkpointed high watermark, and a live owner."""
+    """A data directory with ten records, six below the checkpointed high watermark, and a live owner."""
     directory = tmp_path / "data"
     engine = open_engine(directory)
     engine.create_topic("t")

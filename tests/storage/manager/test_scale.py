@@ -17,14 +17,25 @@ from tests.doubles.engines import append_lines, read_lines
 
 PARTITIONS = 1_000
 USUAL_LIMIT = 1_024
+OPEN = """
+import sys
+from pathlib import Path
+from storage.manager import open_engine
+open_engine(Path(sys.argv[1]))
+"""
 
 
 def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_a_thousand_partitions_fit_the_usual_limit(tmp_path: Path) -> None:
-    """All are written and read, closed and opened again, with fewer descriptors than a process may have."""
+def test_a_thousand_partitions_fit_the_usual_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are written and read, closed and opened again, with fewer descriptors than a process may have.
+
+    Thousands of flushes would take a slow disk a minute, and nothing here is about them.
+    """
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr("storage.disk.native._SYNC", lambda _: None)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (USUAL_LIMIT, hard))
     try:
@@ -51,9 +62,8 @@ def test_directory_has_one_owner(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(DirectoryLockedError, match=f"process {os.getpid()}"):
             open_engine(tmp_path / "data")
-    code = "import sys; from pathlib import Path; from storage.manager import open_engine; open_engine(Path(sys.argv[1]))"
     refused = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "data")], check=False, capture_output=True, text=True
+        [sys.executable, "-c", OPEN, str(tmp_path / "data")], check=False, capture_output=True, text=True
     )
     assert f"in use by process {os.getpid()}" in refused.stderr
     engine.close()

@@ -70,7 +70,8 @@ def test_partition_is_after_the_last_dash(name: str, expected: TopicPartition) -
 @pytest.mark.parametrize(
     "name",
     [
-        "lost+found", "orders", "-0", "orders-", "orders-x", "orders-1.5", "orders-2147483648", "orders-01", "orders-+1", "a b-0", "..-0", "",
+        "lost+found", "orders", "-0", "orders-", "orders-x", "orders-1.5", "orders-2147483648", "orders-01",
+        "orders-+1", "a b-0", "..-0", "",
         "orders-delete", f"orders-0.{UNIQUE}-gone", f"orders.{UNIQUE}-delete", f"orders-0.{UNIQUE}-delete2",
     ],
 )  # fmt: skip
@@ -127,7 +128,8 @@ def test_segment_files(kind: SegmentFileKind, state: SegmentFileState) -> None:
     "name",
     [
         "42.log", "00000000000000000042.log.bak", "00000000000000000042.view", "00000000000000000042.deleted",
-        "00000000000000000042.swap.log", "99999999999999999999.log", "leader-epoch-checkpoint", "partition.metadata",
+        "00000000000000000042.swap.log", "99999999999999999999.log", "leader-epoch-checkpoint",
+        "partition.metadata",
     ],
 )  # fmt: skip
 def test_other_files_belong_to_no_segment(name: str) -> None:

@@ -53,7 +53,7 @@ def facts_of(
 def test_log_start_offset_releases_segments(
     log_start_offset: int, left: int, policy: tuple[str, ...]
 ) -> None:
-    """Three segments of five: those wholly before the log start go, under every policy; the active one stays."""
+    """Three segments of five: those wholly before the log start go, under every policy; not the active."""
     facts = facts_of(segments_of(100, 100, 100), log_start_offset=log_start_offset)
     decision = decide_retention(facts, TopicConfig(cleanup_policy=policy, retention_ms=-1), NOW)
     assert left == 3 - decision.count
