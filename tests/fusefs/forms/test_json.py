@@ -57,8 +57,10 @@ def record_of(line):
                 b"\x80",
                 (Header(b"a", b"x"), Header(b"b", b"\xc0"), Header(b"c", None)),
             ),
-            '1,"tstype":"create","ts":5,"headers_base64":["a","eA==","b","wA==","c",null],'
-            '"key_base64":"//79","payload_base64":"gA=="}',
+            (
+                '1,"tstype":"create","ts":5,"headers_base64":["a","eA==","b","wA==","c",null],'
+                '"key_base64":"//79","payload_base64":"gA=="}'
+            ),
         ),
     ],
 )
@@ -75,7 +77,7 @@ def test_append_time_is_said():
 
 
 def test_records_of_the_oldest_format_have_no_time():
-    """kcat leaves `tstype` and `ts` out where there is none to tell."""
+    """As kcat does, `tstype` and `ts` are left out where there is none to tell."""
     entry = bytes.fromhex("000000000000000a000000101fecd70a0000000000016b0000000176")
 
     line = JSON.render(decode(entry)[0], **WHERE, **EVERYTHING).decode()

@@ -77,11 +77,11 @@ def test_lines_that_people_write(line, pair):
 )
 def test_an_unknown_escape_names_the_line(field, part):
     r"""Only t, n, r and a backslash follow one; \N only alone."""
-    with pytest.raises(FormError, match=f"line 2: .* {part} ") as caught:
+    with pytest.raises(FormError, match=rf"line 2: .* {part} ") as caught:
         KV.parse(b"k\tv\nk\t" + field + b"\n", timestamp=0, max_batch_bytes=1000)
     assert 2 == caught.value.line_number
 
-    with pytest.raises(FormError, match="line 1: .* key "):
+    with pytest.raises(FormError, match=r"line 1: .* key "):
         KV.parse(field + b"\tv\n", timestamp=0, max_batch_bytes=1000)
 
 

@@ -155,6 +155,7 @@ def test_any_bytes_stay_inside(magic, data):
     plain = struct.pack(">qiI", 7, len(body) + 4, zlib.crc32(body)) + body
     for candidate in (plain, wrapper(7, data, magic=magic), wrapper(7, plain, magic=magic)):
         try:
-            decode(candidate)
-        except CorruptBatchError as error:
-            assert error.position == 0
+            found = records_of(candidate)
+        except CorruptBatchError:
+            continue
+        assert all(len(record.value or b"") <= len(candidate) + len(data) for record in found)

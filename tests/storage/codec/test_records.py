@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import random
 import struct
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -114,7 +115,7 @@ def test_columns_split_at_the_largest_batch(records, max_batch_bytes):
     for batch, part in zip(batches, parts, strict=True):
         assert len(batch) <= max_batch_bytes
         assert list(range(len(part))) == [record.offset for record in part]
-    for part, following in zip(parts, parts[1:], strict=False):
+    for part, following in pairwise(parts):
         more = [*part, following[0]._replace(offset=len(part))]
         assert len(encode(more)) > max_batch_bytes
 
@@ -304,7 +305,7 @@ def test_every_flipped_bit_is_detected_or_harmless(position):
         damaged = bytearray(SAMPLE)
         damaged[position] ^= 1 << bit
         if position >= 21:
-            with pytest.raises(CorruptBatchError, match="checksum|offsets out of range"):
+            with pytest.raises(CorruptBatchError, match=r"checksum|offsets out of range"):
                 decode(damaged)
         else:
             read_what_can_be_read(damaged)
