@@ -27,7 +27,7 @@ from storage.codec.batch import (
     set_max_timestamp,
 )
 from storage.config.topic import TopicConfig
-from storage.disk.names import SegmentFileKind, segment_file
+from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
 from storage.errors import (
     OffsetOutOfRangeError,
     PartitionOfflineError,
@@ -35,6 +35,7 @@ from storage.errors import (
     ReadOnlyError,
 )
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from storage.log.aborted import aborted_spans
 from storage.log.append import AppendRules, Incoming, check_as_follower, check_as_leader
 from storage.log.chain import Chain
 from storage.log.producers import NOTHING_PENDING, Pending
@@ -53,7 +54,7 @@ from storage.model import (
     TimestampType,
 )
 from storage.producers.append import Origin
-from storage.producers.entry import SequencedBatch
+from storage.producers.entry import ProducerEntry, SequencedBatch
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -216,6 +217,11 @@ class Log(ReadableLog):
             duplicate=True,
         )
 
+    def producers(self) -> list[ProducerEntry]:
+        """Who wrote here and is remembered; a snapshot."""
+        with self._lock:
+            return list(self._producers.state)
+
     def remove_expired_producers(self, now: Timestamp) -> None:
         """Forget producers that have been silent for producer.id.expiration.ms."""
         with self._lock:
@@ -366,6 +372,57 @@ class Log(ReadableLog):
         _LOGGER.info("%s: removed %s: %s", self._partition, ", ".join(names), reason)
         self._listeners.notify()
         return names
+
+    def new_cleaned_segment(self, base_offset: Offset) -> Segment:
+        """Make an empty `.cleaned` segment, to be filled and then put into the log by `replace_segments`."""
+        return Segment.create(
+            self._directory,
+            base_offset,
+            files=self._files,
+            settings=segment_settings(self._config, self._random)._replace(preallocated_bytes=0),
+            clock=self._clock,
+            state=SegmentFileState.CLEANED,
+        )
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment) -> bool:
+        """Put the closed and flushed `.cleaned` segment `new` in the place of `old`, neighbours none of which is active.
+
+        A crash at any step leaves the old ones or the new one: its files become `.swap` (from here on recovery
+        brings it in), the old ones `.deleted`, then the `.swap` goes. False, with nothing changed, when one of
+        `old` has left the log meanwhile.
+        """
+        with self._lock:
+            self._check_writable()
+            segments = self._chain.segments
+            if not set(old) <= set(segments[:-1]):
+                return False
+            self._rename_segment(new, SegmentFileState.SWAP)
+            self._files.sync_directory(self._directory)
+            due = Timestamp(self._clock() + self._config.file_delete_delay_ms)
+            for segment in old:
+                stays = segment.base_offset == new.base_offset
+                self._removal.retire(segment, self._directory, due, keep_snapshot=stays)
+                if not stays:
+                    self._producers.removed([segment.base_offset])
+            self._rename_segment(new, SegmentFileState.LIVE)
+            self._files.sync_directory(self._directory)
+            self._reader.forget()
+            self._chain = Chain.of([new, *(s for s in segments if s not in set(old))])
+            self._aborted = aborted_spans(self._chain.segments)
+        self._listeners.notify()
+        return True
+
+    def discard_segment(self, cleaned: Segment) -> None:
+        """Delete a `.cleaned` segment that will not be put into the log."""
+        cleaned.close()
+        for name in cleaned.file_names():
+            self._files.unlink(self._directory / name)
+
+    def _rename_segment(self, segment: Segment, state: SegmentFileState) -> None:
+        for name in segment.file_names():
+            final = name.removesuffix(segment.state.value) + state.value
+            self._files.rename(self._directory / name, self._directory / final)
+        segment.renamed(state)
 
     def remove_deleted_files(self, now: Timestamp) -> list[str]:
         """Unlink what was deleted file.delete.delay.ms before `now` or earlier; the names."""

@@ -25,6 +25,7 @@ from storage.errors import (
     OffsetOutOfRangeError,
     SegmentDeletedError,
 )
+from storage.indexes.transaction_index import AbortedSpan
 from storage.log import describe
 from storage.log.aborted import aborted_spans, overlapping
 from storage.log.chain import Chain
@@ -175,6 +176,11 @@ class ReadableLog:
     def offline_reason(self) -> str | None:
         """Why it takes no more writes; None while it does."""
         return self._offline
+
+    @property
+    def aborted(self) -> tuple[AbortedSpan, ...]:
+        """The aborted transactions of all segments, by ascending last offset."""
+        return self._aborted
 
     def offsets(self) -> PartitionOffsets:
         end_offset = self._end.offset

@@ -70,14 +70,17 @@ class Segment:
         settings: SegmentSettings,
         clock: Clock,
         log: File | None = None,
+        state: SegmentFileState = SegmentFileState.LIVE,
     ) -> None:
         """Take the segment whose `.log` exists in `directory`, or whose batches are in `log`. FileNotFoundError."""
         self.base_offset = base_offset
+        self.state = state
+        """The temporary suffix that its files bear."""
         self.settings = settings
         self._files = files
         self._clock = clock
         self._directory = directory
-        self.log = log or files.open(directory / segment_file(base_offset, SegmentFileKind.LOG))
+        self.log = log or files.open(self._path(SegmentFileKind.LOG))
         self.size = self.log.size()
         """Bytes of batches; a preallocated file is larger."""
         self.created_ms = clock()
@@ -98,7 +101,7 @@ class Segment:
         """Whether an index takes no more entries; known while it is active."""
 
     @classmethod
-    def create(
+    def create(  # noqa: PLR0913 (as the constructor)
         cls,
         directory: Path,
         base_offset: Offset,
@@ -106,13 +109,14 @@ class Segment:
         files: FileSystem,
         settings: SegmentSettings,
         clock: Clock,
+        state: SegmentFileState = SegmentFileState.LIVE,
     ) -> Segment:
         """Make a new, empty segment: its `.log` alone. OSError leaves nothing behind."""
-        path = directory / segment_file(base_offset, SegmentFileKind.LOG)
+        path = directory / segment_file(base_offset, SegmentFileKind.LOG, state)
         file = files.open(path, create=True)
         file.truncate(settings.preallocated_bytes)
         file.close()
-        segment = cls(directory, base_offset, files=files, settings=settings, clock=clock)
+        segment = cls(directory, base_offset, files=files, settings=settings, clock=clock, state=state)
         segment.size = 0
         segment.active = True
         return segment
@@ -131,7 +135,7 @@ class Segment:
     def transaction_index(self) -> TransactionIndex:
         """Raises CorruptionError for a file that is none."""
         if self._transaction_index is None:
-            path = self._directory / segment_file(self.base_offset, SegmentFileKind.TRANSACTION_INDEX)
+            path = self._path(SegmentFileKind.TRANSACTION_INDEX)
             self._transaction_index = TransactionIndex(self._files, path, self.base_offset)
         return self._transaction_index
 
@@ -152,7 +156,7 @@ class Segment:
     def largest_timestamp(self) -> Timestamp:
         """Of its records; of a segment whose records have none, when its file was last changed (§5)."""
         timestamp = self.largest.timestamp
-        return timestamp if timestamp >= 0 else self._files.modified_time_ms(self.log.path)
+        return timestamp if timestamp >= 0 else self.modified_time
 
     @property
     def first_timestamp(self) -> Timestamp:
@@ -163,10 +167,19 @@ class Segment:
             self._first_timestamp = self._read_first_timestamp()
         return self._first_timestamp
 
+    @property
+    def modified_time(self) -> Timestamp:
+        """When its log file was last changed."""
+        return self._files.modified_time_ms(self.log.path)
+
+    def set_modified_time(self, modified_time: Timestamp) -> None:
+        """Compaction hands a segment's time on to what it made of it: retention may go by it."""
+        self._files.set_modified_time(self.log.path, modified_time)
+
     def file_names(self) -> tuple[str, ...]:
         """Names of the files that exist for it, `.log` first."""
         if self._names is None:
-            names = (segment_file(self.base_offset, kind) for kind in SegmentFileKind)
+            names = (self._path(kind).name for kind in SegmentFileKind)
             self._names = tuple(name for name in names if self._files.exists(self._directory / name))
         return self._names
 
@@ -376,7 +389,7 @@ class Segment:
             self._forget()
         else:
             self.truncate_indexes()
-        path = self._directory / segment_file(self.base_offset, SegmentFileKind.TRANSACTION_INDEX)
+        path = self._path(SegmentFileKind.TRANSACTION_INDEX)
         self._transaction_index = TransactionIndex(self._files, path, self.base_offset, anew=True)
         self._names = None
         self.size = 0
@@ -400,9 +413,17 @@ class Segment:
     def retired(self) -> None:
         """Told after its files were renamed to `.deleted`: readers that still hold it go on."""
         self.removed = True
-        suffix = SegmentFileState.DELETED.value
-        self._move(lambda path: path.with_name(path.name + suffix))
+        self._rename(SegmentFileState.DELETED)
         self._names = ()
+
+    def renamed(self, state: SegmentFileState) -> None:
+        """Told after its files got the temporary suffix of `state`, or lost theirs."""
+        self._rename(state)
+        self._names = None
+
+    def _rename(self, state: SegmentFileState) -> None:
+        old, self.state = self.state, state
+        self._move(lambda path: path.with_name(path.name.removesuffix(old.value) + state.value))
 
     def moved(self, directory: Path) -> None:
         """Told after the partition's directory was renamed."""
@@ -422,6 +443,9 @@ class Segment:
             index.slots.moved(new_path(index.slots.path))
         if self._transaction_index is not None:
             self._transaction_index.moved(new_path(self._transaction_index.path))
+
+    def _path(self, kind: SegmentFileKind) -> Path:
+        return self._directory / segment_file(self.base_offset, kind, self.state)
 
     def _indexes(self) -> Iterator[OffsetIndex | TimeIndex]:
         """Those that are open."""
@@ -456,7 +480,7 @@ class Segment:
             return self._time_index
 
     def _open_index(self, index: Callable[..., _Index], kind: SegmentFileKind) -> _Index:
-        path = self._directory / segment_file(self.base_offset, kind)
+        path = self._path(kind)
         if self._files.exists(path):
             return index(self._files.open(path), self.base_offset)
         if self._files.read_only:
@@ -466,7 +490,7 @@ class Segment:
         return index(file, self.base_offset, new_bytes=self.settings.index_bytes if self.active else 0)
 
     def _in_memory(self, index: Callable[..., _Index], kind: SegmentFileKind) -> _Index:
-        file = MemoryFile(self._directory / segment_file(self.base_offset, kind))
+        file = MemoryFile(self._path(kind))
         # Entries come at least index.interval.bytes apart; a preallocated file of full size would take memory.
         most_entries = self.size // max(1, self.settings.index_interval_bytes) + 2
         new_bytes = min(self.settings.index_bytes, most_entries * LARGEST_SLOT_BYTES)

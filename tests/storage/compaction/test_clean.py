@@ -1,0 +1,290 @@
+"""A pass over a real log: files, offsets, crashes (LogCleanerTest)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.records import BatchStamp, decode, encode
+from storage.compaction.choose import plan
+from storage.compaction.clean import clean, cleaning_params
+from storage.errors import CorruptionError
+from storage.model import Isolation, Offset, ProducerId, Record, Timestamp
+from storage.producers.append import Origin
+from tests.doubles.logs import DIRECTORY, LogOnDisk
+from tests.doubles.simulated_disk import SimulatedDisk
+
+NOW = Timestamp(1_700_000_000_000)
+COMPACT = {"cleanup_policy": ("compact",), "min_cleanable_dirty_ratio": 0.0}
+
+
+def keyed(*pairs, **stamp):
+    records = [Record(Offset(n), NOW, key, value) for n, (key, value) in enumerate(pairs)]
+    return encode(records, BatchStamp(**stamp))
+
+
+class CompactedLog(LogOnDisk):
+    """A compacted topic's log; `end` tells the pass where it stands."""
+
+    def __init__(self, **settings):
+        super().__init__(**(COMPACT | settings))
+        self.checkpoint = None
+
+    def put(self, *pairs, **stamp):
+        return self.log.append(keyed(*pairs, **stamp))
+
+    def fill(self, keys, rounds, *, per_segment=5):
+        """Each round writes every key, its value the number of its write."""
+        written = 0
+        for _ in range(rounds):
+            for key in range(keys):
+                self.put((b"k%d" % key, b"%d" % written))
+                written += 1
+                if written % per_segment == 0:
+                    self.log.roll()
+        self.log.roll()
+
+    def plan(self):
+        return plan(cleaning_params(self.log, self.checkpoint, Timestamp(self.clock.now)))
+
+    def clean(self, **settings):
+        done = clean(self.log, self.plan(), now=Timestamp(self.clock.now), **settings)
+        self.checkpoint = done.end_offset
+        return done
+
+    def table(self):
+        """Key to newest value, tombstones left out."""
+        return {r.key: r.value for r in self.records() if r.value is not None}
+
+    def records(self):
+        return records_of(self.log)
+
+
+def records_of(log, isolation=Isolation.READ_COMMITTED):
+    offset, found = log.log_start_offset, []
+    while len((fetched := log.read(offset, max_bytes=300, isolation=isolation)).data):
+        for columns in decode(fetched.data):
+            found += [record for record in columns if record.offset >= offset]
+        offset = fetched.next_offset
+    return found
+
+
+def test_each_keys_newest_record_stays_where_it_was():
+    """Row 103: offsets never change; reads go over the gaps."""
+    log = CompactedLog()
+    log.fill(keys=3, rounds=7)
+    before = log.table()
+    done = log.clean()
+    assert [r.offset for r in log.records()] == [18, 19, 20]
+    assert log.table() == before
+    assert (done.end_offset, done.counts.records_read, done.counts.records_kept) == (21, 21, 3)
+
+
+def test_records_beyond_the_cleaned_section_stay():
+    """The active segment is not touched, even where it repeats keys."""
+    log = CompactedLog()
+    log.fill(keys=2, rounds=2)
+    log.put((b"k0", b"new"))
+    log.clean()
+    assert [r.offset for r in log.records()] == [2, 3, 4]
+
+
+def test_neighbours_are_merged():
+    """Row 114: seven segments of five records become one."""
+    log = CompactedLog()
+    log.fill(keys=5, rounds=7)
+    log.clean()
+    assert log.base_offsets() == [0, 35]
+
+
+def test_a_second_pass_begins_where_the_first_ended():
+    """The checkpoint: what was clean is read but not put into the map again; new values still replace old ones."""
+    log = CompactedLog()
+    log.fill(keys=3, rounds=3)
+    log.clean()
+    assert log.plan().cleanable_bytes == 0
+    log.fill(keys=2, rounds=2)
+    assert log.plan().first_dirty_offset == 9
+    log.clean()
+    assert log.table() == {b"k0": b"2", b"k1": b"3", b"k2": b"8"}
+
+
+def test_tombstones_go_after_their_horizon():
+    """Row 110: kept for delete.retention.ms from the pass that first saw them, then gone with their key."""
+    log = CompactedLog(delete_retention_ms=1000)
+    log.put((b"a", b"1"), (b"b", b"2"))
+    log.log.roll()
+    log.put((b"a", None))
+    log.log.roll()
+    log.put((b"c", b"3"))
+    log.log.roll()
+    log.clean()
+    assert [(r.key, r.value) for r in log.records()] == [(b"b", b"2"), (b"a", None), (b"c", b"3")]
+    log.clock.advance(999)
+    log.clean()
+    assert len(log.records()) == 3
+    log.clock.advance(1)
+    log.clean()
+    assert [r.key for r in log.records()] == [b"b", b"c"]
+
+
+def test_a_small_map_makes_progress_pass_by_pass():
+    """Row 113: each pass cleans as far as the map got."""
+    log = CompactedLog()
+    log.fill(keys=20, rounds=3)
+    before = log.table()
+    ends = [log.clean(map_bytes=24 * 12).end_offset for _ in range(12)]
+    assert ends == sorted(ends)
+    assert ends[-1] == 60
+    assert log.table() == before
+
+
+def test_duplicates_are_known_after_cleaning_and_a_restart():
+    """Rows 104 and 111: the last batch of a live producer stays, emptied if need be."""
+    log = CompactedLog()
+    stamp = {"producer_id": ProducerId(7), "producer_epoch": 0}
+    log.put((b"a", b"1"), (b"a", b"2"), base_sequence=0, **stamp)
+    log.put((b"a", b"3"), base_sequence=2, **stamp)
+    log.log.roll()
+    log.put((b"a", b"4"))
+    log.log.roll()
+    log.clean()
+    log.kill(recovery_point=0)
+    again = log.put((b"a", b"3"), base_sequence=2, **stamp)
+    assert (again.duplicate, again.base_offset) == (True, 2)
+    assert log.put((b"a", b"5"), base_sequence=3, **stamp).base_offset == 4
+
+
+def _marker(*, commit):
+    kind = ControlType.COMMIT if commit else ControlType.ABORT
+    return encode_marker(
+        EndTransactionMarker(kind, 0), timestamp=NOW, producer_id=ProducerId(7), producer_epoch=0
+    )
+
+
+def test_aborted_records_go_and_their_transaction_stays_known():
+    """Rows 105 and 118: committed readers see the same before and after; the index of aborts follows."""
+    log = CompactedLog()
+    stamp = {"producer_id": ProducerId(7), "producer_epoch": 0, "transactional": True}
+    log.put((b"a", b"1"))
+    log.put((b"a", b"2"), (b"b", b"3"), base_sequence=0, **stamp)
+    log.log.append(_marker(commit=False), origin=Origin.COORDINATOR)
+    log.put((b"c", b"4"), base_sequence=2, **stamp)
+    log.log.append(_marker(commit=True), origin=Origin.COORDINATOR)
+    log.log.roll()
+    log.clean()
+    assert log.table() == {b"a": b"1", b"c": b"4"}
+    assert [tuple(span)[1:3] for span in log.log.aborted] == [(1, 3)]
+    log.kill()
+    assert [tuple(span)[1:3] for span in log.log.aborted] in ([(1, 3)], [])
+    assert log.table() == {b"a": b"1", b"c": b"4"}
+
+
+def test_undecided_transactions_are_not_cleaned():
+    """Row 120: nothing at or above the last stable offset."""
+    log = CompactedLog()
+    log.fill(keys=1, rounds=2, per_segment=2)
+    log.put((b"x", b"1"), producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
+    log.log.roll()
+    assert log.plan().end_offset == 2
+
+
+def test_a_preallocated_log_is_cleaned_to_its_size():
+    """Row 117: no zeros behind the last batch."""
+    log = CompactedLog(preallocate=True, internal_segment_bytes=5000)
+    log.fill(keys=1, rounds=3, per_segment=100)
+    log.clean()
+    assert len(log.content("00000000000000000000.log")) == log.log.segments()[0].size_bytes < 200
+
+
+def test_a_running_reader_keeps_what_it_began_with():
+    """The old files are renamed, and unlinked only after file.delete.delay.ms."""
+    log = CompactedLog()
+    log.fill(keys=2, rounds=4)
+    chain = log.log.chain
+    log.clean()
+    assert len(chain.segments[0].log.pread(9999, 0)) == chain.segments[0].size
+    log.clock.advance(1000)
+    log.log.remove_deleted_files(Timestamp(log.clock.now))
+    assert not [name for name in log.names() if name.endswith(".deleted")]
+
+
+def test_segments_that_left_meanwhile_abandon_the_pass():
+    """Retention took one while it was being cleaned: nothing is put in its place, nothing is left behind."""
+    log = CompactedLog(cleanup_policy=("compact", "delete"))
+    log.fill(keys=2, rounds=4)
+    old = log.log.chain.segments[:2]
+    cleaned = log.log.new_cleaned_segment(Offset(0))
+    cleaned.deactivate()
+    log.log.delete_oldest_segments(1, "test")
+    assert not log.log.replace_segments(old, cleaned)
+    log.log.discard_segment(cleaned)
+    assert not [name for name in log.names() if name.endswith(".cleaned")]
+
+
+def test_a_corrupt_batch_ends_the_pass_with_file_and_position():
+    """Nothing is cleaned over it, and no half-made file stays."""
+    log = CompactedLog()
+    log.fill(keys=2, rounds=4)
+    name = "00000000000000000005.log"
+    data = bytearray(log.content(name))
+    data[-1] ^= 1
+    log.write(name, data)
+    log.log = log.load(clean=True)
+    with pytest.raises(CorruptionError, match=rf"{name}: position \d+: .*checksum"):
+        log.clean()
+    assert not [each for each in log.names() if each.endswith((".cleaned", ".swap"))]
+
+
+class PowerLossError(Exception):
+    pass
+
+
+class CountingDisk(SimulatedDisk):
+    """Loses power before the n-th change of a name."""
+
+    changes_left = 10**9
+
+    def rename(self, source, target):
+        self._count()
+        super().rename(source, target)
+
+    def sync_directory(self, path):
+        self._count()
+        super().sync_directory(path)
+
+    def unlink(self, path):
+        self._count()
+        super().unlink(path)
+
+    def _count(self):
+        self.changes_left -= 1
+        if self.changes_left < 0:
+            raise PowerLossError
+
+
+@pytest.mark.parametrize("keep", [0.0, 1.0], ids=["unsynced lost", "unsynced kept"])
+@pytest.mark.parametrize("steps", range(40))
+def test_a_crash_at_every_step_leaves_the_old_or_the_new_set(steps, keep):
+    """Row 115: keys and newest values after loading are always the same, offsets those of before or after."""
+    disk = CountingDisk()
+    log = CompactedLog(disk=disk, internal_segment_bytes=500)
+    log.fill(keys=4, rounds=5)
+    log.log.sync()
+    disk.sync_directory(DIRECTORY)
+    old, table = [r.offset for r in log.records()], log.table()
+    disk.changes_left = steps
+    try:
+        log.clean()
+        finished = True
+    except PowerLossError:
+        finished = False
+    disk.changes_left = 10**9
+    disk.crash(keep=keep)
+    log.log = log.load(clean=False, recovery_point=20)
+    left = [r.offset for r in log.records()]
+    assert log.table() == table
+    assert set(left) <= set(old)
+    assert log.log.log_end_offset == 20
+    if finished:
+        assert left == [16, 17, 18, 19]
