@@ -30,6 +30,8 @@ from storage.model import Isolation, Offset, Position
 
 STRETCH_BYTES = 2**19
 """Bytes of batches measured in one piece."""
+FIRST_STRETCH_BYTES = 2**15
+"""What asking for a size takes up first: mostly a few records were added, or a short range is wanted."""
 INLINE_BYTES = 4 * 2**20
 """What asking for a size may measure on the spot: a few milliseconds' worth."""
 INLINE_OFFSETS = 2**16
@@ -140,9 +142,10 @@ class Measure:
         if behind <= 0 or behind > INLINE_OFFSETS or not self._advancing.acquire(blocking=False):
             return
         try:
-            budget = INLINE_BYTES
+            budget, wanted = INLINE_BYTES, FIRST_STRETCH_BYTES
             while budget > 0 and self._index.frontier.offset < end_offset:
-                budget -= self._step(min(budget, STRETCH_BYTES), end_offset)
+                budget -= self._step(wanted, end_offset)
+                wanted = min(2 * wanted, STRETCH_BYTES)
         finally:
             self._advancing.release()
 

@@ -31,7 +31,7 @@ WINDOW_BYTES = 2**19
 FIRST_FETCH_BYTES = 2**17
 """Bytes of batches fetched by who begins at the front; each next fetch takes twice as much, up to a window's size."""
 PAGE_BYTES = 2**12
-"""What is fetched after a jump beside the bytes up to the end of the read."""
+"""What is fetched beside the bytes up to the end of a read, or of a short range: batches have headers."""
 OVERTAKEN_BYTES = 2**17
 """A read that begins so far behind the last one has overtaken another: the kernel's readahead asks for as much."""
 _NOWHERE = -1
@@ -58,7 +58,10 @@ class ViewReader:
         self._rendered = 0  # records of the first piece
         self._from_offset = self._next_offset = view.start_offset
         self._end_offset = view.start_offset
-        self._fetch_bytes = FIRST_FETCH_BYTES
+        # Of a short range no more is fetched than it may need.
+        bounded = not view.growing and view.measured
+        self._most_fetched = min(view.size + PAGE_BYTES, WINDOW_BYTES) if bounded else WINDOW_BYTES
+        self._fetch_bytes = min(FIRST_FETCH_BYTES, self._most_fetched)
         self._record_bytes = 256.0  # as rendered lately, on average
         self._read_until = 0
         self._stop = 0  # of the read going on
@@ -80,7 +83,7 @@ class ViewReader:
             if view_position < self._front.position:
                 raise SegmentDeletedError(f"what stood at {view_position} was removed")
             self._stop = view_position + size
-            self._fetch_bytes = max(self._fetch_bytes, min(size, WINDOW_BYTES))
+            self._fetch_bytes = max(self._fetch_bytes, min(size, self._most_fetched))
             parts: list[bytes | memoryview] = []
             at, stop = view_position, self._stop
             try:
@@ -126,7 +129,7 @@ class ViewReader:
         self._pieces.clear()
         self._rendered = 0
         self._next_offset = place.offset
-        self._fetch_bytes = min(self._stop - place.position + PAGE_BYTES, WINDOW_BYTES)
+        self._fetch_bytes = min(self._stop - place.position + PAGE_BYTES, self._most_fetched)
 
     def _render_more(self) -> bool:
         """Render the next window; False at the end of the view, or before a damaged batch."""
@@ -154,7 +157,7 @@ class ViewReader:
         if stretch.pieces:
             self._next_offset = min(stretch.next_offset, end_offset)
             self._pieces.extend(stretch.below(end_offset))
-            self._fetch_bytes = min(2 * self._fetch_bytes, WINDOW_BYTES)
+            self._fetch_bytes = min(2 * self._fetch_bytes, self._most_fetched)
         return bool(stretch.pieces)
 
     def _render(self, columns: Columns) -> bytes:
