@@ -19,6 +19,8 @@
 This module is compiled by Cython, and runs uncompiled with the same results. Bounds are checked here, by hand; a buffer must not change while it is read.
 """
 
+
+
 from __future__ import annotations
 
 import struct
@@ -301,13 +303,15 @@ def scan(
     used: cython.Py_ssize_t = 0
     cause: str | None = None
     while used < capacity:
-        if not _fill_row(octets, at, row, used):
+        # Looked at again: with the checksum of a large batch the lock is let go, and a buffer may change meanwhile.
+        size: cython.longlong = _size_at(octets, at, stop)
+        if size <= 0 or not _fill_row(octets, at, size, row, used):
             cause = "offsets out of range"
         elif check_crc:
             cause = _checksum_mismatch(view, at, row, used)
         if cause is not None:
             return Batches(rows[:used], at, CorruptBatchError(at, cause))
-        at += row[used + 1]
+        at += size
         used += 15
     return Batches(rows, at, _remainder(octets, at, stop) if at < stop and used < 15 * limit else None)
 
@@ -382,15 +386,19 @@ def _count_batches(
 @cython.inline
 @cython.exceptval(check=False)
 def _fill_row(
-    octets: cython.p_uchar, at: cython.Py_ssize_t, row: cython.p_longlong, to: cython.Py_ssize_t
+    octets: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    size: cython.longlong,
+    row: cython.p_longlong,
+    to: cython.Py_ssize_t,
 ) -> cython.bint:
     """Write the header at `at` into the row that begins at `to`; false for offsets that no log has."""
     base_offset: cython.longlong = _int64(octets, at)
     if octets[at + 16] < 2:
-        return _fill_legacy_row(octets, at, row, to)
+        return _fill_legacy_row(octets, at, size, row, to)
     delta: cython.longlong = _int32(octets, at + 23)
     row[to] = at
-    row[to + 1] = cython.cast(cython.longlong, _int32(octets, at + 8)) + 12
+    row[to + 1] = size
     row[to + 2] = base_offset
     row[to + 4] = _int32(octets, at + 12)
     row[to + 5] = 2
@@ -413,7 +421,11 @@ def _fill_row(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _fill_legacy_row(
-    octets: cython.p_uchar, at: cython.Py_ssize_t, row: cython.p_longlong, to: cython.Py_ssize_t
+    octets: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    size: cython.longlong,
+    row: cython.p_longlong,
+    to: cython.Py_ssize_t,
 ) -> cython.bint:
     """An entry of format v0 or v1 (§2.5), whose stored offset is its last one."""
     offset: cython.longlong = _int64(octets, at)
@@ -422,7 +434,7 @@ def _fill_legacy_row(
     compressed: cython.bint = attributes & 7 != 0
     timestamp: cython.longlong = _int64(octets, at + 18) if magic == 1 else -1
     row[to] = at
-    row[to + 1] = cython.cast(cython.longlong, _int32(octets, at + 8)) + 12
+    row[to + 1] = size
     row[to + 2] = offset
     row[to + 3] = offset
     row[to + 4] = -1

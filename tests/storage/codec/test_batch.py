@@ -170,13 +170,12 @@ def test_last_sequence_wraps_inside_a_batch():
     assert 9 == read_header(encode(records, stamp)).last_sequence
 
 
-@pytest.mark.parametrize("kept", range(len(GOLDEN)))
-def test_every_truncation_is_torn(kept):
+def test_every_truncation_is_torn():
     """Whatever is missing at the end, it is an interrupted write, not corruption."""
-    with pytest.raises(TornBatchError) as caught:
-        read_header(GOLDEN[:kept])
-
-    assert 0 == caught.value.position
+    for kept in range(len(GOLDEN)):
+        with pytest.raises(TornBatchError) as caught:
+            read_header(GOLDEN[:kept])
+        assert 0 == caught.value.position
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 13, 48])

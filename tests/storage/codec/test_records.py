@@ -288,35 +288,31 @@ SAMPLE = bytes(
 )
 
 
-@pytest.mark.parametrize("kept", range(len(SAMPLE)))
-def test_every_truncation_is_detected(kept):
+def test_every_truncation_is_detected():
     """Torn wherever it ends, except that nothing at all is no batch and no fault."""
-    if kept == 0:
-        assert [] == decode(SAMPLE[:kept])
-        return
-    with pytest.raises(TornBatchError):
-        decode(SAMPLE[:kept])
+    assert [] == decode(b"")
+    for kept in range(1, len(SAMPLE)):
+        with pytest.raises(TornBatchError):
+            decode(SAMPLE[:kept])
 
 
-@pytest.mark.parametrize("position", range(len(SAMPLE)))
-def test_every_flipped_bit_is_detected_or_harmless(position):
+def test_every_flipped_bit_is_detected_or_harmless():
     """Under the checksum every flip is found; above it only offset, epoch and length can change what is read."""
-    for bit in range(8):
+    for bit in range(8 * len(SAMPLE)):
         damaged = bytearray(SAMPLE)
-        damaged[position] ^= 1 << bit
-        if position >= 21:
+        damaged[bit // 8] ^= 1 << bit % 8
+        if bit >= 8 * 21:
             with pytest.raises(CorruptBatchError, match=r"checksum|offsets out of range"):
                 decode(damaged)
         else:
             read_what_can_be_read(damaged)
 
 
-@pytest.mark.parametrize("position", range(21, len(SAMPLE)))
-def test_every_flipped_bit_under_a_good_checksum_stays_inside(position):
+def test_every_flipped_bit_under_a_good_checksum_stays_inside():
     """A batch sealed over wrong bytes decodes to something inside the buffer, or is refused."""
-    for bit in range(8):
+    for bit in range(8 * 21, 8 * len(SAMPLE)):
         damaged = bytearray(SAMPLE)
-        damaged[position] ^= 1 << bit
+        damaged[bit // 8] ^= 1 << bit % 8
         seal(damaged, 0, len(damaged))
         read_what_can_be_read(damaged)
 
