@@ -17,7 +17,10 @@ DIRECT_OFFSETS = 4096
 
 
 class PartitionViews:
-    """Hands out views. Safe from any thread; nothing here waits, views measure when they are asked to."""
+    """Hands out views. Safe from any thread.
+
+    Nothing here waits, but for `remember`: views measure when they are asked to.
+    """
 
     def __init__(
         self,
@@ -33,7 +36,7 @@ class PartitionViews:
         self._wholes: dict[str, View] = {}
         self._measures: dict[str, Measure] = {}
         self._generation = 0
-        self._log_start_offset = partition.offsets().log_start_offset
+        self._log_start_offset: Offset | None = None
 
     def whole(self, form: Form) -> View:
         """Give the view of everything visible, as `log` shows it: the same one until data is removed at the front.
@@ -90,8 +93,7 @@ class PartitionViews:
             measures = list(self._measures.values())
         for measure in measures:
             measure.remember()
-        if self._store is not None:
-            self._store.remove_orphans({segment.base_offset for segment in self.partition.segments()})
+        self._remove_orphans()
 
     def forget(self) -> None:
         """Begin anew after segments were rewritten (compaction): the next views count positions afresh.
@@ -110,7 +112,13 @@ class PartitionViews:
         if log_start_offset != self._log_start_offset:
             self._log_start_offset = log_start_offset
             self._generation += 1
+            self._remove_orphans()
         return log_start_offset
+
+    def _remove_orphans(self) -> None:
+        """Segments went, or may have gone while nobody looked: what was remembered of them goes too."""
+        if self._store is not None:
+            self._store.remove_orphans({segment.base_offset for segment in self.partition.segments()})
 
     def _measure_from(self, form: Form, start_offset: Offset) -> Measure:
         """Keep what is known of the form's rendering if it reaches the log start; else begin there."""

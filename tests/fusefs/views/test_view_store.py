@@ -159,9 +159,15 @@ def test_the_files_of_removed_segments_go_with_them(partition: MemoryPartition) 
     directory = Path(partition.directory)
     (directory / (view_names(120)[0] + ".tmp")).write_bytes(b"half")
     (directory / "leader-epoch-checkpoint").write_bytes(b"")
-    partition.delete_oldest_segments(2)
+    partition.delete_oldest_segments(1)
+    views.whole(VALUES)
+    assert [*view_names(40, 80), "leader-epoch-checkpoint"] == names(partition)
+    partition.delete_oldest_segments(1)
     views.remember()
     assert [*view_names(80, 120), "leader-epoch-checkpoint"] == names(partition)
+    partition.delete_oldest_segments(1)
+    views_of(partition).range(VALUES, Offset(130), None)
+    assert [*view_names(120), "leader-epoch-checkpoint"] == names(partition)
 
 
 def test_a_deleted_directory_is_not_made_again(partition: MemoryPartition) -> None:
