@@ -13,7 +13,7 @@ from fusefs.appending.flags import Access, check_append
 from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
 from fusefs.forms import Form
-from fusefs.tree.handles import Handle, LogHandle
+from fusefs.tree.handles import Handle, LastPage, LogHandle
 from fusefs.tree.nodes import FOR_LONG, LOG_MODE, READ_MODE, Attributes, Directory, File, accept_truncation
 from fusefs.tree.partition_files import PartitionFiles
 from fusefs.views.view import View
@@ -22,17 +22,19 @@ from fusefs.views.view import View
 class ViewFile(File):
     """A view as a file."""
 
-    __slots__ = ("_files", "_opened", "_view")
+    __slots__ = ("_files", "_last_page", "_opened", "_view")
 
     def __init__(self, parent: Directory, name: str, files: PartitionFiles, view: View) -> None:
         super().__init__(files.context, parent, name)
         self._files = files
         self._view = view
+        self._last_page = LastPage()
         self._opened = 0
 
     mode = READ_MODE
 
     def attributes(self) -> Attributes:
+        self._files.check_exists()
         ino = self._shown_ino()
         if not self.settled:
             return Attributes(self.mode, 0, self._files.mtime_ns(), 0, ino)
@@ -74,7 +76,8 @@ class ViewFile(File):
                 await self.settle()
         self._opened += 1
         cached = access.reads and not access.writes and self.settled
-        return LogHandle(self, self._view.reader() if access.reads else None, writer, cached=cached)
+        reader = self._view.reader() if access.reads else None
+        return LogHandle(self, reader, writer, last_page=self._last_page if cached else None)
 
     def check_exists(self) -> None:
         self._files.check_exists()

@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Self
 
 from fusefs.appending.gathering import Gatherer
 from fusefs.appending.handle import Acks, Appending
@@ -138,7 +139,7 @@ class Refused:
         self.name = name
         self.reason = ""
 
-    def __enter__(self) -> Refused:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:

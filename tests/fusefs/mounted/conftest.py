@@ -44,11 +44,13 @@ class Mount:
         self.data = base / "data"
         self.path = base / "mnt"
         self.log_file = base / "daemon.log"
+        self.faults = base / "faults"
+        """What is written there makes the disk fail (`faults`)."""
         self.options = options
         self.daemon: subprocess.Popen[bytes] | None = None
         self.path.mkdir(exist_ok=True)
 
-    def start(self, **changed: Any) -> Mount:
+    def start(self, *, python_path: Path = ROOT, **changed: Any) -> Mount:
         """Mount in the foreground of a process of its own, and wait until it stands."""
         self.options |= changed
         asked = {
@@ -61,7 +63,11 @@ class Mount:
         self.daemon = subprocess.Popen(
             [sys.executable, str(SERVE), json.dumps(asked)],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{ROOT}:{python_path}",
+                "TOPICFS_TEST_FAULTS": str(self.faults),
+            },
             stdin=subprocess.DEVNULL,
         )
         wait_until(lambda: self.is_serving() or self.daemon.poll() is not None, "the mount stands")

@@ -1,16 +1,23 @@
-"""A mount's daemon in a process of its own: `python serve.py '{"directory": …}'`, options as JSON."""
+"""A mount's daemon in a process of its own: `python serve.py '{"directory": …}'`, options as JSON.
+
+With TOPICFS_TEST_FAULTS the disk fails when the file so named says so.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
+import fusefs.daemon
 from fusefs.appending.handle import Acks
 from fusefs.daemon import MountOptions, run
 from storage.config.broker import EngineConfig
+from storage.manager import LogManager, open_engine
 from storage.model import Isolation
+from tests.fusefs.mounted.faults import FaultyFileSystem
 
 READ: dict[str, Any] = {
     "directory": Path,
@@ -30,4 +37,15 @@ def options(text: str) -> MountOptions:
 
 
 if __name__ == "__main__":
+    if faults := os.environ.get("TOPICFS_TEST_FAULTS"):
+        disk = FaultyFileSystem(Path(faults))
+
+        def open_on_faulty_disk(
+            directory: Path, *, read_only: bool, config: EngineConfig | None
+        ) -> LogManager:
+            return open_engine(
+                directory, read_only=read_only, config=config, files=None if read_only else disk
+            )
+
+        fusefs.daemon.open_engine = open_on_faulty_disk
     sys.exit(run(options(sys.argv[1])))

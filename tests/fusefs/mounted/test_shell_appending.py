@@ -219,7 +219,7 @@ def test_a_stale_mountpoint_is_taken_over_with_a_word(unmounted: Mount, capfd: p
     mount = unmounted.start()
     mount.kill()
     with pytest.raises(OSError) as caught:
-        os.stat(mount.path)
+        mount.path.stat()
     assert caught.value.errno == errno.ENOTCONN
 
     mount.start()

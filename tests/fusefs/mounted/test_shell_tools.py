@@ -118,7 +118,7 @@ def test_copying_a_topic_into_another_brings_each_record_once(mount: Mount):
 
 
 def test_recursive_tools_end_and_agree(mount: Mount, tmp_path: Path):
-    """grep -r, cp -r, tar, rsync, du and find over a mount with data always end."""
+    """Grep -r, cp -r, tar, rsync, du and find over a mount with data always end."""
     mount.bash("mkdir a b; mkdir a/2; seq 5000 >> a/0/log; seq 10 >> a/2/log; echo x >> b/0/log")
     expected = {name: (mount.path / name).read_bytes() for name in ("a/0/log", "a/2/log.json", "b/0/log.kv")}
 
@@ -200,7 +200,7 @@ def test_kv_and_json_lines_round_trip(topic: Path):
 
 
 def test_stat_of_a_record_tells_its_time_and_size(topic: Path):
-    """mtime is the record's timestamp."""
+    """Mtime is the record's timestamp."""
     assert (
         run("""echo '{"payload":"four","ts":1700000000123}' >> log.json; stat -c '%s %.3Y' 0""", topic / "0")
         == "4 1700000000.123\n"

@@ -1,0 +1,51 @@
+"""A disk that fails when a test says so: the machine's own, asked through a file that names the next failures."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+from storage.disk.native import NativeFileSystem
+
+
+class FaultyFile:
+    """A file whose calls fail as long as the control file says, in lines such as `pwrite .log ENOSPC`."""
+
+    def __init__(self, file: Any, control: Path) -> None:
+        self._file = file
+        self._control = control
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def _fail(self, call: str) -> None:
+        if not self._control.exists():
+            return
+        for line in self._control.read_text().splitlines():
+            wanted, suffix, number = line.split(" ")
+            if wanted == call and self._file.path.name.endswith(suffix):
+                raise OSError(getattr(errno, number), f"{call} fails for this test")
+
+    def pwrite(self, *arguments: Any) -> None:
+        self._fail("pwrite")
+        self._file.pwrite(*arguments)
+
+    def append(self, *arguments: Any) -> None:
+        self._fail("pwrite")
+        self._file.append(*arguments)
+
+    def sync(self) -> None:
+        self._fail("sync")
+        self._file.sync()
+
+
+class FaultyFileSystem(NativeFileSystem):
+    """The machine's disk, with faults."""
+
+    def __init__(self, control: Path) -> None:
+        super().__init__()
+        self._control = control
+
+    def open(self, path: Path, **options: Any) -> Any:
+        return FaultyFile(super().open(path, **options), self._control)

@@ -1,0 +1,262 @@
+"""The process around a mount: background and foreground, what prevents a mount, other people's directories."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.fusefs.mounted.conftest import ROOT, SERVE, Mount, is_mounted, wait_until
+
+pytestmark = pytest.mark.fuse
+
+VECTORS = ROOT / "tests" / "vectors" / "kafka" / "log-dirs"
+
+
+def serve(mount: Mount, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run the command until it returns: in the background, as soon as the mount stands or cannot."""
+    asked = {
+        "directory": str(mount.data),
+        "mountpoint": str(mount.path),
+        "log_file": str(mount.log_file),
+        **options,
+    }
+    return subprocess.run(
+        [sys.executable, str(SERVE), json.dumps(asked)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def command(name: str, path: Path) -> subprocess.CompletedProcess[str]:
+    """`fusefs.daemon.unmount` in a process of its own."""
+    return subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import pathlib, fusefs.daemon; fusefs.daemon.{name}(pathlib.Path({str(path)!r}))",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def daemon_pid(mount: Mount) -> int:
+    return int(next(line for line in mount.status.splitlines() if line.startswith("pid ")).split(" ")[1])
+
+
+@pytest.fixture
+def background(unmounted: Mount) -> Iterator[Mount]:
+    """A mount served from the background."""
+    result = serve(unmounted)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    pid = daemon_pid(unmounted)
+    try:
+        yield unmounted
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+            wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the daemon is gone")
+
+
+def test_the_command_returns_once_the_mount_stands(background: Mount):
+    """With a daemon that has no terminal and is nobody's child."""
+    pid = daemon_pid(background)
+    background.bash("mkdir a; echo x >> a/0/log")
+
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    assert (background.path / "a/0/log").read_text() == "x\n"
+    assert fields[4] == "0"  # no controlling terminal
+    assert os.getsid(pid) != os.getsid(0)
+    assert {os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)} == {"/dev/null"}
+
+
+def test_unmount_waits_until_everything_is_flushed(background: Mount):
+    """Another daemon may have the directory at once."""
+    background.bash("mkdir a; seq 1000 >> a/0/log")
+
+    result = command("unmount", background.path)
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (background.data / ".kafka_cleanshutdown").exists()
+    assert not is_mounted(background.path)
+
+
+def test_unmount_of_what_is_not_mounted(unmounted: Mount):
+    """Says so."""
+    result = command("unmount", unmounted.path)
+
+    assert "no topicfs is mounted there" in result.stderr
+
+
+def test_a_busy_mount_is_left_alone(mount: Mount):
+    """And the reason is the system's."""
+    with (mount.path / "@status").open():
+        result = command("unmount", mount.path)
+
+    assert result.returncode != 0
+    assert "busy" in result.stderr
+    assert mount.status
+
+
+def test_a_second_owner_is_told_the_first_ones_pid(background: Mount, tmp_path: Path):
+    """The parent prints what the daemon found out."""
+    other = tmp_path / "other"
+    other.mkdir()
+
+    result = serve(background, mountpoint=str(other))
+
+    assert result.returncode == 1
+    assert f"in use by process {daemon_pid(background)}" in result.stderr
+    assert result.stderr.startswith("topicfs: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"mountpoint": "BASE/missing"}, "no such directory"),
+        ({"mountpoint": "BASE/file"}, "not a directory"),
+        ({"mountpoint": "BASE/data"}, "must not contain each other"),
+        ({"mountpoint": "BASE/data/inside"}, "must not contain each other"),
+        ({"directory": "BASE/mnt/data"}, "must not contain each other"),
+        ({"directory": "BASE/foreign"}, "foreign"),
+        ({"partitioner": "fancy"}, "partitioner=fancy"),
+        ({"directory": "BASE/no/such/parent"}, "no"),
+    ],
+)
+def test_what_prevents_a_mount_is_said_in_one_line(unmounted: Mount, change: dict[str, str], reason: str):
+    """And the exit status tells it."""
+    base = unmounted.base
+    (base / "file").write_text("")
+    (base / "data" / "inside").mkdir(parents=True)
+    (base / "foreign" / "not-a-partition").mkdir(parents=True)
+
+    result = serve(unmounted, **{name: value.replace("BASE", str(base)) for name, value in change.items()})
+
+    assert result.returncode == 1
+    assert result.stderr.startswith("topicfs: ")
+    assert reason in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not is_mounted(unmounted.path)
+
+
+def test_mounting_twice_at_one_place_is_refused(mount: Mount):
+    """A second mount would hide the first."""
+    result = serve(mount)
+
+    assert result.returncode == 1
+    assert "mounted there already" in result.stderr
+
+
+def fingerprint(directory: Path) -> dict[str, tuple[str, int, int]]:
+    """Every file's content, time of modification and mode."""
+    return {
+        str(path.relative_to(directory)): (
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
+            path.stat().st_mtime_ns,
+            path.stat().st_mode,
+        )
+        for path in sorted(directory.rglob("*"))
+    }
+
+
+@pytest.fixture
+def brokers(unmounted: Mount, monkeypatch: pytest.MonkeyPatch) -> Mount:
+    """A broker's log.dirs, mounted read-only."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(unmounted.base / "cache"))
+    shutil.copytree(VECTORS, unmounted.data)
+    return unmounted
+
+
+def test_a_brokers_directory_is_shown_and_not_changed(brokers: Mount):
+    """Not one byte of it; what is remembered of it lies in the user's cache."""
+    before = fingerprint(brokers.data)
+    brokers.start(read_only=True)
+    assert "mode foreign" in brokers.status
+
+    shown = brokers.bash(
+        "cat g-none/0/log.json | wc -l; ls g-none/0; cat g-none/0/status; tar -cf /dev/null g-none/0/log"
+    )
+    brokers.stop()
+
+    assert shown.stderr == ""
+    assert int(shown.stdout.split()[0]) > 0
+    assert fingerprint(brokers.data) == before
+
+
+def test_a_brokers_partition_is_measured_behind(brokers: Mount):
+    """Then its size is exact."""
+    brokers.start(read_only=True)
+    log = brokers.path / "g-none/0/log"
+
+    wait_until(
+        lambda: "measured yes" in (log.parent / "status").read_text() or log.stat() is None, "it is measured"
+    )
+
+    assert log.stat().st_size == len(log.read_bytes())
+
+
+@pytest.fixture
+def open_base() -> Iterator[Path]:
+    """A directory that other users may enter, unlike those of a test run."""
+    with tempfile.TemporaryDirectory() as base:
+        Path(base).chmod(0o755)
+        yield Path(base)
+
+
+def test_allow_other_lets_other_users_in(open_base: Path):
+    """As far as the modes do."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become another user")
+    mount = Mount(open_base)
+    try:
+        mount.start(allow_other=True)
+        mount.bash("mkdir a; echo x >> a/0/log")
+        reading = mount.bash("setpriv --reuid 65534 --regid 65534 --clear-groups cat a/0/log")
+        writing = mount.bash("setpriv --reuid 65534 --regid 65534 --clear-groups bash -c 'echo y >> a/0/log'")
+    finally:
+        mount.clean_up()
+
+    assert reading.stdout == "x\n"
+    assert "Permission denied" in writing.stderr
+
+
+def test_acks_0_answers_at_once_and_loses_nothing_at_the_end(unmounted: Mount):
+    """What was gathered is appended when the mount ends."""
+    mount = unmounted.start(acks="0", linger_ms=50)
+    mount.bash("mkdir a; for i in $(seq 300); do echo $i >> a/0/log; done")
+    mount.stop()
+    mount.start()
+
+    assert (mount.path / "a/0/log").read_text() == "".join(f"{i}\n" for i in range(1, 301))
+
+
+def test_the_partitioner_may_be_the_users_own(unmounted: Mount):
+    """module:function, found on Python's path."""
+    (unmounted.base / "mine.py").write_text(
+        "def last(topic, key, value, partitions):\n    return partitions - 1\n"
+    )
+    mount = unmounted.start(python_path=unmounted.base, partitioner="mine:last")
+    mount.bash("mkdir a; mkdir a/2; echo x >> a/log")
+
+    assert (mount.path / "a/2/log").read_text() == "x\n"

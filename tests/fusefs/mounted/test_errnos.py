@@ -1,0 +1,308 @@
+"""Every row of the errno table that these files reach, made to happen through a real mount."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.fusefs.mounted.conftest import Mount
+
+pytestmark = pytest.mark.fuse
+
+APPEND = os.O_WRONLY | os.O_APPEND
+
+
+@contextmanager
+def fails(number: int) -> Iterator[None]:
+    """Expect a system call to fail with this errno and no other."""
+    with pytest.raises(OSError) as caught:
+        yield
+    assert errno.errorcode[caught.value.errno] == errno.errorcode[number]
+
+
+def append(path: Path, data: bytes, flags: int = APPEND) -> None:
+    """One open, one write, one close, without the layers of Python's files; close's error is told too."""
+    descriptor = os.open(path, flags)
+    try:
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def reason(mount: Mount, path: str) -> str:
+    """The newest line of reason that @status has for a file."""
+    return next(line for line in reversed(mount.status.splitlines()) if f" error {path}: " in line)
+
+
+@pytest.mark.parametrize("name", ["white space", "@orders", "ü", "x" * 250])
+def test_einval_for_a_topics_name(shared_mount: Mount, name: str):
+    """With a line of reason."""
+    with fails(errno.EINVAL):
+        (shared_mount.path / name).mkdir()
+    assert reason(shared_mount, name)
+
+
+@pytest.mark.parametrize("name", ["01", "x", "10000"])
+def test_einval_for_a_partitions_name(shared_mount: Mount, topic: Path, name: str):
+    """A canonical decimal below 10,000."""
+    with fails(errno.EINVAL):
+        (topic / name).mkdir()
+    assert reason(shared_mount, f"{topic.name}/{name}")
+
+
+@pytest.mark.parametrize(
+    ("door", "line"),
+    [
+        ("log.json", b"no json\n"),
+        ("log.json", b'{"key":"no payload"}\n'),
+        ("log.json", b'{"payload":1}\n'),
+        ("log.json", b'{"payload":"x","unknown":1}\n'),
+        ("log.kv", b"bad \\x escape\tv\n"),
+    ],
+)
+@pytest.mark.parametrize("place", ["0", "."], ids=["partition", "door"])
+def test_einval_for_a_line_that_cannot_be_parsed(
+    shared_mount: Mount, topic: Path, place: str, door: str, line: bytes
+):
+    """In the write that brings it; the reason names the line."""
+    good = b'{"payload":"good"}\n' if door == "log.json" else b"good\n"
+    with fails(errno.EINVAL):
+        append(topic / place / door, good + line)
+
+    assert "2" in reason(shared_mount, os.path.normpath(f"{topic.name}/{place}/{door}"))
+    assert (topic / "0" / "log").read_bytes() == b""
+
+
+@pytest.mark.parametrize("line", [b"no.such=1\n", b"segment.bytes=x\n", b"nonsense\n"])
+def test_einval_for_a_setting(shared_mount: Mount, topic: Path, line: bytes):
+    """Unknown name or bad value."""
+    with fails(errno.EINVAL):
+        append(topic / "config", line)
+    assert reason(shared_mount, f"{topic.name}/config")
+
+
+def test_eexist_for_a_name_that_collides(shared_mount: Mount):
+    """a.b with a_b, and the same name."""
+    (shared_mount.path / "col.lides").mkdir()
+
+    for name in ("col_lides", "col.lides"):
+        with fails(errno.EEXIST):
+            (shared_mount.path / name).mkdir()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda d: os.open(d / "log", os.O_WRONLY), id="write without O_APPEND or O_TRUNC"),
+        pytest.param(lambda d: os.open(d / "log", os.O_RDWR), id="O_RDWR alike"),
+        pytest.param(
+            lambda d: os.open(d / "log.json", os.O_WRONLY | os.O_TRUNC), id="O_TRUNC of another door"
+        ),
+        pytest.param(lambda d: os.open(d / "0", APPEND), id="write of a selector"),
+        pytest.param(lambda d: os.open(d / "7", APPEND | os.O_CREAT), id="creation of a selector"),
+        pytest.param(lambda d: os.open(d / "status", APPEND), id="write of status"),
+        pytest.param(lambda d: os.open(d / "follow", APPEND), id="write of follow"),
+        pytest.param(lambda d: os.truncate(d / "log", 1), id="truncation to another size"),
+        pytest.param(lambda d: os.truncate(d / "0", 0), id="truncation of a selector"),
+        pytest.param(lambda d: os.unlink(d / "log"), id="unlink"),
+        pytest.param(lambda d: os.rename(d / "log", d / "log.old"), id="rename"),
+        pytest.param(lambda d: os.rename(d.parent, d.parent.with_name("other")), id="rename of a topic"),
+        pytest.param(lambda d: os.link(d / "log", d / "other"), id="link"),
+        pytest.param(lambda d: os.symlink("log", d / "other"), id="symlink"),
+        pytest.param(lambda d: os.mkfifo(d / "other"), id="mknod"),
+        pytest.param(lambda d: os.chmod(d / "log", 0o600), id="chmod"),
+        pytest.param(lambda d: os.chown(d / "log", 1, 1), id="chown"),
+        pytest.param(lambda d: os.mkdir(d / "other"), id="mkdir in a partition"),
+        pytest.param(lambda d: os.rmdir(d), id="rmdir of a partition"),
+    ],
+)
+def test_eperm(topic: Path, call: Callable[[Path], object]):
+    """For root as well: the daemon refuses, not the mode alone."""
+    append(topic / "0" / "log", b"x\n")
+    with fails(errno.EPERM):
+        call(topic / "0")
+
+
+def test_eperm_for_internal_topics(mount: Mount):
+    """Users do not write there."""
+    (mount.path / "__consumer_offsets").mkdir()
+    for path in ("__consumer_offsets/0/log", "__consumer_offsets/log", "__consumer_offsets/config"):
+        with fails(errno.EPERM):
+            os.open(mount.path / path, APPEND)
+
+
+def test_eacces_for_reading_a_door(topic: Path):
+    """For root too."""
+    for name in ("log", "log.kv", "log.json"):
+        with fails(errno.EACCES):
+            os.open(topic / name, os.O_RDONLY)
+
+
+def test_emsgsize_for_a_record_beyond_the_limit(topic: Path):
+    """As a whole line, and as a begun one: in the write that brings it. Nothing of that write is kept."""
+    append(topic / "config", b"max.message.bytes=1000\n")
+    with fails(errno.EMSGSIZE):
+        append(topic / "0" / "log", b"good\n" + b"x" * 1000 + b"\n")
+    descriptor = os.open(topic / "0" / "log", APPEND)
+    with fails(errno.EMSGSIZE):
+        os.write(descriptor, b"x" * 1001)
+    os.write(descriptor, b"rest of that line\nnext\n")
+    os.close(descriptor)
+
+    assert (topic / "0" / "log").read_bytes() == b"next\n"
+
+
+@pytest.mark.parametrize("name", ["1", "2-", "5-3", "@9999999999999", "-0", "x", "0.xml", "+1"])
+def test_enoent_for_what_selects_nothing(topic: Path, name: str):
+    """And for names that are no selectors."""
+    append(topic / "0" / "log", b"x\n")
+    with fails(errno.ENOENT):
+        os.open(topic / "0" / name, os.O_RDONLY)
+
+
+def test_enoent_says_which_offsets_exist(shared_mount: Mount, topic: Path):
+    """In @status."""
+    append(topic / "0" / "log", b"x\n")
+    with fails(errno.ENOENT):
+        os.open(topic / "0" / "17", os.O_RDONLY)
+
+    assert "offsets 0 to 0 exist" in reason(shared_mount, f"{topic.name}/0/17")
+
+
+def test_eagain_for_acks_all_with_too_few_replicas(unmounted: Mount):
+    """min.insync.replicas=2 cannot be kept by one replica."""
+    mount = unmounted.start(acks="all")
+    mount.bash("mkdir a; echo x >> a/0/log; echo min.insync.replicas=2 >> a/config")
+
+    for door in ("a/0/log", "a/log"):
+        with fails(errno.EAGAIN):
+            append(mount.path / door, b"y\n")
+    assert (mount.path / "a/0/log").read_bytes() == b"x\n"
+
+
+def test_estale_for_a_deleted_topic(topic: Path):
+    """Under an old handle, reading and writing."""
+    reader, writer = os.open(topic / "0" / "log", os.O_RDONLY), os.open(topic / "0" / "log", APPEND)
+    topic.rmdir()
+
+    with fails(errno.ESTALE):
+        os.write(writer, b"x\n")
+    os.close(writer)
+    with fails(errno.ESTALE):
+        os.read(reader, 1)
+    os.close(reader)
+
+
+def test_estale_for_what_retention_removed(unmounted: Mount):
+    """Under an old handle; what is left stands where it was."""
+    mount = unmounted.start(allow_delete=True)
+    mount.bash("mkdir a; seq 10000 39999 >> a/0/log")
+    reader = os.open(mount.path / "a/0/log", os.O_RDONLY)
+    mount.bash("echo 10000 >> a/0/start")
+
+    with fails(errno.ESTALE):
+        os.pread(reader, 6, 0)
+    assert os.pread(reader, 6, 6 * 20_000) == b"30000\n"
+    os.close(reader)
+    assert (mount.path / "a/0/log").read_bytes()[:6] == b"20000\n"
+
+
+def test_reading_on_works_though_all_that_was_read_is_removed(unmounted: Mount):
+    """`tail -f` of a small log: the kernel asks for whole pages, and the page begins with removed bytes."""
+    mount = unmounted.start(allow_delete=True)
+    mount.bash("mkdir a; seq 100 >> a/0/log")
+    with (mount.path / "a/0/log").open("rb", buffering=0) as reader:
+        seen = reader.read(1000)
+        mount.bash("echo 100 >> a/0/start; echo more >> a/0/log")
+        assert seen + reader.read(1000) == b"".join(b"%d\n" % n for n in range(1, 101)) + b"more\n"
+
+
+def test_eio_for_a_damaged_batch_alone(unmounted: Mount):
+    """Every other record stays readable; the reason names file and position."""
+    mount = unmounted.start()
+    mount.bash("mkdir a; for i in 0 1 2; do echo value-$i >> a/0/log; done")
+    mount.stop()
+    segment = mount.data / "a-0" / "00000000000000000000.log"
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"value-1")] ^= 1
+    segment.write_bytes(content)
+    mount.start()
+
+    with fails(errno.EIO):
+        (mount.path / "a/0/1").read_bytes()
+    assert [(mount.path / "a/0" / name).read_bytes() for name in ("0", "2")] == [b"value-0", b"value-2"]
+    assert "00000000000000000000.log" in reason(mount, "a/0/1")
+    assert f"position {len(content) // 3}" in reason(mount, "a/0/1")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT], ids=["ENOSPC", "EDQUOT"])
+def test_a_full_disk_leaves_no_partial_batch(mount: Mount, number: int):
+    """And once there is room again the same write succeeds."""
+    mount.bash("mkdir a; echo before >> a/0/log")
+    mount.faults.write_text(f"pwrite .log {errno.errorcode[number]}\n")
+    descriptor = os.open(mount.path / "a/0/log", APPEND)
+    with fails(number):
+        os.write(descriptor, b"one\ntwo\n")
+    mount.faults.unlink()
+    os.write(descriptor, b"one\ntwo\n")
+    os.close(descriptor)
+
+    assert (mount.path / "a/0/log").read_bytes() == b"before\none\ntwo\n"
+
+
+def test_a_failed_fsync_stops_the_partition(mount: Mount):
+    """EIO; a page may be lost for good, so that it takes no more writes until it is reopened."""
+    mount.bash("mkdir a; echo before >> a/0/log")
+    descriptor = os.open(mount.path / "a/0/log", APPEND)
+    os.write(descriptor, b"one\n")
+    mount.faults.write_text("sync .log EIO\n")
+    with fails(errno.EIO):
+        os.fsync(descriptor)
+    mount.faults.unlink()
+    with fails(errno.EIO):
+        os.write(descriptor, b"two\n")
+    os.close(descriptor)
+
+    assert "state offline: " in (mount.path / "a/0/status").read_text()
+    assert reason(mount, "a/0/log")
+    mount.stop()
+    mount.start()
+    mount.bash("echo three >> a/0/log")
+    assert (mount.path / "a/0/log").read_bytes() == b"before\none\nthree\n"
+
+
+def test_erofs_on_a_read_only_mount(unmounted: Mount):
+    """Every way to write."""
+    mount = unmounted.start()
+    mount.bash("mkdir a; echo x >> a/0/log")
+    mount.stop()
+    mount.start(read_only=True)
+
+    for path in ("a/0/log", "a/0/log.kv", "a/config"):
+        with fails(errno.EROFS):
+            os.open(mount.path / path, APPEND)
+    for call, name in ((os.mkdir, "b"), (os.rmdir, "a"), (os.unlink, "a/0/log"), (os.mkdir, "a/1")):
+        with fails(errno.EROFS):
+            call(mount.path / name)
+    assert (mount.path / "a/0/log").read_bytes() == b"x\n"
+
+
+def test_enotempty_for_a_topic_with_records(topic: Path):
+    """Without --allow-delete."""
+    append(topic / "0" / "log", b"x\n")
+    with fails(errno.ENOTEMPTY):
+        topic.rmdir()
+
+
+def test_close_tells_the_error_of_a_begun_line(shared_mount: Mount, topic: Path):
+    """Programs that ask get it; @status has it for those that do not, as bash and dash."""
+    with fails(errno.EINVAL):
+        append(topic / "0" / "log.json", b"no json")
+    shared_mount.bash(f"printf 'nor this' >> {topic.name}/0/log.json")
+
+    assert reason(shared_mount, f"{topic.name}/0/log.json")
