@@ -19,8 +19,6 @@
 This module is compiled by Cython, and runs uncompiled with the same results. Bounds are checked here, by hand; a buffer must not change while it is read.
 """
 
-
-
 from __future__ import annotations
 
 import struct
@@ -75,6 +73,10 @@ MAX_SEQUENCE = 2**31 - 1
 
 FIELDS = 15
 """Of one batch in the rows of `Batches`, in the order of `BatchHeader`; the last one is its `record_end`."""
+
+_LOW_32_BITS = cython.declare(cython.longlong, 2**32 - 1)
+_OFFSET_END = cython.declare(cython.longlong, 2**63 - 2**31)
+"""From here on the last offset of a batch, or the one after it, might not be an int64."""
 
 _LEADER_EPOCH = struct.Struct(">i")
 _BASE_OFFSET = struct.Struct(">q")
@@ -402,7 +404,7 @@ def _fill_row(
     row[to + 2] = base_offset
     row[to + 4] = _int32(octets, at + 12)
     row[to + 5] = 2
-    row[to + 6] = _int32(octets, at + 17) & 0xFFFFFFFF
+    row[to + 6] = _int32(octets, at + 17) & _LOW_32_BITS
     row[to + 7] = (octets[at + 21] << 8) | octets[at + 22]
     row[to + 8] = _int64(octets, at + 27)
     row[to + 9] = _int64(octets, at + 35)
@@ -411,8 +413,7 @@ def _fill_row(
     row[to + 12] = _int32(octets, at + 53)
     row[to + 13] = _int32(octets, at + 57)
     row[to + 14] = 0
-    # 2**63 - 2**31: above it the last offset, or the one after it, would not be an int64.
-    if base_offset < 0 or delta < 0 or base_offset >= 0x7FFFFFFF80000000:
+    if base_offset < 0 or delta < 0 or base_offset >= _OFFSET_END:
         return False
     row[to + 3] = base_offset + delta
     return True
@@ -439,7 +440,7 @@ def _fill_legacy_row(
     row[to + 3] = offset
     row[to + 4] = -1
     row[to + 5] = magic
-    row[to + 6] = _int32(octets, at + 12) & 0xFFFFFFFF
+    row[to + 6] = _int32(octets, at + 12) & _LOW_32_BITS
     row[to + 7] = attributes
     row[to + 8] = timestamp
     row[to + 9] = timestamp
@@ -448,7 +449,7 @@ def _fill_legacy_row(
     row[to + 12] = -1
     row[to + 13] = -1 if compressed else 1
     row[to + 14] = 0
-    return 0 <= offset < 0x7FFFFFFF80000000
+    return 0 <= offset < _OFFSET_END
 
 
 @cython.cfunc

@@ -45,6 +45,8 @@ else:
 SMALLEST_RECORD = 7
 """Bytes: each of its seven parts takes at least one."""
 
+_LOW_32_BITS = cython.declare(cython.ulonglong, 2**32 - 1)
+
 _CAUSES = (
     "",
     "a record's length fits neither its batch nor its content",
@@ -495,7 +497,7 @@ def _varint(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize
         return (first >> 1) ^ -(first & 1)
     groups: cython.ulonglong = _groups(octets, at, size)
     if size == 5:
-        groups &= 0xFFFFFFFF
+        groups &= _LOW_32_BITS
     return cython.cast(cython.longlong, groups >> 1) ^ -cython.cast(cython.longlong, groups & 1)
 
 
@@ -505,8 +507,8 @@ def _varint(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize
 def _varlong(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
     """The same of up to ten bytes, of which 64 bits count."""
     groups: cython.ulonglong = _groups(octets, at, size)
-    if size == 10:
-        groups &= 0xFFFFFFFFFFFFFFFF
+    if not cython.compiled:
+        groups &= 2**64 - 1
     return cython.cast(cython.longlong, groups >> 1) ^ -cython.cast(cython.longlong, groups & 1)
 
 
