@@ -82,7 +82,7 @@ class OfflinePartition:
             directory=self._directory,
         )
 
-    def append(self, batches: bytearray, *, durable: bool = False) -> Appended:
+    def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         self._refuse()
 
     def read(
