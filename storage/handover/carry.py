@@ -1,0 +1,201 @@
+"""Carrying one partition's files into another data directory: whole, or not at all.
+
+    1  <topic>-<p>.<hex>-delete/     the files are copied here and flushed
+    2  <topic>-<p>/                  what stood there (nothing but an empty log) is renamed to another …-delete
+    3  <topic>-<p>/                  the copy is renamed, the directory above flushed
+
+Between the steps a broker may start, or this engine: both remove `-delete` directories by themselves, so that a copy
+that was interrupted is never taken for a partition (kafka-storage.md §1.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.checkpoints.leader_epochs import decode_epochs, encode_epochs
+from storage.checkpoints.partition_metadata import write_topic_id
+from storage.disk import names
+from storage.disk.filesystem import FileSystem
+from storage.disk.names import (
+    DirectoryMark,
+    SegmentFile,
+    SegmentFileKind,
+    SegmentFileState,
+    parse_segment_file,
+)
+from storage.errors import CorruptionError, StorageError
+from storage.handover.epochs import lower_batches, lower_epochs
+from storage.log.scan import windows
+from storage.model import Position, TopicPartition
+
+COPY_BYTES = 4 << 20
+"""How much is read and written at a time."""
+
+_INDEXES = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """One partition on its way."""
+
+    partition: TopicPartition
+    source: Path
+    """Its directory; nobody writes there."""
+    target: Path
+    """The directory it is to become, in a data directory that is locked."""
+    topic_id: str
+    highest_epoch: int | None = None
+    """No batch may have a higher leader epoch than this; None: they stay as they are."""
+    link: bool = False
+    """Whether logs that never change again become hard links, where the file system can."""
+    recovered: bool = True
+    """Whether the source was closed in order. If not, the indexes of its last segment are left to be made anew."""
+
+
+def carry(files: FileSystem, parcel: Parcel) -> bool:
+    """Put the partition in place, on disk when this returns (blocking); False: it was there already.
+
+    Raises StorageError where other records are in the way, CorruptionError, OSError. The target is then what it was.
+    """
+    if files.exists(parcel.target):
+        if same_logs(files, parcel):
+            return False
+        if holds_records(files, parcel.target):
+            raise StorageError(
+                f"{parcel.target}: other records are there already; nothing is overwritten, "
+                f"so delete that topic first or choose another directory"
+            )
+    staged = _stage(files, parcel)
+    _put_in_place(files, staged, parcel)
+    return True
+
+
+def same_logs(files: FileSystem, parcel: Parcel) -> bool:
+    """Whether the target has the source's logs already, byte for byte but for lowered leader epochs."""
+    wanted, present = (
+        [name for name in _live_names(files, directory) if name.endswith(SegmentFileKind.LOG.value)]
+        for directory in (parcel.source, parcel.target)
+    )
+    return wanted == present and all(
+        _equal(files, parcel.source / name, parcel.target / name, parcel.highest_epoch) for name in wanted
+    )
+
+
+def holds_records(files: FileSystem, directory: Path) -> bool:
+    """Whether any log there has a byte."""
+    return any(
+        files.size(directory / name)
+        for name in _live_names(files, directory)
+        if name.endswith(SegmentFileKind.LOG.value)
+    )
+
+
+def first_base_offset(files: FileSystem, directory: Path) -> int:
+    """Where the first segment begins; 0 where there is none."""
+    return min((file.base_offset for file in _segment_files(_live_names(files, directory))), default=0)
+
+
+def _live_names(files: FileSystem, directory: Path) -> list[str]:
+    """The segments' files but those marked deleted; an interrupted compaction's come along, loading ends it."""
+    found = []
+    for entry in files.list_directory(directory):
+        parsed = None if entry.is_directory else parse_segment_file(entry.name)
+        if parsed is not None and parsed.state is not SegmentFileState.DELETED:
+            found.append(entry.name)
+    return found
+
+
+def _segment_files(file_names: Iterable[str]) -> list[SegmentFile]:
+    return [file for file in map(parse_segment_file, file_names) if file is not None]
+
+
+def _stage(files: FileSystem, parcel: Parcel) -> Path:
+    """Copy everything into a directory that whoever starts in between removes."""
+    staged = parcel.target.with_name(names.marked_directory(parcel.partition, DirectoryMark.DELETE))
+    files.make_directory(staged)
+    wanted = _live_names(files, parcel.source)
+    last = max((file.base_offset for file in _segment_files(wanted)), default=0)
+    for name in wanted:
+        [file] = _segment_files([name])
+        active = file.base_offset == last
+        if active and not parcel.recovered and file.kind in _INDEXES:
+            continue
+        _carry_file(files, parcel, name, staged, sealed=not active)
+    _carry_epochs(files, parcel, staged)
+    write_topic_id(files, staged, parcel.topic_id)
+    files.sync_directory(staged)
+    return staged
+
+
+def _carry_file(files: FileSystem, parcel: Parcel, name: str, staged: Path, *, sealed: bool) -> None:
+    source, target = parcel.source / name, staged / name
+    is_log = name.endswith(SegmentFileKind.LOG.value)
+    # Indexes and snapshots are small, and recovery writes them anew in place: they are never shared.
+    if parcel.link and is_log and sealed and parcel.highest_epoch is None and files.link(source, target):
+        return
+    _copy(files, source, target, parcel.highest_epoch if is_log else None)
+
+
+def _copy(files: FileSystem, source: Path, target: Path, highest_epoch: int | None) -> None:
+    """Copy a file with its time of change, which counts for records without timestamps."""
+    writer = files.open(target, create=True)
+    for data in _content(files, source, highest_epoch):
+        writer.append(data)
+    writer.sync()
+    writer.close()
+    files.set_modified_time(target, files.modified_time_ms(source))
+
+
+def _equal(files: FileSystem, source: Path, target: Path, highest_epoch: int | None) -> bool:
+    """Whether `target` is what a copy of `source` would be."""
+    if files.size(source) != files.size(target):
+        return False
+    reader = files.open(target, read_only=True)
+    position = 0
+    equal = True
+    for data in _content(files, source, highest_epoch):
+        equal = equal and data == reader.pread(len(data), Position(position))
+        position += len(data)
+    reader.close()
+    return equal
+
+
+def _content(files: FileSystem, path: Path, highest_epoch: int | None) -> Iterator[bytes | bytearray]:
+    """A file's bytes in pieces; those of a log, where epochs are to be lowered, in whole batches."""
+    reader = files.open(path, read_only=True)
+    size = reader.size()
+    if highest_epoch is None:
+        for position in range(0, size, COPY_BYTES):
+            yield reader.pread(min(COPY_BYTES, size - position), Position(position))
+    else:
+        for window in windows(reader, 0, size, window_bytes=COPY_BYTES):
+            if window.problem is not None:
+                place = window.position + window.batches.stop
+                raise CorruptionError(path, place, window.problem.cause)
+            yield lower_batches(window.data, window.batches, highest_epoch)
+    reader.close()
+
+
+def _carry_epochs(files: FileSystem, parcel: Parcel, staged: Path) -> None:
+    path = parcel.source / names.LEADER_EPOCHS
+    if not files.exists(path):
+        return
+    entries = decode_epochs(files.read_bytes(path), file=path)
+    if parcel.highest_epoch is not None:
+        entries = lower_epochs(entries, parcel.highest_epoch)
+    files.write_bytes(staged / names.LEADER_EPOCHS, encode_epochs(entries), sync=True)
+
+
+def _put_in_place(files: FileSystem, staged: Path, parcel: Parcel) -> None:
+    replaced = None
+    if files.exists(parcel.target):
+        replaced = parcel.target.with_name(names.marked_directory(parcel.partition, DirectoryMark.DELETE))
+        files.rename(parcel.target, replaced)
+    files.rename(staged, parcel.target)
+    files.sync_directory(parcel.target.parent)
+    if replaced is not None:
+        for entry in files.list_directory(replaced):
+            files.unlink(replaced / entry.name)
+        files.remove_directory(replaced)

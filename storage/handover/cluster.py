@@ -1,0 +1,139 @@
+"""What is asked of a running Kafka cluster, and the client that asks it."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+from uuid import UUID
+
+from storage.checkpoints.identifiers import encode_id
+from storage.errors import StorageError
+
+TIMEOUT_SECONDS = 30.0
+POLL_SECONDS = 0.05
+_PATIENCE = {"request_timeout": TIMEOUT_SECONDS}
+
+
+class ClusterError(StorageError):
+    """A cluster that cannot be reached, or that refuses what was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTopic:
+    """A topic as the cluster knows it."""
+
+    topic_id: str
+    partitions: int
+    node_ids: frozenset[int]
+    """Of all brokers that hold a replica."""
+
+
+class Cluster(Protocol):
+    """A running cluster. Every call is blocking and raises ClusterError."""
+
+    def cluster_id(self) -> str: ...
+
+    def find_topic(self, name: str) -> ClusterTopic | None: ...
+
+    def create_topic(
+        self, name: str, *, partitions: int, settings: Mapping[str, str], node_id: int
+    ) -> ClusterTopic:
+        """Create it with one replica a partition, all of them on the broker `node_id`; known when this returns."""
+        ...
+
+    def change_settings(self, name: str, settings: Mapping[str, str]) -> None: ...
+
+    def offsets(self, name: str, partitions: int) -> dict[int, range]:
+        """From each partition's log start to its log end."""
+        ...
+
+
+class KafkaCluster:
+    """A cluster reached through librdkafka, whose Python package is an extra."""
+
+    def __init__(self, bootstrap_server: str) -> None:
+        """Raises ClusterError where the client library is missing."""
+        try:
+            self._kafka: Any = import_module("confluent_kafka")
+            self._admin_module: Any = import_module("confluent_kafka.admin")
+        except ImportError:
+            raise ClusterError(
+                "a handover needs a Kafka client library: install it with pip install 'topicfs[kafka]'"
+            ) from None
+        self._bootstrap_server = bootstrap_server
+        options = {"bootstrap.servers": bootstrap_server, "log_level": 0}
+        self._admin = self._admin_module.AdminClient(options)
+
+    def cluster_id(self) -> str:
+        return str(self._answer(self._admin.describe_cluster(**_PATIENCE)).cluster_id)
+
+    def find_topic(self, name: str) -> ClusterTopic | None:
+        future = self._admin.describe_topics(self._kafka.TopicCollection([name]), **_PATIENCE)[name]
+        try:
+            found = future.result()
+        except self._kafka.KafkaException as error:
+            if error.args[0].code() == self._kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise self._failure(error) from None
+        nodes = frozenset(node.id for partition in found.partitions for node in partition.replicas)
+        return ClusterTopic(id_text(found.topic_id), len(found.partitions), nodes)
+
+    def create_topic(
+        self, name: str, *, partitions: int, settings: Mapping[str, str], node_id: int
+    ) -> ClusterTopic:
+        topic = self._admin_module.NewTopic(
+            name,
+            num_partitions=partitions,
+            replica_assignment=[[node_id]] * partitions,
+            config=dict(settings),
+        )
+        self._answer(self._admin.create_topics([topic], **_PATIENCE)[name])
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        # The controller has made it; the brokers hear of it a moment later.
+        while (found := self.find_topic(name)) is None or found.partitions < partitions:
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{name}: created, but not known after {TIMEOUT_SECONDS:.0f} s")
+            time.sleep(POLL_SECONDS)
+        return found
+
+    def change_settings(self, name: str, settings: Mapping[str, str]) -> None:
+        module = self._admin_module
+        entries = [
+            module.ConfigEntry(setting, value, incremental_operation=module.AlterConfigOpType.SET)
+            for setting, value in settings.items()
+        ]
+        if not entries:
+            return
+        resource = module.ConfigResource(module.ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+        self._answer(self._admin.incremental_alter_configs([resource], **_PATIENCE)[resource])
+
+    def offsets(self, name: str, partitions: int) -> dict[int, range]:
+        specification = self._admin_module.OffsetSpec
+        starts = self._list_offsets(name, partitions, specification.earliest())
+        ends = self._list_offsets(name, partitions, specification.latest())
+        return {number: range(starts[number], ends[number]) for number in starts}
+
+    def _list_offsets(self, name: str, partitions: int, specification: Any) -> dict[int, int]:
+        places = {self._kafka.TopicPartition(name, number): specification for number in range(partitions)}
+        futures = self._admin.list_offsets(places, **_PATIENCE)
+        return {place.partition: int(self._answer(future).offset) for place, future in futures.items()}
+
+    def _answer(self, future: Future[Any]) -> Any:
+        try:
+            return future.result()
+        except self._kafka.KafkaException as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: Exception) -> ClusterError:
+        return ClusterError(f"{self._bootstrap_server}: {error.args[0].str()}")
+
+
+def id_text(unique: Any) -> str:
+    """Write librdkafka's Uuid as Kafka does; its own text has another alphabet (`+` and `/`)."""
+    halves = unique.get_most_significant_bits(), unique.get_least_significant_bits()
+    return encode_id(UUID(bytes=struct.pack(">qq", *halves)))

@@ -1,0 +1,148 @@
+"""The metadata log of a stopped cluster: the topics, their ids and their settings as they stood last.
+
+    __cluster_metadata-0/<20 digits>.log                     batches as in any log
+    __cluster_metadata-0/<20 digits>-<10 digits>.checkpoint  a snapshot: everything below that offset, the same way
+
+A record's value is an unsigned varint 1 (the frame's version), one each for the record's type and version, and the
+fields in the flexible form of Kafka's messages. Of some thirty types three matter here; the rest is passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from storage.checkpoints.identifiers import encode_id
+from storage.codec.columns import decode
+from storage.coordinators.wire import Field, Schema
+from storage.disk import names
+from storage.disk.filesystem import FileSystem
+from storage.disk.names import SegmentFileKind, SegmentFileState
+from storage.errors import CorruptBatchError, CorruptionError
+from storage.log.scan import windows
+from storage.model import Offset
+
+DIRECTORY = f"{names.CLUSTER_METADATA_TOPIC}-0"
+
+_FRAME_VERSION = 1
+_TOPIC_RESOURCE = 2
+"""ConfigRecord's resource type of a topic; 4 is a broker."""
+_SNAPSHOT = re.compile(r"(?P<end>[0-9]{20})-[0-9]{10}\.checkpoint")
+
+_WINDOW_BYTES = 1 << 20
+_LONGEST_VARINT = 5
+
+_ANY = range(32767)
+_TOPIC = Schema(
+    name="TopicRecord",
+    fields=(Field(name="name", kind="string"), Field(name="topicId", kind="uuid")),
+    versions=_ANY,
+    flexible_since=0,
+)
+_REMOVE_TOPIC = Schema(
+    name="RemoveTopicRecord", fields=(Field(name="topicId", kind="uuid"),), versions=_ANY, flexible_since=0
+)
+_CONFIG = Schema(
+    name="ConfigRecord",
+    fields=(
+        Field(name="resourceType", kind="int8"),
+        Field(name="resourceName", kind="string"),
+        Field(name="name", kind="string"),
+        Field(name="value", kind="string", nullable_since=0),
+    ),
+    versions=_ANY,
+    flexible_since=0,
+)
+_TYPES = {2: _TOPIC, 9: _REMOVE_TOPIC, 4: _CONFIG}
+"""By the number that says a record's type."""
+
+
+@dataclass(slots=True)
+class ClusterImage:
+    """What the log says, after all of its records."""
+
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    """By topic."""
+    settings: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The overrides of each topic that has any."""
+
+    def apply(self, value: bytes) -> None:
+        """Take in one record; raises CorruptBatchError for one that cannot be read."""
+        frame_version, at = _unsigned(value, 0)
+        number, at = _unsigned(value, at)
+        version, at = _unsigned(value, at)
+        schema = _TYPES.get(number)
+        if frame_version != _FRAME_VERSION or schema is None:
+            return
+        fields = schema.read(value[at:], version)
+        if schema is _TOPIC:
+            self.topic_ids[fields["name"]] = encode_id(fields["topicId"])
+        elif schema is _REMOVE_TOPIC:
+            self._remove(encode_id(fields["topicId"]))
+        elif fields["resourceType"] == _TOPIC_RESOURCE:
+            self._set(fields["resourceName"], fields["name"], fields["value"])
+
+    def _remove(self, topic_id: str) -> None:
+        for name in [name for name, found in self.topic_ids.items() if found == topic_id]:
+            del self.topic_ids[name]
+            self.settings.pop(name, None)
+
+    def _set(self, topic: str, name: str, value: str | None) -> None:
+        settings = self.settings.setdefault(topic, {})
+        if value is None:
+            settings.pop(name, None)
+        else:
+            settings[name] = value
+
+
+def read_cluster_metadata(files: FileSystem, directory: Path) -> ClusterImage:
+    """Read the newest snapshot, then what the log has behind it; a torn end is passed over.
+
+    `directory` is `__cluster_metadata-0`. Raises CorruptionError for a record that cannot be read, OSError.
+    """
+    file_names = [entry.name for entry in files.list_directory(directory)]
+    snapshots = sorted(name for name in file_names if _SNAPSHOT.fullmatch(name))
+    image = ClusterImage()
+    end_offset = Offset(0)
+    if snapshots:
+        end_offset = Offset(int(snapshots[-1].partition("-")[0]))
+        _apply_file(files, directory / snapshots[-1], image, Offset(0))
+    for name in sorted(file_names):
+        file = names.parse_segment_file(name)
+        if file is not None and file == (file.base_offset, SegmentFileKind.LOG, SegmentFileState.LIVE):
+            _apply_file(files, directory / name, image, end_offset)
+    return image
+
+
+def _apply_file(files: FileSystem, path: Path, image: ClusterImage, start_offset: Offset) -> None:
+    """Take in the records of one file from `start_offset` on."""
+    for value, position in _values(files, path, start_offset):
+        try:
+            image.apply(value)
+        except CorruptBatchError as error:
+            raise CorruptionError(path, position, f"a metadata record that cannot be read: {error}") from None
+
+
+def _values(files: FileSystem, path: Path, start_offset: Offset) -> Iterator[tuple[bytes, int]]:
+    """The value of each record, and where its window of the file begins."""
+    file = files.open(path, read_only=True)
+    for window in windows(file, 0, file.size(), window_bytes=_WINDOW_BYTES):
+        for columns in decode(window.data, 0, window.batches.stop):
+            for index, offset in enumerate(columns.offsets):
+                value = columns.value(index)
+                if offset >= start_offset and value is not None:
+                    yield value, window.position
+    file.close()
+
+
+def _unsigned(data: bytes, at: int) -> tuple[int, int]:
+    """The unsigned varint at `at`, and the position after it."""
+    value = shift = 0
+    for position in range(at, min(at + _LONGEST_VARINT, len(data))):
+        value |= (data[position] & 0x7F) << shift
+        if data[position] < 0x80:
+            return value, position + 1
+        shift += 7
+    raise CorruptBatchError(at, "a number that does not end")

@@ -1,0 +1,324 @@
+"""Our topics under a broker: the handover.
+
+A broker renames a directory whose topic its cluster does not know to `…-stray`, and only the cluster gives ids to
+topics. So there are three phases, each of which can be run again:
+
+    prepare    the broker runs    it creates the topics with their settings; we note their ids
+    place      the broker stands  our files take the places of its empty partitions (kafka-storage.md §13)
+    verify     the broker runs    it serves from our log start to our log end
+
+Our data directory stays as it is, but for the journal and, if it was not closed in order, for recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.checkpoints.clean_shutdown import is_marked_clean
+from storage.checkpoints.leader_epochs import decode_epochs
+from storage.checkpoints.meta_properties import read_meta_properties
+from storage.checkpoints.partition_metadata import read_topic_id
+from storage.disk import names
+from storage.disk.filesystem import FileSystem
+from storage.disk.lock import DirectoryLock
+from storage.disk.native import NativeFileSystem
+from storage.engine import Topic
+from storage.errors import StorageError
+from storage.handover.carry import Parcel, carry, first_base_offset
+from storage.handover.checkpoint_lines import read_lines, write_lines
+from storage.handover.cluster import Cluster, ClusterError, ClusterTopic
+from storage.handover.journal import (
+    HandedTopic,
+    Journal,
+    read_journal,
+    write_journal,
+)
+from storage.manager import open_engine
+from storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTopic:
+    """A topic of ours, at rest."""
+
+    name: str
+    settings: Mapping[str, str]
+    offsets: Mapping[int, PartitionOffsets]
+    """By partition number."""
+
+
+class Handover:
+    """The handover of one data directory to one broker."""
+
+    def __init__(
+        self, data: Path, log_dirs: Sequence[Path], *, tell: Tell, files: FileSystem | None = None
+    ) -> None:
+        """`log_dirs` are those of the broker, all of them; every step is told in one line.
+
+        Raises CorruptionError for a damaged journal, StorageError for directories that are none, OSError.
+        """
+        self._files = files or NativeFileSystem()
+        self._data = data.absolute()
+        self._log_dirs = [directory.absolute() for directory in log_dirs]
+        self._tell = tell
+        self._node = _read_node(self._files, self._log_dirs)
+        self._journal = read_journal(self._files, self._data)
+
+    @property
+    def prepared(self) -> bool:
+        """Whether the cluster was asked for everything that the data directory has now."""
+        if self._journal is None:
+            return False
+        own = self._own_topics()
+        return all(self._is_noted(topic) for topic in own)
+
+    @property
+    def placed(self) -> bool:
+        """Whether every partition that the cluster was asked for is in place."""
+        return self._journal is not None and bool(self._journal.topics) and not self._journal.waiting()
+
+    # The broker runs.
+
+    def prepare(self, cluster: Cluster) -> None:
+        """Let the cluster make our topics, and note their ids.
+
+        Raises ClusterError, StorageError where a topic of the same name holds records there, OSError.
+        """
+        cluster_id = cluster.cluster_id()
+        if cluster_id != self._node.cluster_id:
+            raise ClusterError(
+                f"{self._log_dirs[0]} belongs to cluster {self._node.cluster_id}, but the one that answers is "
+                f"{cluster_id}; give the address of a broker of the same cluster"
+            )
+        journal = self._journal or Journal(cluster_id)
+        if journal.cluster_id != cluster_id:
+            raise StorageError(
+                f"{self._data / names.HANDOVER}: a handover to cluster {journal.cluster_id} was begun; "
+                f"remove that file to begin one to {cluster_id}"
+            )
+        for topic in self._own_topics():
+            found = self._prepare_topic(cluster, topic, journal.topics.get(topic.name))
+            self._journal = journal = journal.with_topic(
+                topic.name, HandedTopic(found.topic_id, found.partitions)
+            )
+            write_journal(self._files, self._data, journal)
+
+    def _prepare_topic(self, cluster: Cluster, topic: OwnTopic, noted: HandedTopic | None) -> ClusterTopic:
+        partitions = max(topic.offsets) + 1
+        found = cluster.find_topic(topic.name)
+        if found is None:
+            found = cluster.create_topic(
+                topic.name, partitions=partitions, settings=topic.settings, node_id=self._node.node_id
+            )
+            self._tell(
+                f"{topic.name}: created in the cluster, {_count(partitions)}, topic id {found.topic_id}"
+            )
+            return found
+        _check_fits(topic.name, found, partitions, self._node.node_id)
+        if noted is not None and noted.topic_id == found.topic_id:
+            self._tell(f"{topic.name}: known to the cluster, topic id {found.topic_id}")
+            return found
+        held = any(offsets.stop for offsets in cluster.offsets(topic.name, partitions).values())
+        if held:
+            raise StorageError(
+                f"{topic.name}: the cluster has a topic of that name with records of its own; nothing is "
+                f"overwritten, so delete it there first"
+            )
+        cluster.change_settings(topic.name, topic.settings)
+        self._tell(f"{topic.name}: empty in the cluster, taken as it is, topic id {found.topic_id}")
+        return found
+
+    def verify(self, cluster: Cluster) -> None:
+        """See that the cluster serves all of ours; raises ClusterError, or StorageError with the first difference."""
+        journal = self._journal
+        assert journal is not None, "asked for by `placed`"
+        for topic in self._own_topics():
+            if not self._is_noted(topic):
+                continue
+            served = cluster.offsets(topic.name, journal.topics[topic.name].partitions)
+            for number, offsets in topic.offsets.items():
+                _check_served(TopicPartition(topic.name, number), offsets, served[number])
+            total = sum(len(offsets) for offsets in served.values())
+            self._tell(f"{topic.name}: served, offsets as here ({total} in {_count(len(served))})")
+
+    # The broker stands still.
+
+    def place(self) -> None:
+        """Put every partition that is still waiting in place (blocking).
+
+        Raises DirectoryLockedError while the broker, or a mount of ours, runs; StorageError, OSError.
+        """
+        journal = self._journal
+        assert journal is not None, "asked for by `prepared`"
+        topics = {topic.name: topic for topic in self._own_topics()}
+        with self._locked():
+            if not is_marked_clean(self._files, self._data):
+                raise StorageError(f"{self._data}: was written to in this moment; run this again")
+            for partition in journal.waiting():
+                journal = self._place_partition(journal, topics, partition)
+            if not all(is_marked_clean(self._files, directory) for directory in self._log_dirs):
+                self._tell(
+                    "the broker was not stopped in order: its next start checks the files, and takes longer"
+                )
+
+    def _place_partition(
+        self, journal: Journal, topics: Mapping[str, OwnTopic], partition: TopicPartition
+    ) -> Journal:
+        topic = topics.get(partition.topic)
+        if topic is None or partition.partition not in topic.offsets:
+            raise StorageError(f"{partition}: noted in {self._data / names.HANDOVER}, but not here any more")
+        log_dir = self._find_place(journal, partition)
+        if journal.places.get(str(partition)) != log_dir:
+            journal = self._note(journal.with_place(partition, log_dir))
+        parcel = self._parcel(journal, partition, log_dir)
+        offsets = topic.offsets[partition.partition]
+        write_lines(self._files, log_dir, partition, self._lines(partition, parcel.source, offsets))
+        carried = carry(self._files, parcel)
+        records = f"offsets {offsets.log_start_offset} to {offsets.log_end_offset}"
+        self._tell(f"{partition}: {'put into' if carried else 'already in'} {parcel.target}, {records}")
+        return self._note(journal.with_placed(partition))
+
+    def _find_place(self, journal: Journal, partition: TopicPartition) -> Path:
+        """The log directory in which the broker keeps the partition."""
+        name = names.partition_directory(partition)
+        found = [directory for directory in self._log_dirs if self._files.exists(directory / name)]
+        if found:
+            return found[0]
+        noted = journal.places.get(str(partition))
+        if noted in self._log_dirs:
+            # Interrupted between two renames: nothing but an empty log was there.
+            assert noted is not None, "None is no log directory"
+            return noted
+        raise StorageError(
+            f"{partition}: in none of {', '.join(map(str, self._log_dirs))}; name every directory of the broker's "
+            f"log.dirs, each with --log-dir"
+        )
+
+    def _parcel(self, journal: Journal, partition: TopicPartition, log_dir: Path) -> Parcel:
+        """Raises StorageError where the broker's partition is of another topic."""
+        target = log_dir / names.partition_directory(partition)
+        topic_id = journal.topics[partition.topic].topic_id
+        found = read_topic_id(self._files, target) if self._files.exists(target) else topic_id
+        if found != topic_id:
+            raise StorageError(
+                f"{target}: topic id {found}, where the cluster said {topic_id}; start the broker and run this again"
+            )
+        return Parcel(
+            partition=partition,
+            source=self._data / names.partition_directory(partition),
+            target=target,
+            topic_id=topic_id,
+            highest_epoch=self._epoch_of(target),
+        )
+
+    def _epoch_of(self, target: Path) -> int:
+        """The latest epoch in which the broker led the partition, as far as it is known."""
+        path = target / names.LEADER_EPOCHS
+        entries = decode_epochs(self._files.read_bytes(path), file=path) if self._files.exists(path) else ()
+        return entries[-1].epoch if entries else 0
+
+    def _lines(
+        self, partition: TopicPartition, source: Path, offsets: PartitionOffsets
+    ) -> dict[str, Offset | None]:
+        """What the broker's checkpoints are to say: all of it is on disk, and nothing else is known."""
+        inside = offsets.log_start_offset > first_base_offset(self._files, source)
+        return {
+            **read_lines(self._files, self._data, partition),
+            names.RECOVERY_POINTS: offsets.log_end_offset,
+            names.HIGH_WATERMARKS: offsets.log_end_offset,
+            names.LOG_START_OFFSETS: offsets.log_start_offset if inside else None,
+        }
+
+    # Ours.
+
+    def _own_topics(self) -> list[OwnTopic]:
+        """Close the data directory in order, whatever state it was in, and tell what is there."""
+        engine = open_engine(self._data, files=self._files)
+        try:
+            topics = [_at_rest(topic) for topic in engine.topics().values() if not topic.internal]
+        finally:
+            engine.close()
+        if not topics:
+            raise StorageError(f"{self._data}: no topics there to hand over")
+        return topics
+
+    def _is_noted(self, topic: OwnTopic) -> bool:
+        noted = self._journal.topics.get(topic.name) if self._journal else None
+        return noted is not None and noted.partitions == max(topic.offsets) + 1
+
+    def _note(self, journal: Journal) -> Journal:
+        write_journal(self._files, self._data, journal)
+        self._journal = journal
+        return journal
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Nobody else may have any of the directories meanwhile."""
+        with ExitStack() as stack:
+            if isinstance(self._files, NativeFileSystem):
+                for directory in (self._data, *self._log_dirs):
+                    stack.callback(DirectoryLock(directory).release)
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Whose log directories they are."""
+
+    cluster_id: str
+    node_id: int
+
+
+def _read_node(files: FileSystem, log_dirs: Sequence[Path]) -> Node:
+    """Raises StorageError unless all of them are log directories of one broker."""
+    found = set()
+    for directory in log_dirs:
+        meta = read_meta_properties(files, directory)
+        if meta is None or meta.cluster_id is None or meta.node_id is None:
+            raise StorageError(
+                f"{directory}: no {names.META_PROPERTIES} of a broker there; give one of its log.dirs, formatted"
+            )
+        found.add(Node(meta.cluster_id, meta.node_id))
+    if len(found) != 1:
+        raise StorageError(f"{', '.join(map(str, log_dirs))}: not log directories of one and the same broker")
+    return found.pop()
+
+
+def _at_rest(topic: Topic) -> OwnTopic:
+    """Raises StorageError for a topic that is not whole."""
+    offsets = {}
+    for number, partition in topic.partitions().items():
+        state = partition.status().state
+        if state != "online":
+            raise StorageError(f"{topic.name}-{number}: {state}; repair it before it is handed over")
+        offsets[number] = partition.offsets()
+    if set(offsets) != set(range(len(offsets))):
+        raise StorageError(f"{topic.name}: has the partitions {sorted(offsets)}; some below them are missing")
+    return OwnTopic(topic.name, dict(topic.overrides), offsets)
+
+
+def _check_fits(name: str, found: ClusterTopic, partitions: int, node_id: int) -> None:
+    if found.partitions != partitions:
+        raise StorageError(f"{name}: {_count(found.partitions)} in the cluster, {_count(partitions)} here")
+    if found.node_ids != {node_id}:
+        raise StorageError(
+            f"{name}: its replicas are on the brokers {sorted(found.node_ids)}, the log directory is broker {node_id}'s"
+        )
+
+
+def _check_served(partition: TopicPartition, offsets: PartitionOffsets, served: range) -> None:
+    own = range(offsets.log_start_offset, offsets.visible_end(Isolation.READ_UNCOMMITTED))
+    if served.start != own.start or served.stop < own.stop:
+        raise StorageError(
+            f"{partition}: the broker serves offsets {served.start} to {served.stop}, here they are "
+            f"{own.start} to {own.stop}"
+        )
+
+
+def _count(partitions: int) -> str:
+    return f"{partitions} partition{'s' * (partitions != 1)}"

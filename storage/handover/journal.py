@@ -1,0 +1,119 @@
+"""How far a handover has come: a plain file in our own data directory, so that it can be gone on with.
+
+    topicfs.handover:  {"version": 1, "cluster_id": "_uqHDrtZRiWyQpGqbURDug",
+                        "topics": {"orders": {"topic_id": "1EvPSKI_SvihSIy3lMKMvg", "partitions": 2}},
+                        "places": {"orders-0": "/var/lib/kafka/data"}, "placed": ["orders-0"]}
+
+`topics` are those that the cluster has, by its ids; `places` says into which log directory a partition is being put,
+noted before anything is touched there, `placed` which ones are there for good.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from storage.checkpoints.atomic import write_atomically
+from storage.disk import names
+from storage.disk.filesystem import FileSystem
+from storage.errors import CorruptionError
+from storage.model import TopicPartition
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class HandedTopic:
+    """A topic of ours in the cluster."""
+
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The file's content. Immutable."""
+
+    cluster_id: str
+    topics: Mapping[str, HandedTopic] = field(default_factory=dict)
+    places: Mapping[str, Path] = field(default_factory=dict)
+    placed: frozenset[str] = frozenset()
+
+    def with_topic(self, name: str, topic: HandedTopic) -> Journal:
+        """Note a topic; what was placed for a former one of that name no longer counts."""
+        if self.topics.get(name) == topic:
+            return self
+        former = (
+            {str(one) for one in partitions_of(name, self.topics[name])} if name in self.topics else set()
+        )
+        return replace(
+            self,
+            topics={**self.topics, name: topic},
+            places={one: place for one, place in self.places.items() if one not in former},
+            placed=self.placed - former,
+        )
+
+    def with_place(self, partition: TopicPartition, log_dir: Path) -> Journal:
+        return replace(self, places={**self.places, str(partition): log_dir})
+
+    def with_placed(self, partition: TopicPartition) -> Journal:
+        return replace(self, placed=self.placed | {str(partition)})
+
+    def waiting(self) -> list[TopicPartition]:
+        """Every partition that is not in place yet."""
+        return [
+            partition
+            for name, topic in self.topics.items()
+            for partition in partitions_of(name, topic)
+            if str(partition) not in self.placed
+        ]
+
+
+def partitions_of(name: str, topic: HandedTopic) -> list[TopicPartition]:
+    return [TopicPartition(name, number) for number in range(topic.partitions)]
+
+
+def encode_journal(journal: Journal) -> bytes:
+    content = {
+        "version": VERSION,
+        "cluster_id": journal.cluster_id,
+        "topics": {
+            name: {"topic_id": topic.topic_id, "partitions": topic.partitions}
+            for name, topic in sorted(journal.topics.items())
+        },
+        "places": {one: str(place) for one, place in sorted(journal.places.items())},
+        "placed": sorted(journal.placed),
+    }
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def decode_journal(data: bytes, *, file: Path) -> Journal:
+    """Read the file's bytes; raises CorruptionError."""
+    try:
+        content = json.loads(data)
+        if content["version"] != VERSION:
+            raise CorruptionError(file, 0, f"version {content['version']}, expected {VERSION}")
+        return Journal(
+            cluster_id=content["cluster_id"],
+            topics={
+                name: HandedTopic(str(topic["topic_id"]), int(topic["partitions"]))
+                for name, topic in content["topics"].items()
+            },
+            places={one: Path(place) for one, place in content["places"].items()},
+            placed=frozenset(content["placed"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptionError(file, 0, f"no journal of a handover: {error!r}") from None
+
+
+def read_journal(files: FileSystem, directory: Path) -> Journal | None:
+    """Read a data directory's journal; None: no handover was begun. Raises CorruptionError, OSError."""
+    path = directory / names.HANDOVER
+    return decode_journal(files.read_bytes(path), file=path) if files.exists(path) else None
+
+
+def write_journal(files: FileSystem, directory: Path, journal: Journal) -> None:
+    """Replace a data directory's journal atomically (OSError; blocking)."""
+    write_atomically(files, directory / names.HANDOVER, encode_journal(journal))
