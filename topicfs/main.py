@@ -28,6 +28,8 @@ COMMANDS = {
     "explain": "topicfs.explaining:explain",
     "check": "topicfs.checking:check",
     "dump": "topicfs.dumping:dump",
+    "handover": "topicfs.handing_over:handover",
+    "takeover": "topicfs.handing_over:takeover",
 }
 """Where each sub-command is defined. A module is imported when its command is asked for, so that `dump` on a
 machine without FUSE never meets pyfuse3."""

@@ -28,6 +28,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
+from storage.handover.cluster import id_text
 from storage.model import Header, Isolation, Offset, Record, Timestamp, TimestampType
 
 TIMEOUT_SECONDS = 30.0
@@ -90,7 +91,7 @@ class Client:
     def topic_id(self, name: str) -> str:
         admin = self.admin
         futures = admin.describe_topics(TopicCollection([name]))
-        return str(futures[name].result(TIMEOUT_SECONDS).topic_id)
+        return id_text(futures[name].result(TIMEOUT_SECONDS).topic_id)
 
     def set_setting(self, topic: str, name: str, value: str) -> None:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)

@@ -1,0 +1,189 @@
+"""`topicfs handover` and `topicfs takeover` with a real broker, as a person runs them."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner, Result
+
+from storage.engine import Engine
+from storage.manager import open_engine
+from storage.model import Record, TopicPartition
+from tests.broker import kcat
+from tests.broker.broker import Broker, running_broker
+from tests.broker.client import Client, Outgoing
+from tests.broker.libraries import Java
+from tests.interop import ours
+from tests.interop.test_brokers_files_under_us import START_TIME, plain_records
+from topicfs.main import cli
+
+pytestmark = pytest.mark.java
+
+
+class Bench(NamedTuple):
+    """The broker, and a data directory of ours with the topics of one test."""
+
+    broker: Broker
+    client: Client
+    prefix: str
+    """Of the test's topics."""
+    data: Path
+    records: dict[TopicPartition, list[Record]]
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(cli, arguments)
+
+    def handover(self, *more: str) -> Result:
+        return self.run(
+            *("handover", str(self.data), "--bootstrap-server", self.broker.bootstrap_server),
+            *("--log-dir", str(self.broker.log_dir), *more),
+        )
+
+
+@pytest.fixture(scope="module")
+def node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    # A snapshot of the cluster's metadata after nearly every change: then they too are read.
+    snapshots = {"metadata.log.max.record.bytes.between.snapshots": "500"}
+    with running_broker(tmp_path_factory.mktemp("handover") / "node", java, snapshots) as broker:
+        yield broker
+
+
+@pytest.fixture
+def bench(node: Broker, tmp_path: Path) -> Bench:
+    if not node.running:
+        node.start()
+    prefix = f"{tmp_path.name.strip('_')}-"
+    engine = open_engine(tmp_path / "data")
+    records = fill(engine, prefix)
+    engine.close()
+    return Bench(node, Client(node.bootstrap_server), prefix, tmp_path / "data", records)
+
+
+def fill(engine: Engine, prefix: str) -> dict[TopicPartition, list[Record]]:
+    """Two partitions of one topic over several segments; another with a log start inside a batch; an empty one."""
+    settings = {"retention.ms": "-1", "internal.segment.bytes": "4000", "index.interval.bytes": "300"}
+    orders = engine.create_topic(f"{prefix}orders", partitions=2, overrides=settings)
+    for number, partition in orders.partitions().items():
+        for start in range(0, 300, 6):
+            partition.append(ours.batch_of(plain_records(start + number, start + number + 6)))
+    trimmed = engine.create_topic(f"{prefix}trimmed", overrides=settings).partitions()[0]
+    for start in range(0, 200, 10):
+        trimmed.append(ours.batch_of(plain_records(start, start + 10)))
+    trimmed.delete_records(123)
+    engine.create_topic(f"{prefix}empty", overrides={"retention.ms": "3600000"})
+    return {
+        TopicPartition(topic.name, number): ours.read_records(partition)
+        for topic in engine.topics().values()
+        for number, partition in topic.partitions().items()
+    }
+
+
+def test_handover_in_one_run(bench: Bench) -> None:
+    """It creates the topics, waits until the broker is stopped, and puts everything in place; then all is served."""
+    results: list[Result] = []
+    worker = threading.Thread(target=lambda: results.append(bench.handover()))
+    worker.start()
+    wait_for_topics(bench)
+    bench.broker.stop()
+    worker.join()
+    [result] = results
+    assert result.exit_code == 0, result.output
+    assert "in place: start the broker" in result.output
+    bench.broker.start()
+    check_served(bench)
+    verified = bench.handover()
+    assert verified.exit_code == 0, verified.output
+    assert "done: the broker has everything" in verified.output
+
+
+def test_handover_in_steps(bench: Bench) -> None:
+    """With --no-wait each run says what to do next; runs too many change nothing; the broker may be killed."""
+    waiting = bench.handover("--no-wait")
+    assert (1, True) == (waiting.exit_code, "still runs: stop it" in str(waiting.exception))
+    assert bench.handover("--no-wait").exit_code == 1
+    bench.broker.kill()
+    placed = bench.handover()
+    assert placed.exit_code == 0, placed.output
+    assert "not stopped in order" in placed.output
+    again = bench.handover()
+    assert again.exit_code == 0, again.output
+    bench.broker.start()
+    check_served(bench)
+    kept = {each: messages for each in bench.records if (messages := kcat_offsets(bench, each))}
+    assert {
+        each: [record.offset for record in records] for each, records in bench.records.items() if records
+    } == kept
+
+
+def test_nothing_that_the_broker_has_is_overwritten(bench: Bench) -> None:
+    """A topic of the same name with records in it stops the handover before anything is done."""
+    name = f"{bench.prefix}orders"
+    bench.client.create_topic(name, partitions=2)
+    bench.client.produce(name, [Outgoing(b"theirs")])
+    result = bench.handover("--no-wait")
+    assert result.exit_code == 1
+    assert f"{name}: the cluster has a topic of that name with records" in str(result.exception)
+    assert [b"theirs"] == [record.value for record in bench.client.records(name)]
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_takeover(bench: Bench, tmp_path: Path, link: bool) -> None:
+    """The broker's topics, with their ids and settings, after a clean stop and after SIGKILL; records as consumed."""
+    name = f"{bench.prefix}theirs"
+    settings = {"internal.segment.bytes": "4000", "max.message.bytes": "70000", "segment.ms": "86400000"}
+    topic_id = bench.client.create_topic(name, partitions=2, settings=settings)
+    bench.client.set_setting(name, "segment.ms", "3600000000")
+    bench.client.produce(name, plain_records(0, 400), batch=8)
+    bench.client.produce(name, plain_records(0, 50), batch=8, partition=1)
+    consumed = [bench.client.records(name, partition=number) for number in range(2)]
+    (bench.broker.kill if link else bench.broker.stop)()
+    assert list(bench.broker.log_dir.glob("__cluster_metadata-0/*.checkpoint"))
+    result = bench.run("takeover", *["--link"] * link, str(bench.broker.log_dir), str(tmp_path / "taken"))
+    assert result.exit_code == 0, result.output
+    engine = open_engine(tmp_path / "taken")
+    topic = engine.topic(name)
+    assert (topic_id, {"retention.ms": "-1", **settings, "segment.ms": "3600000000"}) == (
+        topic.topic_id,
+        topic.overrides,
+    )
+    assert consumed == [ours.read_records(topic.partitions()[number]) for number in range(2)]
+    topic.partitions()[0].append(ours.batch_of([Outgoing(b"more", timestamp=START_TIME)]))
+    engine.close()
+    bench.broker.start()
+    assert consumed == [bench.client.records(name, partition=number) for number in range(2)]
+
+
+def test_takeover_wants_the_broker_stopped(bench: Bench, tmp_path: Path) -> None:
+    """While the broker runs its files change: the holder of the lock is named and nothing is made."""
+    result = bench.run("takeover", str(bench.broker.log_dir), str(tmp_path / "taken"))
+    assert result.exit_code == 1
+    assert re.search(r"in use by process \d+", str(result.exception))
+    assert not (tmp_path / "taken").exists()
+
+
+def wait_for_topics(bench: Bench) -> None:
+    """Until the command has noted every topic, in its journal."""
+    journal = bench.data / "topicfs.handover"
+    topics = {partition.topic for partition in bench.records}
+    stop = threading.Event()
+    while not (journal.exists() and all(f'"{topic}"' in journal.read_text() for topic in topics)):
+        assert not stop.wait(0.05)
+
+
+def check_served(bench: Bench) -> None:
+    """Every record through librdkafka, and the next offset behind it."""
+    for (topic, number), records in bench.records.items():
+        assert records == bench.client.records(topic, partition=number)
+    for (topic, number), records in bench.records.items():
+        expected = records[-1].offset + 1 if records else 0
+        assert expected == bench.client.offset_for(topic, partition=number)
+
+
+def kcat_offsets(bench: Bench, partition: TopicPartition) -> list[int]:
+    messages = kcat.consume(bench.broker.bootstrap_server, partition.topic, partition=partition.partition)
+    return [message["offset"] for message in messages]
