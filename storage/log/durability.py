@@ -12,13 +12,38 @@ from storage.model import Offset, Timestamp
 
 
 class Durability:
-    """Keeps the recovery point: everything below it was flushed. One flush at a time; those who wait share it."""
+    """Keeps the recovery point: everything below it was flushed. One flush at a time; those who wait share it.
+
+    A roll gives the segment it closes its last index entries and trims it. Recovery makes indexes anew only from the
+    segment that holds the recovery point on: so until those changes are on disk the recovery point stays inside that
+    segment.
+    """
 
     def __init__(self, files: FileSystem, recovery_point: Offset, now: Timestamp) -> None:
         self._files = files
         self._flushing = threading.Lock()
-        self.recovery_point = recovery_point
+        self._guard = threading.Lock()
+        self._flushed = recovery_point
+        self._sealed: tuple[tuple[Segment, Offset], ...] = ()
         self.last_flush_ms = now
+
+    @property
+    def recovery_point(self) -> Offset:
+        sealed = self._sealed
+        return Offset(min(self._flushed, sealed[0][1] - 1)) if sealed else self._flushed
+
+    def sealed(self, segment: Segment, end_offset: Offset) -> None:
+        """Told by a roll, under the log's lock: `segment` was closed and ends at `end_offset`.
+
+        Where all of it was flushed already the recovery point may be in a checkpoint by now, and cannot go back: then
+        what the roll changed is flushed here (blocking; OSError).
+        """
+        with self._guard:
+            flushed = self._flushed >= end_offset
+            if not flushed:
+                self._sealed = (*self._sealed, (segment, end_offset))
+        if flushed:
+            segment.sync()
 
     def flush(self, directory: Path, chain: Chain, up_to: Offset, now: Timestamp) -> None:
         """All offsets below `up_to` are on disk when this returns (blocking). OSError: what is lost is unknown."""
@@ -26,13 +51,16 @@ class Durability:
             start = self.recovery_point
             if up_to <= start:
                 return
+            sealed = tuple(entry for entry in self._sealed if entry[1] <= up_to)
             segments = chain.overlapping(start, up_to)
-            for segment in segments:
+            for segment in dict.fromkeys((*(entry[0] for entry in sealed), *segments)):
                 _sync(segment)
             if not segments or segments[-1].base_offset >= start:
                 # A segment newer than the last flush: its name must be on disk too.
                 self._files.sync_directory(directory)
-            self.recovery_point = up_to
+            with self._guard:
+                self._sealed = tuple(entry for entry in self._sealed if entry not in sealed)
+                self._flushed = max(self._flushed, up_to)
             self.last_flush_ms = now
 
     def flush_all(self, directory: Path, chain: Chain, end_offset: Offset, now: Timestamp) -> None:
@@ -44,12 +72,12 @@ class Durability:
     def truncate_to(self, end_offset: Offset) -> None:
         """The log ends here now; waits for a running flush, which knew the old end."""
         with self._flushing:
-            self.recovery_point = min(self.recovery_point, end_offset)
+            self._flushed = min(self._flushed, end_offset)
 
     def restart_at(self, offset: Offset) -> None:
         """The log was emptied and begins anew."""
         with self._flushing:
-            self.recovery_point = offset
+            self._flushed = offset
 
 
 def _sync(segment: Segment) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -241,20 +240,37 @@ class Log(ReadableLog):
         if base_offset == old.base_offset:
             old.reset()
             return old
-        segment = self._create_segment(base_offset)
         try:
+            segment = self._create_segment(base_offset)
             self._producers.state.end_offset = base_offset
             self._producers.take(base_offset)
             old.deactivate()
-        except OSError:
-            segment.close()
-            with suppress(OSError):
-                self._files.unlink(segment.log.path)
+        except OSError as error:
+            self._undo_roll(old, base_offset, error)
             raise
+        self._seal(old, base_offset)
         # Readers take the end before the chain: so the chain must be the first to know a segment.
         self._chain = self._chain.with_active(segment)
         self._end = Bound(self._end.offset, segment, 0)
         return segment
+
+    def _seal(self, old: Segment, end_offset: Offset) -> None:
+        try:
+            self._durability.sealed(old, end_offset)
+        except OSError as error:
+            self.mark_offline(f"flushing failed: {error}")
+            raise
+
+    def _undo_roll(self, old: Segment, base_offset: Offset, cause: OSError) -> None:
+        """Go on with `old`. A new segment must not stay behind, also not after a crash: it would hide what follows."""
+        try:
+            path = self._directory / segment_file(base_offset, SegmentFileKind.LOG)
+            if self._files.exists(path):
+                self._files.unlink(path)
+                self._files.sync_directory(self._directory)
+            old.activate()
+        except OSError as error:
+            self.mark_offline(f"a roll failed ({cause}) and could not be undone: {error}")
 
     def _create_segment(self, base_offset: Offset) -> Segment:
         for kind in SegmentFileKind:

@@ -204,6 +204,9 @@ class _Loader:
             segment = self._open_segment(base_offset, self._files.open(self._directory / name))
             if name.endswith(SegmentFileState.SWAP.value) or not self._has_indexes(segment):
                 self._recover(segment, segments)
+                if not self._files.read_only:
+                    # It may lie below the recovery point, where nobody looks a second time.
+                    segment.sync()
             segments.append(segment)
         return segments
 
