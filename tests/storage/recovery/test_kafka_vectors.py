@@ -1,0 +1,67 @@
+"""Partitions that a broker wrote: rebuilt from their `.log` alone, they are what the broker wrote."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from storage.config.topic import TopicConfig
+from storage.disk.native import NativeFileSystem, system_clock
+from storage.log.log import Log
+from storage.recovery.load import load_log
+
+LOG_DIRS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
+PARTITIONS = sorted(path.name for path in LOG_DIRS.iterdir() if path.is_dir())
+INDEX_INTERVAL_BYTES = {"g-": 1024, "__": 4096}
+"""The setting by which the broker wrote them, by the beginning of the topic's name."""
+
+
+def load(directory: Path, *, clean: bool, read_only: bool = False) -> Log:
+    return load_log(
+        directory,
+        files=NativeFileSystem(read_only=read_only),
+        config=TopicConfig(index_interval_bytes=INDEX_INTERVAL_BYTES[directory.name[:2]]),
+        clock=system_clock,
+        clean=clean,
+    )
+
+
+def contents(directory: Path, *suffixes: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name.endswith(suffixes)}
+
+
+def test_there_are_vectors():
+    """The directory is part of the project."""
+    assert 13 == len(PARTITIONS)
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_indexes_and_epochs_from_the_log_alone(name, tmp_path):
+    """Deleted and rebuilt, `.index` and `.timeindex` have the broker's bytes; nothing else of the log changes."""
+    directory = tmp_path / name
+    shutil.copytree(LOG_DIRS / name, directory)
+    directory.chmod(0o755)
+    expected = contents(directory, ".index", ".timeindex", ".log")
+    for path in directory.iterdir():
+        if path.name.endswith(("index", ".snapshot")):
+            path.unlink()
+    load(directory, clean=False).close()
+    assert expected == contents(directory, ".index", ".timeindex", ".log")
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_looking_changes_nothing(name):
+    """Loaded read-only, clean or not: ends, lookups by every index entry, and not one byte changed."""
+    directory = LOG_DIRS / name
+    before = contents(directory, "")
+    for clean in (True, False):
+        log = load(directory, clean=clean, read_only=True)
+        ends = [int(path.name[:20]) for path in directory.iterdir() if path.suffix == ".snapshot"]
+        assert max(ends, default=0) == log.log_end_offset
+        for segment in log.chain.segments:
+            for offset, position in segment.offset_index:
+                assert position == log.locate(offset).batch.position
+        log.close()
+    assert before == contents(directory, "")

@@ -1,0 +1,126 @@
+"""What an interrupted compaction left: rolled back while anything is unfinished, rolled forward once all is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.disk.names import SegmentFile, SegmentFileKind, SegmentFileState
+from storage.model import Offset
+from storage.recovery.leftovers import orphans, replaced, sort_leftovers
+from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
+
+BASES = (0, 3, 6)
+SUFFIXES = (".log", ".index", ".timeindex")
+
+
+def compacted() -> tuple[LogOnDisk, dict[str, bytes]]:
+    """A closed log of nine records in segments 0, 3, 6; and the files of a segment that replaces the first two."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for _ in range(9):
+        on_disk.log.append(sized_batch(100))
+    on_disk.log.close()
+    other = LogOnDisk()
+    for offset in (1, 2, 5):
+        other.log.append_as_follower(batch(b"new", offset=offset))
+    other.log.close()
+    return on_disk, {f"{0:020d}{suffix}": other.content(f"{0:020d}{suffix}") for suffix in SUFFIXES}
+
+
+def put(on_disk: LogOnDisk, new: dict[str, bytes], state: str, *, only: tuple[str, ...] = SUFFIXES) -> None:
+    for name, data in new.items():
+        if name.endswith(only):
+            on_disk.write(name + state, data)
+
+
+def remove_old(on_disk: LogOnDisk, *base_offsets: int) -> None:
+    for base_offset in base_offsets:
+        for suffix in SUFFIXES:
+            on_disk.disk.unlink(Path(f"/data/orders-0/{base_offset:020d}{suffix}"))
+
+
+def temporary(on_disk: LogOnDisk) -> list[str]:
+    return [name for name in on_disk.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("swapped", [(), (".log",), (".log", ".index")])
+def test_an_unfinished_compaction_is_undone(clean, swapped):
+    """Row 41: any `.cleaned` left: it and every `.swap` at or above it go, the old segments stay."""
+    on_disk, new = compacted()
+    put(on_disk, new, ".cleaned")
+    put(on_disk, new, ".swap", only=swapped)
+    on_disk.log = on_disk.load(clean=clean)
+    assert list(range(9)) == offsets_of(on_disk.log)
+    assert [] == temporary(on_disk)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("gone", [(), (0,), (0, 3)])
+def test_a_finished_compaction_is_completed(clean, gone):
+    """Row 42: only `.swap` left, the old segments present, in part or gone: the new one takes their place."""
+    on_disk, new = compacted()
+    put(on_disk, new, ".swap")
+    remove_old(on_disk, *gone)
+    on_disk.log = on_disk.load(clean=clean)
+    assert [1, 2, 5, 6, 7, 8] == offsets_of(on_disk.log)
+    assert [0, 6] == on_disk.base_offsets()
+    assert [] == temporary(on_disk)
+    assert list(records_of(on_disk.log)) == list(records_of(on_disk.reopen()))
+
+
+def test_a_compaction_with_one_file_renamed_already():
+    """Row 42: the `.log` is in place, its indexes still `.swap`: they follow."""
+    on_disk, new = compacted()
+    remove_old(on_disk, 0, 3)
+    put(on_disk, new, "", only=(".log",))
+    put(on_disk, new, ".swap", only=(".index", ".timeindex"))
+    on_disk.log = on_disk.load(clean=True)
+    assert [1, 2, 5, 6, 7, 8] == offsets_of(on_disk.log)
+    assert new[f"{0:020d}.timeindex"] == on_disk.content(f"{0:020d}.timeindex")
+    assert [] == temporary(on_disk)
+
+
+def test_a_finished_compaction_is_shown_without_touching_it():
+    """On a read-only disk the `.swap` segment is read where it stands."""
+    on_disk, new = compacted()
+    put(on_disk, new, ".swap")
+    on_disk.write(f"{0:020d}.log.deleted", b"old")
+    before = on_disk.disk.tree()
+    log = on_disk.load(clean=True, disk=on_disk.disk.read_only_view())
+    assert [1, 2, 5, 6, 7, 8] == offsets_of(log)
+    assert before == on_disk.disk.tree()
+
+
+def test_sorting_by_names():
+    """A `.swap` below every `.cleaned` is complete; those at or above the lowest are not."""
+    names = [
+        "00000000000000000000.log.swap",
+        "00000000000000000005.log.swap",
+        "00000000000000000005.index.cleaned",
+    ]
+    found = sort_leftovers(
+        [*names, "00000000000000000001.log.deleted", "notes.deleted", "00000000000000000009.log"]
+    )
+    assert (SegmentFile(Offset(0), SegmentFileKind.LOG, SegmentFileState.SWAP),) == found.swaps
+    assert {*names[1:], "00000000000000000001.log.deleted", "notes.deleted"} == set(found.remove)
+
+
+def test_what_new_segments_replace():
+    """Files of any kind whose name's offset lies in the range; others and temporary ones are left."""
+    names = [f"{offset:020d}.{kind}" for offset in (0, 5, 9) for kind in ("log", "snapshot", "txnindex")]
+    assert [names[3], names[4], names[5]] == replaced(
+        [*names, f"{5:020d}.log.swap", "leader-epoch-checkpoint"], Offset(1), Offset(9)
+    )
+
+
+def test_orphans_by_names():
+    """Only indexes whose `.log` is missing."""
+    names = [
+        "00000000000000000000.log",
+        "00000000000000000000.index",
+        "00000000000000000004.index",
+        "x.index",
+    ]
+    assert ["00000000000000000004.index"] == orphans([*names, "00000000000000000004.snapshot"])

@@ -1,0 +1,116 @@
+"""Loading a directory in which nothing may be written: the same log, and not one byte changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.doubles.logs import LogOnDisk, batch, offsets_of, sized_batch
+
+
+def filled(**settings) -> LogOnDisk:
+    on_disk = LogOnDisk(**({"internal_segment_bytes": 400, "index_interval_bytes": 0} | settings))
+    for number in range(10):
+        on_disk.log.append(sized_batch(100, timestamp=number * 10))
+    return on_disk
+
+
+def look(on_disk: LogOnDisk, *, clean: bool, **offsets: int):
+    """Load from a read-only view; what the disk holds must stay the same."""
+    before = on_disk.disk.tree()
+    log = on_disk.load(clean=clean, disk=on_disk.disk.read_only_view(), **offsets)
+    yield log
+    log.close()
+    assert before == on_disk.disk.tree()
+    yield None
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_running_log_is_shown(clean):
+    """Untrimmed indexes and all: offsets and times are found beside the process that writes."""
+    on_disk = filled()
+    if clean:
+        on_disk.log.close()
+    steps = look(on_disk, clean=clean)
+    log = next(steps)
+    assert list(range(10)) == offsets_of(log)
+    assert [7, 8, 9] == [log.offset_for_timestamp(time).offset for time in (70, 75, 90)]
+    assert 3 == len(log.segments())
+    next(steps)
+
+
+def test_a_torn_tail_is_not_shown():
+    """What is half there, or damaged, ends the log in memory alone."""
+    on_disk = filled()
+    name = f"{8:020d}.log"
+    on_disk.write(name, on_disk.content(name)[:-30])
+    for clean in (True, False):
+        steps = look(on_disk, clean=clean)
+        log = next(steps)
+        assert (9, list(range(9))) == (log.log_end_offset, offsets_of(log))
+        next(steps)
+
+
+def test_segments_after_damage_are_not_shown():
+    """As recovery would remove them."""
+    on_disk = filled()
+    name = f"{4:020d}.log"
+    content = on_disk.content(name)
+    on_disk.write(name, content[:170] + b"\xff" + content[171:])
+    steps = look(on_disk, clean=False)
+    log = next(steps)
+    assert list(range(5)) == offsets_of(log)
+    assert [0, 4] == [segment.base_offset for segment in log.segments()]
+    next(steps)
+
+
+def test_indexes_that_do_not_fit_are_made_in_memory():
+    """Missing, odd-sized or pointing beyond the log: lookups work all the same."""
+    on_disk = filled()
+    on_disk.log.close()
+    on_disk.disk.unlink(Path(f"/data/orders-0/{0:020d}.index"))
+    on_disk.write(f"{4:020d}.index", Random(1).randbytes(13))
+    on_disk.write(f"{8:020d}.index", b"\0\0\0\1\x7f\0\0\0")
+    steps = look(on_disk, clean=True)
+    log = next(steps)
+    assert [*range(10)] == [log.locate(offset).batch.base_offset for offset in range(10)]
+    assert [*range(10)] == [log.offset_for_timestamp(number * 10).offset for number in range(10)]
+    next(steps)
+
+
+def test_empty_directories():
+    """No segment, no epoch file, or an end before the start: an empty log in memory."""
+    on_disk = LogOnDisk()
+    for name in on_disk.names():
+        on_disk.disk.unlink(Path("/data/orders-0") / name)
+    steps = look(on_disk, clean=True, log_start_offset=5)
+    log = next(steps)
+    assert (5, 5, []) == (log.log_start_offset, log.log_end_offset, offsets_of(log))
+    assert "online" == log.status().state
+    next(steps)
+    other = filled()
+    steps = look(other, clean=True, log_start_offset=50)
+    assert (50, 50) == ((log := next(steps)).log_start_offset, log.log_end_offset)
+    next(steps)
+
+
+def test_lost_epochs_are_found_in_memory():
+    """The epochs of the batches, without a file."""
+    on_disk = LogOnDisk()
+    for offset in range(3):
+        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=offset))
+    on_disk.disk.unlink(Path("/data/orders-0/leader-epoch-checkpoint"))
+    steps = look(on_disk, clean=False)
+    assert ((0, 0), (1, 1), (2, 2)) == next(steps).epochs.entries
+    next(steps)
+
+
+def test_only_what_is_replicated_is_shown():
+    """Beside a live owner the checkpointed high watermark is the end for readers."""
+    on_disk = filled()
+    steps = look(on_disk, clean=False, high_watermark=6)
+    log = next(steps)
+    assert (6, 10, list(range(6))) == (log.high_watermark, log.log_end_offset, offsets_of(log))
+    next(steps)
