@@ -172,7 +172,7 @@ def _overview(engine: Engine) -> Table:
 
 def _partitions(topic: Topic) -> Table:
     table = Table("partition", box=None, header_style="quiet", pad_edge=False)
-    for title in ("start", "end", "segments", "size", "first record", "last record", "state"):
+    for title in ("start", "end", "segments", "size", "last record", "state"):
         table.add_column(title, justify="left" if title == "state" else "right")
     for number, partition in topic.partitions().items():
         table.add_row(str(number), *_row(partition.status()))
@@ -186,7 +186,6 @@ def _row(status: PartitionStatus) -> tuple[str, ...]:
         str(offsets.log_end_offset),
         str(status.segments),
         decimal(status.log_bytes),
-        moment(status.first_timestamp),
         moment(status.last_timestamp),
         status.state,
     )
