@@ -47,11 +47,13 @@ class Partition(Protocol):
 
     def status(self) -> PartitionStatus: ...
 
-    def append(self, batches: bytearray, *, durable: bool = False) -> Appended:
+    def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         """Append whole v2 batches as a leader does: all of them or none.
 
         Offsets, leader epoch and, where the topic says so, timestamps are patched in `batches` in place. On
-        return they are visible to readers; with `durable` they are on disk too (blocking).
+        return they are visible to readers; with `durable` they are on disk too (blocking). With `encoded_here`
+        the caller vouches that this process's codec just made them, so that what their headers say need not be
+        checked against their records.
 
         Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError, ProducerFencedError,
         OutOfOrderSequenceError, PartitionOfflineError, ReadOnlyError, OSError (ENOSPC, EIO); nothing is kept then.

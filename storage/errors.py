@@ -41,6 +41,11 @@ class OffsetOutOfRangeError(StorageError):
 class InvalidRecordError(StorageError):
     """A batch or record that a log may not take (format, keys, counts, control batches of clients)."""
 
+    def __init__(self, message: str, records: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.records = records
+        """Which records of the batch are at fault, counted from 0; empty where the batch as a whole is."""
+
 
 class InvalidTimestampError(InvalidRecordError):
     """A record's timestamp beyond message.timestamp.before.max.ms or after.max.ms."""

@@ -77,7 +77,7 @@ class Encoder:
     def append(self, appends: list[bytearray], partition: Partition, name: str, *, durable: bool) -> None:
         """Append what `appends` gave; `name` is the file that took it."""
         for batches in appends:
-            partition.append(batches, durable=durable)
+            partition.append(batches, durable=durable, encoded_here=True)
             self._warn_of_retention(batches, partition, name)
 
     def _warn_of_retention(self, batches: bytearray, partition: Partition, name: str) -> None:

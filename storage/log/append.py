@@ -6,14 +6,13 @@ from clients (kafka-storage.md §4.1); a follower takes what its leader decided 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from storage.codec.batch import CONTROL_MASK, CURRENT_MAGIC, FIELDS, TIMESTAMP_TYPE_MASK, Batches, scan
-from storage.codec.columns import decode
+from storage.codec.batch import CONTROL_MASK, CURRENT_MAGIC, FIELDS, TIMESTAMP_TYPE_MASK, Batches, Codec, scan
 from storage.config.topic import TopicConfig
-from storage.errors import CorruptBatchError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError
+from storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
 from storage.producers.append import Origin
 
@@ -33,10 +32,16 @@ class AppendRules:
     """Compaction has no use for a record without a key."""
     before_max_ms: int
     after_max_ms: int
+    codec: Codec | None
+    """What batches are compressed with in the log; None: with whatever their producer chose."""
+    compression_level: int | None
 
     @classmethod
     def of(cls, config: TopicConfig) -> AppendRules:
+        codec, level = compression_of(config)
         return cls(
+            codec=codec,
+            compression_level=level,
             max_message_bytes=config.max_message_bytes,
             max_segment_bytes=config.effective_segment_bytes,
             max_segment_ms=config.effective_segment_ms,
@@ -48,8 +53,23 @@ class AppendRules:
 
     @property
     def looks_into_records(self) -> bool:
-        """Whether headers alone cannot answer; then every append is decoded."""
+        """Whether a batch's header cannot answer even when it is known to tell the truth."""
         return self.needs_keys or (self.before_max_ms < _CHECKS_TIMES_BELOW and not self.stamps_append_time)
+
+
+def compression_of(config: TopicConfig) -> tuple[Codec | None, int | None]:
+    """The codec and level of compression.type; None for what the producer chose, or the codec's default."""
+    if config.compression_type == "producer":
+        return None, None
+    if config.compression_type == "uncompressed":
+        return Codec.NONE, None
+    codec = Codec[config.compression_type.upper()]
+    levels = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }
+    return codec, levels.get(codec)
 
 
 class Incoming(NamedTuple):
@@ -71,9 +91,7 @@ class Incoming(NamedTuple):
     magic: int
 
 
-def check_as_leader(
-    batches: bytearray, rules: AppendRules, now: int, origin: Origin = Origin.CLIENT
-) -> list[Incoming]:
+def check_as_leader(batches: bytearray, rules: AppendRules, origin: Origin = Origin.CLIENT) -> list[Incoming]:
     """The batches of an append by a client or, with control batches and without sequences, by a coordinator.
 
     Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError.
@@ -84,11 +102,9 @@ def check_as_leader(
         )
     incoming = read_batches(batches)
     for batch in incoming:
-        _check_header(batch, rules, now)
+        _check_header(batch, rules)
         if origin is Origin.CLIENT:
             _check_client(batch)
-    if rules.looks_into_records:
-        _check_records(batches, rules, now)
     return incoming
 
 
@@ -137,7 +153,7 @@ def incoming_of(scanned: Batches) -> list[Incoming]:
     ]
 
 
-def _check_header(batch: Incoming, rules: AppendRules, now: int) -> None:
+def _check_header(batch: Incoming, rules: AppendRules) -> None:
     if batch.magic != CURRENT_MAGIC:
         raise InvalidRecordError(f"batch of format {batch.magic}; only format 2 is taken")
     if batch.size_bytes > rules.max_message_bytes:
@@ -152,13 +168,16 @@ def _check_header(batch: Incoming, rules: AppendRules, now: int) -> None:
         raise InvalidTimestampError(
             "batch marked LogAppendTime: that is for the log to say, not for a producer"
         )
-    if rules.stamps_append_time:
-        return
-    if batch.max_timestamp - now > rules.after_max_ms:
-        raise InvalidTimestampError(
-            f"timestamp {batch.max_timestamp} is more than message.timestamp.after.max.ms={rules.after_max_ms} "
-            f"after now, {now}"
-        )
+
+
+def check_times(incoming: Sequence[Incoming], rules: AppendRules, now: int) -> None:
+    """Whether batches whose headers are known to tell the truth are too far in the future. InvalidTimestampError."""
+    for batch in incoming:
+        if not rules.stamps_append_time and batch.max_timestamp - now > rules.after_max_ms:
+            raise InvalidTimestampError(
+                f"timestamp {batch.max_timestamp} is more than message.timestamp.after.max.ms="
+                f"{rules.after_max_ms} after now, {now}"
+            )
 
 
 def _check_client(batch: Incoming) -> None:
@@ -169,25 +188,3 @@ def _check_client(batch: Incoming) -> None:
             f"batch of producer {batch.producer_id} with sequence {batch.base_sequence}; "
             "a producer numbers its records from 0"
         )
-
-
-def _check_records(batches: bytearray, rules: AppendRules, now: int) -> None:
-    try:
-        decoded = decode(batches, check_crc=False)
-    except CorruptBatchError as error:
-        raise InvalidRecordError(f"not a record batch: {error}") from error
-    for columns in decoded:
-        if rules.needs_keys and (index := _first_below(columns.key_lengths, 0)) is not None:
-            raise InvalidRecordError(f"record {index} has no key, and the topic is compacted")
-        if rules.stamps_append_time:
-            continue
-        for timestamp in columns.timestamps:
-            if timestamp != NO_TIMESTAMP and now - timestamp > rules.before_max_ms:
-                raise InvalidTimestampError(
-                    f"timestamp {timestamp} is more than message.timestamp.before.max.ms="
-                    f"{rules.before_max_ms} before now, {now}"
-                )
-
-
-def _first_below(values: Iterable[int], limit: int) -> int | None:
-    return next((index for index, value in enumerate(values) if value < limit), None)

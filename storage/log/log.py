@@ -35,8 +35,9 @@ from storage.errors import (
 )
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.log.aborted import aborted_spans
-from storage.log.append import AppendRules, Incoming, check_as_follower, check_as_leader
+from storage.log.append import AppendRules, Incoming, check_as_follower, check_as_leader, check_times
 from storage.log.chain import Chain
+from storage.log.conform import conform
 from storage.log.producers import NOTHING_PENDING, Pending
 from storage.log.read import Bound
 from storage.log.readable import LogState, ReadableLog, SmallFiles, Surroundings
@@ -82,11 +83,22 @@ class Log(ReadableLog):
     # Appending.
 
     def append(
-        self, batches: bytearray, *, durable: bool = False, origin: Origin = Origin.CLIENT
+        self,
+        batches: bytearray,
+        *,
+        durable: bool = False,
+        encoded_here: bool = False,
+        origin: Origin = Origin.CLIENT,
     ) -> Appended:
         """See `storage.engine.Partition.append`; a coordinator's append may bring control batches."""
-        now = self._clock()
-        incoming = check_as_leader(batches, self._rules, now, origin)
+        now, rules = self._clock(), self._rules
+        incoming = check_as_leader(batches, rules, origin)
+        if encoded_here and not rules.looks_into_records and rules.codec is None:
+            check_times(incoming, rules, now)
+        else:
+            conformed = conform(batches, incoming, rules, now)
+            if conformed is not batches:
+                batches, incoming = conformed, check_as_leader(conformed, rules, origin)
         with self._lock:
             self._check_writable()
             repeat = self._producers.duplicate(incoming) if origin is Origin.CLIENT else None

@@ -29,8 +29,11 @@ def rebuild_producers(
     """
     producers.truncate_to(log_start_offset, end_offset)
     start_offset = producers.load(log_start_offset, end_offset)
-    for segment in segments:
-        batch = segment.find_batch(start_offset, segment.size) if segment.base_offset < end_offset else None
+    next_bases = [*[segment.base_offset for segment in segments][1:], end_offset]
+    for segment, next_base in zip(segments, next_bases, strict=False):
+        if next_base <= start_offset or segment.base_offset >= end_offset:
+            continue
+        batch = segment.find_batch(start_offset, segment.size)
         if batch is None:
             continue
         if segment.base_offset in snapshots_at and segment.base_offset >= start_offset:

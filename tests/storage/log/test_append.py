@@ -115,7 +115,7 @@ def test_compacted_topics_need_keys():
     """A record without a key is refused where the topic is compacted."""
     on_disk = LogOnDisk(cleanup_policy=("compact",))
     on_disk.log.append(batch(b"v", key=b"k"))
-    with pytest.raises(InvalidRecordError, match="has no key"):
+    with pytest.raises(InvalidRecordError, match="record 0 without a key"):
         on_disk.log.append(batch(b"v"))
     assert [0] == offsets_of(on_disk.log)
 

@@ -1,0 +1,198 @@
+"""What happens to a client's batches before they enter a log (LogValidatorTest)."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from storage.codec.batch import Codec, read_header, seal
+from storage.codec.compression import deflate
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.records import decode, encode
+from storage.codec.stamp import BatchStamp
+from storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
+from storage.model import Offset, ProducerId, Record, Timestamp, TimestampType
+from storage.producers.append import Origin
+from tests.doubles.logs import LogOnDisk
+
+NOW = 1_700_000_000_000
+CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+
+
+def records(*times, key=b"k"):
+    return [Record(Offset(n), Timestamp(time), key, b"value " * 20) for n, time in enumerate(times)]
+
+
+def appended(batch, origin=Origin.CLIENT, **settings):
+    """The first batch of a log as it stands after an append: header and records."""
+    log = LogOnDisk(**settings).log
+    log.append(batch, origin=origin)
+    data = log.read(Offset(0), max_bytes=10_000).data
+    read = [r for columns in decode(data, control=True) for r in columns]
+    return read_header(data), read
+
+
+@pytest.mark.parametrize(
+    ("delta", "count", "taken"),
+    [(2, 3, True), (0, 3, False), (15, 3, False), (-3, 3, False), (5, 6, False), (1, 2, False)],
+)
+def test_counts_and_offsets_must_agree(delta, count, taken):
+    """Row 122: three records; last offset delta and count as declared."""
+    batch = encode(records(NOW, NOW, NOW))
+    struct.pack_into(">i", batch, 23, delta)
+    struct.pack_into(">i", batch, 57, count)
+    seal(batch, 0, len(batch))
+    if taken:
+        assert appended(batch)[0].record_count == 3
+    else:
+        with pytest.raises(InvalidRecordError):
+            appended(batch)
+
+
+def test_a_batch_without_records_is_refused():
+    """Row 128: only compaction leaves such batches."""
+    with pytest.raises(InvalidRecordError):
+        appended(encode([], base_offset=0, last_offset=0, max_timestamp=NOW))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_producers_codec_is_kept(codec):
+    """compression.type=producer passes a batch on byte for byte, but for offset and epoch."""
+    batch = encode(records(NOW, NOW), BatchStamp(codec=codec))
+    header, read = appended(bytearray(batch))
+    assert (header.codec, header.checksum, len(read)) == (codec, read_header(batch).checksum, 2)
+
+
+@pytest.mark.parametrize("target", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+@pytest.mark.parametrize("source", [Codec.NONE, *CODECS])
+def test_another_codec_causes_recompression(source, target):
+    """Row 124: records, times and producer fields stay."""
+    stamp = BatchStamp(codec=source, producer_id=ProducerId(7), producer_epoch=1, base_sequence=3)
+    wanted = records(NOW, NOW + 5, NOW - 5)
+    header, read = appended(encode(wanted, stamp), compression_type=target)
+    assert header.codec.label == ("none" if target == "uncompressed" else target)
+    assert read == wanted
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 3)
+    assert header.max_timestamp == NOW + 5
+
+
+def test_another_level_causes_none():
+    """Row 124: only the codec matters."""
+    batch = encode(records(NOW), BatchStamp(codec=Codec.GZIP, compression_level=1))
+    header, _ = appended(bytearray(batch), compression_type="gzip", compression_gzip_level=9)
+    assert header.checksum == read_header(batch).checksum
+
+
+def test_the_size_is_checked_again_after_recompression():
+    """A batch that fits compressed may be too large for an uncompressed topic."""
+    big = [Record(Offset(0), Timestamp(NOW), None, b"a" * 5000)]
+    batch = encode(big, BatchStamp(codec=Codec.GZIP))
+    assert len(appended(bytearray(batch), max_message_bytes=1000)[1]) == 1
+    with pytest.raises(RecordTooLargeError):
+        appended(batch, max_message_bytes=1000, compression_type="uncompressed")
+
+
+def test_compressed_inner_offsets_are_made_dense():
+    """Row 125: the bounds agree, the numbers between them do not; old clients wrote such batches."""
+    plain = encode(records(NOW, NOW), BatchStamp())
+    second = len(plain) - (len(plain) - 61) // 2
+    assert plain[second + 4] == 2
+    plain[second + 4] = 0
+    odd = plain[:61] + deflate(Codec.GZIP, plain[61:])
+    struct.pack_into(">i", odd, 8, len(odd) - 12)
+    odd[22] = Codec.GZIP
+    seal(odd, 0, len(odd))
+    header, read = appended(odd)
+    assert (header.codec, [r.offset for r in read]) == (Codec.GZIP, [0, 1])
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_append_time_is_stamped_in_place(codec):
+    """Row 126: type bit, largest timestamp now, checksum right, base timestamp untouched."""
+    header, read = appended(
+        encode(records(5, 6), BatchStamp(codec=codec)), message_timestamp_type=TimestampType.LOG_APPEND_TIME
+    )
+    assert (header.timestamp_type, header.max_timestamp, header.base_timestamp) == (1, NOW, 5)
+    assert [r.timestamp for r in read] == [NOW, NOW]
+
+
+def test_append_time_with_recompression():
+    """Row 126: the same over another codec."""
+    header, read = appended(
+        encode(records(5, 6)),
+        message_timestamp_type=TimestampType.LOG_APPEND_TIME,
+        compression_type="zstd",
+    )
+    assert (header.timestamp_type, header.codec, {r.timestamp for r in read}) == (1, Codec.ZSTD, {NOW})
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_records_too_old_or_too_new_refuse_the_batch(codec):
+    """Row 127: all records at fault are named, and the times are looked at before the keys."""
+    settings = {
+        "message_timestamp_before_max_ms": 1000,
+        "message_timestamp_after_max_ms": 1000,
+        "cleanup_policy": ("compact",),
+    }
+    batch = encode(records(NOW, NOW - 1001, NOW + 1001, key=None), BatchStamp(codec=codec))
+    with pytest.raises(InvalidTimestampError, match=r"record 1, 2: .*before\.max\.ms=1000") as caught:
+        appended(batch, **settings)
+    assert caught.value.records == (1, 2)
+    fine = encode(records(NOW - 1000, NOW + 1000, -1), BatchStamp(codec=codec))
+    assert len(appended(fine, **settings)[1]) == 3
+
+
+def test_an_hour_ahead_is_the_default_limit():
+    """message.timestamp.after.max.ms; the past has none."""
+    with pytest.raises(InvalidTimestampError, match=r"after\.max\.ms=3600000"):
+        appended(encode(records(NOW + 3_600_001)))
+    assert len(appended(encode(records(0, NOW + 3_600_000)))[1]) == 2
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, *CODECS])
+def test_compacted_topics_want_a_key_of_every_record(codec):
+    """Row 63: in compressed batches too."""
+    batch = encode([*records(NOW), Record(Offset(1), Timestamp(NOW), None, b"v")], BatchStamp(codec=codec))
+    with pytest.raises(InvalidRecordError, match="record 1 without a key") as caught:
+        appended(batch, cleanup_policy=("compact",))
+    assert caught.value.records == (1,)
+
+
+def test_a_header_that_misstates_its_largest_timestamp_is_corrected():
+    """It is recomputed from the records, and the checksum with it."""
+    batch = encode(records(NOW, NOW + 7))
+    struct.pack_into(">q", batch, 35, 12345)
+    seal(batch, 0, len(batch))
+    header, _ = appended(batch)
+    assert header.max_timestamp == NOW + 7
+
+
+def test_markers_of_coordinators_are_never_compressed():
+    """Row 123: also under a topic with a codec."""
+    marker = encode_marker(
+        EndTransactionMarker(ControlType.COMMIT, 0),
+        timestamp=NOW,
+        producer_id=ProducerId(7),
+        producer_epoch=0,
+    )
+    header, _ = appended(marker, origin=Origin.COORDINATOR, compression_type="snappy")
+    assert (header.codec, header.is_control) == (Codec.NONE, True)
+
+
+def test_records_that_do_not_parse_refuse_the_batch():
+    """A right checksum over wrong records."""
+    batch = encode(records(NOW))
+    batch[61] = 1
+    seal(batch, 0, len(batch))
+    with pytest.raises(InvalidRecordError, match="not a record batch"):
+        appended(batch)
+
+
+def test_batches_made_here_are_believed():
+    """The mount's own batches are not decoded again; the limit on the future still holds."""
+    log = LogOnDisk().log
+    log.append(encode(records(NOW)), encoded_here=True)
+    with pytest.raises(InvalidTimestampError):
+        log.append(encode(records(NOW + 3_600_001)), encoded_here=True)
+    assert log.log_end_offset == 1
