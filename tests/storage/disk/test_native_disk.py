@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,30 +21,34 @@ def disk():
     return NativeFileSystem()
 
 
-@pytest.fixture
-def size_limit():
-    """Sets how large a file may become; a write beyond it comes short, then fails."""
+@contextmanager
+def size_limit(size: int) -> Iterator[None]:
+    """How large a file may become: a write beyond it comes short, then fails.
+
+    Lifted before the test ends: pytest's own output may be a file.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_write_that_comes_short_leaves_nothing(disk, tmp_path, size_limit):
+def test_a_write_that_comes_short_leaves_nothing(disk, tmp_path):
     """A write of which only a part fits fails and is cut off again."""
     file = disk.open(tmp_path / "log", create=True)
     file.append(b"a" * 100)
-    size_limit(150)
-    with pytest.raises(OSError, match="too large"):
+    with size_limit(150), pytest.raises(OSError, match="too large"):
         file.append(b"b" * 100)
     assert b"a" * 100 == disk.read_bytes(tmp_path / "log")
 
 
-def test_a_short_write_inside_a_file_cuts_nothing(disk, tmp_path, size_limit):
+def test_a_short_write_inside_a_file_cuts_nothing(disk, tmp_path):
     """What stands behind a failed write inside a file is not that write's to take away."""
     file = disk.open(tmp_path / "log", create=True)
     file.append(b"a" * 200)
-    size_limit(150)
-    with pytest.raises(OSError, match="too large"):
+    with size_limit(150), pytest.raises(OSError, match="too large"):
         file.pwrite(b"b" * 100, Position(100))
     assert 200 == file.size()
 
