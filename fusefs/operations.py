@@ -181,7 +181,6 @@ class Operations(pyfuse3.Operations):
             fh=fh,
             direct_io=handle.direct_io,
             keep_cache=handle.keep_cache,
-            nonseekable=handle.nonseekable,
         )
 
     @answered

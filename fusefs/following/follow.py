@@ -39,7 +39,11 @@ class Followed:
 
 
 class FollowHandle:
-    """One open(2) of `follow`. Not seekable: a read goes on where the last one ended."""
+    """One open(2) of `follow`: a stream that goes on where the last read ended.
+
+    Programs that took more than they need (`head`, `grep -m`, bash's `read`) seek back to what they leave to the next
+    one; so the last bytes given out can be read again.
+    """
 
     def __init__(
         self, followed: Followed, waiting: WaitingReads, *, opener_pid: int, nonblocking: bool
@@ -50,24 +54,35 @@ class FollowHandle:
         self._nonblocking = nonblocking
         self._next = {number: self._visible_end(p) for number, p in followed.partitions().items()}
         self._rest = memoryview(b"")
+        self._position = 0
+        self._last = b""
         self._poll: Notify | None = None
         self._cancel_poll: Callable[[], None] | None = None
 
     def _visible_end(self, partition: Partition) -> Offset:
         return partition.offsets().visible_end(self._followed.isolation)
 
-    async def read(self, size: int) -> bytes:
+    async def read(self, position: int, size: int) -> bytes:
         """At most `size` bytes of what has arrived and was not read yet; waits where there is none.
 
         A program that asks for one byte gets one: the rest is kept for its next read. Raises FileError: EAGAIN
-        when opened with O_NONBLOCK and nothing is new, EINTR, EMFILE, ESTALE.
+        when opened with O_NONBLOCK and nothing is new, EINTR, EMFILE, ESTALE; ESPIPE further back than the last read.
         """
+        if position < self._position:
+            return self._again(position, size)
         while not self._fill():
             if self._nonblocking:
                 raise FileError(errno.EAGAIN)
             await self._waiting.wait(self._followed.listen, pid=self._opener_pid, path=self._followed.path)
-        data, self._rest = self._rest[:size], self._rest[size:]
-        return bytes(data)
+        self._last, self._rest = bytes(self._rest[:size]), self._rest[size:]
+        self._position = position + len(self._last)
+        return self._last
+
+    def _again(self, position: int, size: int) -> bytes:
+        start = len(self._last) - (self._position - position)
+        if start < 0:
+            raise FileError(errno.ESPIPE, "what was read before is gone; `log` has it")
+        return self._last[start : start + size]
 
     def _fill(self) -> bool:
         """Render what has arrived, partition by partition; False where there is nothing."""
@@ -97,7 +112,7 @@ class FollowHandle:
                     start_offset=offset,
                     end_offset=min(end, fetched.next_offset),
                 )
-                for columns in decode(fetched.data)
+                for columns in decode(fetched.data, aborted=fetched.aborted)
             )
             offset = fetched.next_offset
             if text or not fetched.data:

@@ -25,7 +25,6 @@ class Handle:
     """Reads and writes come as the program made them; without it through the kernel's page cache."""
     keep_cache: bool = False
     """Whether the page cache of an earlier open still holds."""
-    nonseekable: bool = False
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
         """At most `size` bytes from `position`; fewer only at the end. Raises FileError and the engine's errors."""
@@ -204,14 +203,11 @@ class TextHandle(Handle):
 class FollowFile(Handle):
     """An open `follow`."""
 
-    nonseekable = True
-
     def __init__(self, follow: FollowHandle) -> None:
         self._follow = follow
 
     async def read(self, position: int, size: int) -> bytes:
-        del position  # There is no going back: a stream.
-        return await self._follow.read(size)
+        return await self._follow.read(position, size)
 
     def poll(self, notify: Notify | None) -> int:
         return self._follow.poll(notify)

@@ -20,6 +20,21 @@ from storage.model import Isolation
 from tests.doubles.memory_partition import MemoryPartition
 
 
+class Stream:
+    """An open file and the position that the kernel keeps for it."""
+
+    def __init__(self, handle: FollowHandle) -> None:
+        self.handle = handle
+        self.position = 0
+        self.poll = handle.poll
+        self.release = handle.release
+
+    async def read(self, size: int) -> bytes:
+        data = await self.handle.read(self.position, size)
+        self.position += len(data)
+        return data
+
+
 class Topic:
     """Partitions in memory, followed."""
 
@@ -37,9 +52,9 @@ class Topic:
         cancels = [partition.listen(listener) for partition in self.partitions.values()]
         return lambda: [cancel() for cancel in cancels] and None
 
-    def follow(self, form: Form = VALUES, *, nonblocking: bool = False) -> FollowHandle:
+    def follow(self, form: Form = VALUES, *, nonblocking: bool = False) -> Stream:
         followed = Followed("/orders/0/follow", self.present, self.listen, form, Isolation.READ_COMMITTED)  # type: ignore[arg-type]
-        return FollowHandle(followed, self.waiting, opener_pid=7, nonblocking=nonblocking)
+        return Stream(FollowHandle(followed, self.waiting, opener_pid=7, nonblocking=nonblocking))
 
 
 async def test_it_begins_at_the_end():
@@ -76,6 +91,23 @@ async def test_never_more_than_was_asked_for():
     topic.partitions[0].add(b"abc")
 
     assert [await follow.read(1) for _ in range(2)] + [await follow.read(100)] == [b"a", b"b", b"c\n"]
+
+
+async def test_what_was_read_too_far_can_be_read_again():
+    """`head -n 1` seeks back to the second line, for whoever reads on; further back there is nothing."""
+    topic = Topic()
+    follow = topic.follow()
+    topic.partitions[0].add(b"a")
+    await follow.read(100)
+    topic.partitions[0].add(b"b", b"c")
+    assert await follow.read(100) == b"b\nc\n"
+
+    follow.position -= 2
+    topic.partitions[0].add(b"d")
+
+    assert [await follow.read(1), await follow.read(100), await follow.read(100)] == [b"c", b"\n", b"d\n"]
+    follow.position = 0
+    assert await fails(follow.read(1)) == errno.ESPIPE
 
 
 async def test_several_partitions_and_one_that_comes_later():

@@ -87,7 +87,7 @@ def test_the_command_returns_once_the_mount_stands(background: Mount):
     assert (background.path / "a/0/log").read_text() == "x\n"
     assert fields[4] == "0"  # no controlling terminal
     assert os.getsid(pid) != os.getsid(0)
-    assert {os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)} == {"/dev/null"}
+    assert {str(Path(f"/proc/{pid}/fd/{number}").readlink()) for number in range(3)} == {"/dev/null"}
 
 
 def test_unmount_waits_until_everything_is_flushed(background: Mount):

@@ -133,6 +133,22 @@ def test_readers_that_ask_for_one_byte_at_a_time_lose_nothing(topic: Path, share
         assert [process.stdout.readline() for _ in range(3)] == [b"one\n", b"two\n", b"three\n"]
 
 
+@pytest.mark.parametrize(
+    "script", ["head -n 1; cat", "read -r line; echo $line; cat", "grep -m 1 o; cat", "sed -u q; cat"]
+)
+def test_a_program_leaves_the_rest_to_the_next_one(topic: Path, shared_mount: Mount, script: str):
+    """As in a file: `head` and bash's `read` seek back to what they do not need."""
+    with running(f"{{ {script}; }} < follow", topic / "0") as process:
+        wait_until(lambda: waiting_reads(shared_mount) == 1, "it waits")
+        append(topic / "0", "one\ntwo\nthree\n")
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(3)] == [b"one\n", b"two\n", b"three\n"]
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(PATIENCE_S)
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
 def test_other_programs_see_no_error_while_they_wait(topic: Path, shared_mount: Mount):
     """Ending one of several readers of the same file leaves the others waiting."""
     with (

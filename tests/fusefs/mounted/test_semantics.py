@@ -1,0 +1,63 @@
+"""The examples of fusefs/SEMANTICS.md, run on a real mount in their order: each prints what the document shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.fusefs.mounted.conftest import ROOT, Mount, shell
+
+pytestmark = pytest.mark.fuse
+
+DOCUMENT = ROOT / "fusefs" / "SEMANTICS.md"
+
+
+class Example(NamedTuple):
+    """One command and what it prints, from a line of the document on."""
+
+    line: int
+    command: str
+    printed: str
+
+
+def examples(text: str) -> Iterator[Example]:
+    """Every `$ command` of every console block."""
+    inside, command, number, printed = False, "", 0, ""
+    for here, line in enumerate(text.splitlines(keepends=True), 1):
+        if line.startswith("```"):
+            if inside and command:
+                yield Example(number, command, printed)
+            inside, command, printed = line == "```console\n", "", ""
+        elif inside and line.startswith("$ "):
+            if command:
+                yield Example(number, command, printed)
+            command, number, printed = line[2:].rstrip("\n"), here, ""
+        elif inside:
+            printed += line
+
+
+def pattern(printed: str) -> re.Pattern[str]:
+    """`…` stands for anything within a line."""
+    return re.compile(".*".join(re.escape(part) for part in printed.split("…")))
+
+
+def test_the_document_has_examples():
+    """So that a change of its form does not leave it untested."""
+    assert len(list(examples(DOCUMENT.read_text()))) > 40
+
+
+def test_every_example_prints_what_is_shown(mount: Mount, tmp_path: Path):
+    """Standard output and error together, as a terminal shows them."""
+    failures = []
+    for example in examples(DOCUMENT.read_text()):
+        result = shell("bash", f"exec 2>&1\n{example.command}", mount.path)
+        if not pattern(example.printed).fullmatch(result.stdout):
+            failures.append(
+                f"line {example.line}: $ {example.command}\n{result.stdout}instead of\n{example.printed}"
+            )
+
+    assert not failures, "\n".join(failures)
