@@ -13,6 +13,7 @@ from fusefs.forms import Form
 from fusefs.views.stretches import Damage, Stretch, read_stretch
 from storage.codec.batch import BatchHeader, scan
 from storage.codec.columns import Columns
+from storage.codec.hiding import hide_aborted
 from storage.engine import Partition
 from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
 from storage.model import Isolation, Offset, Position, Record, Timestamp, TimestampType
@@ -190,12 +191,14 @@ def _batches_between(
             raise SegmentDeletedError(str(error)) from None
         if not fetched.data:
             return
-        for batch in scan(fetched.data):
+        batches = scan(fetched.data)
+        hide_aborted(batches, fetched.aborted)
+        for batch in batches:
             if batch.base_offset >= end_offset:
                 return
             place = Offset(max(batch.base_offset, start_offset))
             if start_offset <= batch.base_offset and batch.end_offset <= end_offset:
-                yield place, 0 if batch.is_control else batch.record_count
+                yield place, 0 if batch.is_control or batch.is_hidden else batch.record_count
             else:
                 inside = _visible_offsets(partition, place, start_offset, end_offset, isolation=isolation)
                 yield place, len(inside)

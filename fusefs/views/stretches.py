@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from storage.codec.batch import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD
 from storage.codec.columns import Columns, decode
+from storage.codec.hiding import still_aborted
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
 from storage.errors import CorruptBatchError, CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
@@ -64,7 +65,7 @@ def read_stretch(partition: Partition, offset: Offset, *, max_bytes: int, isolat
         next_offset = _next_readable(partition, offset, isolation)
         return Stretch([Damage(offset, error)], offset, 0, 0, next_offset)
     try:
-        pieces: list[Piece] = list(decode(fetched.data)) if fetched.data else []
+        pieces: list[Piece] = list(decode(fetched.data, aborted=fetched.aborted)) if fetched.data else []
         next_offset = fetched.next_offset
     except CorruptBatchError:
         pieces, next_offset = _decode_around_damage(partition, offset, fetched, isolation)
@@ -76,15 +77,16 @@ def _decode_around_damage(
 ) -> tuple[list[Piece], Offset]:
     """Decode run by run, stepping over each batch that fails; and where to read on."""
     pieces: list[Piece] = []
-    data, at, next_offset = fetched.data, 0, offset
+    data, at, next_offset, aborted = fetched.data, 0, offset, fetched.aborted
     while at < len(data):
         try:
-            runs = decode(data, at)
+            runs = decode(data, at, aborted=aborted)
         except CorruptBatchError as error:
             if error.position > at:
-                runs = decode(data, at, error.position)
+                runs = decode(data, at, error.position, aborted=aborted)
                 pieces.extend(runs)
                 next_offset = runs[-1].batches[-1].end_offset
+                aborted = still_aborted(aborted, (batch for run in runs for batch in run.batches))
             pieces.append(Damage(next_offset, locate_damage(partition, fetched, error)))
             at = _end_of_damaged(data, error.position)
             next_offset = _offset_after_damage(partition, next_offset, fetched, at, isolation)

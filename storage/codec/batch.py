@@ -67,6 +67,8 @@ TIMESTAMP_TYPE_MASK = 0x08
 TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
+HIDDEN_MASK = 0x100
+"""Above the bits that a file has."""
 
 CURRENT_MAGIC = 2
 MAX_SEQUENCE = 2**31 - 1
@@ -156,6 +158,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return self.attributes & CONTROL_MASK != 0
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it belongs to an aborted transaction, as `storage.codec.hiding` found: nothing a file says."""
+        return self.attributes & HIDDEN_MASK != 0
 
     @property
     def delete_horizon_ms(self) -> Timestamp | None:

@@ -17,15 +17,16 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import cython
 
 from storage.codec.batch import CURRENT_MAGIC, HEADER_SIZE, Batches, BatchHeader, Buffer, scan
 from storage.codec.compression import inflate
+from storage.codec.hiding import hide_aborted
 from storage.codec.legacy import read_records
 from storage.errors import CorruptBatchError
-from storage.model import Header, Offset, Record, Timestamp
+from storage.model import AbortedTransaction, Header, Offset, Record, Timestamp
 
 if cython.compiled:
     from cython.cimports.storage.codec.memory import (
@@ -193,12 +194,19 @@ class Columns:
 
 
 def decode(
-    data: Buffer, start: int = 0, end: int | None = None, *, check_crc: bool = True, control: bool = False
+    data: Buffer,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    check_crc: bool = True,
+    control: bool = False,
+    aborted: Sequence[AbortedTransaction] = (),
 ) -> list[Columns]:
     """The records of the whole batches in `data[start:end]`.
 
     A run of uncompressed batches becomes one `Columns` over `data` itself; a compressed batch, and
-    every entry of an old format, one of its own. Control batches are listed without records, unless `control` asks for theirs.
+    every entry of an old format, one of its own. Control batches are listed without records, unless `control` asks
+    for theirs; so are the batches of `aborted` transactions, which stand by ascending first offset.
 
     Raises TornBatchError or CorruptBatchError, with the batch's position in `data`, if any of them is not whole
     and sound: checksum (unless `check_crc` is off), record count, lengths and offsets.
@@ -208,6 +216,8 @@ def decode(
     problem = batches.problem
     if problem is not None:
         raise problem
+    if aborted:
+        hide_aborted(batches, aborted)
     rows: memoryview = batches.rows
     row: cython.p_longlong = int64s_of(rows)
     total: cython.Py_ssize_t = len(rows)
@@ -266,7 +276,7 @@ def _decode_span(data: memoryview, rows: memoryview, control: cython.bint, infla
     done: cython.Py_ssize_t = 0
     header: cython.Py_ssize_t
     for header in range(0, len(rows), 15):
-        # What `_count_records` has left out is a control batch.
+        # What `_count_records` has left out is a control batch, or one of an aborted transaction.
         if row[header + 14] == done and row[header + 13] != 0:
             continue
         start: cython.Py_ssize_t = 0 if inflated else row[header] + 61
@@ -281,7 +291,7 @@ def _decode_span(data: memoryview, rows: memoryview, control: cython.bint, infla
 
 @cython.cfunc
 def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cython.bint) -> cython.Py_ssize_t:
-    """Records declared by the batches of `rows`, noted in them as `record_end`; control batches only if asked for.
+    """Records declared by the batches of `rows`, noted in them as `record_end`; control batches only if asked for, hidden ones never.
 
     `inflated`: bytes of the records where they do not stand in the batch itself, else -1.
     """
@@ -294,7 +304,7 @@ def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cytho
         # A record takes seven bytes or more: so what will be allocated is bounded by what is there.
         if count < 0 or count * 7 > room:
             raise CorruptBatchError(row[header], f"{count} records declared in {room} bytes")
-        if control or row[header + 7] & 0x20 == 0:
+        if row[header + 7] & 0x100 == 0 and (control or row[header + 7] & 0x20 == 0):
             total += count
         row[header + 14] = total
     return total

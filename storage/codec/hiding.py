@@ -1,0 +1,43 @@
+"""Which batches a reader of committed records does not get to see: the data of aborted transactions.
+
+A fetch names the aborted transactions that overlap it, by producer and first offset. From there on the producer's
+transactional batches are hidden until its next control batch, the abort marker. This is what Kafka's own consumer does
+(kafka-storage.md §5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from storage.codec.batch import CONTROL_MASK, FIELDS, HIDDEN_MASK, TRANSACTIONAL_MASK, Batches, BatchHeader
+from storage.model import AbortedTransaction
+
+_LAST_OFFSET = BatchHeader._fields.index("last_offset")
+_ATTRIBUTES = BatchHeader._fields.index("attributes")
+_PRODUCER_ID = BatchHeader._fields.index("producer_id")
+
+
+def hide_aborted(batches: Batches, aborted: Sequence[AbortedTransaction]) -> None:
+    """Mark the headers of aborted data as hidden; `aborted` by ascending first offset."""
+    if not aborted:
+        return
+    rows, upcoming = batches.rows, list(reversed(aborted))
+    open_aborted: set[int] = set()
+    for at in range(0, len(rows), FIELDS):
+        while upcoming and upcoming[-1].first_offset <= rows[at + _LAST_OFFSET]:
+            open_aborted.add(upcoming.pop().producer_id)
+        if rows[at + _PRODUCER_ID] not in open_aborted:
+            continue
+        attributes = rows[at + _ATTRIBUTES]
+        if attributes & CONTROL_MASK:
+            open_aborted.discard(rows[at + _PRODUCER_ID])
+        elif attributes & TRANSACTIONAL_MASK:
+            rows[at + _ATTRIBUTES] = attributes | HIDDEN_MASK
+
+
+def still_aborted(
+    aborted: Sequence[AbortedTransaction], batches: Iterable[BatchHeader]
+) -> tuple[AbortedTransaction, ...]:
+    """Those of `aborted` that go on behind `batches`: whoever decodes in parts takes them for the next part."""
+    ended = {batch.producer_id: batch.last_offset for batch in batches if batch.is_control}
+    return tuple(each for each in aborted if each.first_offset > ended.get(each.producer_id, -1))

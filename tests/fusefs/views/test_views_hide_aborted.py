@@ -1,0 +1,111 @@
+"""Aborted transactions through views, selectors and markers: as if they had never been written."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusefs.forms import JSON, VALUES
+from fusefs.selectors import parse, resolve
+from fusefs.views.partition_views import PartitionViews
+from fusefs.views.records import earliest_offset, find_record, latest_offset
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.records import BatchStamp
+from storage.model import Isolation, Offset, ProducerId, Timestamp
+from storage.producers.append import Origin
+from tests.doubles.logs import LogOnDisk, batch
+
+NOW = 1_700_000_000_000
+
+
+class Transactions:
+    def __init__(self):
+        self.log = LogOnDisk().log
+        self._sequences = {}
+
+    def write(self, *values, pid):
+        sequence = self._sequences.get(pid, 0)
+        self._sequences[pid] = sequence + len(values)
+        stamp = BatchStamp(
+            producer_id=ProducerId(pid), producer_epoch=0, base_sequence=sequence, transactional=True
+        )
+        self.log.append(batch(*values, timestamp=NOW, stamp=stamp))
+
+    def plain(self, *values):
+        self.log.append(batch(*values, timestamp=NOW))
+
+    def end(self, *, pid, commit):
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        self.log.append(
+            encode_marker(
+                EndTransactionMarker(kind, 0),
+                timestamp=Timestamp(NOW),
+                producer_id=ProducerId(pid),
+                producer_epoch=0,
+            ),
+            origin=Origin.COORDINATOR,
+        )
+
+
+@pytest.fixture
+def log():
+    """Offsets: 0 aborted, 1 plain, 2 committed, 3 aborted, 4 abort, 5 commit, 6 aborted, 7 abort."""
+    made = Transactions()
+    made.write(b"a0", pid=1)
+    made.plain(b"p1")
+    made.write(b"c2", pid=2)
+    made.write(b"a3", pid=1)
+    made.end(pid=1, commit=False)
+    made.end(pid=2, commit=True)
+    made.write(b"a6", pid=1)
+    made.end(pid=1, commit=False)
+    return made.log
+
+
+def whole(log, form=VALUES, isolation=Isolation.READ_COMMITTED):
+    view = PartitionViews(log, isolation=isolation).whole(form)
+    assert view.measure()
+    text = view.reader().read(0, 10_000)
+    assert view.size == len(text)
+    return text
+
+
+def test_the_whole_view_shows_committed_records_alone(log):
+    """Its size counts what it shows, in every form."""
+    assert whole(log) == b"p1\nc2\n"
+    assert whole(log, JSON).count(b'"payload"') == 2
+
+
+def test_read_uncommitted_shows_everything_but_markers(log):
+    """--isolation read_uncommitted."""
+    assert whole(log, isolation=Isolation.READ_UNCOMMITTED) == b"a0\np1\nc2\na3\na6\n"
+
+
+def test_single_records_of_aborted_transactions_are_nowhere(log):
+    """Their offsets are as if compaction had removed them."""
+    found = [offset for offset in range(8) if find_record(log, Offset(offset)) is not None]
+    assert found == [1, 2]
+
+
+def test_the_first_and_the_last_visible_record(log):
+    """earliest and latest name committed records."""
+    assert (earliest_offset(log), latest_offset(log)) == (1, 2)
+
+
+def test_counting_from_the_end_counts_visible_records(log):
+    """-1 is the last committed record, whatever was aborted behind it."""
+    place = resolve(parse("-1"), log)
+    view = PartitionViews(log).range(VALUES, place.start_offset, place.end_offset)
+    view.measure()
+    assert view.reader().read(0, 100) == b"c2\n"
+
+
+def test_an_open_transaction_holds_back_what_comes_after(log):
+    """Nothing beyond its first record shows until it is decided; then all of it at once."""
+    made = Transactions()
+    made.plain(b"p0")
+    made.write(b"t1", pid=1)
+    made.plain(b"p2")
+    view = PartitionViews(made.log).whole(VALUES)
+    assert view.reader().read(0, 100) == b"p0\n"
+    made.end(pid=1, commit=True)
+    assert view.reader().read(0, 100) == b"p0\nt1\np2\n"

@@ -1,0 +1,83 @@
+"""Aborted transactions: which batches a reader of committed records does not get."""
+
+from __future__ import annotations
+
+from storage.codec.batch import scan
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.hiding import hide_aborted, still_aborted
+from storage.codec.records import BatchStamp, decode, encode
+from storage.model import AbortedTransaction, Offset, ProducerId, Record, Timestamp
+
+
+def data(offset, *, pid=-1, txn=True, codec=0):
+    stamp = BatchStamp(producer_id=ProducerId(pid), transactional=txn and pid >= 0, codec=codec)
+    return encode([Record(Offset(offset), Timestamp(0), None, b"v")], stamp)
+
+
+def marker(offset, *, pid, commit=False):
+    kind = ControlType.COMMIT if commit else ControlType.ABORT
+    return encode_marker(
+        EndTransactionMarker(kind, 0),
+        timestamp=Timestamp(0),
+        producer_id=ProducerId(pid),
+        producer_epoch=0,
+        base_offset=Offset(offset),
+    )
+
+
+def aborted(*pairs):
+    return [AbortedTransaction(ProducerId(pid), Offset(first)) for pid, first in pairs]
+
+
+def shown(log, *pairs, **options):
+    return [r.offset for columns in decode(log, aborted=aborted(*pairs), **options) for r in columns]
+
+
+def test_aborted_data_is_hidden_from_its_first_offset_to_its_marker():
+    """Before and behind it the same producer's records count."""
+    log = data(0, pid=1) + marker(1, pid=1, commit=True) + data(2, pid=1) + marker(3, pid=1) + data(4, pid=1)
+    assert shown(log, (1, 2)) == [0, 4]
+    assert shown(log) == [0, 2, 4]
+
+
+def test_others_between_are_shown():
+    """Plain records, other producers, and records of the producer outside of transactions."""
+    log = data(0, pid=1) + data(1) + data(2, pid=2) + data(3, pid=1, txn=False) + marker(4, pid=1)
+    assert shown(log, (1, 0)) == [1, 2, 3]
+
+
+def test_reading_may_begin_inside_an_aborted_transaction():
+    """Its first offset lies before the data at hand."""
+    assert shown(data(7, pid=1) + marker(8, pid=1) + data(9, pid=1), (1, 2)) == [9]
+
+
+def test_two_aborted_transactions_of_one_producer():
+    """Each ends at its own marker."""
+    log = b"".join([data(0, pid=1), marker(1, pid=1), data(2, pid=1), marker(3, pid=1), data(4, pid=1)])
+    assert shown(log, (1, 0), (1, 2)) == [4]
+
+
+def test_compressed_batches_are_hidden_too():
+    """Without being inflated for nothing, and between others."""
+    log = data(0, codec=4) + data(1, pid=1, codec=4) + marker(2, pid=1) + data(3, pid=1, codec=1)
+    assert shown(log, (1, 1)) == [0, 3]
+
+
+def test_markers_show_only_where_asked_for():
+    """Hidden data never."""
+    log = data(0, pid=1) + marker(1, pid=1)
+    assert shown(log, (1, 0), control=True) == [1]
+
+
+def test_headers_tell_what_is_hidden():
+    """For those who count records without decoding them."""
+    batches = scan(data(0, pid=1) + marker(1, pid=1) + data(2, pid=1))
+    hide_aborted(batches, aborted((1, 0)))
+    assert [batch.is_hidden for batch in batches] == [True, False, False]
+
+
+def test_what_goes_on_behind_a_part():
+    """A transaction that ended in the first part is none in the second."""
+    first = scan(data(0, pid=1) + marker(1, pid=1) + data(2, pid=2))
+    left = still_aborted(aborted((1, 0), (2, 2), (1, 5)), first)
+    assert list(left) == aborted((2, 2), (1, 5))
