@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -19,7 +20,8 @@ from storage.disk.names import (
 )
 from storage.errors import CorruptionError, InvalidNameError
 from storage.log.chain import Chain
-from storage.log.log import Log, segment_settings
+from storage.log.growing import segment_settings
+from storage.log.log import Log
 from storage.log.producers import LogProducers
 from storage.log.readable import LogState, SmallFiles, Surroundings
 from storage.log.removal import Removal
@@ -86,6 +88,12 @@ def _partition_of(directory: Path) -> TopicPartition:
     return parsed.partition
 
 
+def _floor(logs: Iterable[Offset], offset: Offset) -> Offset | None:
+    """The greatest base offset not above `offset`, or the first one; None without segments."""
+    base_offsets = sorted(logs)
+    return max((base for base in base_offsets if base <= offset), default=next(iter(base_offsets), None))
+
+
 class _Loader:
     """One directory on its way to a log."""
 
@@ -112,9 +120,11 @@ class _Loader:
 
     def load(self, *, clean: bool) -> Log:
         checkpointed = self._checkpointed
-        segments = self._open_segments(self._complete_interrupted_work())
-        if not clean:
-            segments = self._recover_from(segments, checkpointed.recovery_point)
+        logs = self._complete_interrupted_work()
+        unflushed_from = None if clean else _floor(logs, checkpointed.recovery_point)
+        segments = self._open_segments(logs, unflushed_from)
+        if unflushed_from is not None:
+            segments = self._recover_from(segments, unflushed_from)
         chain, end_offset = self._settle(segments, checkpointed.log_start_offset)
         log_start_offset = Offset(max(checkpointed.log_start_offset, chain.base_offsets[0]))
         self._epochs.truncate_from_end(end_offset)
@@ -197,11 +207,17 @@ class _Loader:
 
     # Segments.
 
-    def _open_segments(self, logs: dict[Offset, str]) -> list[Segment]:
-        """Every segment, ascending; one whose offset index is missing, or cannot be, is recovered at once."""
+    def _open_segments(self, logs: dict[Offset, str], unflushed_from: Offset | None) -> list[Segment]:
+        """Every segment, ascending; one whose offset index is missing, or cannot be, is recovered at once.
+
+        Not so those from `unflushed_from` on: they will be recovered in order, each after what comes before it.
+        """
         segments: list[Segment] = []
         for base_offset, name in logs.items():
             segment = self._open_segment(base_offset, self._files.open(self._directory / name))
+            if unflushed_from is not None and base_offset >= unflushed_from:
+                segments.append(segment)
+                continue
             if name.endswith(SegmentFileState.SWAP.value) or not self._has_indexes(segment):
                 self._recover(segment, segments)
                 if not self._files.read_only:
@@ -234,16 +250,24 @@ class _Loader:
             return False
         return not self._files.read_only or segment.indexes_fit()
 
-    def _recover_from(self, segments: list[Segment], recovery_point: Offset) -> list[Segment]:
-        """Recover the segment that holds `recovery_point` and those after it; what follows a cut is removed."""
-        if not segments:
-            return segments
-        first = Chain.of(segments).floor(recovery_point)
+    def _recover_from(self, segments: list[Segment], unflushed_from: Offset) -> list[Segment]:
+        """Recover the segments from `unflushed_from` on; what follows lost records is removed."""
+        first = Chain.of(segments).floor(unflushed_from)
         for index in range(first, len(segments)):
-            if self._recover(segments[index], segments[:index]).cut_bytes:
-                self._retire(segments[index + 1 :])
+            recovered = self._recover(segments[index], segments[:index])
+            following = segments[index + 1 :]
+            if recovered.cut_bytes or (following and self._are_lost(recovered.end_offset, following[0])):
+                self._retire(following)
                 return segments[: index + 1]
         return segments
+
+    def _are_lost(self, end_offset: Offset, following: Segment) -> bool:
+        """Whether records between `end_offset` and the next segment are missing that were there.
+
+        A crash may end a file just behind a batch, or leave it empty: then nothing is to be cut, yet the log must not
+        go on behind a hole. Only compaction makes holes that are none.
+        """
+        return end_offset < following.base_offset and not self._config.compacts
 
     def _settle(self, segments: list[Segment], log_start_offset: Offset) -> tuple[Chain, Offset]:
         """The chain with its active segment ready, and the log end offset."""

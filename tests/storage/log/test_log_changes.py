@@ -9,7 +9,7 @@ import pytest
 
 from storage.config.topic import TopicConfig
 from storage.errors import OffsetOutOfRangeError, PolicyViolationError, SegmentDeletedError
-from storage.log.log import segment_settings
+from storage.log.growing import segment_settings
 from tests.doubles.logs import TINY, LogOnDisk, batch, offsets_of, sized_batch
 
 HOUR = 3_600_000

@@ -1,0 +1,361 @@
+"""The part of a log that grows: appends, rolls, flushes and the close.
+
+One lock guards changes. What waits for the disk (fsync) does so outside the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from storage.codec.batch import (
+    CURRENT_MAGIC,
+    TIMESTAMP_TYPE_MASK,
+    assign_offsets,
+    set_append_time,
+    set_max_timestamp,
+)
+from storage.config.topic import TopicConfig
+from storage.disk.names import SegmentFileKind, segment_file
+from storage.errors import (
+    PartitionOfflineError,
+    ReadOnlyError,
+)
+from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from storage.log.append import AppendRules, Incoming, check_as_follower, check_as_leader, check_times
+from storage.log.conform import conform
+from storage.log.producers import NOTHING_PENDING, Pending
+from storage.log.read import Bound
+from storage.log.readable import LogState, ReadableLog, SmallFiles, Surroundings
+from storage.log.roll import RollParameters, draw_jitter, roll_reason
+from storage.log.segment import PlacedBatch, Segment, SegmentSettings
+from storage.model import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    Appended,
+    Offset,
+    Timestamp,
+    TimestampType,
+)
+from storage.producers.append import Origin
+from storage.producers.entry import ProducerEntry, SequencedBatch
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class GrowingLog(ReadableLog):
+    """See the module's text; `storage.log.log.Log` adds what takes away and replaces."""
+
+    def __init__(
+        self,
+        directory: Path,
+        state: LogState,
+        surroundings: Surroundings,
+        *,
+        config: TopicConfig,
+        small_files: SmallFiles,
+    ) -> None:
+        super().__init__(directory, state, surroundings, config=config, small_files=small_files)
+        self._lock = threading.Lock()
+        self._clock = surroundings.clock
+        self._random = surroundings.random
+        self._removal = small_files.removal
+        self._rules = AppendRules.of(config)
+        self._noted_epoch = self._latest_epoch()
+        self._closed = False
+
+    # Appending.
+
+    def append(
+        self,
+        batches: bytearray,
+        *,
+        durable: bool = False,
+        encoded_here: bool = False,
+        origin: Origin = Origin.CLIENT,
+    ) -> Appended:
+        """See `storage.engine.Partition.append`; a coordinator's append may bring control batches."""
+        now, rules = self._clock(), self._rules
+        incoming = check_as_leader(batches, rules, origin)
+        if encoded_here and not rules.looks_into_records and rules.codec is None:
+            check_times(incoming, rules, now)
+        else:
+            conformed = conform(batches, incoming, rules, now)
+            if conformed is not batches:
+                batches, incoming = conformed, check_as_leader(conformed, rules, origin)
+        with self._lock:
+            self._check_writable()
+            repeat = self._producers.duplicate(incoming) if origin is Origin.CLIENT else None
+            if repeat is not None:
+                return self._answer_duplicate(repeat)
+            base_offset = self._end.offset
+            pending = self._check_producers(batches, incoming, now, origin)
+            self._note_epoch(self._leader_epoch, base_offset)
+            self._write(batches, self._stamp(batches, incoming, now), base_offset, now)
+            self._finish(pending)
+            end_offset = self._end.offset
+        self._listeners.notify()
+        if durable or self.unflushed_records >= self._config.flush_messages:
+            self.flush(end_offset)
+        return Appended(
+            base_offset=base_offset,
+            last_offset=Offset(end_offset - 1),
+            append_time=now if self._rules.stamps_append_time else NO_TIMESTAMP,
+            log_start_offset=self._log_start_offset,
+        )
+
+    def append_as_follower(self, batches: bytearray) -> None:
+        """Append what a leader already gave offsets and epochs: they ascend, from the log end on, perhaps with gaps.
+
+        Raises InvalidRecordError, PartitionOfflineError, ReadOnlyError, OSError; nothing is kept then.
+        """
+        with self._lock:
+            self._check_writable()
+            incoming = check_as_follower(batches, self._end.offset)
+            pending = self._producers.check(batches, incoming, Origin.REPLICATION)
+            for batch in incoming:
+                self._note_epoch(batch.leader_epoch, Offset(batch.base_offset))
+            placed = [PlacedBatch(b.size_bytes, b.last_offset, b.max_timestamp) for b in incoming]
+            self._write(batches, placed, first_offset(incoming), self._clock())
+            self._finish(pending)
+        self._listeners.notify()
+
+    def _stamp(self, batches: bytearray, incoming: Sequence[Incoming], now: Timestamp) -> list[PlacedBatch]:
+        """Give the batches their offsets, leader epoch and, where the topic says so, time."""
+        offset: int = self._end.offset
+        placed = []
+        for batch in incoming:
+            max_timestamp = batch.max_timestamp
+            if self._rules.stamps_append_time:
+                set_append_time(batches, batch.position, now)
+                max_timestamp = now
+            elif batch.attributes & TIMESTAMP_TYPE_MASK:
+                set_max_timestamp(batches, batch.position, max_timestamp, TimestampType.CREATE_TIME)
+            assign_offsets(batches, batch.position, base_offset=offset, leader_epoch=self._leader_epoch)
+            offset += batch.records
+            placed.append(PlacedBatch(batch.size_bytes, offset - 1, max_timestamp))
+        return placed
+
+    def _write(
+        self, batches: bytearray, placed: Sequence[PlacedBatch], base_offset: Offset, now: Timestamp
+    ) -> None:
+        """Roll where it is due, write, and publish the new end."""
+        active = self._end.segment
+        last_offset = placed[-1].last_offset
+        parameters = RollParameters(
+            size_bytes=active.size,
+            base_offset=active.base_offset,
+            first_timestamp=active.first_timestamp,
+            created_ms=active.created_ms,
+            index_full=active.index_full,
+            max_segment_bytes=self._rules.max_segment_bytes,
+            max_wait_ms=self._rules.max_segment_ms - active.settings.jitter_ms,
+            append_bytes=len(batches),
+            append_last_offset=last_offset,
+            append_max_timestamp=max([batch.max_timestamp for batch in placed]),
+            now=now,
+        )
+        if roll_reason(parameters) is not None:
+            active = self._roll(max(self._end.offset, base_offset))
+        try:
+            active.append(batches, placed)
+        except PartitionOfflineError as error:
+            self.mark_offline(str(error))
+            raise
+        self._end = Bound(Offset(last_offset + 1), active, active.size)
+
+    def _note_epoch(self, epoch: int, start_offset: Offset) -> None:
+        if epoch not in (self._noted_epoch, NO_LEADER_EPOCH):
+            self._epochs.assign(epoch, start_offset)
+            self._noted_epoch = epoch
+
+    def _latest_epoch(self) -> int:
+        latest = self._epochs.latest
+        return latest.epoch if latest else NO_LEADER_EPOCH
+
+    def _check_producers(
+        self, batches: bytearray, incoming: Sequence[Incoming], now: Timestamp, origin: Origin
+    ) -> Pending:
+        """Check the batches' producers, with the offsets and times that `_stamp` will give them."""
+        if not any(batch.producer_id != NO_PRODUCER_ID for batch in incoming):
+            return NOTHING_PENDING
+        offset: int = self._end.offset
+        stamped = []
+        for batch in incoming:
+            last_offset = offset + batch.records - 1
+            timestamp = now if self._rules.stamps_append_time else batch.max_timestamp
+            stamped.append(
+                batch._replace(base_offset=offset, last_offset=last_offset, max_timestamp=timestamp)
+            )
+            offset = last_offset + 1
+        return self._producers.check(batches, stamped, origin)
+
+    def _finish(self, pending: Pending) -> None:
+        """Remember what was written of its producers."""
+        try:
+            for span in self._producers.take_in(pending, self._end.offset):
+                self._end.segment.add_aborted(span)
+                self._aborted = (*self._aborted, span)
+        except OSError as error:
+            # The batch is in the log and stays; recovery makes the index anew.
+            self.mark_offline(f"writing the transaction index failed: {error}")
+            raise
+        finally:
+            self._publish_stable()
+
+    def _answer_duplicate(self, repeat: SequencedBatch) -> Appended:
+        return Appended(
+            base_offset=repeat.base_offset,
+            last_offset=repeat.last_offset,
+            append_time=NO_TIMESTAMP,
+            log_start_offset=self._log_start_offset,
+            duplicate=True,
+        )
+
+    def producers(self) -> list[ProducerEntry]:
+        """Who wrote here and is remembered; a snapshot."""
+        with self._lock:
+            return list(self._producers.state)
+
+    def remove_expired_producers(self, now: Timestamp) -> None:
+        """Forget producers that have been silent for producer.id.expiration.ms."""
+        with self._lock:
+            self._producers.state.remove_expired(now)
+
+    def roll(self) -> Offset:
+        """Close the active segment and start another at the log end; its base offset.
+
+        An empty active segment starts over in place.
+        """
+        with self._lock:
+            self._check_writable()
+            return self._roll(self._end.offset).base_offset
+
+    def _roll(self, base_offset: Offset) -> Segment:
+        old = self._chain.active
+        if base_offset == old.base_offset:
+            old.reset()
+            return old
+        try:
+            segment = self._create_segment(base_offset)
+            self._producers.state.end_offset = base_offset
+            self._producers.take(base_offset)
+            old.deactivate()
+        except OSError as error:
+            self._undo_roll(old, base_offset, error)
+            raise
+        self._seal(old, base_offset)
+        # Readers take the end before the chain: so the chain must be the first to know a segment.
+        self._chain = self._chain.with_active(segment)
+        self._end = Bound(self._end.offset, segment, 0)
+        return segment
+
+    def _seal(self, old: Segment, end_offset: Offset) -> None:
+        try:
+            self._durability.sealed(old, end_offset)
+        except OSError as error:
+            self.mark_offline(f"flushing failed: {error}")
+            raise
+
+    def _undo_roll(self, old: Segment, base_offset: Offset, cause: OSError) -> None:
+        """Go on with `old`. A new segment must not stay behind, also not after a crash: it would hide what follows."""
+        try:
+            path = self._directory / segment_file(base_offset, SegmentFileKind.LOG)
+            if self._files.exists(path):
+                self._files.unlink(path)
+                self._files.sync_directory(self._directory)
+            old.activate()
+        except OSError as error:
+            self.mark_offline(f"a roll failed ({cause}) and could not be undone: {error}")
+
+    def _create_segment(self, base_offset: Offset) -> Segment:
+        for kind in SegmentFileKind:
+            path = self._directory / segment_file(base_offset, kind)
+            if kind is not SegmentFileKind.SNAPSHOT and self._files.exists(path):
+                # Left from a roll that did not come to its end.
+                self._files.unlink(path)
+        return Segment.create(
+            self._directory,
+            base_offset,
+            files=self._files,
+            settings=segment_settings(self._config, self._random),
+            clock=self._clock,
+        )
+
+    # To disk, and away.
+
+    def flush(self, up_to: Offset | None = None) -> None:
+        """Everything below `up_to` (None: everything) is on disk when this returns (blocking).
+
+        OSError takes the log offline.
+        """
+        if self._files.read_only:
+            return
+        self._check_writable()
+        end, chain = self._end, self._chain
+        target = end.offset if up_to is None else min(up_to, end.offset)
+        try:
+            self._producers.sync()
+            self._durability.flush(self._directory, chain, target, self._clock())
+        except OSError as error:
+            self.mark_offline(f"flushing failed: {error}")
+            raise
+
+    def sync(self) -> None:
+        self.flush()
+
+    def mark_offline(self, reason: str) -> None:
+        """Take no more writes until it is loaded anew; reads go on. The first reason stays."""
+        self._offline = self._offline or reason
+        _LOGGER.error("%s: offline: %s", self._partition, reason)
+
+    def close(self) -> None:
+        """Trim, flush and close every file (blocking). Idempotent. OSError: it was not closed in order."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                if self._offline is None and not self._files.read_only:
+                    self._close_in_order()
+            finally:
+                for segment in self._chain.segments:
+                    segment.close()
+
+    def _close_in_order(self) -> None:
+        active = self._chain.active
+        active.deactivate()
+        self._producers.take(self._end.offset)
+        self._producers.sync()
+        self._epochs.flush()
+        self._durability.flush_all(self._directory, self._chain, self._end.offset, self._clock())
+
+    def _check_writable(self) -> None:
+        if self._offline is not None or self._closed:
+            raise PartitionOfflineError(f"{self._partition}: {self._offline or 'closed'}")
+        if self._files.read_only:
+            raise ReadOnlyError(f"{self._partition}: opened read-only")
+
+
+def first_offset(incoming: Sequence[Incoming]) -> Offset:
+    """Where an append begins. A compressed batch of an old format tells only its last offset: then as early as fits."""
+    first = incoming[0]
+    if first.magic < CURRENT_MAGIC:
+        return Offset(max(0, first.last_offset - MAX_RELATIVE_OFFSET))
+    return Offset(first.base_offset)
+
+
+def segment_settings(config: TopicConfig, random: Random) -> SegmentSettings:
+    """What a segment made under `config` is fixed to."""
+    return SegmentSettings(
+        index_interval_bytes=config.index_interval_bytes,
+        index_bytes=config.segment_index_bytes,
+        preallocated_bytes=config.effective_segment_bytes if config.preallocate else 0,
+        jitter_ms=draw_jitter(
+            segment_jitter_ms=config.segment_jitter_ms, segment_ms=config.segment_ms, random=random
+        ),
+    )
