@@ -16,6 +16,14 @@ from storage.errors import StorageError
 
 TIMEOUT_SECONDS = 30.0
 POLL_SECONDS = 0.05
+PASSING_ERRORS = (
+    "FENCED_LEADER_EPOCH",
+    "LEADER_NOT_AVAILABLE",
+    "NOT_LEADER_FOR_PARTITION",
+    "OFFSET_NOT_AVAILABLE",
+    "UNKNOWN_LEADER_EPOCH",
+)
+"""What a broker answers for a moment after its start, while leaders are made known."""
 _PATIENCE = {"request_timeout": TIMEOUT_SECONDS}
 
 
@@ -120,8 +128,16 @@ class KafkaCluster:
 
     def _list_offsets(self, name: str, partitions: int, specification: Any) -> dict[int, int]:
         places = {self._kafka.TopicPartition(name, number): specification for number in range(partitions)}
-        futures = self._admin.list_offsets(places, **_PATIENCE)
-        return {place.partition: int(self._answer(future).offset) for place, future in futures.items()}
+        passing = {getattr(self._kafka.KafkaError, code) for code in PASSING_ERRORS}
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            futures = self._admin.list_offsets(places, **_PATIENCE)
+            try:
+                return {place.partition: int(future.result().offset) for place, future in futures.items()}
+            except self._kafka.KafkaException as error:
+                if error.args[0].code() not in passing or time.monotonic() > deadline:
+                    raise self._failure(error) from None
+            time.sleep(POLL_SECONDS)
 
     def _answer(self, future: Future[Any]) -> Any:
         try:

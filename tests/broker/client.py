@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
@@ -28,12 +27,15 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
-from storage.handover.cluster import id_text
+from storage.handover.cluster import PASSING_ERRORS, id_text
 from storage.model import Header, Isolation, Offset, Record, Timestamp, TimestampType
+
+Result = TypeVar("Result")
 
 TIMEOUT_SECONDS = 30.0
 POLL_SECONDS = 0.02
 _NEWEST = OffsetSpec.latest()
+_OLDEST = OffsetSpec.earliest()
 _TYPES = {
     TIMESTAMP_CREATE_TIME: TimestampType.CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME: TimestampType.LOG_APPEND_TIME,
@@ -77,16 +79,8 @@ class Client:
         topic = NewTopic(name, partitions, 1, config={"retention.ms": "-1", **(settings or {})})
         admin = self.admin
         admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while True:
-            try:
-                return self.topic_id(name)
-            except KafkaException as error:
-                # Its controller knows the topic, the broker itself is told a moment later.
-                known = error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART
-                if known or time.monotonic() > deadline:
-                    raise
-                time.sleep(POLL_SECONDS)
+        # The controller knows the topic, the broker itself is told a moment later.
+        return _patiently(lambda: self.topic_id(name), ("UNKNOWN_TOPIC_OR_PART",))
 
     def topic_id(self, name: str) -> str:
         admin = self.admin
@@ -107,9 +101,13 @@ class Client:
 
     def offset_for(self, topic: str, spec: OffsetSpec = _NEWEST, *, partition: int = 0) -> int:
         """Ask ListOffsets; a timestamp for which there is no record gives -1."""
-        admin = self.admin
-        futures = admin.list_offsets({TopicPartition(topic, partition): spec})
-        return int(next(iter(futures.values())).result(TIMEOUT_SECONDS).offset)
+        place = TopicPartition(topic, partition)
+
+        def ask() -> int:
+            admin = self.admin
+            return int(admin.list_offsets({place: spec})[place].result(TIMEOUT_SECONDS).offset)
+
+        return _patiently(ask, PASSING_ERRORS)
 
     def offset_at(self, topic: str, timestamp: int, *, partition: int = 0) -> int:
         """The first record at or after `timestamp`, as ListOffsets finds it; -1: none."""
@@ -139,10 +137,13 @@ class Client:
         topic: str,
         *,
         partition: int = 0,
-        start: int = OFFSET_BEGINNING,
+        start: int | None = None,
         isolation: Isolation = Isolation.READ_COMMITTED,
     ) -> list[Consumed]:
-        """Read from `start` to the end there is now, checksums checked."""
+        """Read from `start` (None: the log start) to the end there is now, checksums checked."""
+        if start is None:
+            # Left to find it out itself, librdkafka takes half a second.
+            start = self.offset_for(topic, _OLDEST, partition=partition)
         consumer = Consumer(
             self._options(
                 group_id="nobody",
@@ -198,6 +199,19 @@ def send(
     if errors:
         raise KafkaException(errors[0])
     return offsets
+
+
+def _patiently(ask: Callable[[], Result], passing: Sequence[str]) -> Result:
+    """Ask again while the answer is one of the errors that pass."""
+    codes = {getattr(KafkaError, name) for name in passing}
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in codes or time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_SECONDS)
 
 
 def _until_the_end(consumer: Consumer) -> Iterator[Consumed]:

@@ -8,30 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from storage.checkpoints.offset_checkpoint import read_offsets
 from storage.codec.batch import scan
+from storage.disk import names
+from storage.disk.native import NativeFileSystem
 from storage.manager import open_engine
-from storage.model import Header, Isolation, Offset, Record, Timestamp
+from storage.model import Header, Isolation, Offset, Record, Timestamp, TopicPartition
 from tests.interop import ours
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "broker-made"
 LOG_DIR = VECTORS / "log-dirs"
+OF_TRANSACTIONS = (names.SegmentFileKind.SNAPSHOT, names.SegmentFileKind.TRANSACTION_INDEX)
 PARTITIONS = sorted(path.name for path in LOG_DIR.iterdir() if path.is_dir())
-COMPRESSED = frozenset({"append-time-gzip-0", "codecs-0", "snappy-0"})
-"""Their records wait for the codecs."""
-TRANSACTIONAL = frozenset({"transactions-0", "compacted-transactions-0"})
-WITH_PRODUCERS = TRANSACTIONAL | {"idempotent-0"}
-"""Their snapshots and aborted transactions wait for the state of producers."""
 
 
-@pytest.mark.parametrize(
-    ("name", "isolation"),
-    [
-        (name, isolation)
-        for name in PARTITIONS
-        for isolation in Isolation
-        if name not in COMPRESSED and not (name in TRANSACTIONAL and isolation is Isolation.READ_COMMITTED)
-    ],
-)
+@pytest.mark.parametrize("isolation", Isolation)
+@pytest.mark.parametrize("name", PARTITIONS)
 def test_records_are_those_a_consumer_got(name: str, isolation: Isolation) -> None:
     """Offsets, times, keys, values and headers of every visible record equal what librdkafka consumed."""
     topic, _, number = name.rpartition("-")
@@ -43,17 +35,23 @@ def test_records_are_those_a_consumer_got(name: str, isolation: Isolation) -> No
     assert consumed(name, isolation) == records
 
 
-@pytest.mark.parametrize("name", [name for name in PARTITIONS if name not in WITH_PRODUCERS])
+@pytest.mark.parametrize("name", PARTITIONS)
 def test_recovery_makes_the_brokers_own_files(name: str, tmp_path: Path) -> None:
-    """From the `.log` files alone recovery and a close in order make every other file, byte for byte."""
+    """From the `.log` files alone recovery and a close in order make every other file, byte for byte.
+
+    But for what snapshots and transaction indexes inside a cleaned section tell of: batches that compaction has
+    removed since.
+    """
     directory = tmp_path / name
     directory.mkdir()
     for file in (LOG_DIR / name).glob("*.log"):
         shutil.copyfile(file, directory / file.name)
     log = ours.load(directory, {"index.interval.bytes": index_interval(name)}, clean=False)
     log.close()
-    expected = contents(LOG_DIR / name, without=("partition.metadata", "leader-epoch-checkpoint"))
-    assert expected == contents(directory, without=("leader-epoch-checkpoint",))
+    expected, made = (
+        contents(folder, dirty_start=dirty_start(name)) for folder in (LOG_DIR / name, directory)
+    )
+    assert expected == made
 
 
 def consumed(name: str, isolation: Isolation) -> list[Record]:
@@ -83,9 +81,21 @@ def index_interval(name: str) -> str:
     return {"codecs": "4096", "headers": "4096", "old-times": "100"}.get(topic, "200")
 
 
-def contents(directory: Path, *, without: tuple[str, ...]) -> dict[str, bytes]:
-    """Every file's bytes by name."""
-    return {path.name: path.read_bytes() for path in sorted(directory.iterdir()) if path.name not in without}
+def dirty_start(name: str) -> int:
+    """Where the section begins that no compaction has changed."""
+    topic, _, number = name.rpartition("-")
+    cleaned = read_offsets(NativeFileSystem(read_only=True), LOG_DIR / names.CLEANER_OFFSETS)
+    return cleaned.get(TopicPartition(topic, int(number)), Offset(0))
+
+
+def contents(directory: Path, *, dirty_start: int) -> dict[str, bytes]:
+    """The bytes of every file of a segment, by name."""
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(directory.iterdir())
+        if (file := names.parse_segment_file(path.name))
+        and (file.kind not in OF_TRANSACTIONS or file.base_offset >= dirty_start)
+    }
 
 
 def test_every_kind_of_batch_is_there() -> None:

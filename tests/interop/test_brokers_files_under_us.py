@@ -23,6 +23,11 @@ pytestmark = pytest.mark.java
 
 START_TIME = 1_700_000_000_000
 DENSE_INDEX = {"index.interval.bytes": "300"}
+CODECS = ("gzip", "snappy", "lz4", "zstd")
+SAME_BATCHES = ("segments", "idempotent", *CODECS, "mixed", "transactions")
+"""Kinds of topics whose log begins with their first batch."""
+Consumed = Mapping[tuple[TopicPartition, Isolation], list[Record]]
+"""What a consumer of each isolation level got."""
 SMALL_SEGMENTS = {"internal.segment.bytes": "4000", **DENSE_INDEX}
 
 
@@ -31,7 +36,10 @@ class State:
     """A copy of the broker's log directory, and what its consumers got of what was written before."""
 
     directory: Path
-    consumed: Mapping[TopicPartition, list[Record]]
+    consumed: Consumed
+
+    def partitions(self) -> list[TopicPartition]:
+        return sorted({partition for partition, _ in self.consumed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +67,8 @@ def plain_records(start: int, end: int) -> list[Outgoing]:
     ]
 
 
-def write_topics(client: Client, prefix: str) -> dict[TopicPartition, list[Record]]:
-    """Uncompressed topics: one segment, many, two partitions, an idempotent producer, a trimmed log; as consumed."""
+def write_topics(client: Client, prefix: str) -> Consumed:
+    """Topics of every kind, and what a consumer that reads committed gets of them."""
     client.create_topic(prefix, partitions=2, settings=DENSE_INDEX)
     client.produce(prefix, plain_records(0, 500), batch=7)
     client.produce(prefix, plain_records(500, 520), partition=1, batch=20)
@@ -72,9 +80,35 @@ def write_topics(client: Client, prefix: str) -> dict[TopicPartition, list[Recor
     client.create_topic(f"{prefix}-trimmed", settings=SMALL_SEGMENTS)
     client.produce(f"{prefix}-trimmed", plain_records(0, 400), batch=9)
     client.delete_records(f"{prefix}-trimmed", 217)
+    for codec in CODECS:
+        settings = {**SMALL_SEGMENTS, "compression.type": codec}
+        client.create_topic(f"{prefix}-{codec}", settings=settings)
+        client.produce(f"{prefix}-{codec}", plain_records(0, 400), batch=40)
+    client.create_topic(f"{prefix}-mixed", settings=SMALL_SEGMENTS)
+    for number, codec in enumerate(("none", *CODECS) * 3):
+        records = plain_records(number * 30, number * 30 + 30)
+        client.produce(f"{prefix}-mixed", records, batch=30, compression_type=codec)
+    write_transactions(client, f"{prefix}-transactions")
+    kinds = ("segments", "idempotent", "trimmed", *CODECS, "mixed", "transactions")
     partitions = [TopicPartition(prefix, 0), TopicPartition(prefix, 1)]
-    partitions += [TopicPartition(f"{prefix}-{kind}", 0) for kind in ("segments", "idempotent", "trimmed")]
-    return {each: client.records(each.topic, partition=each.partition) for each in partitions}
+    partitions += [TopicPartition(f"{prefix}-{kind}", 0) for kind in kinds]
+    return {
+        (each, isolation): client.records(each.topic, partition=each.partition, isolation=isolation)
+        for each in partitions
+        for isolation in Isolation
+    }
+
+
+def write_transactions(client: Client, topic: str) -> None:
+    """Two writers by turns over several segments, every third transaction aborted."""
+    client.create_topic(topic, settings=SMALL_SEGMENTS)
+    writers = [client.producer(transactional_id=f"{topic}-{number}", linger_ms=1000) for number in range(2)]
+    for writer in writers:
+        writer.init_transactions(30)
+    for number in range(18):
+        records = [record._replace(timestamp=0) for record in plain_records(number * 12, number * 12 + 12)]
+        with client.transaction(writers[number % 2], commit=number % 3 != 1):
+            send(writers[number % 2], topic, records, batch=6)
 
 
 @pytest.fixture(scope="module")
@@ -107,16 +141,17 @@ def looked_into(state: State) -> Iterator[Engine]:
 @pytest.mark.parametrize("isolation", Isolation)
 def test_records_are_the_consumers(state: State, looked_into: Engine, isolation: Isolation) -> None:
     """Opened read-only: every offset, time, key, value and header as librdkafka got it from the broker."""
-    for (topic, number), records in state.consumed.items():
-        assert records == ours.read_records(looked_into.partition(topic, number), isolation)
+    for partition in state.partitions():
+        found = ours.read_records(looked_into.partition(*partition), isolation)
+        assert state.consumed[partition, isolation] == found
 
 
 def test_reading_changes_nothing(state: State) -> None:
     """Not a byte and not a name of the broker's directory changes by a look into it."""
     before = fingerprint(state.directory)
     engine = open_engine(state.directory, read_only=True)
-    for topic, number in state.consumed:
-        ours.read_records(engine.partition(topic, number))
+    for partition in state.partitions():
+        ours.read_records(engine.partition(*partition))
     engine.maintenance(engine.partition("before-stop", 0).status().last_timestamp)
     engine.close()
     assert before == fingerprint(state.directory)
@@ -124,12 +159,14 @@ def test_reading_changes_nothing(state: State) -> None:
 
 def test_lookups_by_time_agree(state: State, looked_into: Engine) -> None:
     """For the time of every record, one before and one after: the first record at or after it."""
-    for (topic, number), records in state.consumed.items():
-        partition = looked_into.partition(topic, number)
+    for (place, isolation), records in state.consumed.items():
+        if isolation is Isolation.READ_COMMITTED:
+            continue
+        partition = looked_into.partition(*place)
         for record in records[:: max(1, len(records) // 40)]:
             for time in (record.timestamp - 1, record.timestamp, record.timestamp + 1):
                 expected = next((each.offset for each in records if each.timestamp >= time), None)
-                found = partition.offset_for_timestamp(time)
+                found = partition.offset_for_timestamp(time, isolation=isolation)
                 assert expected == (found and found.offset)
 
 
@@ -140,20 +177,23 @@ def test_recovery_makes_the_brokers_files(states: States, tmp_path: Path) -> Non
     # A broker keeps its topics' settings elsewhere: what all of them have is given here.
     settings = EngineConfig(topic_defaults=TopicConfig.from_overrides(DENSE_INDEX))
     open_engine(directory, config=settings).close()
-    for partition in states.recovered.consumed:
+    for partition in states.recovered.partitions():
         name = names.partition_directory(partition)
         assert segment_files(states.recovered.directory / name) == segment_files(directory / name)
 
 
-@pytest.mark.parametrize("name", ["before-stop-0", "before-stop-1", "before-stop-segments-0"])
+@pytest.mark.parametrize(
+    "name", ["before-stop-0", "before-stop-1", *(f"before-stop-{kind}-0" for kind in SAME_BATCHES)]
+)
 def test_the_same_batches_make_the_same_files(states: States, tmp_path: Path, name: str) -> None:
     """What the broker appended, appended by us batch for batch: logs, indexes and snapshots equal byte for byte."""
     theirs = states.stopped.directory / name
-    settings = SMALL_SEGMENTS if "segments" in name else DENSE_INDEX
+    settings = DENSE_INDEX if name in ("before-stop-0", "before-stop-1") else SMALL_SEGMENTS
     log = ours.load(tmp_path / name, settings, clean=True)
     for file in sorted(theirs.glob("*.log")):
         for batch in ours.batches_in(file.read_bytes()):
-            log.append(batch)
+            # Markers come from a coordinator: what has any is appended as a follower does.
+            (log.append_as_follower if "transactions" in name else log.append)(batch)
     log.close()
     assert segment_files(theirs, ".snapshot") == segment_files(tmp_path / name, ".snapshot")
 
@@ -174,9 +214,9 @@ def test_the_broker_starts_again_on_what_we_closed(
     after = client.records("before-stop", partition=1)
     assert before == after[:-1]
     assert (offset, b"ours") == (after[-1].offset, after[-1].value)
-    for (topic, number), records in states.killed.consumed.items():
+    for ((topic, number), isolation), records in states.killed.consumed.items():
         if (topic, number) != ("before-stop", 1):
-            assert records == client.records(topic, partition=number)
+            assert records == client.records(topic, partition=number, isolation=isolation)
 
 
 def fingerprint(directory: Path) -> dict[str, tuple[int, bytes]]:
