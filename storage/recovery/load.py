@@ -59,6 +59,7 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
     high_watermark: Offset | None = None,
     partition: TopicPartition | None = None,
     random: Random | None = None,
+    dense: bool = False,
     producer_expiration_ms: int = DEFAULT_EXPIRATION_MS,
 ) -> Log:
     """Load the log in `directory`, which exists; an empty directory becomes an empty log.
@@ -67,6 +68,10 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
     the one that holds `recovery_point` on are recovered: checked, cut behind the last good batch, indexed anew. The
     offsets are those of the checkpoints; `high_watermark` None means one replica, where it is always the log end.
     On a read-only disk all of this happens in memory alone. `partition` is read from the directory's name if None.
+
+    `dense` says that only a leader here ever wrote the log, and no compaction: then a hole between two segments is a
+    loss. A crash may end a file just behind a batch, or leave it empty, so that nothing is to be cut; yet the log must
+    not go on behind the hole. Without it a hole is taken for compaction's, as in a broker.
 
     Raises InvalidNameError, CorruptionError (the epoch file), OSError.
     """
@@ -78,7 +83,7 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
     )
     checkpointed = Checkpointed(recovery_point, log_start_offset, high_watermark)
     loader = _Loader(directory, surroundings, config, checkpointed, producer_expiration_ms)
-    return loader.load(clean=clean)
+    return loader.load(clean=clean, dense=dense)
 
 
 def _partition_of(directory: Path) -> TopicPartition:
@@ -118,13 +123,13 @@ class _Loader:
         self._epochs = LeaderEpochs.open(directory, files)
         self._removal = Removal(files)
 
-    def load(self, *, clean: bool) -> Log:
+    def load(self, *, clean: bool, dense: bool) -> Log:
         checkpointed = self._checkpointed
         logs = self._complete_interrupted_work()
         unflushed_from = None if clean else _floor(logs, checkpointed.recovery_point)
         segments = self._open_segments(logs, unflushed_from)
         if unflushed_from is not None:
-            segments = self._recover_from(segments, unflushed_from)
+            segments = self._recover_from(segments, unflushed_from, dense=dense)
         chain, end_offset = self._settle(segments, checkpointed.log_start_offset)
         log_start_offset = Offset(max(checkpointed.log_start_offset, chain.base_offsets[0]))
         self._epochs.truncate_from_end(end_offset)
@@ -250,24 +255,19 @@ class _Loader:
             return False
         return not self._files.read_only or segment.indexes_fit()
 
-    def _recover_from(self, segments: list[Segment], unflushed_from: Offset) -> list[Segment]:
+    def _recover_from(self, segments: list[Segment], unflushed_from: Offset, *, dense: bool) -> list[Segment]:
         """Recover the segments from `unflushed_from` on; what follows lost records is removed."""
         first = Chain.of(segments).floor(unflushed_from)
+        # Snapshots from there on were written in place and perhaps never flushed.
+        self._producers.truncate_to(self._checkpointed.log_start_offset, segments[first].base_offset)
         for index in range(first, len(segments)):
             recovered = self._recover(segments[index], segments[:index])
             following = segments[index + 1 :]
-            if recovered.cut_bytes or (following and self._are_lost(recovered.end_offset, following[0])):
+            hole = bool(following) and recovered.end_offset < following[0].base_offset
+            if recovered.cut_bytes or (hole and dense):
                 self._retire(following)
                 return segments[: index + 1]
         return segments
-
-    def _are_lost(self, end_offset: Offset, following: Segment) -> bool:
-        """Whether records between `end_offset` and the next segment are missing that were there.
-
-        A crash may end a file just behind a batch, or leave it empty: then nothing is to be cut, yet the log must not
-        go on behind a hole. Only compaction makes holes that are none.
-        """
-        return end_offset < following.base_offset and not self._config.compacts
 
     def _settle(self, segments: list[Segment], log_start_offset: Offset) -> tuple[Chain, Offset]:
         """The chain with its active segment ready, and the log end offset."""

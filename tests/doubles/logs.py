@@ -68,7 +68,9 @@ class LogOnDisk:
             self.disk.sync_directory(DIRECTORY.parent)
         self.log = self.load(clean=False)
 
-    def load(self, *, clean: bool, disk: SimulatedDisk | None = None, **offsets: int) -> Log:
+    def load(
+        self, *, clean: bool, disk: SimulatedDisk | None = None, dense: bool = False, **offsets: int
+    ) -> Log:
         """Load the directory as it stands; `offsets` are the checkpointed ones."""
         return load_log(
             DIRECTORY,
@@ -77,6 +79,7 @@ class LogOnDisk:
             clock=self.clock,
             clean=clean,
             random=Random(7),
+            dense=dense,
             **{name: Offset(value) for name, value in offsets.items()},
         )
 
@@ -86,10 +89,10 @@ class LogOnDisk:
         self.log = self.load(clean=True, **offsets)
         return self.log
 
-    def crash(self, *, keep: float | None = None, **offsets: int) -> Log:
+    def crash(self, *, keep: float | None = None, dense: bool = False, **offsets: int) -> Log:
         """Lose power and load again."""
         self.disk.crash(keep=keep)
-        self.log = self.load(clean=False, **offsets)
+        self.log = self.load(clean=False, dense=dense, **offsets)
         return self.log
 
     def kill(self, **offsets: int) -> Log:

@@ -137,7 +137,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(keep=st.sampled_from([0.0, 0.5, 0.9, 1.0]))
     def crash(self, keep: float) -> None:
-        log = self.on_disk.crash(keep=keep, recovery_point=self.checkpoint)
+        log = self.on_disk.crash(keep=keep, dense=True, recovery_point=self.checkpoint)
         end_offset = log.log_end_offset
         assert self.synced <= end_offset <= len(self.values)
         assert end_offset in self.ends

@@ -141,7 +141,7 @@ def test_orphan_indexes_are_removed():
     kept = {"00000000000000000005.snapshot": b"theirs", "00000000000000000000.view": b"ours", "notes": b""}
     for name, data in kept.items():
         on_disk.write(name, data)
-    on_disk.load(clean=False)
+    on_disk.load(clean=True)
     assert set(kept) < set(on_disk.names())
     assert not {"00000000000000000002.index", "00000000000000000005.timeindex"} & set(on_disk.names())
     assert "00000000000000000005.txnindex" not in on_disk.names()
@@ -226,6 +226,27 @@ def test_segments_after_a_cut_are_renamed():
     assert 2 == sum(
         name.endswith(".log.deleted") for name in log.remove_deleted_files(on_disk.clock.now + 1000)
     )
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 100, 200])
+def test_a_file_that_ends_behind_a_batch_is_not_followed_by_a_hole(kept_bytes):
+    """In a dense log what follows lost records goes, though no byte was to be cut; elsewhere it is compaction's hole."""
+    on_disk = filled()
+    on_disk.log.close()
+    name = "00000000000000000003.log"
+    on_disk.write(name, on_disk.content(name)[:kept_bytes])
+    assert 12 == on_disk.load(clean=False).log_end_offset
+    assert 3 + kept_bytes // 100 == on_disk.load(clean=False, dense=True).log_end_offset
+
+
+def test_segments_without_indexes_are_recovered_in_order():
+    """A power cut may lose both the end of one segment and the index files of the next: the log loads all the same."""
+    on_disk = filled()
+    on_disk.log.close()
+    on_disk.write("00000000000000000003.log", bytes(300))
+    for base_offset in (6, 9):
+        on_disk.disk.unlink(Path(f"/data/orders-0/{base_offset:020d}.index"))
+    assert [0, 1, 2] == offsets_of(on_disk.load(clean=False, recovery_point=3))
 
 
 def test_delayed_deletion_spares_new_files_of_the_same_name():
