@@ -210,4 +210,4 @@ class LogModel(RuleBasedStateMachine):
 
 
 TestLogModel = LogModel.TestCase
-TestLogModel.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestLogModel.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
