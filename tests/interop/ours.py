@@ -8,6 +8,7 @@ from pathlib import Path
 from storage.codec.batch import scan
 from storage.codec.columns import Columns, decode
 from storage.codec.records import encode
+from storage.codec.stamp import BatchStamp
 from storage.config.topic import TopicConfig
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Partition
@@ -76,19 +77,22 @@ def load(directory: Path, settings: dict[str, str] | None = None, *, clean: bool
     )
 
 
-def batch_of(records: Iterable[Outgoing]) -> bytearray:
-    """One batch as a producer makes it."""
+def batch_of(
+    records: Iterable[Outgoing], stamp: BatchStamp | None = None, *, base_offset: int = 0
+) -> bytearray:
+    """One batch as a producer makes it, or with a base offset as a leader leaves it."""
     return encode(
         [
             Record(
-                Offset(number),
+                Offset(base_offset + number),
                 Timestamp(record.timestamp),
                 record.key,
                 record.value,
                 tuple(Header(name.encode(), value) for name, value in record.headers),
             )
             for number, record in enumerate(records)
-        ]
+        ],
+        stamp or BatchStamp(),
     )
 
 

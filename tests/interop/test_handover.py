@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner, Result
 
+from storage.codec.batch import scan
 from storage.engine import Engine
 from storage.manager import open_engine
-from storage.model import Record, TopicPartition
+from storage.model import Isolation, Record, TopicPartition
 from tests.broker import kcat
 from tests.broker.broker import Broker, running_broker
 from tests.broker.client import Client, Outgoing
 from tests.broker.libraries import Java
+from tests.broker.tools import console_consume
 from tests.interop import ours
-from tests.interop.test_brokers_files_under_us import START_TIME, plain_records
+from tests.interop.test_brokers_files_under_us import START_TIME, plain_records, write_transactions
 from topicfs.main import cli
 
 pytestmark = pytest.mark.java
@@ -156,6 +158,55 @@ def test_takeover(bench: Bench, tmp_path: Path, link: bool) -> None:
     engine.close()
     bench.broker.start()
     assert consumed == [bench.client.records(name, partition=number) for number in range(2)]
+
+
+def test_from_one_cluster_to_another(bench: Bench, java: Java, tmp_path: Path) -> None:
+    """Taken from one broker and handed to another: transactions, codecs and leader epochs of several starts.
+
+    The Java consumer is asked too: it would take batches of a later epoch than the leader's for news of a new leader.
+    """
+    plain, transactions = f"{bench.prefix}plain", f"{bench.prefix}transactions"
+    bench.client.create_topic(plain)
+    bench.client.produce(plain, plain_records(0, 60), batch=20)
+    with bench.broker.stopped():
+        pass
+    bench.client.produce(plain, plain_records(60, 120), batch=20, compression_type="zstd")
+    write_transactions(bench.client, transactions)
+    consumed = read_all(bench.client, (plain, transactions))
+    bench.broker.stop()
+    taken = tmp_path / "taken"
+    assert bench.run("takeover", str(bench.broker.log_dir), str(taken)).exit_code == 0
+    assert last_epoch(taken / f"{plain}-0") > 0
+    with running_broker(tmp_path / "second", java) as second:
+        other = bench._replace(broker=second, client=Client(second.bootstrap_server), data=taken)
+        assert other.handover("--no-wait").exit_code == 1
+        second.stop()
+        assert other.handover().exit_code == 0
+        second.start()
+        assert other.handover().exit_code == 0
+        assert consumed == read_all(other.client, (plain, transactions))
+        expected = [record.offset for record in consumed[plain, Isolation.READ_COMMITTED]]
+        lines = console_consume(
+            java,
+            second.bootstrap_server,
+            plain,
+            *("--formatter-property", "print.offset=true", "--formatter-property", "print.value=false"),
+            count=len(expected),
+        )
+        assert [f"Offset:{offset}" for offset in expected] == lines
+
+
+def read_all(client: Client, topics: Iterable[str]) -> dict[tuple[str, Isolation], list[Record]]:
+    return {
+        (topic, isolation): client.records(topic, isolation=isolation)
+        for topic in topics
+        for isolation in Isolation
+    }
+
+
+def last_epoch(directory: Path) -> int:
+    """The highest leader epoch of any batch there."""
+    return max(batch.leader_epoch for log in directory.glob("*.log") for batch in scan(log.read_bytes()))
 
 
 def test_takeover_wants_the_broker_stopped(bench: Bench, tmp_path: Path) -> None:

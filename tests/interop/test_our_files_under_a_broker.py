@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
+from storage.codec.batch import Codec
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.stamp import BatchStamp
 from storage.disk import names
 from storage.disk.native import NativeFileSystem
+from storage.engine import Engine
+from storage.log.log import Log
 from storage.manager import open_engine
-from storage.model import Record, TopicPartition
+from storage.model import Isolation, Offset, ProducerId, Record, Timestamp, TopicPartition
 from tests.broker import kcat, tools
 from tests.broker.broker import Broker
 from tests.broker.client import Client, Outgoing
@@ -24,7 +29,9 @@ from tests.interop.test_brokers_files_under_us import SMALL_SEGMENTS, plain_reco
 pytestmark = pytest.mark.java
 
 WAYS = ("clean", "without-indexes", "unclean")
+KINDS = ("plain", "codecs", "idempotent", "transactions")
 FILES = NativeFileSystem()
+PRODUCER_ID = ProducerId(4_000)
 
 
 class Placed(NamedTuple):
@@ -32,41 +39,119 @@ class Placed(NamedTuple):
 
     ours: Path
     """Our directory, closed in order."""
-    records: list[Record]
+    records: dict[Isolation, list[Record]]
     """What we read from it."""
 
+    @property
+    def name(self) -> str:
+        """Its topic's."""
+        return self.ours.name.removesuffix("-0")
 
-def write_ours(data: Path, topic: str) -> Placed:
-    """Write a topic of several segments, of one-record batches and larger ones, by our engine."""
-    engine = open_engine(data)
+
+Everything = Mapping[tuple[str, str], Placed]
+"""By way and kind."""
+
+
+def groups_of_records() -> Iterator[list[Outgoing]]:
+    """Records for one-record batches and larger ones, by turns."""
+    records = plain_records(0, 600)
+    while records:
+        for size in (1, 5, 12, 2):
+            if records[:size]:
+                yield records[:size]
+            records = records[size:]
+
+
+def write_plain(partition: Log) -> None:
+    for records in groups_of_records():
+        partition.append(ours.batch_of(records))
+
+
+def write_codecs(partition: Log) -> None:
+    """Every codec by turns, as five producers would."""
+    for number, records in enumerate(groups_of_records()):
+        partition.append(ours.batch_of(records, BatchStamp(codec=Codec(number % 5))))
+
+
+def write_idempotent(partition: Log) -> None:
+    """Two producers by turns."""
+    sequences = [0, 0]
+    for number, records in enumerate(groups_of_records()):
+        producer = number % 2
+        stamp = BatchStamp(
+            producer_id=ProducerId(PRODUCER_ID + producer),
+            producer_epoch=0,
+            base_sequence=sequences[producer],
+        )
+        partition.append(ours.batch_of(records, stamp))
+        sequences[producer] += len(records)
+
+
+def write_transactions(partition: Log) -> None:
+    """Three batches a transaction, every second one aborted; as a leader's log has them, markers and all."""
+    sequence = 0
+    for number, records in enumerate(groups_of_records()):
+        end = partition.offsets().log_end_offset
+        stamp = BatchStamp(
+            leader_epoch=0,
+            producer_id=PRODUCER_ID,
+            producer_epoch=0,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        partition.append_as_follower(ours.batch_of(records, stamp, base_offset=end))
+        sequence += len(records)
+        if number % 3 == 2:
+            kind = ControlType.ABORT if number % 2 else ControlType.COMMIT
+            marker = encode_marker(
+                EndTransactionMarker(kind, coordinator_epoch=0),
+                timestamp=Timestamp(records[-1].timestamp),
+                producer_id=PRODUCER_ID,
+                producer_epoch=0,
+                base_offset=Offset(end + len(records)),
+                leader_epoch=0,
+            )
+            partition.append_as_follower(marker)
+
+
+WRITERS = {
+    "plain": write_plain,
+    "codecs": write_codecs,
+    "idempotent": write_idempotent,
+    "transactions": write_transactions,
+}
+
+
+def write_ours(engine: Engine, data: Path, topic: str, kind: str) -> Placed:
+    """Write a topic of several segments by our engine."""
     partition = engine.create_topic(topic, overrides={"retention.ms": "-1", **SMALL_SEGMENTS}).partitions()[0]
-    records = plain_records(0, 700)
-    start = 0
-    for number in range(10_000):
-        batch = records[start : start + (1, 5, 12, 2)[number % 4]]
-        if not batch:
-            break
-        partition.append(ours.batch_of(batch))
-        start += len(batch)
-    read = ours.read_records(partition)
-    engine.close()
-    return Placed(data / f"{topic}-0", read)
+    assert isinstance(partition, Log)
+    WRITERS[kind](partition)
+    return Placed(
+        data / f"{topic}-0", {isolation: ours.read_records(partition, isolation) for isolation in Isolation}
+    )
 
 
 @pytest.fixture(scope="module")
-def placed(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Placed]:
-    """One topic for each way of placing files."""
+def placed(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Everything:
+    """A topic of each kind for each way of placing files."""
     data = tmp_path_factory.mktemp("ours")
-    written = {way: write_ours(data, f"ours-{way}") for way in WAYS}
-    for way in WAYS:
-        client.create_topic(f"ours-{way}", settings=SMALL_SEGMENTS)
+    engine = open_engine(data)
+    written = {(way, kind): write_ours(engine, data, f"{way}-{kind}", kind) for way in WAYS for kind in KINDS}
+    engine.close()
+    for one in written.values():
+        client.create_topic(one.name, settings=SMALL_SEGMENTS)
     with broker.stopped() as log_dir:
-        place(written["clean"].ours, log_dir)
-        place(written["without-indexes"].ours, log_dir)
-        for index in (log_dir / "ours-without-indexes-0").glob("*.index"):
-            index.unlink()
+        for (way, _), one in written.items():
+            if way != "unclean":
+                place(one.ours, log_dir)
+            if way == "without-indexes":
+                for index in (log_dir / one.ours.name).glob("*.index"):
+                    index.unlink()
     broker.stop()
-    place(written["unclean"].ours, broker.log_dir)
+    for (way, _), one in written.items():
+        if way == "unclean":
+            place(one.ours, broker.log_dir)
     (broker.log_dir / names.CLEAN_SHUTDOWN).unlink()
     broker.start()
     return written
@@ -88,32 +173,35 @@ def place(source: Path, log_dir: Path) -> None:
         write_offsets(FILES, log_dir / checkpoint, offsets)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_client_reads_every_record(placed: Mapping[str, Placed], client: Client, way: str) -> None:
-    """librdkafka, checking checksums: every offset, time, key, value and header."""
-    assert placed[way].records == client.records(f"ours-{way}")
+@pytest.fixture(params=[(way, kind) for way in WAYS for kind in KINDS], ids="-".join)
+def one(request: pytest.FixtureRequest, placed: Everything) -> Placed:
+    return placed[request.param]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_kcat_reads_every_record(placed: Mapping[str, Placed], broker: Broker, way: str) -> None:
+@pytest.mark.parametrize("isolation", Isolation)
+def test_a_client_reads_every_record(one: Placed, client: Client, isolation: Isolation) -> None:
+    """librdkafka, checking checksums: every offset, time, key, value and header; no aborted one if told so."""
+    assert one.records[isolation] == client.records(one.name, isolation=isolation)
+
+
+def test_kcat_reads_every_record(one: Placed, broker: Broker) -> None:
     """The second client, the way a shell user meets it."""
     expected = [
         (record.offset, record.timestamp, _text(record.key), _text(record.value))
-        for record in placed[way].records
+        for record in one.records[Isolation.READ_COMMITTED]
     ]
-    messages = kcat.consume(broker.bootstrap_server, f"ours-{way}")
+    messages = kcat.consume(broker.bootstrap_server, one.name)
     assert expected == [(each["offset"], each["ts"], each["key"], each["payload"]) for each in messages]
 
 
-def test_the_console_consumer_reads_every_record(
-    placed: Mapping[str, Placed], broker: Broker, java: Java
-) -> None:
+def test_the_console_consumer_reads_every_record(placed: Everything, broker: Broker, java: Java) -> None:
     """Kafka's own tool, its consumer the Java one."""
-    records = placed["clean"].records
+    one = placed["clean", "codecs"]
+    records = one.records[Isolation.READ_UNCOMMITTED]
     lines = tools.console_consume(
         java,
         broker.bootstrap_server,
-        "ours-clean",
+        one.name,
         *("--formatter-property", "print.key=true", "--formatter-property", "print.offset=true"),
         *("--formatter-property", "print.timestamp=true"),
         count=len(records),
@@ -125,44 +213,49 @@ def test_the_console_consumer_reads_every_record(
     assert expected == lines
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_broker_left_or_made_the_indexes_that_we_make(
-    placed: Mapping[str, Placed], broker: Broker, client: Client, way: str
-) -> None:
+def test_the_broker_left_or_made_the_indexes_that_we_make(one: Placed, broker: Broker) -> None:
     """Kept, or rebuilt from the log alone: segment for segment the same bytes as ours, but for the active one."""
-    del client
-    expected = segment_files(placed[way].ours)
-    found = segment_files(broker.log_dir / f"ours-{way}-0")
+    expected = segment_files(one.ours)
+    found = segment_files(broker.log_dir / one.ours.name)
     active = max(expected)[:20]
     closed = [name for name in expected if not name.startswith(active)]
     assert closed
     assert [expected[name] for name in closed] == [found[name] for name in closed]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_lookups_by_time_agree(placed: Mapping[str, Placed], client: Client, way: str) -> None:
+def test_lookups_by_time_agree(one: Placed, client: Client) -> None:
     """The broker's ListOffsets over our time indexes finds what is in the records."""
-    records = placed[way].records
-    for record in records[:: len(records) // 12]:
+    records = one.records[Isolation.READ_UNCOMMITTED]
+    for record in records[:: len(records) // 4]:
         expected = next(each.offset for each in records if each.timestamp >= record.timestamp)
-        assert expected == client.offset_at(f"ours-{way}", record.timestamp)
+        assert expected == client.offset_at(one.name, record.timestamp)
 
 
-def test_the_broker_appends_behind_ours(placed: Mapping[str, Placed], client: Client) -> None:
+def test_the_broker_appends_behind_ours(placed: Everything, client: Client) -> None:
     """The next record gets the next offset, whatever way the files came."""
-    expected = {way: len(placed[way].records) for way in WAYS}
-    found = {way: client.offset_for(f"ours-{way}") for way in WAYS}
-    assert expected == found
     for way in WAYS:
-        assert [expected[way]] == client.produce(f"ours-{way}", [Outgoing(b"after ours")])
+        one = placed[way, "plain"]
+        expected = len(one.records[Isolation.READ_UNCOMMITTED])
+        assert expected == client.offset_for(one.name)
+        assert [expected] == client.produce(one.name, [Outgoing(b"after ours")])
 
 
-def test_kafkas_dump_finds_no_mismatch(placed: Mapping[str, Placed], java: Java) -> None:
-    """kafka-dump-log compares each of our indexes with its log and has nothing to say on standard error."""
-    indexes = [path for path in placed["clean"].ours.iterdir() if path.suffix in (".index", ".timeindex")]
-    printed = tools.dump(java, sorted(indexes))
+def test_kafkas_dump_finds_no_mismatch(placed: Everything, java: Java) -> None:
+    """kafka-dump-log compares our indexes with their logs, reads our snapshots, and has nothing to complain of."""
+    files = [
+        path
+        for kind in KINDS
+        for path in sorted(placed["clean", kind].ours.iterdir())
+        if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot")
+    ]
+    assert {".index", ".timeindex", ".txnindex", ".snapshot"} == {path.suffix for path in files}
+    printed = tools.dump(java, files)
     assert not printed.stderr
-    assert len(indexes) == printed.stdout.count("Dumping ")
+    assert len(files) == printed.stdout.count("Dumping ")
+    sound = tools.dump(
+        java, [path for path in files if path.suffix.endswith("index")], "--index-sanity-check"
+    )
+    assert not sound.stderr
 
 
 def _text(data: bytes | None) -> str | None:
