@@ -310,8 +310,16 @@ class GrowingLog(ReadableLog):
 
     def mark_offline(self, reason: str) -> None:
         """Take no more writes until it is loaded anew; reads go on. The first reason stays."""
-        self._offline = self._offline or reason
+        self.retire(reason)
         _LOGGER.error("%s: offline: %s", self._partition, reason)
+
+    def retire(self, reason: str) -> None:
+        """Go offline at its keeper's word, who has told why: `mark_offline` without a line in the daemon's log."""
+        self._offline = self._offline or reason
+
+    def wake(self) -> None:
+        """Let whoever waits for more look again: nothing more will come, or it comes from another log."""
+        self._listeners.notify()
 
     def close(self) -> None:
         """Trim, flush and close every file (blocking). Idempotent. OSError: it was not closed in order."""

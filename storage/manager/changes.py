@@ -110,7 +110,7 @@ class TopicChanges:
         """Take back what was made. What the disk refuses now is finished at the next opening."""
         with suppress(OSError):
             for log in made.values():
-                log.mark_offline("its creation failed")
+                log.retire("its creation failed")
                 log.close()
             for partition in partitions:
                 self.data.unmake_partition(partition)
@@ -135,7 +135,7 @@ class TopicChanges:
         name = self.data.deleted_name(name_of(partition))
         if isinstance(partition, Log):
             # Offline first: whoever stumbles over the renamed files can tell why.
-            partition.mark_offline("the topic was deleted")
+            partition.retire("the topic was deleted")
             partition.rename(self.data.path / name)
             partition.close()
         else:

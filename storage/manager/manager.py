@@ -6,7 +6,7 @@ Readers see immutable snapshots and take no lock. `_lock` is held by whoever cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Lock, RLock
 from types import MappingProxyType
@@ -135,6 +135,7 @@ class LogManager:
                 if self._changes.is_deleted(name):
                     self._topics = _by_name({one: self._topics[one] for one in self._topics if one != name})
         self._notify()
+        _wake(topic.partitions().values())
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
         with self._lock:
@@ -154,11 +155,12 @@ class LogManager:
             kept = self._writer.kept(name_of(old))
             if isinstance(old, Log):
                 kept = kept._replace(recovery_point=old.recovery_point, log_start_offset=old.log_start_offset)
-                old.mark_offline("being opened anew")
+                old.retire("opened anew")
                 old.close()
             log = self._keeping.loader.reload(TopicPartition(topic, number), found.config, kept)
             found.set_partitions({**found.partitions(), number: log})
         self._notify()
+        _wake([old])
         return log
 
     # Duties and the end.
@@ -266,6 +268,13 @@ class LogManager:
 
 def _by_name(topics: Mapping[str, LogTopic]) -> Mapping[str, LogTopic]:
     return MappingProxyType(dict(sorted(topics.items())))
+
+
+def _wake(partitions: Iterable[Partition]) -> None:
+    """Let whoever waits for these find out that they are no longer there, or no longer the same."""
+    for partition in partitions:
+        if isinstance(partition, Log):
+            partition.wake()
 
 
 def _retain(log: Log, now: Timestamp) -> None:

@@ -492,6 +492,31 @@ def test_listeners_hear_of_topics_and_partitions(disk: SimulatedDisk) -> None:
     assert heard == [["t:1"], ["t:2"], []]
 
 
+def test_whoever_waits_for_a_deleted_partition_is_woken(
+    disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When it hears, the topic is gone already; a deletion that was asked for is no error in the log."""
+    engine = engine_on(disk)
+    engine.create_topic("t", partitions=2)
+    heard: list[list[str]] = []
+    for partition in engine.topic("t").partitions().values():
+        partition.listen(lambda: heard.append(list(engine.topics())))
+    engine.delete_topic("t")
+    assert heard == [[], []]
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_whoever_waits_for_a_reopened_partition_is_woken(disk: SimulatedDisk) -> None:
+    """When it hears, the engine gives the new one."""
+    engine = engine_on(disk)
+    engine.create_topic("t")
+    old = engine.partition("t", 0)
+    heard = []
+    old.listen(lambda: heard.append(engine.partition("t", 0) is not old))
+    engine.reopen_partition("t", 0)
+    assert heard == [True]
+
+
 def test_unknown_topics_and_partitions(disk: SimulatedDisk) -> None:
     """Every question about them is the same error."""
     engine = engine_on(disk)
