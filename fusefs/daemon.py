@@ -20,7 +20,7 @@ from fusefs.filesystem import FileSystem
 from fusefs.following.waiting import WaitingReads
 from fusefs.mounting.background import Foreground, Readiness, run_in_background
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
-from fusefs.mounting.mountpoint import prepare, unmount
+from fusefs.mounting.mountpoint import MountError, prepare, unmount
 from fusefs.mounting.options import MountOptions
 from fusefs.mounting.stacks import describe_stacks
 from fusefs.operations import KernelNotifications, Operations
@@ -72,15 +72,24 @@ def _serve(options: MountOptions, readiness: Readiness) -> int:
     except (StorageError, OSError) as error:
         readiness.failed(str(error))
         return 1
+    status = 1
     try:
-        return trio.run(_Daemon(options, engine, readiness).run)
-    except Exception as error:  # the mount is gone, whatever it was
+        status = trio.run(_Daemon(options, engine, readiness).run)
+    except Exception as error:
         log.exception("the daemon ends")
         readiness.failed(str(error) or type(error).__name__)
-        return 1
-    finally:
+    return status if _close(engine, options) else 1
+
+
+def _close(engine: Engine, options: MountOptions) -> bool:
+    try:
         engine.close()
-        log.info("%s: closed", options.directory)
+    except (StorageError, OSError) as error:
+        # The next owner finds no mark of a clean shutdown, and recovers.
+        log.error("%s: could not be closed cleanly: %s", options.directory, error)  # noqa: TRY400 - the text says it all
+        return False
+    log.info("%s: closed", options.directory)
+    return True
 
 
 def _begin_log(options: MountOptions) -> None:
@@ -115,7 +124,7 @@ class _Daemon:
     async def run(self) -> int:
         """Mount, serve, unmount."""
         self._filesystem = filesystem = FileSystem(self._context())
-        pyfuse3.init(Operations(filesystem), str(self._options.mountpoint.absolute()), self._mount_options())
+        self._mount(filesystem)
         try:
             async with filesystem.running(), trio.open_nursery() as nursery:
                 await nursery.start(self._watch_signals)
@@ -126,6 +135,15 @@ class _Daemon:
         finally:
             pyfuse3.close(unmount=True)
         return 0
+
+    def _mount(self, filesystem: FileSystem) -> None:
+        mountpoint = self._options.mountpoint.absolute()
+        try:
+            pyfuse3.init(Operations(filesystem), str(mountpoint), self._mount_options())
+        except RuntimeError as error:
+            # What exactly is amiss, libfuse has written to standard error.
+            remedy = "it takes /dev/fuse, fusermount3 (package fuse3) and a mountpoint of one's own"
+            raise MountError(f"{mountpoint}: cannot be mounted; {remedy}") from error
 
     async def _became_ready(self) -> None:
         raise_read_ahead(str(self._options.mountpoint.absolute()))

@@ -85,6 +85,7 @@ class Operations(pyfuse3.Operations):
         entry.st_uid = self._uid
         entry.st_gid = self._gid
         entry.st_size = attributes.size
+        entry.st_blksize = attributes.block_size
         entry.st_blocks = -(-attributes.size // BLOCK)
         entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = attributes.mtime_ns
         return entry

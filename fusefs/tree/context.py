@@ -51,8 +51,10 @@ class Settings:
     """Which records readers are shown."""
     allow_delete: bool = False
     """Whether rmdir of a topic with records, and writing `start`, may delete."""
-    settle_seconds: float = 60.0
-    """How long `stat` and open of a partition's own view may wait for its size to be measured."""
+    stat_seconds: float = 2.0
+    """How long `stat` of a partition's own view may wait for its size to be measured; `ls -l` asks for all three."""
+    open_seconds: float = 60.0
+    """How long opening one may: from then on its size is exact, and cp, tar and wc rely on that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,12 @@
-"""Files that grow: a partition's whole log in each form, and open-ended ranges of it.
+"""Files that show a view: a partition's whole log in each form, and ranges of it.
 
 A view whose front was removed gets a new node, for a byte position must never shift under an open file; stat keeps
 showing one number, so that `tail -F` takes it for the file it knows. Opening an outdated node is ESTALE, upon
 which the kernel looks the name up again by itself.
+
+What grows is read past the kernel's page cache. A cached read believes the size that the kernel holds, and every `>`
+sets that to 0 for a moment (O_TRUNC): readers would see the end of the file far too early. A large block size makes
+programs read in pieces that cost no more that way. A closed range never changes, and is cached.
 """
 
 from __future__ import annotations
@@ -13,8 +17,17 @@ from fusefs.appending.flags import Access, check_append
 from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
 from fusefs.forms import Form
-from fusefs.tree.handles import Handle, LastPage, LogHandle
-from fusefs.tree.nodes import FOR_LONG, LOG_MODE, READ_MODE, Attributes, Directory, File, accept_truncation
+from fusefs.tree.handles import Handle, LogHandle
+from fusefs.tree.nodes import (
+    FOR_LONG,
+    LOG_MODE,
+    READ_BLOCK,
+    READ_MODE,
+    Attributes,
+    Directory,
+    File,
+    accept_truncation,
+)
 from fusefs.tree.partition_files import PartitionFiles
 from fusefs.views.view import View
 
@@ -22,27 +35,30 @@ from fusefs.views.view import View
 class ViewFile(File):
     """A view as a file."""
 
-    __slots__ = ("_files", "_last_page", "_opened", "_view")
+    __slots__ = ("_files", "_opened", "_view")
 
     def __init__(self, parent: Directory, name: str, files: PartitionFiles, view: View) -> None:
         super().__init__(files.context, parent, name)
         self._files = files
         self._view = view
-        self._last_page = LastPage()
         self._opened = 0
 
     mode = READ_MODE
 
     def attributes(self) -> Attributes:
         self._files.check_exists()
-        ino = self._shown_ino()
         if not self.settled:
-            return Attributes(self.mode, 0, self._files.mtime_ns(), 0, ino)
+            return self._attributes(0, 0)
         self._files.attributes_given(self.node_id)
-        return Attributes(self.mode, self._view.size, self._files.mtime_ns(), FOR_LONG, ino)
+        return self._attributes(self._view.size, FOR_LONG)
 
     def listed_attributes(self) -> Attributes:
-        return Attributes(self.mode, 0, self._files.mtime_ns(), 0, self._shown_ino())
+        # Listing measures nothing; but a file that somebody has open never seems empty, not for a moment.
+        return self._attributes(self._view.size if self._opened else 0, 0)
+
+    def _attributes(self, size: int, timeout: float) -> Attributes:
+        mtime_ns = self._files.mtime_ns()
+        return Attributes(self.mode, size, mtime_ns, timeout, self._shown_ino(), READ_BLOCK)
 
     def _shown_ino(self) -> int:
         return (
@@ -56,12 +72,16 @@ class ViewFile(File):
         return self.context.settling.settled(self._view)
 
     async def settle(self) -> None:
-        if self.context.engine.foreign:
-            self.context.settling.settle_behind(
-                self._view, lambda: self.context.kernel.forget_attributes(self.node_id)
-            )
-        else:
-            await self.context.settling.settle(self._view, seconds=self.context.settings.settle_seconds)
+        settings = self.context.settings
+        await self._settle(settings.open_seconds if self._opened else settings.stat_seconds)
+
+    async def _settle(self, seconds: float) -> None:
+        """Wait so long for the exact size; never for a foreign directory, which nobody asked to be read through."""
+        if self.context.engine.foreign or not await self.context.settling.settle(self._view, seconds=seconds):
+            self.context.settling.settle_behind(self._view, self._measured_behind)
+
+    def _measured_behind(self) -> None:
+        self.context.kernel.forget_attributes(self.node_id)
 
     def _check_current(self) -> None:
         self._files.check_exists()
@@ -73,11 +93,10 @@ class ViewFile(File):
         if access.reads:
             self._check_current()
             if not self.settled:
-                await self.settle()
+                await self._settle(self.context.settings.open_seconds)
         self._opened += 1
-        cached = access.reads and not access.writes and self.settled
         reader = self._view.reader() if access.reads else None
-        return LogHandle(self, reader, writer, last_page=self._last_page if cached else None)
+        return LogHandle(self, reader, writer, cached=not self._view.growing and self.settled)
 
     def check_exists(self) -> None:
         self._files.check_exists()

@@ -12,7 +12,6 @@ from typing import Protocol
 from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
 from fusefs.following.follow import FollowHandle, Notify
-from storage.errors import SegmentDeletedError
 
 ALWAYS_READY = select.POLLIN | select.POLLOUT | select.POLLRDNORM | select.POLLWRNORM
 """What poll(2) says of an ordinary file."""
@@ -73,44 +72,6 @@ class OpenedNode(Protocol):
         ...
 
 
-PAGE_BYTES = 4096
-"""The kernel's page cache asks for whole pages."""
-
-
-class LastPage:
-    """The last page of a growing file that the kernel was given, in memory.
-
-    When `tail -f` reads on, the kernel asks for the whole page in which the new bytes begin. If the front of the log
-    was removed meanwhile and reached into that page, its first bytes can be read no more; but they were given out
-    before, so that nobody who reads on misses anything.
-    """
-
-    __slots__ = ("_content", "_position")
-
-    def __init__(self) -> None:
-        self._position = 0
-        self._content = b""
-
-    def given(self, position: int, data: bytes) -> None:
-        """Remember the page in which `data`, read at `position`, ends; an earlier one than before is not of interest."""
-        end = position + len(data)
-        if not data or end <= self._position + len(self._content):
-            return
-        start = (end - 1) // PAGE_BYTES * PAGE_BYTES
-        if start >= position:
-            self._position, self._content = start, data[start - position :]
-        elif start == self._position and position <= start + len(self._content):
-            self._content = self._content[: position - start] + data
-        else:
-            self._position, self._content = position, data
-
-    def at(self, position: int) -> bytes:
-        """What was given from `position` on; nothing where that is not known."""
-        if position < self._position:
-            return b""
-        return self._content[position - self._position :]
-
-
 class LogHandle(Handle):
     """An open log or door: its reading side, its writing side, or both."""
 
@@ -120,35 +81,19 @@ class LogHandle(Handle):
         reader: Reader | None,
         writer: AppendHandle | None,
         *,
-        last_page: LastPage | None = None,
+        cached: bool = False,
     ) -> None:
         self._node = node
         self._reader = reader
         self._writer = writer
-        self._last_page = last_page
-        """Of the node, where reads come through the page cache."""
-        self.direct_io = last_page is None
-        self.keep_cache = last_page is not None
+        self.direct_io = not cached
+        self.keep_cache = cached
 
     async def read(self, position: int, size: int) -> bytes:
         if self._reader is None:
             raise FileError(errno.EBADF)
         self._node.check_exists()
-        if self._last_page is None:
-            return self._reader.read(position, size)
-        data = self._read_page(self._reader, self._last_page, position, size)
-        self._last_page.given(position, data)
-        return data
-
-    @staticmethod
-    def _read_page(reader: Reader, last_page: LastPage, position: int, size: int) -> bytes:
-        try:
-            return reader.read(position, size)
-        except SegmentDeletedError:
-            known = last_page.at(position)[:size]
-            if not known:
-                raise
-        return known + reader.read(position + len(known), size - len(known))
+        return self._reader.read(position, size)
 
     async def write(self, data: bytes) -> int:
         if self._writer is None:

@@ -23,6 +23,9 @@ DOOR_MODE = stat.S_IFREG | 0o200
 READ_MODE = stat.S_IFREG | 0o444
 LINK_MODE = stat.S_IFLNK | 0o777
 
+READ_BLOCK = 128 * 1024
+"""Bytes; what stdio, Python and cmp read at a time from a log, where each read is a request of its own."""
+
 FOR_LONG = 60.0
 """Seconds the kernel may remember what only changes together with a word to it."""
 
@@ -37,6 +40,8 @@ class Attributes(NamedTuple):
     """Seconds for which the kernel may believe this without asking again."""
     ino: int
     """The number shown: one a view, whatever its generation."""
+    block_size: int = 4096
+    """Bytes that programs are advised to read at a time (st_blksize)."""
 
 
 class Node(ABC):

@@ -1,7 +1,5 @@
 """The reads that wait: bound, waking, and who ends them."""
 
-# ruff: noqa: ASYNC110 - what is waited for is told by nobody: a thread looks, and the test looks at what it found
-
 from __future__ import annotations
 
 import errno

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import tarfile
@@ -69,7 +70,7 @@ def test_a_file_comes_out_as_it_went_in(text: Path, source: Path):
         "awk 'END {print NR}' FILE",
         'python3 -c \'import sys; f = open("FILE", "rb"); f.seek(-100, 2); sys.stdout.buffer.write(f.read())\'',
         "python3 -c 'f = open(\"FILE\"); print(sum(1 for line in f))'",
-        'python3 -c \'import mmap; f = open("FILE"); print(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ).find(b"line 99 "))\'',
+        'python3 -c \'import mmap; f = open("FILE"); print(mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ).find(b"line 99 "))\'',
         "less FILE | md5sum",
         "md5sum < FILE",
     ],
@@ -217,6 +218,29 @@ def test_times_select_records(topic: Path):
     assert run(
         "cat @1700000002000; echo; cat @1700000001500-@1700000003000; cat @2023-11-14T22:13:22Z-", topic / "0"
     ) == ("2\n2\n2\n3\n")
+
+
+def test_a_closed_range_can_be_mapped_shared(text: Path, source: Path):
+    """It never changes, and goes through the page cache; what grows does not."""
+    with (
+        (text / f"0-{LINES - 1}").open("rb") as file,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
+    ):
+        assert mapped[:] == source.read_bytes()
+
+
+@pytest.mark.parametrize("writer", ["echo x > log", "ls -l . > /dev/null; echo x >> log"])
+def test_readers_never_see_the_end_too_early(topic: Path, writer: str):
+    """Truncating opens (`>`) and listings of the same file are no business of its readers."""
+    log = topic / "0" / "log"
+    log.write_bytes(b"".join(b"%d\n" % n for n in range(100_000)))
+    size = log.stat().st_size
+    with subprocess.Popen(["bash", "-c", f"while :; do {writer}; done"], cwd=log.parent) as process:
+        seen = [len(log.read_bytes()) for _ in range(200)]
+        process.kill()
+
+    assert seen[-1] > size
+    assert seen == sorted(seen)
 
 
 def test_df_shows_the_disk(shared_mount: Mount):
