@@ -9,7 +9,7 @@ with a smaller last offset cannot hold the target, so the scan forward begins at
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableSequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -68,6 +68,18 @@ class OffsetIndex:
             raise ValueError(f"{self.slots.path}: offset {offset} is not above {self.last_offset}")
         self.slots.append(relative(offset, self._base_offset), position)
         self.last_offset = offset
+
+    @property
+    def room(self) -> int:
+        """How many more entries it takes."""
+        return self.slots.capacity - self.slots.entries
+
+    def extend(self, entries: Sequence[tuple[int, int]]) -> None:
+        """Add entries (last offset, position) that ascend and for which there is room: for rebuilding an index."""
+        base_offset = self._base_offset
+        self.slots.extend([(offset - base_offset, position) for offset, position in entries])
+        if entries:
+            self.last_offset = Offset(entries[-1][0])
 
     def lookup(self, offset: Offset, probes: MutableSequence[int] | None = None) -> OffsetPosition:
         """The last entry not above `offset`; (base offset, 0) when there is none."""

@@ -12,6 +12,7 @@ a file with holes would end the process when the disk is full.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
 
@@ -61,6 +62,14 @@ class SlotFile:
         assert self.entries < self.capacity, f"{self.path}: no slot left of {self.capacity}"
         self._file.pwrite(self._slot.pack(*fields), Position(self.entries * self._slot_bytes))
         self.entries += 1
+
+    def extend(self, rows: Sequence[tuple[int, ...]]) -> None:
+        """Use so many more slots at once; there are as many, the caller has looked."""
+        if rows:
+            assert self.entries + len(rows) <= self.capacity, f"{self.path}: only {self.capacity} slots"
+            data = b"".join([self._slot.pack(*row) for row in rows])
+            self._file.pwrite(data, Position(self.entries * self._slot_bytes))
+            self.entries += len(rows)
 
     def truncate(self, entries: int) -> None:
         """Use only the first `entries` slots from now on."""

@@ -9,7 +9,7 @@ becomes inactive, so the index counts as full one entry early (kafka-storage.md 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableSequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -75,6 +75,18 @@ class TimeIndex:
         if timestamp > self.last.timestamp:
             self.slots.append(timestamp, relative(offset, self._base_offset))
             self.last = TimeEntry(timestamp, offset)
+
+    @property
+    def room(self) -> int:
+        """How many more entries it takes, but for the final one."""
+        return max(0, self.slots.capacity - 1 - self.slots.entries)
+
+    def extend(self, entries: Sequence[TimeEntry]) -> None:
+        """Add entries that rise and for which there is room: for rebuilding an index."""
+        base_offset = self._base_offset
+        self.slots.extend([(timestamp, offset - base_offset) for timestamp, offset in entries])
+        if entries:
+            self.last = entries[-1]
 
     def lookup(self, timestamp: Timestamp, probes: MutableSequence[int] | None = None) -> TimeEntry:
         """The last entry not above `timestamp`; (-1, base offset) when there is none."""

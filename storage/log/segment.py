@@ -12,7 +12,7 @@ batch that got one (kafka-storage.md §3). Index files come into being when they
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -26,6 +26,7 @@ from storage.indexes.offset_index import OffsetIndex, relative
 from storage.indexes.time_index import TimeEntry, TimeIndex
 from storage.indexes.transaction_index import AbortedSpan, TransactionIndex
 from storage.log.scan import Window, windows
+from storage.log.sparse import SparseState, due_entries, fitting
 from storage.log.trace import BatchFound, BatchPassed, IndexSearched, Probe, ScanBegan, Trace
 from storage.model import NO_TIMESTAMP, Offset, Position, Timestamp
 
@@ -279,23 +280,22 @@ class Segment:
     def index_window(
         self, positions: Sequence[int], last_offsets: Sequence[int], max_timestamps: Sequence[int]
     ) -> None:
-        """Make the entries of adjacent batches that stand in the log already: the sparse rule, entry by entry.
-
-        Recovery goes through millions of batches: between two entries it looks at timestamps only.
-        """
+        """Make the entries of adjacent batches that stand in the log already: for recovery."""
         if positions and not positions[0]:
             self._first_timestamp = Timestamp(max_timestamps[0])
-        first = 0
-        while first < len(positions):
-            due = bisect_right(positions, self._counted_from + self.settings.index_interval_bytes, first)
-            stop = min(due + 1, len(positions))
-            largest = max(max_timestamps[first:stop])
-            if largest > self.largest.timestamp:
-                at = max_timestamps.index(largest, first, stop)
-                self._largest = TimeEntry(Timestamp(largest), Offset(last_offsets[at]))
-            if due < len(positions):
-                self._add_entries(Offset(last_offsets[due]), Position(positions[due]))
-            first = stop
+        due = due_entries(
+            SparseState(self._counted_from, self.largest),
+            positions,
+            last_offsets,
+            max_timestamps,
+            interval_bytes=self.settings.index_interval_bytes,
+        )
+        self._counted_from, self._largest = due.state
+        offsets, times = self.offset_index, self.time_index
+        batches, maxima = fitting(due, last=times.last, offset_room=offsets.room, time_room=times.room)
+        offsets.extend(batches)
+        times.extend(maxima)
+        self.index_full = offsets.full or times.full
 
     def _add_entries(self, last_offset: Offset, position: Position) -> None:
         # Full only where one append, or a rebuild under smaller settings, brings more than the index has room for:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from operator import lt
 from typing import NamedTuple
 
 from storage.checkpoints.leader_epochs import LeaderEpochs
@@ -44,7 +45,7 @@ def recover_segment(segment: Segment, epochs: LeaderEpochs, producers: LogProduc
     end_offset = segment.base_offset
     cause = ""
     for window in windows(segment.log, 0, file_bytes, window_bytes=WINDOW_BYTES, check_crc=True):
-        good = _count_in_range(window.batches, segment.base_offset)
+        good = _count_in_range(window.batches, segment.base_offset, end_offset)
         if good:
             _take(segment, window, good, epochs, producers)
             end_offset = window.batches[good - 1].end_offset
@@ -60,17 +61,27 @@ def recover_segment(segment: Segment, epochs: LeaderEpochs, producers: LogProduc
     return Recovered(end_offset, cut_bytes, cause)
 
 
-def _count_in_range(batches: Batches, base_offset: Offset) -> int:
-    """How many batches lead up to the first whose last offset the segment cannot hold."""
+def _count_in_range(batches: Batches, base_offset: Offset, end_offset: Offset) -> int:
+    """How many batches lead up to the first whose last offset the segment cannot hold behind `end_offset`.
+
+    The base offset is not under the checksum: so it is looked at here.
+    """
     last_offsets = batches.column("last_offset").tolist()
     if not last_offsets:
         return 0
-    if min(last_offsets) >= base_offset and max(last_offsets) - base_offset <= MAX_RELATIVE_OFFSET:
+    limit = base_offset + MAX_RELATIVE_OFFSET
+    if last_offsets[0] >= end_offset and last_offsets[-1] <= limit and _ascend(last_offsets):
         return len(last_offsets)
     good = 0
-    while 0 <= last_offsets[good] - base_offset <= MAX_RELATIVE_OFFSET:
+    lowest: int = end_offset
+    while good < len(last_offsets) and lowest <= last_offsets[good] <= limit:
+        lowest = last_offsets[good] + 1
         good += 1
     return good
+
+
+def _ascend(offsets: list[int]) -> bool:
+    return all(map(lt, offsets, offsets[1:]))
 
 
 def _take(segment: Segment, window: Window, good: int, epochs: LeaderEpochs, producers: LogProducers) -> None:

@@ -384,6 +384,18 @@ def test_an_offset_outside_the_segment_is_damage():
         assert 1 == on_disk.load(clean=False).log_end_offset
 
 
+def test_offsets_that_do_not_ascend_are_damage():
+    """The base offset is not under the checksum: a batch that would go back, or stand still, ends the log."""
+    for base_offset in (0, 1):
+        on_disk = filled(4, internal_segment_bytes=10_000)
+        on_disk.log.close()
+        content = bytearray(on_disk.content(f"{FIRST}.log"))
+        content[200:208] = base_offset.to_bytes(8, "big")
+        on_disk.write(f"{FIRST}.log", bytes(content))
+        assert 2 == on_disk.load(clean=False).log_end_offset
+        assert content[:200] == on_disk.content(f"{FIRST}.log")
+
+
 def test_a_batch_larger_than_the_window_is_recovered():
     """Recovery reads a mebibyte at a time; a larger batch is read whole."""
     on_disk = LogOnDisk(internal_segment_bytes=10_000_000, max_message_bytes=5_000_000)
