@@ -67,6 +67,18 @@ prepare_system() {
     [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
 }
 
+# A Kafka broker for tests. Where it cannot be had these skip, each with the reason; on CI they fail.
+prepare_broker() {
+    local jre
+    if { command -v java && command -v mvn; } >/dev/null || ! command -v apt-get >/dev/null; then
+        return
+    fi
+    for jre in openjdk-17-jre-headless openjdk-21-jre-headless; do
+        (install_packages "$jre" maven) 2>/dev/null && return
+    done
+    say "no Java or no Maven here: the tests against a Kafka broker will be skipped"
+}
+
 # -- Python ------------------------------------------------------------------------------------------------------
 
 # A Python does if it is new enough, can make a virtual environment and has the headers that compiling needs.
@@ -148,6 +160,7 @@ install_project() {
 packages=("${build_packages[@]}")
 [ "${1:-}" != tests ] || packages+=("${test_packages[@]}")
 prepare_system "${packages[@]}"
+[ "${1:-}" != tests ] || prepare_broker
 make_venv
 install_requirements
 install_project
