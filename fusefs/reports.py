@@ -24,20 +24,20 @@ class Reports:
 
     def error(self, where: str, reason: str) -> None:
         """Say why an operation on the file `where` failed."""
-        log.error("%s: %s", where, reason)
-        self._keep("error", where, reason)
+        self._say(logging.ERROR, where, reason)
 
     def warning(self, where: str, reason: str) -> None:
         """Say what went well but deserves a look."""
-        log.warning("%s: %s", where, reason)
-        self._keep("warning", where, reason)
+        self._say(logging.WARNING, where, reason)
 
-    def _keep(self, kind: str, where: str, reason: str) -> None:
+    def _say(self, level: int, where: str, reason: str) -> None:
         moment = datetime.fromtimestamp(self._clock() / 1000, UTC).isoformat(timespec="milliseconds")
-        said = f"{kind} {where}: {' '.join(reason.splitlines())}"
+        said = f" {logging.getLevelName(level).lower()} {where}: {' '.join(reason.splitlines())}"
         if self._lines and self._lines[-1].endswith(said):
             self._lines.pop()  # A loop that asks again and again must not push everything else out.
-        self._lines.append(f"{moment.replace('+00:00', 'Z')} {said}")
+        else:
+            log.log(level, "%s: %s", where, reason)
+        self._lines.append(moment.replace("+00:00", "Z") + said)
 
     def lines(self) -> Sequence[str]:
         """Oldest first; a snapshot."""

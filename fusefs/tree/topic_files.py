@@ -75,8 +75,13 @@ class TopicFiles:
         return self._news.listen(listener)
 
     def refresh(self) -> None:
-        """Partitions may have come: listen to them, and tell who follows the topic."""
-        for number in self.topic.partitions():
+        """Follow the engine: partitions may have come, or been opened anew; and tell who follows the topic."""
+        partitions = self.topic.partitions()
+        for number, files in list(self._partitions.items()):
+            if files.partition is not partitions.get(number):
+                del self._partitions[number]
+                files.delete()
+        for number in partitions:
             self.partition(number)
         self._news.signal()
 

@@ -124,6 +124,20 @@ async def test_a_topic_made_again_is_another_one(orders: MountClient):
     assert await orders.cat("orders/0/log") == b"new\n"
 
 
+async def test_a_partition_opened_anew_takes_the_place_of_the_old_one(orders: MountClient):
+    """After a repair: open files are stale, names lead to the new one, and who follows the topic goes on."""
+    await orders.append("orders/0/log", b"a\n")
+    reader = await orders.open("orders/0/log")
+    follower = await orders.open("orders/follow")
+    orders.engine.reopen_partition("orders", 0)  # type: ignore[attr-defined]
+    await orders.append("orders/0/log", b"b\n")
+
+    with refused("ESTALE"):
+        await orders.filesystem.read(reader, 0, 10)
+    assert await orders.cat("orders/0/log") == b"a\nb\n"
+    assert await orders.filesystem.read(follower, 0, 10) == b"b\n"
+
+
 @pytest.mark.parametrize("what", ["creating a file", "deleting a file", "renaming"])
 async def test_everything_else_that_changes_names_is_refused(orders: MountClient, what: str):
     """unlink, rename, link, symlink, mknod and create are EPERM."""

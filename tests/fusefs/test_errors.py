@@ -1,0 +1,109 @@
+"""The one table from the engine's errors to errno, and what is said of them to people."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+
+import pytest
+
+from fusefs.errors import ERRNOS, FileError, errno_of, file_error
+from fusefs.forms import FormError
+from fusefs.reports import Reports
+from fusefs.selectors import SelectorError
+from storage import errors
+from storage.model import Timestamp
+
+RAISED = [
+    (errors.InvalidNameError("x"), errno.EINVAL),
+    (errors.InvalidConfigError("x"), errno.EINVAL),
+    (errors.InvalidRecordError("x"), errno.EINVAL),
+    (errors.InvalidTimestampError("x"), errno.EINVAL),
+    (FormError(1, "x"), errno.EINVAL),
+    (errors.TopicExistsError("x"), errno.EEXIST),
+    (errors.RecordTooLargeError("x"), errno.EMSGSIZE),
+    (errors.UnknownTopicError("x"), errno.ENOENT),
+    (errors.OffsetOutOfRangeError(5, 0, 3), errno.ENOENT),
+    (SelectorError("x"), errno.ENOENT),
+    (errors.NotEnoughReplicasError("x"), errno.EAGAIN),
+    (errors.ProducerFencedError("x"), errno.ESTALE),
+    (errors.OutOfOrderSequenceError("x"), errno.EILSEQ),
+    (errors.SegmentDeletedError("x"), errno.ESTALE),
+    (errors.CorruptionError("file", 7, "x"), errno.EIO),
+    (errors.TornBatchError(7, "x"), errno.EIO),
+    (errors.PartitionOfflineError("x"), errno.EIO),
+    (errors.ReadOnlyError("x"), errno.EROFS),
+    (OSError(errno.ENOSPC, "x"), errno.ENOSPC),
+    (OSError(errno.EDQUOT, "x"), errno.EDQUOT),
+    (OSError("without a number"), errno.EIO),
+    (FileError(errno.EACCES), errno.EACCES),
+    (KeyError("nobody expected this"), errno.EIO),
+]
+
+
+@pytest.mark.parametrize(("error", "number"), RAISED, ids=[type(error).__name__ for error, _ in RAISED])
+def test_each_error_has_its_errno(error: Exception, number: int):
+    """Types are translated, never texts."""
+    assert errno.errorcode[errno_of(error)] == errno.errorcode[number]
+    assert file_error(error).number == number
+
+
+def test_every_error_of_the_engine_is_in_the_table():
+    """A new one without a row would be EIO in silence."""
+    named = {
+        kind
+        for _, kind in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(kind, errors.StorageError)
+    }
+
+    assert {kind for kind in named if kind not in ERRNOS} <= {
+        errors.DirectoryLockedError,
+        errors.NotALogDirectoryError,
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "reported"),
+    [
+        (errors.InvalidConfigError("x"), True),
+        (errors.CorruptionError("file", 7, "x"), True),
+        (OSError(errno.ENOSPC, "x"), True),
+        (errors.TopicExistsError("x"), False),
+        (FileError(errno.ENOENT), False),
+        (FileError(errno.ENOENT, "offsets 0 to 3 exist", reported=True), True),
+    ],
+)
+def test_what_leaves_a_line_for_people(error: Exception, reported: bool):
+    """Every EINVAL and EIO, a full disk, and who asks for it."""
+    assert file_error(error).reported is reported
+
+
+def test_the_reason_goes_along():
+    """With the file and the position of a damaged batch."""
+    assert (
+        file_error(errors.CorruptionError("0.log", 78, "checksum")).reason == "0.log: position 78: checksum"
+    )
+
+
+def test_reports_are_bounded_and_dated():
+    """The newest stay, one line each."""
+    reports = Reports(lambda: Timestamp(1_700_000_000_123), kept=2)
+    reports.error("a/0/log", "first")
+    reports.warning("a/0/log", "of two\nlines")
+    reports.error("a/0/log", "third")
+
+    assert reports.lines() == (
+        "2023-11-14T22:13:20.123Z warning a/0/log: of two lines",
+        "2023-11-14T22:13:20.123Z error a/0/log: third",
+    )
+
+
+def test_asking_again_and_again_says_one_thing_once(caplog: pytest.LogCaptureFixture):
+    """A loop that waits for an offset must push nothing else out, nor fill the log; the time is the newest one's."""
+    times = iter([1_000, 2_000])
+    reports = Reports(lambda: Timestamp(next(times)))
+    reports.error("a/0/7", "no offset 7")
+    reports.error("a/0/7", "no offset 7")
+
+    assert reports.lines() == ("1970-01-01T00:00:02.000Z error a/0/7: no offset 7",)
+    assert len(caplog.records) == 1
