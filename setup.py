@@ -11,6 +11,8 @@ COMPILED = (
     "storage/codec/batch.py",
     "storage/codec/columns.py",
     "storage/codec/batch_writer.py",
+    "storage/compaction/survivors.py",
+    "storage/compaction/offset_map.py",
     "fusefs/forms/values.py",
     "fusefs/forms/kv.py",
     "fusefs/forms/json_strings.py",

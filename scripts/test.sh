@@ -17,6 +17,6 @@ mypy
 step lint-imports
 lint-imports
 step "pytest --uncompiled: the same tests over the plain sources of the compiled modules"
-python -m pytest -q -p tests.uncompiled --uncompiled tests/storage/codec tests/fusefs/forms
+python -m pytest -q -p tests.uncompiled --uncompiled tests/storage/codec tests/storage/compaction tests/fusefs/forms
 step pytest
 exec python -m pytest "$@"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from storage.model import Offset, Timestamp
@@ -63,7 +64,7 @@ def plan(params: CleaningParams) -> CleaningPlan:
     end = max(_first_uncleanable_offset(params, first_dirty), first_dirty)
     inactive = params.segments[:-1]
     clean_bytes = sum(s.size_bytes for s in inactive if s.base_offset < first_dirty)
-    dirty = [s for s in inactive if first_dirty <= s.base_offset < end]
+    dirty = _dirty(params.segments, first_dirty, end)
     cleanable_bytes = sum(s.size_bytes for s in dirty)
     overdue = _overdue(params, first_dirty)
     total = clean_bytes + cleanable_bytes
@@ -105,6 +106,15 @@ def _first_uncleanable_offset(params: CleaningParams, first_dirty: Offset) -> Of
 def _rounded_down(segments: Sequence[CleanableSegment], offset: Offset) -> Offset:
     """Segments are cleaned whole: the base of the one that holds `offset`."""
     return max((s.base_offset for s in segments if s.base_offset <= offset), default=offset)
+
+
+def _dirty(segments: Sequence[CleanableSegment], first_dirty: Offset, end: Offset) -> list[CleanableSegment]:
+    """The segments that hold [first_dirty, end); where the last pass ended inside one, that counts as clean too."""
+    if first_dirty >= end:
+        return []
+    return [
+        one for one, after in pairwise(segments) if after.base_offset > first_dirty and one.base_offset < end
+    ]
 
 
 def _overdue(params: CleaningParams, first_dirty: Offset) -> bool:

@@ -7,8 +7,8 @@ new ones of each group.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -19,16 +19,21 @@ from storage.compaction.offset_map import DEFAULT_BYTES, OffsetMap
 from storage.compaction.retain import LastOfProducer, RetentionParams
 from storage.compaction.rewrite import CleaningCounts, Rewriter, build_map
 from storage.compaction.transactions import PassTransactions
-from storage.errors import CorruptBatchError, CorruptionError
+from storage.errors import CorruptBatchError, CorruptionError, StorageError
 from storage.log.log import Log
 from storage.log.scan import Window, windows
 from storage.log.segment import PlacedBatch, Segment
 from storage.model import Offset, ProducerId, Timestamp
 
-WINDOW_BYTES = 1 << 20
-"""What is read at a time, and about what is gathered before it is written."""
+WINDOW_BYTES = 1 << 17
+"""What is read at a time, and about what is gathered before it is written.
 
-_LOGGER = logging.getLogger(__name__)
+Small, for between two windows other threads get their turn: an append waits for one window at most.
+"""
+
+
+class CleaningStoppedError(StorageError):
+    """The pass was told to stop; what it had not put in place yet is gone, and nothing else has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,17 @@ class Cleaned:
     end_offset: Offset
     """Clean up to here: the cleaner's checkpoint."""
     counts: CleaningCounts
-    segments_before: int
-    segments_after: int
+    segments_before: tuple[Offset, ...]
+    """Base offsets of those that were read."""
+    segments_after: tuple[Offset, ...]
+    """Base offsets of what took their place."""
+    bytes_before: int
+    bytes_after: int
+    """Of the log files of both."""
+
+
+def _go_on() -> bool:
+    return True
 
 
 def cleaning_params(log: Log, checkpoint: Offset | None, now: Timestamp) -> CleaningParams:
@@ -62,17 +76,30 @@ def cleaning_params(log: Log, checkpoint: Offset | None, now: Timestamp) -> Clea
     )
 
 
-def clean(log: Log, plan: CleaningPlan, *, now: Timestamp, map_bytes: int = DEFAULT_BYTES) -> Cleaned:
-    """Do what `plan` says (blocking). Raises CorruptionError, with nothing changed from there on; OSError."""
-    pass_ = _Pass(log, plan, now=now, map_bytes=map_bytes)
-    return pass_.run()
+def clean(
+    log: Log,
+    plan: CleaningPlan,
+    *,
+    now: Timestamp,
+    map_bytes: int = DEFAULT_BYTES,
+    go_on: Callable[[], bool] = _go_on,
+) -> Cleaned:
+    """Do what `plan` says (blocking). `go_on` is asked again and again, and ends the pass by saying no.
+
+    Raises CorruptionError, CleaningStoppedError, OSError, and PartitionOfflineError where the log goes away meanwhile;
+    groups of segments that were put in place before that stay.
+    """
+    return _Pass(log, plan, now=now, map_bytes=map_bytes, go_on=go_on).run()
 
 
 class _Pass:
-    def __init__(self, log: Log, plan: CleaningPlan, *, now: Timestamp, map_bytes: int) -> None:
+    def __init__(
+        self, log: Log, plan: CleaningPlan, *, now: Timestamp, map_bytes: int, go_on: Callable[[], bool]
+    ) -> None:
         self._log = log
         self._plan = plan
         self._now = now
+        self._go_on = go_on
         self._segments = [s for s in log.chain.segments[:-1] if s.base_offset < plan.end_offset]
         self._aborted = log.aborted
         self._newest = OffsetMap(map_bytes)
@@ -90,26 +117,31 @@ class _Pass:
         rewriter = Rewriter(self._newest, transactions, params, map_end_offset=map_end)
         touched = [s for s in self._segments if s.base_offset < map_end]
         groups = self._groups(touched, map_end)
+        after = []
         for members in groups:
             transactions.retained.clear()
-            self._clean_group(members, rewriter, transactions)
-        return Cleaned(map_end, rewriter.counts, len(touched), len(groups))
+            after.append(self._clean_group(members, rewriter, transactions))
+        return Cleaned(
+            end_offset=map_end,
+            counts=rewriter.counts,
+            segments_before=tuple(segment.base_offset for segment in touched),
+            segments_after=tuple(segment.base_offset for segment in after),
+            bytes_before=sum(segment.size for segment in touched),
+            bytes_after=sum(segment.size for segment in after),
+        )
 
     def _build_map(self) -> Offset:
-        """Put the dirty section's keys into the map; how far it got."""
+        """Put the dirty section's keys into the map; how far it got.
+
+        The section may begin inside a segment: where the last pass's map was full.
+        """
         transactions = PassTransactions(self._aborted)
         start = end = self._plan.first_dirty_offset
-        for segment in self._segments:
-            if segment.base_offset < start:
-                continue
-            for window in _read(segment):
+        bases = [segment.base_offset for segment in self._segments]
+        for segment in self._segments[max(0, bisect_right(bases, start) - 1) :]:
+            for window in self._read(segment):
                 with _located(segment, window):
-                    end, full = build_map(
-                        self._newest,
-                        memoryview(window.data)[: window.batches.stop],
-                        transactions,
-                        start_offset=end,
-                    )
+                    end, full = build_map(self._newest, _content(window), transactions, start_offset=end)
                 if full:
                     return end
         return max(end, self._plan.end_offset)
@@ -129,23 +161,44 @@ class _Pass:
 
     def _clean_group(
         self, members: Sequence[Segment], rewriter: Rewriter, transactions: PassTransactions
-    ) -> None:
+    ) -> Segment:
         cleaned = self._log.new_cleaned_segment(members[0].base_offset)
         try:
             for segment in members:
-                _fill(cleaned, segment, rewriter)
+                self._fill(cleaned, segment, rewriter)
             for span in transactions.retained:
                 cleaned.add_aborted(span)
             cleaned.deactivate()
             cleaned.set_modified_time(members[-1].modified_time)
             cleaned.sync()
             if self._log.replace_segments(members, cleaned):
-                return
+                return cleaned
         except BaseException:
             self._log.discard_segment(cleaned)
             raise
         self._log.discard_segment(cleaned)
-        _LOGGER.info("%s-%d: segments left while they were cleaned", self._log.topic, self._log.number)
+        raise CleaningStoppedError(
+            f"{self._log.topic}-{self._log.number}: segments left while they were cleaned"
+        )
+
+    def _fill(self, cleaned: Segment, source: Segment, rewriter: Rewriter) -> None:
+        """Append what stays of one segment."""
+        modified = source.modified_time
+        for window in self._read(source):
+            data = bytearray()
+            with _located(source, window):
+                for batches in rewriter.rewrite(_content(window), modified=modified):
+                    data += batches
+            if data:
+                cleaned.append(data, _placed(data))
+
+    def _read(self, segment: Segment) -> Iterator[Window]:
+        """The segment's windows; checksums are left to decoding."""
+        for window in windows(segment.log, 0, segment.size, window_bytes=WINDOW_BYTES):
+            if not self._go_on():
+                raise CleaningStoppedError(f"{self._log.topic}-{self._log.number}: told to stop cleaning")
+            segment.raise_problem(window)
+            yield window
 
     def _live_producers(self) -> dict[ProducerId, LastOfProducer]:
         return {
@@ -163,25 +216,15 @@ class _Pass:
         return Timestamp(clean[-1].modified_time - self._log.config.delete_retention_ms)
 
 
-def _fill(cleaned: Segment, source: Segment, rewriter: Rewriter) -> None:
-    """Append what stays of one segment."""
-    modified = source.modified_time
-    for window in _read(source):
-        data = bytearray()
-        with _located(source, window):
-            for batch in rewriter.rewrite(memoryview(window.data)[: window.batches.stop], modified=modified):
-                data += batch
-        if data:
-            placed = [PlacedBatch(b.size_bytes, b.last_offset, b.max_timestamp) for b in scan(data)]
-            cleaned.append(data, placed)
+def _content(window: Window) -> memoryview:
+    return memoryview(window.data)[: window.batches.stop]
 
 
-def _read(segment: Segment) -> Iterator[Window]:
-    for window in windows(segment.log, 0, segment.size, window_bytes=WINDOW_BYTES, check_crc=True):
-        if window.problem is not None:
-            position = window.position + window.problem.position
-            raise CorruptionError(segment.log.path, position, window.problem.cause)
-        yield window
+def _placed(data: bytearray) -> list[PlacedBatch]:
+    """The batches of `data` as an index wants to know them."""
+    batches = scan(data)
+    columns = [batches.column(name).tolist() for name in PlacedBatch._fields]
+    return list(map(PlacedBatch._make, zip(*columns, strict=True)))
 
 
 @contextmanager

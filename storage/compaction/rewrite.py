@@ -7,10 +7,12 @@ needs no horizon is passed on byte for byte. Legacy entries become batches of ve
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from storage.codec.batch import BatchHeader, Codec, scan
+from storage.codec.batch import CURRENT_MAGIC, BatchHeader, Codec
+from storage.codec.batch_writer import encode_span
 from storage.codec.columns import Columns, decode
 from storage.codec.control import ControlType, control_type
 from storage.codec.records import BatchStamp, encode
@@ -23,8 +25,16 @@ from storage.compaction.retain import (
     new_horizon,
     tombstones_stay,
 )
+from storage.compaction.survivors import (
+    Kind,
+    count_staying,
+    drop_tombstones,
+    end_of_untied,
+    gather,
+    next_run,
+)
 from storage.compaction.transactions import PassTransactions
-from storage.model import NO_PRODUCER_ID, Offset, Record, Timestamp, TimestampType
+from storage.model import NO_PRODUCER_ID, Offset, Timestamp, TimestampType
 
 
 @dataclass(slots=True)
@@ -61,53 +71,81 @@ class Rewriter:
 
         Raises CorruptBatchError: nothing is cleaned over a batch that cannot be trusted.
         """
-        batches = scan(data)
-        if batches.problem is not None:
-            raise batches.problem
-        for header in batches:
-            kept = self._batch(data, header, modified)
-            self.counts.batches_read += 1
-            self.counts.bytes_read += header.size_bytes
+        for columns in decode(data, control=True):
+            yield from self._columns(data, columns, modified)
+
+    def _columns(
+        self, data: memoryview, columns: Columns, modified: Timestamp
+    ) -> Iterator[memoryview | bytearray]:
+        batches = columns.batches
+        counts = self.counts
+        counts.batches_read += len(batches)
+        counts.records_read += len(columns)
+        keep_end_offset = -1 if self._params.keep_end_offset is None else self._params.keep_end_offset
+        marks = self._newest.judge(columns, end_offset=self._map_end_offset)
+        first = 0
+        while first < len(batches):
+            kind, stop = next_run(columns, marks, first, keep_end_offset=keep_end_offset)
+            position, end_position = batches[first].position, batches[stop - 1].end_position
+            counts.bytes_read += end_position - position
+            kept: memoryview | bytearray | None = None
+            if kind is Kind.SINGLE:
+                kept = self._batch(data, _Batch(columns, first), marks, modified)
+            elif kind is Kind.COPIED:
+                kept = data[position:end_position]
+                counts.records_kept += batches[stop - 1].record_end - _record_start(columns, first)
             if kept is not None:
-                self.counts.batches_kept += 1
-                self.counts.bytes_kept += len(kept)
+                counts.batches_kept += stop - first
+                counts.bytes_kept += len(kept)
                 yield kept
+            first = stop
 
     def _batch(
-        self, data: memoryview, header: BatchHeader, modified: Timestamp
+        self, data: memoryview, batch: _Batch, marks: bytearray, modified: Timestamp
     ) -> memoryview | bytearray | None:
-        columns = decode(data, header.position, header.end_position, control=header.is_control)[0]
-        decision = self._decide(header, columns)
-        indexes = [] if decision.discard_records else self._kept_records(header, columns, modified)
-        self.counts.records_read += len(columns)
-        self.counts.records_kept += len(indexes)
-        if not indexes:
-            if decision.when_empty is WhenEmpty.DROP or header.magic < 2:
+        """One batch as it stays; None where nothing does."""
+        header = batch.header
+        first, last = batch.start, header.record_end
+        decision = self._decide(batch)
+        if not header.is_control and not tombstones_stay(header, modified=modified, params=self._params):
+            drop_tombstones(marks, first, last)
+        stay = 0 if decision.discard_records else _count_kept(batch, marks)
+        self.counts.records_kept += stay
+        if not stay:
+            if decision.when_empty is WhenEmpty.DROP or header.magic < CURRENT_MAGIC:
                 return None
             return _emptied(header)
-        lengths = columns.value_lengths
-        has_tombstones = not header.is_control and any(lengths[i] < 0 for i in indexes)
+        kept = batch.columns if header.is_control else gather(batch.columns, marks, first, last)
+        bounds = (first, last) if header.is_control else (0, stay)
+        has_tombstones = not header.is_control and min(kept.value_lengths) < 0
         horizon = new_horizon(header, has_tombstones=has_tombstones, decision=decision, params=self._params)
-        if horizon is None and len(indexes) == len(columns) and header.magic == 2:
+        if horizon is None and stay == last - first and header.magic == CURRENT_MAGIC:
             return data[header.position : header.end_position]
-        return _rebuilt(header, [columns.record(i) for i in indexes], horizon or header.delete_horizon_ms)
+        return _rebuilt(header, kept, bounds, horizon or header.delete_horizon_ms)
 
-    def _decide(self, header: BatchHeader, columns: Columns) -> BatchDecision:
+    def _decide(self, batch: _Batch) -> BatchDecision:
+        header = batch.header
         if header.is_control:
-            discardable = self._transactions.read_marker(header, _marker_kind(columns))
+            discardable = self._transactions.read_marker(header, batch.marker_kind)
         else:
             discardable = self._transactions.read_data(header)
         return decide(header, discardable=discardable, params=self._params)
 
-    def _kept_records(self, header: BatchHeader, columns: Columns, modified: Timestamp) -> list[int]:
-        if header.is_control:
-            return list(range(len(columns)))
-        first_beyond = columns.find(self._map_end_offset)
-        kept = self._newest.newest(columns, 0, first_beyond)
-        if not tombstones_stay(header, modified=modified, params=self._params):
-            lengths = columns.value_lengths
-            kept = [index for index in kept if lengths[index] >= 0]
-        return kept + list(range(first_beyond, len(columns)))
+
+class _Batch:
+    """One batch of some columns: the records [start, header.record_end)."""
+
+    def __init__(self, columns: Columns, number: int) -> None:
+        self.columns = columns
+        self.header = columns.batches[number]
+        self.start = _record_start(columns, number)
+
+    @property
+    def marker_kind(self) -> ControlType | None:
+        """Of a control batch; None where it was emptied."""
+        if self.start == self.header.record_end:
+            return None
+        return control_type(self.columns.key(self.start))
 
 
 def build_map(
@@ -116,22 +154,49 @@ def build_map(
     """Put the keys of the batches in `data` into the map.
 
     Returns the offset up to which the map is complete, and whether it is full (the pass then ends there).
+    Raises CorruptBatchError.
     """
     end_offset = start_offset
-    for header in scan(data):
-        columns = decode(data, header.position, header.end_position, control=header.is_control)[0]
-        if header.is_control:
-            transactions.read_marker(header, _marker_kind(columns))
-        elif not transactions.read_data(header) and not newest.put_records(
-            columns, 0, len(columns), start_offset=start_offset
-        ):
-            return end_offset, True
-        end_offset = max(end_offset, header.end_offset)
+    for columns in decode(data, control=True):
+        batches = columns.batches
+        first = 0
+        while first < len(batches):
+            stop = end_of_untied(columns, first)
+            goes_in = True
+            if stop == first:
+                goes_in = _counts_for_map(_Batch(columns, first), transactions)
+                stop += 1
+            start, last = _record_start(columns, first), batches[stop - 1].record_end
+            if goes_in:
+                done = newest.put_records(columns, start, last, start_offset=start_offset)
+                if done < last:
+                    return _complete_before(columns, done, end_offset), True
+            end_offset = max(end_offset, batches[stop - 1].end_offset)
+            first = stop
     return end_offset, False
 
 
-def _marker_kind(columns: Columns) -> ControlType | None:
-    return control_type(columns.key(0)) if len(columns) else None
+def _counts_for_map(batch: _Batch, transactions: PassTransactions) -> bool:
+    """Whether a batch that belongs to a transaction has keys for the map: no marker, and not aborted."""
+    if batch.header.is_control:
+        transactions.read_marker(batch.header, batch.marker_kind)
+        return False
+    return not transactions.read_data(batch.header)
+
+
+def _complete_before(columns: Columns, record: int, end_offset: Offset) -> Offset:
+    """The end of the last batch before the one that holds `record`, or else `end_offset`."""
+    number = bisect_right(columns.batches.column("record_end"), record)
+    return max(end_offset, columns.batches[number - 1].end_offset) if number else end_offset
+
+
+def _record_start(columns: Columns, number: int) -> int:
+    return columns.batches[number - 1].record_end if number else 0
+
+
+def _count_kept(batch: _Batch, marks: bytearray) -> int:
+    first, last = batch.start, batch.header.record_end
+    return last - first if batch.header.is_control else count_staying(marks, first, last)
 
 
 def _emptied(header: BatchHeader) -> bytearray:
@@ -145,14 +210,18 @@ def _emptied(header: BatchHeader) -> bytearray:
     )
 
 
-def _rebuilt(header: BatchHeader, records: list[Record], horizon: Timestamp | None) -> bytearray:
+def _rebuilt(
+    header: BatchHeader, kept: Columns, bounds: tuple[int, int], horizon: Timestamp | None
+) -> bytearray:
+    """A batch of the records within `bounds` of `kept`, at the old one's offsets."""
     by_broker = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    return encode(
-        records,
+    base_offset = header.base_offset if header.magic == CURRENT_MAGIC else kept.offsets[bounds[0]]
+    return encode_span(
+        kept,
+        *bounds,
         _stamp(header, codec=header.codec, horizon=horizon),
-        base_offset=header.base_offset if header.magic == 2 else records[0].offset,
-        last_offset=header.last_offset,
-        max_timestamp=header.max_timestamp if by_broker else max(record.timestamp for record in records),
+        (base_offset, base_offset, header.last_offset),
+        header.max_timestamp if by_broker else None,
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.records import BatchStamp, decode, encode
 from storage.compaction.choose import plan
-from storage.compaction.clean import clean, cleaning_params
+from storage.compaction.clean import CleaningStoppedError, clean, cleaning_params
 from storage.errors import CorruptionError
 from storage.model import Isolation, Offset, ProducerId, Record, Timestamp
 from storage.producers.append import Origin
@@ -137,6 +137,28 @@ def test_a_small_map_makes_progress_pass_by_pass():
     assert ends == sorted(ends)
     assert ends[-1] == 60
     assert log.table() == before
+
+
+def test_a_pass_that_ended_inside_a_segment_is_gone_on_with_there():
+    """Row 113: the records between the checkpoint and the next segment count as dirty, and go into the map."""
+    log = CompactedLog()
+    log.fill(keys=4, rounds=5, per_segment=10)
+    assert log.clean(map_bytes=24 * 4).end_offset == 3
+    plan = log.plan()
+    assert plan.cleanable_bytes == plan.clean_bytes + log.log.segments()[1].size_bytes
+    log.clean()
+    assert [record.offset for record in log.records()] == [16, 17, 18, 19]
+
+
+def test_a_pass_that_is_told_to_stop_leaves_no_trace():
+    """Between two windows; what it had begun is deleted."""
+    log = CompactedLog()
+    log.fill(keys=2, rounds=4)
+    before, answers = log.names(), iter([True] * 3)
+    with pytest.raises(CleaningStoppedError):
+        log.clean(go_on=lambda: next(answers, False))
+    assert log.names() == before
+    assert len(log.records()) == 8
 
 
 def test_duplicates_are_known_after_cleaning_and_a_restart():

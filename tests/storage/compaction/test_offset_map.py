@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from storage.codec.records import columns_of
 from storage.compaction.offset_map import OffsetMap
+from storage.compaction.survivors import STAYS
 from storage.model import Offset, Record, Timestamp
 
 
@@ -35,15 +36,22 @@ def test_a_full_map_takes_known_keys_only():
 def test_records_go_in_by_columns():
     """From the dirty offset on; records without a key are passed over."""
     offsets = OffsetMap(2400)
-    assert offsets.put_records(records([b"a", None, b"b", b"a"]), 0, 4, start_offset=1)
+    assert offsets.put_records(records([b"a", None, b"b", b"a"]), 0, 4, start_offset=1) == 4
     assert (offsets.get(b"a"), offsets.get(b"b"), offsets.size) == (3, 2, 2)
+
+
+def test_the_first_record_without_room_is_named():
+    """Row 116: those before it are in; known keys further on are not even tried."""
+    offsets = OffsetMap(24 * 3)
+    assert offsets.put_records(records([b"a", b"b", b"a", b"c", b"a"]), 0, 5, start_offset=0) == 3
+    assert (offsets.get(b"a"), offsets.get(b"c"), offsets.full) == (2, -1, True)
 
 
 def test_only_the_newest_records_of_known_keys_stay():
     """Keys the map does not know stay; records without a key never do."""
     offsets = OffsetMap(2400)
     offsets.put(b"a", 3)
-    assert offsets.newest(records([b"a", None, b"b", b"a"]), 0, 4) == [2, 3]
+    assert list(offsets.judge(records([b"a", None, b"b", b"a"]), end_offset=9)) == [0, 0, STAYS, STAYS]
 
 
 @given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 2**40)), max_size=80))

@@ -1,0 +1,141 @@
+"""Which records of a window stay, without an object a record: their marks, the runs they form, and gathering them.
+
+A mark is one byte a record:
+
+    1  it stays: the newest of its key        2  its value is null        4  beyond what the map knows
+
+Most batches lose nothing or everything. Those that are plain besides form runs that are copied, or passed over, in one go; only the others are
+looked at one by one. Compiled; also runs as it stands.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import cython
+
+from storage.codec.columns import Columns
+
+if cython.compiled:
+    from cython.cimports.storage.codec.memory import int64s_of, new_int64s, octets_of
+else:
+    from storage.codec.memory import int64s_of, new_int64s, octets_of
+
+STAYS = 1
+NULL_VALUE = 2
+BEYOND_MAP = 4
+
+
+class Kind(IntEnum):
+    """What a run of batches has in common."""
+
+    SINGLE = 0
+    """One batch that must be looked at by itself."""
+    COPIED = 1
+    """Nothing goes."""
+    DROPPED = 2
+    """Nothing stays, and no header needs to."""
+
+
+class Run(NamedTuple):
+    """Adjacent batches, up to the one numbered `stop` (exclusive)."""
+
+    kind: Kind
+    stop: int
+
+
+def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset: int) -> Run:
+    """The run that begins with batch `first` of `columns`.
+
+    Plain is a batch of format v2 that is no control batch, belongs to no transaction and has no delete horizon. It is copied if all its records stay and none is a
+    tombstone; dropped if none stays, no producer wrote it and it does not end at `keep_end_offset`.
+    """
+    view: memoryview = columns.batches.rows
+    rows: cython.p_longlong = int64s_of(view)
+    marked: memoryview = memoryview(marks)
+    mark: cython.p_uchar = octets_of(marked)
+    total: cython.Py_ssize_t = len(view) // 15
+    at: cython.Py_ssize_t = first
+    kind: cython.int = _kind(rows, at, mark, keep_end_offset)
+    at += 1
+    if kind:
+        while at < total and _kind(rows, at, mark, keep_end_offset) == kind:
+            at += 1
+    return Run(Kind(kind), at)
+
+
+def end_of_untied(columns: Columns, first: int) -> int:
+    """Number of the first batch from `first` on that is a control batch or belongs to a transaction."""
+    view: memoryview = columns.batches.rows
+    rows: cython.p_longlong = int64s_of(view)
+    total: cython.Py_ssize_t = len(view) // 15
+    at: cython.Py_ssize_t = first
+    while at < total and rows[15 * at + 7] & 0x30 == 0:
+        at += 1
+    return at
+
+
+def gather(columns: Columns, marks: bytearray, first: int, last: int) -> Columns:
+    """The records of [first, last) that stay, over the same data, in no batch."""
+    source_view: memoryview = columns.block
+    source: cython.p_longlong = int64s_of(source_view)
+    stride: cython.Py_ssize_t = len(columns)
+    start: cython.Py_ssize_t = first
+    stop: cython.Py_ssize_t = last
+    count: cython.Py_ssize_t = count_staying(marks, start, stop)
+    block: memoryview = new_int64s(8 * count)
+    target: cython.p_longlong = int64s_of(block)
+    marked: memoryview = memoryview(marks)
+    mark: cython.p_uchar = octets_of(marked)
+    to: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t
+    column: cython.Py_ssize_t
+    for index in range(start, stop):
+        if mark[index] & 1:
+            for column in range(8):
+                target[column * count + to] = source[column * stride + index]
+            to += 1
+    return Columns(columns.data, block, count, columns.batches)
+
+
+def count_staying(marks: bytearray, first: int, last: int) -> int:
+    """How many of the records in [first, last) stay."""
+    marked: memoryview = memoryview(marks)
+    mark: cython.p_uchar = octets_of(marked)
+    count: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t
+    for index in range(first, last):
+        count += mark[index] & 1
+    return count
+
+
+def drop_tombstones(marks: bytearray, first: int, last: int) -> None:
+    """Records of [first, last) with a null value stay no longer, but for those beyond the map."""
+    index: cython.Py_ssize_t
+    for index in range(first, last):
+        if marks[index] == STAYS | NULL_VALUE:
+            marks[index] = NULL_VALUE
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _kind(
+    rows: cython.p_longlong, batch: cython.Py_ssize_t, mark: cython.p_uchar, keep_end_offset: cython.longlong
+) -> cython.int:
+    """The number of the batch's `Kind`."""
+    row: cython.Py_ssize_t = 15 * batch
+    if rows[row + 5] != 2 or rows[row + 7] & 0x70:
+        return 0
+    first: cython.Py_ssize_t = rows[row - 1] if batch else 0
+    last: cython.Py_ssize_t = rows[row + 14]
+    stays: cython.Py_ssize_t = 0
+    nulls: cython.int = 0
+    index: cython.Py_ssize_t
+    for index in range(first, last):
+        if mark[index] & 1:
+            stays += 1
+            nulls |= mark[index]
+    if stays == 0:
+        return 2 if rows[row + 10] < 0 and rows[row + 3] + 1 != keep_end_offset else 0
+    return 1 if stays == last - first and nulls & 2 == 0 else 0

@@ -1,0 +1,122 @@
+"""Marks, the runs they form, and gathering what stays: against plain loops over records."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.codec.columns import decode
+from storage.codec.records import BatchStamp, encode
+from storage.compaction.offset_map import OffsetMap
+from storage.compaction.survivors import (
+    BEYOND_MAP,
+    NULL_VALUE,
+    STAYS,
+    Kind,
+    count_staying,
+    drop_tombstones,
+    end_of_untied,
+    gather,
+    next_run,
+)
+from storage.model import Header, Offset, Record, Timestamp
+
+KEYS = st.sampled_from([None, b"a", b"b", b"c"])
+VALUES = st.sampled_from([None, b"", b"v"])
+BATCHES = st.lists(st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=4), min_size=1, max_size=8)
+
+
+def log_of(batches, **stamp):
+    """The columns of adjacent batches of (key, value) pairs, offsets counting from 0."""
+    data, offset = bytearray(), 0
+    for pairs in batches:
+        found = [
+            Record(Offset(offset + n), Timestamp(offset), key, value, (Header(b"h", key),))
+            for n, (key, value) in enumerate(pairs)
+        ]
+        data += encode(found, BatchStamp(**stamp))
+        offset += len(pairs)
+    return decode(data, control=True)[0]
+
+
+def judged(columns, end_offset):
+    """A pass whose map knows what lies below `end_offset`; the marks it gives and those of the model."""
+    newest, model = OffsetMap(2400), {}
+    for record in columns:
+        if record.key is not None and record.offset < end_offset:
+            newest.put(record.key, record.offset)
+            model[record.key] = record.offset
+    expected = []
+    for record in columns:
+        mark = NULL_VALUE if record.value is None else 0
+        if record.offset >= end_offset:
+            mark |= STAYS | BEYOND_MAP
+        elif record.key is not None and model[record.key] == record.offset:
+            mark |= STAYS
+        expected.append(mark)
+    return newest.judge(columns, end_offset=end_offset), expected
+
+
+@given(BATCHES, st.integers(0, 20))
+def test_marks_are_those_of_a_dictionary(batches, end_offset):
+    """The newest of each key stays, and all beyond the map; null values are told."""
+    marks, expected = judged(log_of(batches), end_offset)
+    assert list(marks) == expected
+
+
+@given(BATCHES, st.integers(0, 20), st.integers(-1, 20))
+def test_runs_cover_every_batch_once(batches, end_offset, keep_end_offset):
+    """Copied: all stay, no null. Dropped: none stays and none ends at the bound. Everything else is single."""
+    columns = log_of(batches)
+    marks, expected = judged(columns, end_offset)
+    first = start = 0
+    while first < len(columns.batches):
+        kind, stop = next_run(columns, marks, first, keep_end_offset=keep_end_offset)
+        for number in range(first, stop):
+            header = columns.batches[number]
+            mine = expected[start : header.record_end]
+            start = header.record_end
+            copied = all(mark & STAYS and not mark & NULL_VALUE for mark in mine)
+            dropped = not any(mark & STAYS for mark in mine) and header.end_offset != keep_end_offset
+            assert kind is (Kind.COPIED if copied else Kind.DROPPED if dropped else Kind.SINGLE)
+        assert kind is not Kind.SINGLE or stop == first + 1
+        first = stop
+    assert start == len(columns)
+
+
+@given(BATCHES, st.data())
+def test_gathered_records_are_whole(batches, data):
+    """Key, value, headers, offset and time of each that stays, in order."""
+    columns = log_of(batches)
+    marks = bytearray(
+        data.draw(st.lists(st.sampled_from([0, 1, 2, 3]), min_size=len(columns), max_size=len(columns)))
+    )
+    first = data.draw(st.integers(0, len(columns)))
+    last = data.draw(st.integers(first, len(columns)))
+    expected = [columns.record(n) for n in range(first, last) if marks[n] & STAYS]
+    assert list(gather(columns, marks, first, last)) == expected
+    assert count_staying(marks, first, last) == len(expected)
+
+
+def test_batches_of_producers_and_transactions_are_looked_at():
+    """A batch that carries a producer's sequence is no plain drop; one of a transaction is never plain."""
+    gone = bytearray(1)
+    of_producer = log_of([[(b"a", b"1")]], producer_id=7, producer_epoch=0, base_sequence=0)
+    assert next_run(of_producer, gone, 0, keep_end_offset=-1).kind is Kind.SINGLE
+    assert next_run(of_producer, bytearray([STAYS]), 0, keep_end_offset=-1).kind is Kind.COPIED
+    tied = log_of([[(b"a", b"1")]], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    assert next_run(tied, bytearray([STAYS]), 0, keep_end_offset=-1).kind is Kind.SINGLE
+    assert [end_of_untied(columns, 0) for columns in (of_producer, tied)] == [1, 0]
+
+
+def test_a_batch_with_a_horizon_is_looked_at():
+    """Its tombstones may be due."""
+    columns = log_of([[(b"a", b"1")]], delete_horizon_ms=Timestamp(5))
+    assert next_run(columns, bytearray([STAYS]), 0, keep_end_offset=-1).kind is Kind.SINGLE
+
+
+def test_due_tombstones_stay_no_longer():
+    """But for those beyond the map: a newer pass judges them."""
+    marks = bytearray([STAYS, STAYS | NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE])
+    drop_tombstones(marks, 0, 4)
+    assert list(marks) == [STAYS, NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE]
