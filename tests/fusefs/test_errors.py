@@ -49,17 +49,15 @@ def test_each_error_has_its_errno(error: Exception, number: int):
 
 
 def test_every_error_of_the_engine_is_in_the_table():
-    """A new one without a row would be EIO in silence."""
+    """A new one without a row would be EIO in silence; but some end the opening of a directory, before any mount."""
+    at_opening = {"DirectoryLockedError", "NotALogDirectoryError", "DuplicatePartitionError"}
     named = {
         kind
         for _, kind in inspect.getmembers(errors, inspect.isclass)
         if issubclass(kind, errors.StorageError)
     }
 
-    assert {kind for kind in named if kind not in ERRNOS} <= {
-        errors.DirectoryLockedError,
-        errors.NotALogDirectoryError,
-    }
+    assert {kind.__name__ for kind in named if kind not in ERRNOS} <= at_opening
 
 
 @pytest.mark.parametrize(

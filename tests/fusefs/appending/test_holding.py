@@ -46,6 +46,6 @@ def test_where_proc_cannot_tell_nothing_is_held(pid: int):
 
 def test_another_file_of_the_same_last_name_is_another_file(tmp_path: Path):
     """The whole path under the mount is compared."""
-    (tmp_path / "1").mkdir()
-    with (tmp_path / "1" / "log").open("w"):
-        assert not holds(os.getpid(), "/0/log")
+    (tmp_path / "only-here").mkdir()
+    with (tmp_path / "only-here" / "log").open("w"):
+        assert not holds(os.getpid(), "/nor-here/log")
