@@ -8,14 +8,17 @@ from typing import IO
 
 import click
 
+from fusefs.appending.choosing import OnceLines
 from fusefs.appending.framing import NOTHING, frame
 from fusefs.appending.partitioners import KafkaPartitioner
 from fusefs.appending.targets import DoorTarget, Encoder, LineTarget, PartitionTarget
 from fusefs.forms import FormError, by_suffix
 from fusefs.reports import Reports
-from storage.disk.native import system_clock
+from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine
 from storage.errors import InvalidNameError, PolicyViolationError, RecordTooLargeError, StorageError
+from storage.idempotence.producer import NamedProducer, whole_lines
+from storage.idempotence.registry import ProducerRegistry
 from topicfs.data_directory import data_option, opened_for_writing
 from topicfs.examples import ExampleCommand
 from topicfs.paths import Place, parse_place
@@ -35,6 +38,10 @@ class LinesRefusedError(StorageError):
     examples=(
         ("echo hello | topicfs append orders/0", "a line is a record"),
         ("topicfs append orders/0 /var/log/dpkg.log", "a file: all its lines, or none if one is no record"),
+        (
+            "topicfs append --producer nightly orders/0 events.txt",
+            "each line once, also when it is run again after a crash",
+        ),
         ("printf 'k1\\tv1\\n' | topicfs append orders/log.kv", "key TAB value; the key picks the partition"),
         (
             "topicfs cat orders/0/log.json | topicfs append copy/0/log.json",
@@ -44,18 +51,29 @@ class LinesRefusedError(StorageError):
 )
 @click.argument("target", metavar="TOPIC[/PARTITION][/NAME]")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default="-")
+@click.option(
+    "--producer",
+    metavar="NAME",
+    help="Append each line of FILE once, however often this is run: NAME remembers how far it came.",
+)
 @data_option
-def append(target: str, *, file: Path, directory: Path) -> None:
+def append(target: str, *, file: Path, producer: str | None, directory: Path) -> None:
     """Append the lines of FILE, or of standard input, to a topic.
 
     NAME is log (a line is a value; the default), log.kv or log.json. A FILE is looked through before its first
     record is appended: a line that is no record refuses it as a whole. Standard input is appended as it comes. When
     the command ends, everything is on disk. While a daemon owns the directory, append through its mount.
+
+    With --producer the lines carry an idempotent producer's id, epoch and sequence numbers, kept under NAME in the
+    data directory. Run again after a crash at any point, or after the file has grown, it appends what is missing and
+    nothing twice.
     """
     place = parse_place(target)
     if place.name not in DOORS:
         raise InvalidNameError(f"{target}: records are appended to {', '.join(DOORS)}")
     source = "-" if str(file) == "-" else str(file)
+    if producer is not None and source == "-":
+        raise click.UsageError("--producer needs a FILE, which can be read again after a crash")
     path = f"{place.topic}/{'' if place.partition is None else f'{place.partition}/'}{place.name}"
     with click.open_file(source, "rb") as stream:
         hint = f"cat {source if source != '-' else ''} >> MOUNTPOINT/{path}".replace("  ", " ")
@@ -64,7 +82,28 @@ def append(target: str, *, file: Path, directory: Path) -> None:
             if source != "-" and stream.seekable():
                 _each(stream, lines_target.check, source, kept=False)
                 stream.seek(0)
+            if producer is not None:
+                _append_once(engine, directory, place, path, producer=producer, stream=stream, file=file)
+                return
             _each(stream, lines_target.append, "standard input" if source == "-" else source, kept=True)
+
+
+def _append_once(  # noqa: PLR0913 (what a run is made of; most of it keyword-only)
+    engine: Engine, directory: Path, place: Place, path: str, *, producer: str, stream: IO[bytes], file: Path
+) -> None:
+    """Append what of the file is not in the log yet, and say how much that was."""
+    topic = engine.topic(place.topic)
+    numbers = topic.partitions() if place.partition is None else {place.partition: None}
+    partitions = {number: engine.partition(topic.name, number) for number in numbers}
+    registry = ProducerRegistry(directory, NativeFileSystem())
+    run = NamedProducer(registry, producer, f"{file.resolve()} > {path}", partitions)
+    encoder = Encoder(by_suffix(place.name.removeprefix("log")), system_clock, Reports(system_clock))
+    outcome = run.append_file(stream, OnceLines(encoder, next(iter(partitions.values()))), whole_lines)
+    passed = f", {outcome.passed_over} were there already" if outcome.passed_over else ""
+    click.echo(
+        f"{producer}: {outcome.appended} records appended to {path}{passed}; "
+        f"{file} is in up to byte {outcome.position} (producer id {outcome.producer_id}, epoch {outcome.epoch})"
+    )
 
 
 def _target(engine: Engine, place: Place, name: str) -> LineTarget:

@@ -58,6 +58,7 @@ MAGIC_POSITION = 16
 CHECKSUM_POSITION = 17
 ATTRIBUTES_POSITION = 21
 MAX_TIMESTAMP_POSITION = 35
+PRODUCER_ID_POSITION = 43
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12
 """Bytes of a batch that its length field does not count."""
@@ -84,6 +85,7 @@ _LEADER_EPOCH = struct.Struct(">i")
 _BASE_OFFSET = struct.Struct(">q")
 _CHECKSUM = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
+_PRODUCER = struct.Struct(">qhi")
 
 
 class Codec(IntEnum):
@@ -271,6 +273,15 @@ def set_max_timestamp(batch: bytearray, position: int, timestamp: int, kind: Tim
     attributes = (header.attributes & ~TIMESTAMP_TYPE_MASK) | (kind << 3)
     _ATTRIBUTES.pack_into(batch, position + ATTRIBUTES_POSITION, attributes)
     _BASE_OFFSET.pack_into(batch, position + MAX_TIMESTAMP_POSITION, timestamp)
+    seal(batch, position, header.end_position)
+
+
+def set_producer(
+    batch: bytearray, position: int, *, producer_id: int, producer_epoch: int, base_sequence: int
+) -> None:
+    """Say who wrote the batch at `position`, and seal it again."""
+    header = read_header(batch, position)
+    _PRODUCER.pack_into(batch, position + PRODUCER_ID_POSITION, producer_id, producer_epoch, base_sequence)
     seal(batch, position, header.end_position)
 
 

@@ -1,0 +1,211 @@
+"""Appending a file under a name: each of its lines once, whatever crashes and however often it is run.
+
+Every run takes the next epoch, so that a run that still lingers is fenced, and numbers its records from 0. What an
+earlier run appended after the registry was last written is counted in the log and passed over. A file that has grown
+goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import IO, NamedTuple, Protocol
+
+from crc32c import crc32c
+
+from storage.codec.batch import scan, sequence_plus, set_producer
+from storage.engine import Partition
+from storage.errors import StorageError
+from storage.idempotence.progress import catch_up
+from storage.idempotence.registry import (
+    MAX_EPOCH,
+    InputProgress,
+    PartitionProgress,
+    ProducerRegistry,
+    RegisteredProducer,
+)
+from storage.model import ProducerId
+
+TAIL_BYTES = 65_536
+"""Of what was read before: compared before going on."""
+
+SAVE_EVERY_BYTES = 16 << 20
+"""Of input between two flushes of the log and of the registry."""
+
+
+class InputChangedError(StorageError):
+    """The file is not the one that was read up to the position."""
+
+
+class Lines(Protocol):
+    """How lines become records; the caller knows the form and the partitioner."""
+
+    def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
+        """Whole LF-ended lines as v2 batches at base offset 0. Raises what is wrong with a line."""
+        ...
+
+    def choose(self, lines: Sequence[bytes], first_record: int, partitions: int) -> list[int]:
+        """Which of so many partitions each line goes to, from 0; the same whenever it is asked again.
+
+        `first_record` is the number of the first line in the file.
+        """
+        ...
+
+
+class Outcome(NamedTuple):
+    """What a run did."""
+
+    appended: int
+    """Records that this run brought."""
+    passed_over: int
+    """Records that were in the log already, of a run that did not come to its end."""
+    producer_id: ProducerId
+    epoch: int
+    position: int
+
+
+class NamedProducer:
+    """One run of one producer over one input."""
+
+    def __init__(
+        self, registry: ProducerRegistry, name: str, input_name: str, partitions: Mapping[int, Partition]
+    ) -> None:
+        """Begin the run: its epoch is on disk, and what is in the log already is known (blocking).
+
+        Raises ProgressLostError, OSError.
+        """
+        self._registry = registry
+        self._name = name
+        self._input_name = input_name
+        self._partitions = partitions
+        known = _next_run(registry.get(name))
+        earlier = known.inputs.get(input_name, InputProgress())
+        caught_up = {
+            number: catch_up(partition, known.producer_id, earlier.partitions.get(number))
+            for number, partition in partitions.items()
+        }
+        if any(each.ahead for each in caught_up.values()):
+            # Partitions that came since would move the very lines that are to be passed over.
+            caught_up = {number: each for number, each in caught_up.items() if number in earlier.partitions}
+            self._partitions = {number: partitions[number] for number in caught_up}
+        self._progress = replace(earlier, partitions=caught_up)
+        self._producer = known.with_input(input_name, self._progress)
+        self._ahead = {number: each.ahead for number, each in caught_up.items()}
+        self._sequences = dict.fromkeys(partitions, 0)
+        self._appended = self._passed_over = 0
+        registry.put(name, self._producer)
+
+    def append_file(
+        self, stream: IO[bytes], lines: Lines, blocks: Callable[[IO[bytes]], Iterable[bytes]]
+    ) -> Outcome:
+        """Append what of the file is not in the log yet (blocking). `blocks` cuts a stream into whole lines.
+
+        Raises InputChangedError, every error of `Partition.append` (ProducerFencedError, OutOfOrderSequenceError
+        among them) and of the lines; what was appended until then is not appended again by the next run.
+        """
+        self._check_same_file(stream)
+        position = saved = self._progress.position
+        records = self._progress.records
+        tail = self._tail(stream, position)
+        for block in blocks(stream):
+            records += self._append_block(block, lines, records)
+            position += len(block)
+            tail = (tail + block)[-TAIL_BYTES:]
+            if position - saved >= SAVE_EVERY_BYTES:
+                self._save(position, records, tail)
+                saved = position
+        # The last line may have no end of its own, and blocks give it one.
+        end = stream.tell()
+        self._save(end, records, self._tail(stream, end))
+        return Outcome(
+            self._appended, self._passed_over, self._producer.producer_id, self._producer.epoch, end
+        )
+
+    def _append_block(self, block: bytes, lines: Lines, first_record: int) -> int:
+        each = [line + b"\n" for line in block[:-1].split(b"\n")]
+        numbers = sorted(self._partitions)
+        shares: dict[int, list[bytes]] = {}
+        for index, line in zip(lines.choose(each, first_record, len(numbers)), each, strict=True):
+            shares.setdefault(numbers[index], []).append(line)
+        encoded = [(number, self._encoded(share, number, lines)) for number, share in shares.items()]
+        for number, batches in encoded:
+            for adjacent in batches:
+                self._append_batches(adjacent, number)
+        return len(each)
+
+    def _encoded(self, share: list[bytes], number: int, lines: Lines) -> list[bytearray]:
+        """The batches of one partition's lines, without those that are in the log already."""
+        skipped = min(self._ahead[number], len(share))
+        self._ahead[number] -= skipped
+        self._passed_over += skipped
+        fresh = share[skipped:]
+        return lines.encode(b"".join(fresh), self._partitions[number]) if fresh else []
+
+    def _append_batches(self, batches: bytearray, number: int) -> None:
+        """Append adjacent batches at once, numbered on from the last ones."""
+        sequence, records = self._sequences[number], 0
+        for header in scan(batches):
+            set_producer(
+                batches,
+                header.position,
+                producer_id=self._producer.producer_id,
+                producer_epoch=self._producer.epoch,
+                base_sequence=sequence_plus(sequence, records),
+            )
+            records += header.record_count
+        self._partitions[number].append(batches)
+        self._sequences[number] = sequence_plus(sequence, records)
+        self._appended += records
+
+    def _save(self, position: int, records: int, tail: bytes) -> None:
+        """Make everything durable, the log before the word that it is there."""
+        for partition in self._partitions.values():
+            partition.sync()
+        partitions = {
+            number: PartitionProgress(partition.offsets().log_end_offset, self._ahead[number])
+            for number, partition in self._partitions.items()
+        }
+        self._progress = InputProgress(position, records, crc32c(tail), partitions)
+        self._producer = self._producer.with_input(self._input_name, self._progress)
+        self._registry.put(self._name, self._producer)
+
+    def _check_same_file(self, stream: IO[bytes]) -> None:
+        position = self._progress.position
+        size = stream.seek(0, 2)
+        if size < position or (
+            position and crc32c(self._tail(stream, position)) != self._progress.tail_checksum
+        ):
+            raise InputChangedError(
+                f"{self._input_name}: not the file that producer {self._name} read up to byte {position}; "
+                "append a new file under another --producer name"
+            )
+        stream.seek(position)
+
+    def _tail(self, stream: IO[bytes], position: int) -> bytes:
+        """The bytes before `position`, at most TAIL_BYTES; the stream stands at `position` afterwards."""
+        start = max(0, position - TAIL_BYTES)
+        stream.seek(start)
+        return stream.read(position - start)
+
+
+def _next_run(known: RegisteredProducer | None) -> RegisteredProducer:
+    """The producer with the epoch of a new run; a new id where there is none, or its epochs are used up."""
+    if known is None:
+        # A broker counts ids up from 0; so far up they never meet.
+        return RegisteredProducer(ProducerId(2**62 + secrets.randbelow(2**62)), 0)
+    if known.epoch >= MAX_EPOCH:
+        return replace(known, producer_id=ProducerId(2**62 + secrets.randbelow(2**62)), epoch=0)
+    return replace(known, epoch=known.epoch + 1)
+
+
+def whole_lines(stream: IO[bytes], block_bytes: int = 1 << 20) -> Iterator[bytes]:
+    """A stream's lines in blocks; a last line without an end gets one."""
+    rest = b""
+    while data := stream.read(block_bytes):
+        lines, newline, rest_of_data = (rest + data).rpartition(b"\n")
+        rest = rest_of_data
+        if newline:
+            yield lines + newline
+    if rest:
+        yield rest + b"\n"

@@ -1,0 +1,232 @@
+"""A file under a producer's name: each line once, wherever a run ends."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storage.codec.records import decode, encode_lines
+from storage.errors import CorruptionError, ProducerFencedError
+from storage.idempotence.producer import InputChangedError, NamedProducer, whole_lines
+from storage.idempotence.progress import ProgressLostError
+from storage.idempotence.registry import ProducerRegistry
+from storage.model import Offset
+from tests.doubles.logs import LogOnDisk, records_of
+
+DATA = Path("/data")
+
+
+class Lines:
+    """Values, around the partitions."""
+
+    def encode(self, lines, partition):
+        return encode_lines(lines, timestamp=partition.clock.now, max_batch_bytes=300)
+
+    def choose(self, lines, first_record, partitions):
+        return [(first_record + n) % partitions for n in range(len(lines))]
+
+
+class KilledError(Exception):
+    pass
+
+
+class Killed:
+    """A partition that dies after so many appends; what was appended is there."""
+
+    def __init__(self, log, clock, budget):
+        self._log, self.clock, self._budget = log, clock, budget
+
+    def __getattr__(self, name):
+        return getattr(self._log, name)
+
+    def append(self, batches):
+        if self._budget[0] <= 0:
+            raise KilledError
+        self._budget[0] -= 1
+        return self._log.append(batches)
+
+
+class Setup:
+    def __init__(self):
+        self.on_disk = LogOnDisk()
+
+    def run(self, text, *, appends=10**9, name="p", block=64):
+        budget = [appends]
+        partitions = {0: Killed(self.on_disk.log, self.on_disk.clock, budget)}
+        run = NamedProducer(ProducerRegistry(DATA, self.on_disk.disk), name, "file > t/0", partitions)
+        return run.append_file(io.BytesIO(text), Lines(), lambda stream: whole_lines(stream, block))
+
+    def values(self):
+        return [value for _, value in records_of(self.on_disk.log)]
+
+
+TEXT = b"".join(b"line %d\n" % n for n in range(40))
+VALUES = TEXT.split(b"\n")[:-1]
+
+
+def test_a_second_run_appends_nothing():
+    """It knows the position; its epoch is the next one."""
+    setup = Setup()
+    first, second = setup.run(TEXT), setup.run(TEXT)
+    assert (first.appended, first.epoch) == (40, 0)
+    assert (second.appended, second.passed_over, second.epoch) == (0, 0, 1)
+    assert setup.values() == VALUES
+
+
+def test_a_file_that_has_grown_goes_on():
+    """As a log that is shipped now and then."""
+    setup = Setup()
+    setup.run(TEXT[: TEXT.index(b"line 20\n")])
+    assert setup.run(TEXT).appended == 20
+    assert setup.values() == VALUES
+
+
+@pytest.mark.parametrize("appends", range(9))
+def test_whatever_was_appended_before_a_kill_is_passed_over(appends):
+    """The registry was never written again: the log itself tells."""
+    setup = Setup()
+    with pytest.raises(KilledError):
+        setup.run(TEXT, appends=appends, block=32)
+    there = len(setup.values())
+    setup.on_disk.kill()
+    done = setup.run(TEXT)
+    assert (done.passed_over, done.appended) == (there, 40 - there)
+    assert setup.values() == VALUES
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 8), max_size=6), st.integers(20, 200))
+def test_any_number_of_kills_adds_no_line_twice(kills, block):
+    """Each run goes on where the one before died."""
+    setup = Setup()
+    for appends in kills:
+        try:
+            setup.run(TEXT, appends=appends, block=block)
+        except KilledError:
+            setup.on_disk.kill()
+    setup.run(TEXT, block=block)
+    assert setup.values() == VALUES
+
+
+def test_a_power_loss_may_take_records_back():
+    """They are appended again: the registry never says more than what is on disk."""
+    setup = Setup()
+    with pytest.raises(KilledError):
+        setup.run(TEXT, appends=4)
+    setup.on_disk.crash(keep=0.0)
+    setup.run(TEXT)
+    assert setup.values() == VALUES
+
+
+def test_a_topics_lines_stay_with_their_partitions():
+    """Each partition passes over what it has."""
+    logs = [LogOnDisk(), LogOnDisk()]
+
+    def run(appends):
+        budget = [appends]
+        partitions = {n: Killed(each.log, each.clock, budget) for n, each in enumerate(logs)}
+        registry = ProducerRegistry(DATA, logs[0].disk)
+        return NamedProducer(registry, "p", "file > t", partitions).append_file(
+            io.BytesIO(TEXT), Lines(), lambda stream: whole_lines(stream, 64)
+        )
+
+    for appends in (3, 1, 5):
+        with pytest.raises(KilledError):
+            run(appends)
+    run(10**9)
+    assert [[value for _, value in records_of(each.log)] for each in logs] == [VALUES[::2], VALUES[1::2]]
+
+
+def test_partitions_that_came_meanwhile_wait_for_the_next_run():
+    """Else the lines to be passed over would be looked for in the wrong place."""
+    logs = [LogOnDisk(), LogOnDisk()]
+
+    def run(count, appends):
+        budget = [appends]
+        partitions = {n: Killed(each.log, each.clock, budget) for n, each in enumerate(logs[:count])}
+        return NamedProducer(ProducerRegistry(DATA, logs[0].disk), "p", "file > t", partitions).append_file(
+            io.BytesIO(TEXT), Lines(), lambda stream: whole_lines(stream, 64)
+        )
+
+    with pytest.raises(KilledError):
+        run(1, 3)
+    run(2, 10**9)
+    assert [value for _, value in records_of(logs[0].log)] == VALUES
+
+
+def test_a_lingering_run_is_fenced():
+    """The next run's epoch is in the log; the old one's batches are refused."""
+    setup = Setup()
+    partitions = {0: Killed(setup.on_disk.log, setup.on_disk.clock, [10**9])}
+    old = NamedProducer(ProducerRegistry(DATA, setup.on_disk.disk), "p", "file > t/0", partitions)
+    setup.run(TEXT[:7])
+    with pytest.raises(ProducerFencedError, match="fenced by epoch 1"):
+        old.append_file(io.BytesIO(TEXT), Lines(), whole_lines)
+    assert len(setup.values()) == 1
+
+
+def test_another_file_is_refused():
+    """Shorter than what was read, or other bytes before the position."""
+    setup = Setup()
+    setup.run(TEXT)
+    for other in (TEXT[:-1], TEXT.replace(b"line 39", b"LINE 39") + b"more\n"):
+        with pytest.raises(InputChangedError, match="not the file that producer p read up to byte"):
+            setup.run(other)
+    assert setup.values() == VALUES
+
+
+def test_records_deleted_before_they_were_counted_are_told():
+    """Rather stop than append twice."""
+    setup = Setup()
+    with pytest.raises(KilledError):
+        setup.run(TEXT, appends=4)
+    setup.on_disk.log.delete_records(Offset(2))
+    with pytest.raises(ProgressLostError, match="under another --producer name"):
+        setup.run(TEXT)
+
+
+def test_names_do_not_meet():
+    """Two names append the same file twice: each has an id of its own."""
+    setup = Setup()
+    assert setup.run(TEXT).producer_id != setup.run(TEXT, name="q").producer_id
+    assert setup.values() == VALUES * 2
+
+
+def test_epochs_that_are_used_up_bring_a_new_id():
+    """After 32767 runs."""
+    setup = Setup()
+    first = setup.run(TEXT[:7])
+    path = DATA / "topicfs.producers"
+    content = setup.on_disk.disk.read_bytes(path).replace(b'"epoch": 0', b'"epoch": 32767')
+    setup.on_disk.disk.write_bytes(path, content)
+    second = setup.run(TEXT[:7] + b"x\n")
+    assert (second.epoch, second.producer_id != first.producer_id) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"[]", b'{"version": 2, "producers": {}}', b'{"version": 1, "producers": {"p": 1}}'],
+)
+def test_a_damaged_registry_is_told(content):
+    """With its name; nothing is appended on a guess."""
+    setup = Setup()
+    setup.on_disk.disk.write_bytes(DATA / "topicfs.producers", content)
+    with pytest.raises(CorruptionError, match=r"topicfs\.producers"):
+        setup.run(TEXT)
+
+
+def test_records_carry_sequences():
+    """So that a broker knows the producer too."""
+    setup = Setup()
+    setup.run(TEXT)
+    headers = [
+        batch
+        for columns in decode(setup.on_disk.log.read(Offset(0), max_bytes=10**6).data)
+        for batch in columns.batches
+    ]
+    assert len({batch.producer_id for batch in headers}) == 1
+    assert [batch.base_sequence for batch in headers] == [batch.base_offset for batch in headers]

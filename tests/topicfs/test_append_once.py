@@ -1,0 +1,82 @@
+"""`topicfs append --producer`: run it again and again, each line is there once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+MAIN = "from topicfs.main import main; main()"
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_second_run_appends_nothing(topicfs, tmp_path):
+    """It tells what was done and how far the file is in."""
+    source = tmp_path / "events.txt"
+    source.write_bytes(b"a\nb\n")
+    topicfs("topics", "create", "orders")
+    first = topicfs("append", "--producer", "nightly", "orders/0", str(source))
+    assert "nightly: 2 records appended to orders/0/log" in first.text
+    source.write_bytes(b"a\nb\nc\n")
+    again = topicfs("append", "--producer", "nightly", "orders/0", str(source))
+    assert "1 records appended" in again.text
+    assert "is in up to byte 6" in again.text
+    assert topicfs("cat", "orders/0").output == b"a\nb\nc\n"
+
+
+def test_a_topics_door_keeps_keys_together(topicfs, tmp_path):
+    """Each run chooses the same partitions."""
+    source = tmp_path / "events.kv"
+    source.write_bytes(b"".join(b"k%d\tv%d\n" % (n % 5, n) for n in range(50)))
+    topicfs("topics", "create", "orders", "--partitions", "3")
+    for _ in range(2):
+        assert topicfs("append", "--producer", "p", "orders/log.kv", str(source)).status == 0
+    lines = b"".join(topicfs("cat", f"orders/{n}/log.kv").output for n in range(3)).splitlines()
+    assert sorted(lines) == sorted(source.read_bytes().splitlines())
+
+
+def test_standard_input_cannot_be_read_again(topicfs):
+    """So it is no input for a named producer."""
+    topicfs("topics", "create", "orders")
+    ran = topicfs("append", "--producer", "p", "orders/0", stdin=b"a\n")
+    assert (ran.status, b"--producer needs a FILE" in ran.errors) == (2, True)
+
+
+def test_another_file_under_the_same_path_is_refused(topicfs, tmp_path):
+    """In one line, with the remedy."""
+    source = tmp_path / "events.txt"
+    source.write_bytes(b"a\nb\n")
+    topicfs("topics", "create", "orders")
+    topicfs("append", "--producer", "p", "orders/0", str(source))
+    source.write_bytes(b"x\ny\nz\n")
+    ran = topicfs("append", "--producer", "p", "orders/0", str(source))
+    assert ran.status == 1
+    assert b"append a new file under another --producer name" in ran.errors
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.15])
+def test_kill_9_at_any_moment_adds_no_line_twice(topicfs, tmp_path, directory, seconds):
+    """A real process, killed; then run again to its end."""
+    source = tmp_path / "numbers.txt"
+    source.write_bytes(b"".join(b"%d\n" % n for n in range(300_000)))
+    topicfs("topics", "create", "orders")
+    log = directory / "orders-0" / ("0" * 20 + ".log")
+    command = [sys.executable, "-c", MAIN, "append", "--producer", "p", "orders/0", str(source)]
+    process = subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)}
+    )
+    try:
+        # Once the first records are there, the moment is as good as any other.
+        while process.poll() is None and not (log.exists() and log.stat().st_size):
+            pass
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=seconds)
+    finally:
+        process.kill()
+        process.wait()
+    assert topicfs("append", "--producer", "p", "orders/0", str(source)).status == 0
+    assert topicfs("cat", "orders/0").output == source.read_bytes()
