@@ -7,6 +7,7 @@ import sys
 import click
 
 from storage.disk.native import NativeFileSystem
+from storage.inspect.dump.decoders import RecordDecoder
 from storage.inspect.dump.files import dump as dump_files
 from storage.inspect.dump.options import UNLIMITED_BYTES, DumpOptions
 from topicfs.examples import ExampleCommand
@@ -32,6 +33,10 @@ from topicfs.examples import ExampleCommand
 @click.option("--files", metavar="A,B", default="", help="Files to dump, separated by commas.")
 @click.option("--print-data-log", is_flag=True, help="Print each record with its key and value.")
 @click.option("--deep-iteration", is_flag=True, help="Print a line for each record, without its content.")
+@click.option("--offsets-decoder", is_flag=True, help="Print the records of __consumer_offsets as JSON.")
+@click.option(
+    "--transaction-log-decoder", is_flag=True, help="Print the records of __transaction_state as JSON."
+)
 @click.option("--skip-record-metadata", is_flag=True, help="Of each record print key and value only.")
 @click.option("--verify-index-only", is_flag=True, help="Compare indexes with their segment, print no entry.")
 @click.option("--index-sanity-check", is_flag=True, help="Check an index as a broker does when it starts.")
@@ -51,6 +56,8 @@ def dump(  # noqa: PLR0913 - kafka-dump-log has as many flags
     files: str,
     print_data_log: bool,
     deep_iteration: bool,
+    offsets_decoder: bool,
+    transaction_log_decoder: bool,
     skip_record_metadata: bool,
     verify_index_only: bool,
     index_sanity_check: bool,
@@ -65,9 +72,18 @@ def dump(  # noqa: PLR0913 - kafka-dump-log has as many flags
     every_name = [*(name for name in files.split(",") if name), *names]
     if not every_name:
         raise click.UsageError("name a file to dump")
+    if offsets_decoder and transaction_log_decoder:
+        raise click.UsageError("name one decoder: a segment holds the records of one topic")
     options = DumpOptions(
         print_data_log=print_data_log,
         deep_iteration=deep_iteration,
+        decoder=(
+            RecordDecoder.OFFSETS
+            if offsets_decoder
+            else RecordDecoder.TRANSACTIONS
+            if transaction_log_decoder
+            else None
+        ),
         skip_record_metadata=skip_record_metadata,
         verify_index_only=verify_index_only,
         index_sanity_check=index_sanity_check,

@@ -57,6 +57,9 @@ class Field:
     def in_version(self, version: int) -> bool:
         return self.since <= version <= self.until
 
+    def may_be_null(self, version: int) -> bool:
+        return self.nullable_since is not None and version >= self.nullable_since
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
@@ -69,11 +72,15 @@ class Schema:
     prefix: int | None = None
     """A record type that stands before the fields in place of a version (keys of coordinator topics)."""
 
-    def read(self, data: bytes | memoryview, version: int) -> Values:
-        """The fields that follow the version. Raises CorruptBatchError on bytes that are no such message."""
-        reader = _Reader(memoryview(data), flexible=version >= self.flexible_since)
+    def read(self, data: bytes | memoryview, version: int, *, lenient: bool = False) -> Values:
+        """The fields that follow the version. Raises CorruptBatchError on bytes that are no such message.
+
+        `lenient` reads as Kafka's own tools do: bytes behind the message are no fault, and text that is not UTF-8
+        shows replacement characters.
+        """
+        reader = _Reader(memoryview(data), flexible=version >= self.flexible_since, lenient=lenient)
         values = reader.structure(self.fields, version)
-        if reader.at != len(data):
+        if reader.at != len(data) and not lenient:
             raise CorruptBatchError(
                 reader.at, f"{len(data) - reader.at} bytes are left over after {self.name}"
             )
@@ -90,9 +97,10 @@ class Schema:
 
 
 class _Reader:
-    def __init__(self, data: memoryview, *, flexible: bool) -> None:
+    def __init__(self, data: memoryview, *, flexible: bool, lenient: bool) -> None:
         self._data = data
         self._flexible = flexible
+        self._text_errors = "replace" if lenient else "strict"
         self.at = 0
 
     def structure(self, fields: tuple[Field, ...], version: int) -> Values:
@@ -121,8 +129,12 @@ class _Reader:
     def _value(self, each: Field, version: int) -> Any:
         if each.kind == "array":
             count = self._length(wide=True)
-            return None if count is None else [self._item(each.of, version) for _ in range(count)]
-        return self._item(each.kind, version)
+            value = None if count is None else [self._item(each.of, version) for _ in range(count)]
+        else:
+            value = self._item(each.kind, version)
+        if value is None and not each.may_be_null(version):
+            raise CorruptBatchError(self.at, f"non-nullable field {each.name} was serialized as null")
+        return value
 
     def _item(self, kind: str | tuple[Field, ...], version: int) -> Any:
         if isinstance(kind, tuple):
@@ -140,7 +152,7 @@ class _Reader:
 
     def _text(self, content: bytes) -> str:
         try:
-            return content.decode()
+            return content.decode(errors=self._text_errors)
         except UnicodeDecodeError as error:
             raise CorruptBatchError(self.at - len(content), "a string is not UTF-8") from error
 
@@ -200,7 +212,7 @@ class _Writer:
             self.out += content
 
     def _value(self, each: Field, value: Any, version: int) -> None:
-        if value is None and not self._may_be_null(each, version):
+        if value is None and not each.may_be_null(version):
             raise ValueError(f"{each.name} may not be null in version {version}")
         if each.kind != "array":
             self._item(each.kind, value, version)
@@ -220,9 +232,6 @@ class _Writer:
             content = value.encode() if isinstance(value, str) else value
             self._length(None if content is None else len(content), wide=kind == "bytes")
             self.out += content or b""
-
-    def _may_be_null(self, each: Field, version: int) -> bool:
-        return each.nullable_since is not None and version >= each.nullable_since
 
     def _length(self, length: int | None, *, wide: bool) -> None:
         value = -1 if length is None else length

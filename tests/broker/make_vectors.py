@@ -291,7 +291,9 @@ def _write_dumps(java: Java, partitions: list[TopicPartition], output: Path) -> 
         others = [path for path in files if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot")]
         for kind, chosen, flags in (("log", logs, ("--print-data-log",)), ("idx", others, ())):
             printed = dump(java, chosen, *flags, directory=root)
-            (folder / f"{directory}.{kind}.txt").write_text(printed.stdout + printed.stderr)
+            # Findings name files absolutely; here they are named as everywhere else in these files.
+            findings = printed.stderr.replace(f"{root}/", "")
+            (folder / f"{directory}.{kind}.txt").write_text(printed.stdout + findings)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from storage.disk.filesystem import FileSystem
+from storage.errors import CorruptionError
 from storage.inspect.dump.indexes import (
     dump_offset_index,
     dump_snapshot,
@@ -49,11 +50,23 @@ def _dump_file(name: str, options: DumpOptions, files: FileSystem, report: Repor
         case ".timeindex":
             lines = dump_time_index(path, shown, options, files, report)
         case ".snapshot":
-            lines = dump_snapshot(path, files)
+            yield from _dump_snapshot(path, files)
+            return
         case ".txnindex":
             lines = dump_transaction_index(path, files)
         case _:
             yield DumpLine(f"Ignoring unknown file {shown}", error=True)
             return
+    for line in lines:
+        yield DumpLine(line)
+
+
+def _dump_snapshot(path: Path, files: FileSystem) -> Iterator[DumpLine]:
+    """Print a snapshot; a damaged one is told, and the dump goes on: a broker does without it too."""
+    try:
+        lines = list(dump_snapshot(path, files))
+    except CorruptionError as error:
+        yield DumpLine(str(error), error=True)
+        return
     for line in lines:
         yield DumpLine(line)

@@ -60,7 +60,8 @@ def dump_time_index(
     previous = NO_TIMESTAMP
     for entry in used_entries(index, base_offset):
         start = offsets.lookup(entry.offset).position if offsets else FILE_START
-        candidates = batches(segment, log, start)
+        # An offset index that leads behind the segment's end leads to no batch.
+        candidates = batches(segment, log, Position(min(start, len(segment))))
         batch = next((header for header in candidates if header.last_offset >= entry.offset), None)
         if batch is None or batch.last_offset != entry.offset:
             found = Offset(-1) if batch is None else batch.last_offset

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from storage.codec.batch import BatchHeader, Codec, scan, sequence_plus, verify_checksum
-from storage.codec.columns import decode
+from storage.codec.batch import CURRENT_MAGIC, BatchHeader, scan, sequence_plus, verify_checksum
+from storage.codec.columns import Columns, decode
 from storage.codec.control import ControlType, control_type, read_marker
 from storage.disk.filesystem import FileSystem
 from storage.errors import CorruptBatchError, CorruptionError, InvalidNameError, TornBatchError
+from storage.inspect.dump.decoders import RecordDecoder, decode_record
 from storage.inspect.dump.java import optional_long
 from storage.inspect.dump.options import UNLIMITED_BYTES, DumpOptions
 from storage.inspect.dump.report import Report
@@ -20,8 +23,21 @@ BEFORE_FIRST = Offset(-1)
 
 FILE_START = Position(0)
 
+CHECKED_FROM = 16
+"""Of an entry of the old formats: where the bytes under its checksum begin, right behind it."""
+
+KEY_POSITION = (22, 30)
+"""Of an entry of the old formats, by magic: where its key's bytes begin."""
+
 BATCHES_AT_A_TIME = 1024
 """Bounds memory: headers of a 1 GiB segment of small batches are not held all at once."""
+
+
+class EntryChecksum(NamedTuple):
+    """The checksum of an entry of the old formats, and whether it is that of its bytes."""
+
+    stored: int
+    valid: bool
 
 
 def base_offset_of(path: Path) -> Offset:
@@ -48,14 +64,14 @@ def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: Report
         last_offset = BEFORE_FIRST
         for header in batches(data, path):
             position = header.end_position
-            valid = is_valid(data, header)
-            yield batch_line(header, valid=valid)
-            if options.records:
-                for record in records(data, header, path):
+            yield batch_line(header, valid=is_valid(data, header))
+            for columns in spans(data, header, path) if options.records else ():
+                for index, record in enumerate(columns):
                     if record.offset != last_offset + 1:
                         report.gap(path, last_offset, record.offset)
                     last_offset = record.offset
-                    yield record_line(record, header, options, valid=valid)
+                    checksum = entry_checksum(columns, index, header.magic)
+                    yield record_line(record, header, options, checksum)
         if position < size and options.max_bytes == UNLIMITED_BYTES:
             yield f"Found {size - position} invalid bytes at the end of {path.name}"
     finally:
@@ -88,12 +104,26 @@ def is_valid(data: memoryview, header: BatchHeader) -> bool:
 
 def records(data: memoryview, header: BatchHeader, path: Path) -> Iterator[Record]:
     """Give the records of one batch, those of control batches too. Raises CorruptionError."""
+    for columns in spans(data, header, path):
+        yield from columns
+
+
+def spans(data: memoryview, header: BatchHeader, path: Path) -> list[Columns]:
+    """Give the records of one batch as columns. Raises CorruptionError."""
     try:
-        spans = decode(data, header.position, header.end_position, check_crc=False, control=True)
+        return decode(data, header.position, header.end_position, check_crc=False, control=True)
     except CorruptBatchError as error:
         raise CorruptionError(path, error.position, error.cause) from error
-    for columns in spans:
-        yield from columns
+
+
+def entry_checksum(columns: Columns, index: int, magic: int) -> EntryChecksum | None:
+    """Give an old format's entry's own checksum, also that of an entry inside a wrapper; None in the newest format."""
+    if magic >= CURRENT_MAGIC:
+        return None
+    start = columns.key_positions[index] - KEY_POSITION[magic]
+    end = columns.value_positions[index] + max(columns.value_lengths[index], 0)
+    stored = int.from_bytes(columns.data[start + CHECKED_FROM - 4 : start + CHECKED_FROM], "big")
+    return EntryChecksum(stored, stored == zlib.crc32(columns.data[start + CHECKED_FROM : end]))
 
 
 def batch_line(header: BatchHeader, *, valid: bool) -> str:
@@ -116,15 +146,27 @@ def batch_line(header: BatchHeader, *, valid: bool) -> str:
     )
 
 
-def record_line(record: Record, header: BatchHeader, options: DumpOptions, *, valid: bool) -> str:
-    """Print a record; what it says of itself, then what it holds."""
-    parts = [] if options.skip_record_metadata else list(_metadata(record, header, valid=valid))
-    if options.print_data_log and not header.is_control:
-        if record.key is not None:
-            parts.append(f"key: {_text(record.key)}")
-        if record.value is not None:
-            parts.append(f"payload: {_text(record.value)}")
+def record_line(
+    record: Record, header: BatchHeader, options: DumpOptions, checksum: EntryChecksum | None = None
+) -> str:
+    """Print a record; what it says of itself, then what it holds.
+
+    Raises InvalidRecordError for one that the decoder asked for cannot name.
+    """
+    parts = [] if options.skip_record_metadata else list(_metadata(record, header, checksum))
+    if options.contents and not header.is_control:
+        parts += _contents(record, options.decoder)
     return f"| {' '.join(parts)}" if parts else ""
+
+
+def _contents(record: Record, decoder: RecordDecoder | None) -> Iterator[str]:
+    key, payload = (None if data is None else _text(data) for data in (record.key, record.value))
+    if decoder is not None:
+        key, payload = decode_record(record, decoder)
+    if key is not None:
+        yield f"key: {key}"
+    if payload is not None:
+        yield f"payload: {payload}"
 
 
 def timestamp_type(header: BatchHeader) -> str:
@@ -132,15 +174,14 @@ def timestamp_type(header: BatchHeader) -> str:
     return header.timestamp_type.label if header.magic >= 1 else "NoTimestampType"
 
 
-def _metadata(record: Record, header: BatchHeader, *, valid: bool) -> Iterator[str]:
+def _metadata(record: Record, header: BatchHeader, checksum: EntryChecksum | None) -> Iterator[str]:
     yield f"offset: {record.offset} {timestamp_type(header)}: {record.timestamp}"
     yield f"keySize: {_size(record.key)} valueSize: {_size(record.value)}"
-    if header.magic >= 2:
+    if checksum is not None:
+        yield f"isValid: {_boolean(checksum.valid)} crc: {checksum.stored}"
+    else:
         keys = ",".join(_text(name.key) for name in record.headers)
         yield f"sequence: {_sequence(record, header)} headerKeys: [{keys}]"
-    elif header.codec is Codec.NONE:
-        # An entry of the old formats is its own record. (Of a compressed one the inner checksums are not kept.)
-        yield f"isValid: {_boolean(valid)} crc: {header.checksum}"
     if header.is_control:
         yield _control(record)
 

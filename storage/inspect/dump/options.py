@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from storage.inspect.dump.decoders import RecordDecoder
+
 UNLIMITED_BYTES = 2**31 - 1
 
 
@@ -13,6 +15,8 @@ class DumpOptions:
 
     print_data_log: bool = False
     """Keys and values of every record; implies `deep_iteration`."""
+    decoder: RecordDecoder | None = None
+    """Keys and values as the records of a coordinator's topic; implies `print_data_log`."""
     deep_iteration: bool = False
     """A line a record."""
     skip_record_metadata: bool = False
@@ -29,4 +33,9 @@ class DumpOptions:
     @property
     def records(self) -> bool:
         """Whether records are shown at all."""
-        return self.deep_iteration or self.print_data_log
+        return self.deep_iteration or self.contents
+
+    @property
+    def contents(self) -> bool:
+        """Whether keys and values are shown."""
+        return self.print_data_log or self.decoder is not None

@@ -72,8 +72,8 @@ class Report:
         yield from _times(
             self.times_out_of_order, "Found out of order timestamp in", "Previously indexed timestamp"
         )
-        for _, missing in _walk(self.offsets_not_found):
-            yield "The following indexed offsets are not found in the log."
+        for file, missing in _walk(self.offsets_not_found):
+            yield f"The following indexed offsets are not found in :{file}"
             for entry in missing:
                 yield f"Indexed offset: {entry.index_offset}, found log offset: {entry.log_offset}"
         for file, offsets in _walk(self.gaps):

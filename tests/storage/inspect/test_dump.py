@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
 
-from storage.codec.batch import assign_offsets
+from storage.codec.batch import Codec, assign_offsets
+from storage.codec.compression import deflate
 from storage.codec.records import encode
 from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptionError, InvalidNameError
@@ -143,7 +146,7 @@ def test_a_time_index_that_contradicts_its_segment_is_reported(tmp_path):
         "  Index timestamp: 1767225621700, log timestamp: 1767225666500\n"
         f"Found out of order timestamp in :{index}\n"
         "  Index timestamp: 1767225621700, Previously indexed timestamp: 1767225644099\n"
-        "The following indexed offsets are not found in the log.\n"
+        f"The following indexed offsets are not found in :{index}\n"
         "Indexed offset: 87, found log offset: 91\n"
     ) == findings(run([str(index)], verify_index_only=True))
 
@@ -292,3 +295,60 @@ def copy(directory: Path, name: str) -> Path:
     target = directory / source.name
     target.write_bytes(source.read_bytes())
     return target
+
+
+def test_an_offset_index_that_leads_behind_the_segment_is_reported(tmp_path):
+    """Through it the time index finds nothing either; both are findings, not the end of the dump."""
+    copy(tmp_path, "g-none-0/00000000000000000000.log")
+    index = copy(tmp_path, "g-none-0/00000000000000000000.index")
+    times = copy(tmp_path, "g-none-0/00000000000000000000.timeindex")
+    index.write_bytes((22).to_bytes(4, "big") + (10_000_000).to_bytes(4, "big"))
+    assert (
+        f"Mismatches in :{index}\n  Index offset: 22, log offset: -1\n"
+        f"The following indexed offsets are not found in :{times}\n"
+    ) == "".join(findings(run([str(index), str(times)])).partition("Indexed offset: ")[:1])
+
+
+def test_a_damaged_snapshot_is_told_and_the_dump_goes_on(tmp_path):
+    """A broker would delete it and use an older one."""
+    broken = tmp_path / "00000000000000000400.snapshot"
+    broken.write_bytes(b"\0\1" + bytes(20))
+    sound = copy(tmp_path, "g-gzip-0/00000000000000000400.snapshot").rename(
+        tmp_path / "00000000000000000500.snapshot"
+    )
+    broken.write_bytes(b"\0\1" + bytes(20))
+    lines = run([str(broken), str(sound)])
+    assert [f"Dumping {broken}", f"{broken}: position 2: the snapshot's checksum does not match"] == [
+        line.text for line in lines[:2]
+    ]
+    assert [False, True, False, False] == [line.error for line in lines]
+    assert lines[3].text.startswith("producerId: ")
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_entries_inside_a_wrapper_print_their_own_checksums(tmp_path, magic, codec):
+    """A wrong one shows as isValid: false of its entry alone, whatever the wrapper's is."""
+    inner = legacy_entry(0 if magic else 20, magic, b"v0") + legacy_entry(
+        1 if magic else 21, magic, b"v1", crc=7
+    )
+    wrapper = legacy_entry(21, magic, bytes(deflate(codec, inner)), attributes=codec)
+    segment = tmp_path / "00000000000000000020.log"
+    segment.write_bytes(wrapper)
+    lines = output(run([str(segment)], print_data_log=True)).splitlines()[2:]
+    kind = "CreateTime: 5" if magic else "NoTimestampType: -1"
+    crc = int.from_bytes(inner[12:16], "big")
+    assert (
+        f"offset: 21 position: 0 {kind} size: {len(wrapper)} magic: {magic} compresscodec: {codec.label} "
+        in lines[0]
+    )
+    assert [
+        f"| offset: 20 {kind} keySize: -1 valueSize: 2 isValid: true crc: {crc} payload: v0",
+        f"| offset: 21 {kind} keySize: -1 valueSize: 2 isValid: false crc: 7 payload: v1",
+    ] == lines[1:]
+
+
+def legacy_entry(offset, magic, value, *, crc=None, attributes=0) -> bytes:
+    body = bytes([magic, attributes]) + (struct.pack(">q", 5) if magic else b"")
+    body += struct.pack(">ii", -1, len(value)) + value
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body) if crc is None else crc) + body
