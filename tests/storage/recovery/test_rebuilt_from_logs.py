@@ -1,0 +1,85 @@
+"""Every file beside a segment, of every partition that a broker wrote, made again from the `.log` files alone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from storage.checkpoints.offset_checkpoint import read_offsets
+from storage.config.topic import TopicConfig
+from storage.disk import names
+from storage.disk.native import NativeFileSystem
+from storage.model import Offset, TopicPartition
+from storage.recovery.load import load_log
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+PARTITIONS = sorted(path.relative_to(VECTORS) for path in VECTORS.glob("*/log-dirs/*") if path.is_dir())
+INDEX_INTERVAL_BYTES = {
+    ("kafka", "g"): 1024,
+    ("kafka", "__"): 4096,
+    ("broker-made", "codecs"): 4096,
+    ("broker-made", "headers"): 4096,
+    ("broker-made", "old-times"): 100,
+    ("broker-made", ""): 200,
+}
+"""By which the broker wrote them: the folder and the beginning of the topic's name; the first that fits counts."""
+
+NOT_LONG_AFTER = 1_700_000_000_000
+"""By this clock no producer is older than a day, as none was when the broker wrote its snapshots."""
+
+TELLS_OF_TRANSACTIONS = (names.SegmentFileKind.SNAPSHOT, names.SegmentFileKind.TRANSACTION_INDEX)
+
+
+def files_beside(directory: Path, first_dirty: Offset) -> dict[str, bytes]:
+    """Indexes, transaction indexes and snapshots by name.
+
+    Those of producers and aborts inside a cleaned section tell of batches that compaction has removed since.
+    """
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(directory.iterdir())
+        if (file := names.parse_segment_file(path.name))
+        and (file.kind not in TELLS_OF_TRANSACTIONS or file.base_offset >= first_dirty)
+    }
+
+
+def first_dirty_offset(directory: Path) -> Offset:
+    topic, _, number = directory.name.rpartition("-")
+    cleaned = read_offsets(NativeFileSystem(read_only=True), directory.parent / names.CLEANER_OFFSETS)
+    return cleaned.get(TopicPartition(topic, int(number)), Offset(0))
+
+
+def test_there_are_partitions_of_two_brokers():
+    """Every kind of file is among them, and producers and aborts in some."""
+    kinds = {path.suffix for folder in PARTITIONS for path in (VECTORS / folder).iterdir()}
+    assert {".log", ".index", ".timeindex", ".txnindex", ".snapshot"} <= kinds
+    assert 25 == len(PARTITIONS)
+
+
+@pytest.mark.parametrize("folder", PARTITIONS, ids=str)
+def test_everything_beside_the_log_comes_out_of_it(folder, tmp_path):
+    """`.index`, `.timeindex`, `.txnindex` and `.snapshot` have the broker's bytes, and no other file appears."""
+    written = VECTORS / folder
+    directory = tmp_path / written.name
+    directory.mkdir()
+    for log in written.glob("*.log"):
+        shutil.copyfile(log, directory / log.name)
+    vectors = folder.parts[0]
+    interval = next(
+        size
+        for (name, start), size in INDEX_INTERVAL_BYTES.items()
+        if name == vectors and directory.name.startswith(start)
+    )
+
+    load_log(
+        directory,
+        files=NativeFileSystem(),
+        config=TopicConfig(index_interval_bytes=interval),
+        clock=lambda: NOT_LONG_AFTER,
+        clean=False,
+    ).close()
+
+    first_dirty = first_dirty_offset(written)
+    assert files_beside(written, first_dirty) == files_beside(directory, first_dirty)
