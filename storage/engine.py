@@ -43,6 +43,14 @@ class Partition(Protocol):
         """The topic's settings as they stand now."""
         ...
 
+    @property
+    def rewrites(self) -> int:
+        """How often compaction has rewritten segments: with each, what was counted over their bytes holds no more.
+
+        Listeners are told.
+        """
+        ...
+
     def offsets(self) -> PartitionOffsets: ...
 
     def status(self) -> PartitionStatus: ...

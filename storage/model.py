@@ -159,6 +159,15 @@ class SegmentInfo:
     """Names (not paths) of the files that exist for it, `.log` first."""
 
 
+class CleaningState(NamedTuple):
+    """How much compaction has to do in a partition."""
+
+    first_dirty_offset: Offset
+    """Everything below was compacted."""
+    cleanable_ratio: float
+    """Cleanable bytes in them and the clean ones: 0 to 1."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
     """Everything `status` shows of a partition."""
@@ -173,3 +182,9 @@ class PartitionStatus:
     last_timestamp: Timestamp
     directory: str
     """The partition's directory on disk."""
+    first_dirty_offset: Offset | None = None
+    """Where the cleaner goes on; None where nothing is compacted."""
+    cleanable_ratio: float | None = None
+    """The share of the cleanable bytes in them and the clean ones; None where nothing is compacted."""
+    last_flush: Timestamp = NO_TIMESTAMP
+    """When it was last written to disk, or opened."""

@@ -159,8 +159,9 @@ class GrowingLog(ReadableLog):
             append_max_timestamp=max([batch.max_timestamp for batch in placed]),
             now=now,
         )
-        if roll_reason(parameters) is not None:
-            active = self._roll(max(self._end.offset, base_offset))
+        reason = roll_reason(parameters)
+        if reason is not None:
+            active = self._roll(max(self._end.offset, base_offset), reason.value)
         try:
             active.append(batches, placed)
         except PartitionOfflineError as error:
@@ -226,17 +227,17 @@ class GrowingLog(ReadableLog):
         with self._lock:
             self._producers.state.remove_expired(now)
 
-    def roll(self) -> Offset:
+    def roll(self, reason: str = "asked for") -> Offset:
         """Close the active segment and start another at the log end; its base offset.
 
-        An empty active segment starts over in place.
+        An empty active segment starts over in place. `reason` is for the log.
         """
         with self._lock:
             self._check_writable()
-            return self._roll(self._end.offset).base_offset
+            return self._roll(self._end.offset, reason).base_offset
 
-    def _roll(self, base_offset: Offset) -> Segment:
-        old = self._chain.active
+    def _roll(self, base_offset: Offset, reason: str) -> Segment:
+        old, began = self._chain.active, self._clock()
         if base_offset == old.base_offset:
             old.reset()
             return old
@@ -252,6 +253,15 @@ class GrowingLog(ReadableLog):
         # Readers take the end before the chain: so the chain must be the first to know a segment.
         self._chain = self._chain.with_active(segment)
         self._end = Bound(self._end.offset, segment, 0)
+        _LOGGER.info(
+            "%s: rolled %020d: %s; %d bytes, next is %020d (%d ms)",
+            self._partition,
+            old.base_offset,
+            reason,
+            old.size,
+            base_offset,
+            self._clock() - began,
+        )
         return segment
 
     def _seal(self, old: Segment, end_offset: Offset) -> None:

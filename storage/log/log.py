@@ -78,19 +78,29 @@ class Log(GrowingLog):
         The log start moves first. If none were left, a new segment is rolled first (and an empty one stays).
         The files are renamed `.deleted` and go in `remove_deleted_files` after file.delete.delay.ms.
         """
+        began = self._clock()
         with self._lock:
             self._check_writable()
             if count >= len(self._chain.segments):
                 if self._chain.active.size:
-                    self._roll(self._end.offset)
+                    self._roll(self._end.offset, f"all of it goes: {reason}")
                 count = len(self._chain.segments) - 1
             if count <= 0:
                 return []
             doomed, kept = self._chain.segments[:count], self._chain.segments[count:]
             self._move_start(kept[0].base_offset)
+            before = sum(segment.size for segment in self._chain.segments)
             self._chain = Chain.of(kept)
             names = self._retire(doomed)
-        _LOGGER.info("%s: removed %s: %s", self._partition, ", ".join(names), reason)
+        _LOGGER.info(
+            "%s: deleted %s: %s; %d -> %d bytes (%d ms)",
+            self._partition,
+            ", ".join(f"{segment.base_offset:020}" for segment in doomed),
+            reason,
+            before,
+            sum(segment.size for segment in kept),
+            self._clock() - began,
+        )
         self._listeners.notify()
         return names
 
@@ -130,6 +140,7 @@ class Log(GrowingLog):
             self._reader.forget()
             self._chain = Chain.of([new, *(s for s in segments if s not in set(old))])
             self._aborted = aborted_spans(self._chain.segments)
+            self._rewrites += 1
         self._listeners.notify()
         return True
 
@@ -150,8 +161,9 @@ class Log(GrowingLog):
         with self._lock:
             return self._removal.remove_due(self._directory, now)
 
-    def truncate_to(self, offset: Offset) -> None:
+    def truncate_to(self, offset: Offset, reason: str = "asked for") -> None:
         """Drop everything from the batch that holds `offset` on; the log then ends at `offset`."""
+        before, began = self._extent(), self._clock()
         with self._lock:
             self._check_writable()
             self._epochs.truncate_from_end(offset)
@@ -160,16 +172,36 @@ class Log(GrowingLog):
                 self._start_over(offset)
             elif offset < self._end.offset:
                 self._cut(offset)
+        self._tell_truncation(before, began, reason)
         self._listeners.notify()
 
-    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+    def truncate_fully_and_start_at(self, offset: Offset, reason: str = "asked for") -> None:
         """Drop everything; the empty log begins and ends at `offset`."""
+        before, began = self._extent(), self._clock()
         with self._lock:
             self._check_writable()
             self._epochs.clear()
             self._noted_epoch = NO_LEADER_EPOCH
             self._start_over(offset)
+        self._tell_truncation(before, began, reason)
         self._listeners.notify()
+
+    def _extent(self) -> tuple[Offset, int]:
+        """The log end, and the bytes up to there."""
+        return self._end.offset, sum(segment.size for segment in self._chain.segments)
+
+    def _tell_truncation(self, before: tuple[Offset, int], began: Timestamp, reason: str) -> None:
+        after = self._extent()
+        _LOGGER.info(
+            "%s: truncated from offset %d to %d: %s; %d -> %d bytes (%d ms)",
+            self._partition,
+            before[0],
+            after[0],
+            reason,
+            before[1],
+            after[1],
+            self._clock() - began,
+        )
 
     def _cut(self, offset: Offset) -> None:
         kept = self._chain.floor(offset) + 1
@@ -195,6 +227,8 @@ class Log(GrowingLog):
 
     def _after_truncation(self, offset: Offset) -> None:
         self._reader.forget()
+        if self.first_dirty_offset is not None:
+            self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self._aborted = tuple(span for span in self._aborted if span.last_offset < offset)
         rebuild_producers(
             self._producers,

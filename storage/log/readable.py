@@ -39,6 +39,7 @@ from storage.log.trace import SegmentsSearched, Trace
 from storage.model import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
+    CleaningState,
     Fetched,
     Isolation,
     Offset,
@@ -121,6 +122,11 @@ class ReadableLog:
         """Of all segments, by ascending last offset."""
         self._publish_stable()
         self._offline: str | None = None
+        self.first_dirty_offset: Offset | None = None
+        """Where the cleaner goes on; None before it came by for the first time."""
+        self.describe_cleaning: Callable[[], CleaningState | None] = lambda: None
+        """Tells how much compaction has to do; given by whoever keeps a cleaner."""
+        self._rewrites = 0
 
     @property
     def topic(self) -> str:
@@ -178,6 +184,11 @@ class ReadableLog:
         return self._offline
 
     @property
+    def rewrites(self) -> int:
+        """How often compaction has put a segment in the place of others since this was loaded."""
+        return self._rewrites
+
+    @property
     def aborted(self) -> tuple[AbortedSpan, ...]:
         """The aborted transactions of all segments, by ascending last offset."""
         return self._aborted
@@ -196,6 +207,7 @@ class ReadableLog:
 
     def status(self) -> PartitionStatus:
         end, chain = self._end, self._chain
+        cleaning = self.describe_cleaning()
         return PartitionStatus(
             offsets=self.offsets(),
             state="online" if self._offline is None else f"offline: {self._offline}",
@@ -205,6 +217,9 @@ class ReadableLog:
             first_timestamp=next((s.first_timestamp for s in chain.segments if s.size), NO_TIMESTAMP),
             last_timestamp=describe.largest_timestamp(chain.segments),
             directory=str(self._directory),
+            first_dirty_offset=cleaning and cleaning.first_dirty_offset,
+            cleanable_ratio=cleaning and cleaning.cleanable_ratio,
+            last_flush=self._durability.last_flush_ms,
         )
 
     def segments(self) -> Sequence[SegmentInfo]:

@@ -58,6 +58,10 @@ class OfflinePartition:
     def config(self) -> TopicConfig:
         return self._config
 
+    @property
+    def rewrites(self) -> int:
+        return 0
+
     def offsets(self) -> PartitionOffsets:
         """Give an empty range at the checkpointed log start offset."""
         start = self._log_start_offset

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from storage.config.topic import TopicConfig
 from storage.model import PartitionOffsets, SegmentInfo, Timestamp
-from storage.retention.decide import Decision, LogFacts, decide_retention
+from storage.retention.decide import Decision, LogFacts, decide_retention, limit_text
 
 
 class RetainedLog(Protocol):
@@ -20,8 +20,8 @@ class RetainedLog(Protocol):
 
     def segments(self) -> Sequence[SegmentInfo]: ...
 
-    def roll(self) -> object:
-        """Begin a new active segment at the log's end."""
+    def roll(self, reason: str) -> object:
+        """Begin a new active segment at the log's end; `reason` is for the log."""
         ...
 
     def delete_oldest_segments(self, count: int, reason: str) -> object:
@@ -39,7 +39,7 @@ def apply_retention(log: RetainedLog, now: Timestamp) -> Decision:
     facts = LogFacts(segments, offsets.log_start_offset, offsets.high_watermark)
     decision = decide_retention(facts, log.config, now)
     if decision.roll_first:
-        log.roll()
+        log.roll("all of it goes")
     for removal in decision.removals:
-        log.delete_oldest_segments(removal.segments, removal.reason.value)
+        log.delete_oldest_segments(removal.segments, limit_text(removal.reason, log.config))
     return decision

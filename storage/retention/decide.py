@@ -31,6 +31,13 @@ class Reason(Enum):
     AGE = "retention.ms"
 
 
+def limit_text(reason: Reason, config: TopicConfig) -> str:
+    """The reason, with the setting's value where it is one."""
+    text: str = reason.value
+    limits = {Reason.SIZE: config.retention_bytes, Reason.AGE: config.retention_ms}
+    return f"{text}={limits[reason]}" if reason in limits else text
+
+
 class Removal(NamedTuple):
     """The oldest `segments` of those that are still there go for `reason`."""
 

@@ -76,6 +76,7 @@ class MemoryPartition:
         self.directory = f"{DIRECTORY}/{topic}-{number}"
         self.bytes_read = 0
         self.reads = 0
+        self.rewrites = 0
         self.listeners: list[Callable[[], None]] = []
 
     @property

@@ -154,8 +154,8 @@ class RecordingLog:
     def segments(self) -> list[SegmentInfo]:
         return self.infos
 
-    def roll(self) -> None:
-        self.asked.append("roll")
+    def roll(self, reason: str) -> None:
+        self.asked.append(f"roll: {reason}")
 
     def delete_oldest_segments(self, count: int, reason: str) -> None:
         self.asked.append((count, reason))
@@ -167,7 +167,7 @@ def test_decision_is_carried_out_in_order() -> None:
         segments_of(100, 100, 100, ages_ms=(5000,) * 3), TopicConfig(retention_bytes=150, retention_ms=1000)
     )
     assert apply_retention(log, NOW).count == 3
-    assert log.asked == ["roll", (1, "retention.bytes"), (2, "retention.ms")]
+    assert log.asked == ["roll: all of it goes", (1, "retention.bytes=150"), (2, "retention.ms=1000")]
 
 
 def test_nothing_due_asks_nothing_of_the_log() -> None:
