@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 from storage.config.topic import TopicConfig
 from storage.model import (
     Appended,
+    DirectoryStatus,
     Fetched,
     Isolation,
     Offset,
@@ -196,8 +197,24 @@ class Engine(Protocol):
         """
         ...
 
+    def reopen_partition(self, topic: str, number: int) -> Partition:
+        """Serve a partition again after what took it offline was repaired (blocking: it is recovered).
+
+        If its whole data directory had failed, that is served again with all of its partitions. New objects take the
+        place of the old ones, which stay offline; listeners of both the engine and the old ones are told. Harmless for
+        a partition that is online.
+
+        Raises what still keeps it offline: StorageError (CorruptionError, DirectoryLockedError, …), OSError, and
+        UnknownTopicError, ReadOnlyError; the partition is then as before.
+        """
+        ...
+
+    def directories(self) -> Sequence[DirectoryStatus]:
+        """How each of the data directories stands; a snapshot. Empty for an engine that has none."""
+        ...
+
     def listen(self, listener: Callable[[], None]) -> Cancel:
-        """Call `listener` after topics or partitions came or went."""
+        """Call `listener` after topics or partitions came or went, or were reopened."""
         ...
 
     def maintenance(self, now: Timestamp) -> None:

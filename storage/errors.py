@@ -120,5 +120,9 @@ class NotALogDirectoryError(StorageError):
     """A directory that holds something other than Kafka's own entries."""
 
 
+class DuplicatePartitionError(StorageError):
+    """The same partition stands in two of the data directories: nobody can tell which one counts."""
+
+
 class ReadOnlyError(StorageError):
     """A change was asked of an engine opened read-only."""

@@ -188,3 +188,14 @@ class PartitionStatus:
     """The share of the cleanable bytes in them and the clean ones; None where nothing is compacted."""
     last_flush: Timestamp = NO_TIMESTAMP
     """When it was last written to disk, or opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryStatus:
+    """How one of an engine's data directories stands."""
+
+    path: str
+    state: str
+    """`online`, or `offline: ` and the reason."""
+    partitions: int
+    """How many are known to stand in it."""

@@ -12,6 +12,7 @@ import fcntl
 import os
 import struct
 import sys
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -53,13 +54,32 @@ class DirectoryLock:
         """Whether this process has the lock; never so in a child forked after it was taken."""
         return self._descriptor >= 0 and self._owner == os.getpid()
 
+    def renew(self) -> None:
+        """Hold the lock of the directory as it now stands: it may have gone away and come back.
+
+        Raises DirectoryLockedError where somebody else took it meanwhile, OSError; the lock is then as before.
+        """
+        with _held_guard:
+            if self.held and _identity_at(self._path) == self._identity:
+                return
+            descriptor, identity = self._take()
+            self._close()
+            self._descriptor, self._identity, self._owner = descriptor, identity, os.getpid()
+            _held[identity] = self._owner
+
     def release(self) -> None:
         """Delete the lock file and give up the lock. Idempotent; a child only closes its descriptor."""
         with _held_guard:
             if self._descriptor < 0:
                 return
-            if self.held:
-                self._path.unlink(missing_ok=True)
+            # Of a directory that went away, and came back without us, the lock file is somebody else's.
+            with suppress(OSError):
+                if self.held and _identity_at(self._path) == self._identity:
+                    self._path.unlink()
+            self._close()
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
             _held.pop(self._identity, None)
             os.close(self._descriptor)
             self._descriptor = -1

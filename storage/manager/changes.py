@@ -16,10 +16,9 @@ from storage.config.topic import TopicConfig
 from storage.engine import Partition
 from storage.errors import StorageError
 from storage.log.log import Log
-from storage.manager.checkpointing import CheckpointWriter, name_of
-from storage.manager.data_directory import DataDirectory
-from storage.manager.doomed import DoomedDirectories
-from storage.manager.loading import PartitionLoader
+from storage.manager.checkpointing import name_of
+from storage.manager.directories import Directories, KeptDirectory
+from storage.manager.loading import load_new
 from storage.manager.registry import Pending, TopicEntry, TopicRegistry
 from storage.manager.topics import LogTopic, merge_overrides
 from storage.model import Timestamp, TopicPartition
@@ -29,19 +28,17 @@ from storage.model import Timestamp, TopicPartition
 class TopicChanges:
     """Changes topics on disk. One call at a time (the manager's lock)."""
 
-    data: DataDirectory
+    directories: Directories
     registry: TopicRegistry
-    loader: PartitionLoader
-    writer: CheckpointWriter
-    doomed: DoomedDirectories
     _dying: dict[str, dict[int, Partition]] = field(default_factory=dict)
     """Partitions of deleted topics whose directories are not all renamed yet."""
 
     def create(self, name: str, *, partitions: int, overrides: Mapping[str, str]) -> LogTopic:
-        """Make a topic whose name was checked (InvalidConfigError, OSError)."""
-        config = TopicConfig.from_overrides(overrides, self.data.config.topic_defaults)
+        """Make a topic whose name was checked (InvalidConfigError, StorageError, OSError)."""
+        config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
         left = self.registry.entries.get(name)
         if left is not None and left.pending is Pending.DELETE:
+            self._check_all_serve(name)
             self._finish_deletion(name)
             left = None
         # A failed attempt that could not be taken back left directories with its id.
@@ -58,7 +55,7 @@ class TopicChanges:
     def alter(self, topic: LogTopic, changes: Mapping[str, str | None]) -> None:
         """Set or, with None, remove overrides (InvalidConfigError, OSError)."""
         overrides = merge_overrides(topic.overrides, changes)
-        config = TopicConfig.from_overrides(overrides, self.data.config.topic_defaults)
+        config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
         self.registry.put({topic.name: replace(self.registry.entries[topic.name], overrides=overrides)})
         topic.set_overrides(config, overrides)
         for partition in topic.partitions().values():
@@ -66,7 +63,10 @@ class TopicChanges:
                 partition.update_config(config)
 
     def delete(self, topic: LogTopic) -> None:
-        """Rename a topic's directories away, to be removed later (OSError; see `is_deleted` then)."""
+        """Rename a topic's directories away, to be removed later (OSError; see `is_deleted` then).
+
+        What stands in a directory that failed is renamed when that serves again.
+        """
         entry = self.registry.entries[topic.name]
         self.registry.put({topic.name: replace(entry, pending=Pending.DELETE)})
         self._dying[topic.name] = dict(topic.partitions())
@@ -90,54 +90,95 @@ class TopicChanges:
         partitions = [TopicPartition(name, number) for number in numbers]
         if not partitions:
             return {}
-        total = partitions[-1].partition + 1
+        total = max(entry.partitions, partitions[-1].partition + 1)
         self.registry.put({name: replace(entry, pending=Pending.CREATE, partitions=total)})
         made: dict[int, Log] = {}
         try:
             for partition in partitions:
-                self.data.make_partition(partition, entry.topic_id)
-                made[partition.partition] = self.loader.load_new(partition, config)
-            self.data.sync()
-            self.registry.put({name: entry})
+                home = self._choose(partition)
+                home.data.make_partition(partition, entry.topic_id)
+                made[partition.partition] = load_new(partition, config, home)
+            for home in {self.directories.homes[partition] for partition in partitions}:
+                home.data.sync()
+            self.registry.put({name: replace(entry, pending=Pending.NOTHING, partitions=total)})
         except (OSError, StorageError):
             self._unmake(partitions, made, before)
             raise
         return made
 
+    def _choose(self, partition: TopicPartition) -> KeptDirectory:
+        """Where a partition is to stand: where a failed attempt left it, or where there are the fewest."""
+        directories = self.directories
+        left = (
+            one for one in directories.online if one.data.files.exists(one.data.partition_path(partition))
+        )
+        home = next(left, None) or directories.choose()
+        directories.place(partition, home)
+        return home
+
     def _unmake(
         self, partitions: list[TopicPartition], made: Mapping[int, Log], before: TopicEntry | None
     ) -> None:
         """Take back what was made. What the disk refuses now is finished at the next opening."""
+        homes = self.directories.homes
+        placed = {partition: homes[partition] for partition in partitions if partition in homes}
+        self.directories.forget(partitions)
         with suppress(OSError):
             for log in made.values():
                 log.retire("its creation failed")
                 log.close()
-            for partition in partitions:
-                self.data.unmake_partition(partition)
+            for partition, home in placed.items():
+                home.data.unmake_partition(partition)
             self.registry.put({partitions[0].topic: before})
+
+    def _check_all_serve(self, name: str) -> None:
+        """Raise StorageError while something of a deleted topic may stand where it cannot be removed."""
+        failed = self.directories.failed
+        if failed:
+            raise StorageError(
+                f"{name}: a deleted topic of that name may be left in {failed[0]}; repair that first"
+            )
 
     def _finish_deletion(self, name: str) -> None:
         dying = self._dying.get(name, {})
-        now = self.data.clock()
+        now = self.directories.clock()
         gone = {TopicPartition(name, number) for number in dying}
         for number, partition in list(dying.items()):
-            due = Timestamp(now + partition.config.file_delete_delay_ms)
-            self.doomed.add(self._doom(partition), due)
+            home = self.directories.homes.get(name_of(partition))
+            if home is None or home.failure is not None:
+                _close(partition)
+            else:
+                home.doomed.add(
+                    _doom(partition, home), Timestamp(now + partition.config.file_delete_delay_ms)
+                )
             del dying[number]
-        self.data.sync()
+        self.directories.attempt_each(lambda home: home.data.sync())
         # A later topic of this name must not find recovery points or start offsets of this one.
-        self.writer.forget(gone | {one for one in self.writer.named() if one.topic == name})
-        self.registry.put({name: None})
+        self.directories.attempt_each(
+            lambda home: home.writer.forget(gone | {one for one in home.writer.named() if one.topic == name})
+        )
+        self.directories.forget(gone)
+        if not self.directories.failed:
+            self.registry.put({name: None})
         self._dying.pop(name, None)
 
-    def _doom(self, partition: Partition) -> str:
-        """Rename a partition's directory away; its new name."""
-        name = self.data.deleted_name(name_of(partition))
-        if isinstance(partition, Log):
-            # Offline first: whoever stumbles over the renamed files can tell why.
-            partition.retire("the topic was deleted")
-            partition.rename(self.data.path / name)
+
+def _close(partition: Partition) -> None:
+    """End a deleted partition whose directory cannot be renamed now."""
+    if isinstance(partition, Log):
+        partition.retire("the topic was deleted")
+        with suppress(OSError):
             partition.close()
-        else:
-            self.data.rename_partition(name_of(partition), name)
-        return name
+
+
+def _doom(partition: Partition, home: KeptDirectory) -> str:
+    """Rename a partition's directory away; its new name."""
+    name = home.data.deleted_name(name_of(partition))
+    if isinstance(partition, Log):
+        # Offline first: whoever stumbles over the renamed files can tell why.
+        partition.retire("the topic was deleted")
+        partition.rename(home.data.path / name)
+        partition.close()
+    else:
+        home.data.rename_partition(name_of(partition), name)
+    return name

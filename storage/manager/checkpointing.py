@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from types import MappingProxyType
 
 from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
 from storage.disk import names
@@ -31,6 +32,11 @@ class CheckpointFiles:
     """Those that could not be read and count as empty."""
 
     @classmethod
+    def nothing(cls) -> CheckpointFiles:
+        """Give what is known before they are read."""
+        return cls(dict.fromkeys((*_SERVED, names.CLEANER_OFFSETS), MappingProxyType({})), frozenset())
+
+    @classmethod
     def read(cls, files: FileSystem, directory: Path, warn: Callable[[str], None]) -> CheckpointFiles:
         """Read them; a malformed one counts as empty, with a warning, as in Kafka (OSError)."""
         offsets: dict[str, Offsets] = {}
@@ -43,10 +49,6 @@ class CheckpointFiles:
                 offsets[name] = {}
                 malformed.add(name)
         return cls(offsets, frozenset(malformed))
-
-    def of(self, partition: TopicPartition) -> Checkpointed:
-        """What they say of one partition; zeros where they say nothing."""
-        return checkpointed(self.offsets, partition)
 
 
 class CheckpointWriter:
@@ -85,6 +87,11 @@ class CheckpointWriter:
         """What the files say of one partition now."""
         with self._lock:
             return checkpointed(self._written, partition)
+
+    def distrust(self) -> None:
+        """Write every file the next time, changed or not: what stands on the disk is not known any more."""
+        with self._lock:
+            self._malformed.update(self._written)
 
     def named(self) -> set[TopicPartition]:
         """Every partition that any file names."""

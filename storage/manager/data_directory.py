@@ -28,6 +28,10 @@ class DataDirectory:
     def read_only(self) -> bool:
         return self.files.read_only
 
+    def check(self) -> None:
+        """Raise OSError unless the directory is still there: one that was unmounted is an empty one, or none."""
+        self.files.size(self.path / names.META_PROPERTIES)
+
     def contents(self) -> Contents:
         """Look through it (NotALogDirectoryError, OSError)."""
         return read_contents(self.files.list_directory(self.path), self.path)

@@ -1,21 +1,21 @@
-"""Loading the partitions of a data directory."""
+"""Loading the partitions of the data directories."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from storage.config.topic import TopicConfig
 from storage.engine import Partition
 from storage.errors import StorageError
 from storage.log.log import Log
-from storage.manager.checkpointing import CheckpointFiles
-from storage.manager.data_directory import DataDirectory
+from storage.manager.directories import Directories, KeptDirectory
 from storage.manager.offline import OfflinePartition
-from storage.model import TopicPartition
+from storage.model import Offset, TopicPartition
 from storage.recovery.load import Checkpointed, load_log
+
+Warn = Callable[[str], None]
 
 
 class Found(NamedTuple):
@@ -23,66 +23,83 @@ class Found(NamedTuple):
 
     partition: TopicPartition
     config: TopicConfig
+    home: KeptDirectory | None
+    """None: it is missing, and may stand in a directory that failed."""
     refused: str | None = None
     """Why it may not be loaded at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLoader:
-    """Loads logs; what fails becomes an offline partition instead of an error."""
+def load_all(
+    directories: Directories, wanted: Iterable[Found], warn: Warn
+) -> dict[TopicPartition, Partition]:
+    """Load partitions, a few of each directory at a time (blocking); what fails becomes an offline partition."""
+    found = list(wanted)
+    threads_wanted = directories.config.recovery_threads * len(directories.all)
+    with ThreadPoolExecutor(threads_wanted, thread_name_prefix="load") as threads:
+        loaded = threads.map(lambda one: load(directories, one, warn), found)
+        return {one.partition: log for one, log in zip(found, loaded, strict=True)}
 
-    data: DataDirectory
-    checkpoints: CheckpointFiles
-    clean: bool
-    """Whether the directory was closed in order, so that logs need no recovery."""
-    below_high_watermark: bool
-    """Whether only what lies below the checkpointed high watermark counts: beside a live owner."""
-    warn: Callable[[str], None]
 
-    def load_all(self, found: Iterable[Found]) -> dict[TopicPartition, Partition]:
-        """Load partitions, a few at a time (blocking)."""
-        wanted = list(found)
-        with ThreadPoolExecutor(self.data.config.recovery_threads, thread_name_prefix="load") as threads:
-            return {
-                one.partition: log for one, log in zip(wanted, threads.map(self.load, wanted), strict=True)
-            }
-
-    def load(self, found: Found) -> Partition:
-        """Load a partition (blocking)."""
-        checkpointed = self.checkpoints.of(found.partition)
+def load(
+    directories: Directories, found: Found, warn: Warn, checkpointed: Checkpointed | None = None
+) -> Partition:
+    """Load a partition by what its directory's checkpoints say of it, or by `checkpointed` (blocking)."""
+    home = found.home
+    if home is None:
+        return _missing(directories, found)
+    clean = home.clean and checkpointed is None
+    checkpointed = checkpointed or home.writer.kept(found.partition)
+    if home.failure is not None:
+        return _offline(found, _place(found, home), home.failure, checkpointed.log_start_offset)
+    if found.refused is not None:
+        reason = found.refused
+    else:
         try:
-            if found.refused is not None:
-                reason = found.refused
-            else:
-                return self._load_log(found, checkpointed, clean=self.clean)
+            return load_found(found, home, checkpointed, clean=clean)
         except (StorageError, OSError) as error:
             reason = str(error)
-        self.warn(f"{found.partition}: offline: {reason}")
-        return OfflinePartition(
-            found.partition,
-            config=found.config,
-            directory=str(self.data.partition_path(found.partition)),
-            reason=reason,
-            log_start_offset=checkpointed.log_start_offset,
-        )
+    warn(f"{found.partition}: offline: {reason}")
+    return _offline(found, _place(found, home), reason, checkpointed.log_start_offset)
 
-    def load_new(self, partition: TopicPartition, config: TopicConfig) -> Log:
-        """Load a partition whose directory was just made (StorageError, OSError)."""
-        return self._load_log(Found(partition, config), Checkpointed(), clean=True)
 
-    def reload(self, partition: TopicPartition, config: TopicConfig, checkpointed: Checkpointed) -> Log:
-        """Load a partition anew after a repair, with recovery (StorageError, OSError)."""
-        return self._load_log(Found(partition, config), checkpointed, clean=False)
+def load_found(found: Found, home: KeptDirectory, checkpointed: Checkpointed, *, clean: bool) -> Log:
+    """Load a log from where it stands; without `clean` with recovery (StorageError, OSError)."""
+    data = home.data
+    return load_log(
+        data.partition_path(found.partition),
+        files=data.files,
+        config=found.config,
+        clock=data.clock,
+        clean=clean,
+        recovery_point=checkpointed.recovery_point,
+        log_start_offset=checkpointed.log_start_offset,
+        high_watermark=checkpointed.high_watermark if home.below_high_watermark else None,
+        producer_expiration_ms=data.config.producer_id_expiration_ms,
+    )
 
-    def _load_log(self, found: Found, checkpointed: Checkpointed, *, clean: bool) -> Log:
-        return load_log(
-            self.data.partition_path(found.partition),
-            files=self.data.files,
-            config=found.config,
-            clock=self.data.clock,
-            clean=clean,
-            recovery_point=checkpointed.recovery_point,
-            log_start_offset=checkpointed.log_start_offset,
-            high_watermark=checkpointed.high_watermark if self.below_high_watermark else None,
-            producer_expiration_ms=self.data.config.producer_id_expiration_ms,
-        )
+
+def load_new(partition: TopicPartition, config: TopicConfig, home: KeptDirectory) -> Log:
+    """Load a partition whose directory was just made (StorageError, OSError)."""
+    return load_found(Found(partition, config, home), home, Checkpointed(), clean=True)
+
+
+def _missing(directories: Directories, found: Found) -> OfflinePartition:
+    """Stand in for a partition that is in none of the directories that serve."""
+    failed = directories.failed
+    assert failed, f"{found.partition} is missing, yet every directory was read"
+    reason = "; ".join(str(directory.failure) for directory in failed)
+    return _offline(found, " or ".join(_place(found, home) for home in failed), reason, Offset(0))
+
+
+def _place(found: Found, home: KeptDirectory) -> str:
+    return str(home.data.partition_path(found.partition))
+
+
+def _offline(found: Found, place: str, reason: str, log_start_offset: Offset) -> OfflinePartition:
+    return OfflinePartition(
+        found.partition,
+        config=found.config,
+        directory=place,
+        reason=reason,
+        log_start_offset=log_start_offset,
+    )

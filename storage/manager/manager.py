@@ -12,48 +12,41 @@ from threading import Lock, RLock
 from types import MappingProxyType
 
 from storage.checkpoints.clean_shutdown import mark_clean
-from storage.disk.lock import DirectoryLock
 from storage.engine import Cancel, Partition
 from storage.errors import ReadOnlyError, StorageError, UnknownTopicError
 from storage.log.log import Log
 from storage.manager.changes import TopicChanges
 from storage.manager.checkpointing import CheckpointWriter, name_of
-from storage.manager.data_directory import DataDirectory
-from storage.manager.doomed import DoomedDirectories
+from storage.manager.directories import Directories, KeptDirectory, is_full
 from storage.manager.duties import Duty, Schedule, plan_duties
-from storage.manager.loading import PartitionLoader
 from storage.manager.registry import TopicRegistry
+from storage.manager.reopening import Reopening
 from storage.manager.topics import LogTopic, check_new_topic, check_partitions, own_overrides
 from storage.manager.warnings import WarningBook
-from storage.model import Timestamp, TopicPartition
+from storage.model import DirectoryStatus, Timestamp
 from storage.retention.apply import apply_retention
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """What keeping a data directory takes."""
+    """What keeping data directories takes."""
 
-    data: DataDirectory
+    directories: Directories
     registry: TopicRegistry
-    loader: PartitionLoader
-    writer: CheckpointWriter
-    doomed: DoomedDirectories
     warnings: WarningBook
-    lock: DirectoryLock | None
 
 
 class LogManager:
-    """Implements storage.engine.Engine over a data directory. Made by `opening.open_engine`."""
+    """Implements storage.engine.Engine over data directories. Made by `opening.open_engine`."""
 
     def __init__(self, keeping: Keeping, topics: Mapping[str, LogTopic]) -> None:
         self._keeping = keeping
-        self._data = keeping.data
-        self._writer = keeping.writer
-        self._changes = TopicChanges(
-            keeping.data, keeping.registry, keeping.loader, keeping.writer, keeping.doomed
-        )
+        self._directories = directories = keeping.directories
+        self._changes = TopicChanges(directories, keeping.registry)
         self._topics = _by_name(topics)
-        self._schedule = Schedule.begin(plan_duties(keeping.data.config), keeping.data.clock())
+        self._schedule = Schedule.begin(plan_duties(directories.config), directories.clock())
+        self._reopening = Reopening(directories, keeping.registry, keeping.warnings.add)
+        directories.when_failed = self._directory_failed
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._lock = RLock()
         self._duty_lock = Lock()
@@ -63,7 +56,7 @@ class LogManager:
 
     @property
     def read_only(self) -> bool:
-        return self._data.read_only
+        return self._directories.read_only
 
     @property
     def foreign(self) -> bool:
@@ -73,6 +66,10 @@ class LogManager:
     def warnings(self) -> tuple[str, ...]:
         """What the owner should know though no call failed; oldest first, the last hundred."""
         return self._keeping.warnings.lines
+
+    def directories(self) -> tuple[DirectoryStatus, ...]:
+        """How each data directory stands, in the order given."""
+        return self._directories.status()
 
     def topics(self) -> Mapping[str, LogTopic]:
         return self._topics
@@ -106,10 +103,10 @@ class LogManager:
     ) -> LogTopic:
         with self._lock:
             self._check_writable()
-            count = self._data.config.num_partitions if partitions is None else partitions
+            count = self._directories.config.num_partitions if partitions is None else partitions
             check_new_topic(name, self._topics)
             check_partitions(count)
-            merged = {**own_overrides(name, self._data.config.creation_overrides), **(overrides or {})}
+            merged = {**own_overrides(name, self._directories.config.creation_overrides), **(overrides or {})}
             topic = self._changes.create(name, partitions=count, overrides=merged)
             self._topics = _by_name({**self._topics, name: topic})
         self._notify()
@@ -143,25 +140,27 @@ class LogManager:
             self._changes.alter(self.topic(topic), changes)
 
     def reopen_partition(self, topic: str, number: int) -> Partition:
-        """Load a partition anew, with recovery, after what took it offline was repaired (blocking).
-
-        The new object replaces the old one, which stays offline. Raises UnknownTopicError, ReadOnlyError,
-        StorageError, OSError; the partition is then as before.
-        """
         with self._lock:
             self._check_writable()
+            before = self.partition(topic, number)
+            old = list(self._partitions())
+            for directory in self._failed_homes(before):
+                self._topics = _by_name(self._reopening.directory(directory, self._topics))
             found = self.topic(topic)
-            old = self.partition(topic, number)
-            kept = self._writer.kept(name_of(old))
-            if isinstance(old, Log):
-                kept = kept._replace(recovery_point=old.recovery_point, log_start_offset=old.log_start_offset)
-                old.retire("opened anew")
-                old.close()
-            log = self._keeping.loader.reload(TopicPartition(topic, number), found.config, kept)
-            found.set_partitions({**found.partitions(), number: log})
+            now = found.partitions()[number]
+            if now is before or not isinstance(now, Log):
+                self._reopening.partition(found, number)
+            present = set(map(id, self._partitions()))
         self._notify()
-        _wake([old])
-        return log
+        _wake(one for one in old if id(one) not in present)
+        return self.partition(topic, number)
+
+    def _failed_homes(self, partition: Partition) -> tuple[KeptDirectory, ...]:
+        """The directories that must serve again first: where it stands, or may stand."""
+        home = self._directories.homes.get(name_of(partition))
+        if home is None:
+            return self._directories.failed
+        return (home,) if home.failure is not None else ()
 
     # Duties and the end.
 
@@ -183,31 +182,47 @@ class LogManager:
             if self._closed:
                 return
             self._closed = True
+            in_order = self._close_logs()
             try:
-                closed_in_order = self._close_logs()
                 if not self.read_only:
                     self._keeping.registry.settle()
-                    self._writer.write_all(self._partitions())
-                    if closed_in_order:
-                        mark_clean(self._data.files, self._data.path)
+                    self._close_directories(in_order)
             finally:
-                if self._keeping.lock is not None:
-                    self._keeping.lock.release()
+                for directory in self._directories.all:
+                    directory.release()
 
-    def _close_logs(self) -> bool:
-        """Close every log; whether all went well, those that were offline before not being well."""
-        in_order = True
-        for partition in self._partitions():
-            if not isinstance(partition, Log):
-                in_order = False
-                continue
-            in_order = in_order and partition.offline_reason is None
+    def _close_directories(self, in_order: Mapping[KeptDirectory, bool]) -> None:
+        """Leave the last checkpoints and the marks; one directory that fails does not keep the others from theirs."""
+        errors = []
+        for directory in self._directories.online:
             try:
-                partition.close()
-            except Exception as error:  # noqa: BLE001 (whatever it is, the other logs must be closed)
-                in_order = False
-                self._warn(partition, "close", error)
+                directory.writer.write_all(self._partitions_in(directory))
+                if in_order[directory]:
+                    mark_clean(directory.data.files, directory.data.path)
+            except OSError as error:
+                self._keeping.warnings.add(f"{directory}: not closed in order: {error}")
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _close_logs(self) -> dict[KeptDirectory, bool]:
+        """Close every log; of each directory, whether all went well, those offline before not being well."""
+        in_order = dict.fromkeys(self._directories.all, True)
+        for partition in self._partitions():
+            home = self._directories.homes.get(name_of(partition))
+            if home is not None:
+                in_order[home] = self._close_log(partition) and in_order[home]
         return in_order
+
+    def _close_log(self, partition: Partition) -> bool:
+        if not isinstance(partition, Log):
+            return False
+        try:
+            partition.close()
+        except Exception as error:  # noqa: BLE001 (whatever it is, the other logs must be closed)
+            self._warn(partition, "close", error)
+            return False
+        return partition.offline_reason is None
 
     def _perform(self, duty: Duty, now: Timestamp) -> None:
         try:
@@ -217,17 +232,15 @@ class LogManager:
                 self._for_each_log(duty, lambda log: _retain(log, now))
             elif duty is Duty.REMOVAL:
                 self._for_each_log(duty, lambda log: log.remove_deleted_files(now))
-                self._keeping.doomed.remove_due(now)
-                with self._lock:
-                    self._keeping.registry.settle()
+                self._look_after_directories(now)
             elif duty is Duty.PRODUCERS:
                 self._for_each_log(duty, lambda log: log.remove_expired_producers(now))
             elif duty is Duty.RECOVERY_POINTS:
-                self._checkpoint(self._writer.write_recovery_points)
+                self._checkpoint(CheckpointWriter.write_recovery_points)
             elif duty is Duty.LOG_START_OFFSETS:
-                self._checkpoint(self._writer.write_log_start_offsets)
+                self._checkpoint(CheckpointWriter.write_log_start_offsets)
             else:
-                self._checkpoint(self._writer.write_high_watermarks)
+                self._checkpoint(CheckpointWriter.write_high_watermarks)
         except (OSError, StorageError) as error:
             self._keeping.warnings.add(f"{duty.value}: {error}")
 
@@ -243,10 +256,43 @@ class LogManager:
                 if partition.offline_reason is None:
                     self._warn(partition, duty.value, error)
 
-    def _checkpoint(self, write: Callable[[Iterator[Partition]], None]) -> None:
-        """Write a checkpoint of topics that nobody deletes meanwhile."""
+    def _look_after_directories(self, now: Timestamp) -> None:
+        """Find out which of them are still there, and remove what is due in those."""
+        for directory in self._directories.online:
+            try:
+                directory.data.check()
+            except OSError as error:
+                with self._lock:
+                    self._directories.fail(directory, error)
+                continue
+            directory.doomed.remove_due(now)
         with self._lock:
-            write(self._partitions())
+            self._keeping.registry.settle()
+
+    def _checkpoint(self, write: Callable[[CheckpointWriter, Iterable[Partition]], None]) -> None:
+        """Write a checkpoint of topics that nobody deletes meanwhile; a directory that cannot take it failed."""
+        full: OSError | None = None
+        with self._lock:
+            for directory in self._directories.online:
+                try:
+                    write(directory.writer, self._partitions_in(directory))
+                except OSError as error:
+                    if is_full(error):
+                        full = error
+                    else:
+                        self._directories.fail(directory, error)
+        if full is not None:
+            raise full
+
+    def _directory_failed(self, directory: KeptDirectory) -> None:
+        self._keeping.registry.leave(directory.data.path)
+        for partition in self._partitions_in(directory):
+            if isinstance(partition, Log):
+                partition.retire(str(directory.failure))
+
+    def _partitions_in(self, directory: KeptDirectory) -> list[Partition]:
+        homes = self._directories.homes
+        return [one for one in self._partitions() if homes.get(name_of(one)) is directory]
 
     def _partitions(self) -> Iterator[Partition]:
         for topic in self._topics.values():
@@ -261,9 +307,9 @@ class LogManager:
 
     def _check_writable(self) -> None:
         if self.read_only:
-            raise ReadOnlyError(f"{self._data.path}: opened read-only")
+            raise ReadOnlyError(f"{self._directories}: opened read-only")
         if self._closed:
-            raise StorageError(f"{self._data.path}: closed")
+            raise StorageError(f"{self._directories}: closed")
 
 
 def _by_name(topics: Mapping[str, LogTopic]) -> Mapping[str, LogTopic]:

@@ -1,24 +1,30 @@
-"""The topics' own settings, and changes of topics that are under way: one plain file of the data directory.
+"""The topics' own settings, and changes of topics that are under way: one plain file, in every data directory.
 
-    topicfs.topics:  {"version": 1, "topics": {"orders": {
+    topicfs.topics:  {"version": 1, "revision": 7, "topics": {"orders": {
                         "id": "1EvPSKI_SvihSIy3lMKMvg", "overrides": {"retention.ms": "-1"},
                         "pending": "create", "partitions": 3}}}
 
 A broker keeps these in its metadata log and passes an unknown plain file over. `pending` is written before
-the first directory changes and taken away after the last one did, so that whoever opens the directory after a
-kill can finish: `create` until there are `partitions` directories, `delete` until there is none.
+the first directory changes and taken away after the last one did, so that whoever opens the directories after a
+kill can finish: `create` until there are `partitions` directories, `delete` until there is none. `partitions` also
+tells which partitions are missing while a data directory is.
+
+Every data directory has the same content, so that losing one loses no setting. Each change is written to one after
+the other under the next `revision`: after a kill in between the copies differ, and the newest counts. What an older
+one alone has is taken in, too (its directory was used by itself meanwhile), but for topics that were being made:
+that was taken back.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from storage.checkpoints.atomic import write_atomically
 from storage.disk import names
@@ -44,53 +50,100 @@ class TopicEntry:
     overrides: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     pending: Pending = Pending.NOTHING
     partitions: int = 0
-    """How many there are to be, while `pending` is CREATE."""
+    """How many there are, or are to be while `pending` is CREATE; 0: not known."""
 
 
-def encode_registry(entries: Mapping[str, TopicEntry]) -> bytes:
+class RegistryCopy(NamedTuple):
+    """What one file says."""
+
+    entries: Mapping[str, TopicEntry]
+    revision: int = 0
+
+
+def encode_registry(copy: RegistryCopy) -> bytes:
     """Give the file's bytes: readable, topics by name."""
-    topics = {name: _plain(entries[name]) for name in sorted(entries)}
-    return (json.dumps({"version": VERSION, "topics": topics}, indent=1) + "\n").encode()
+    topics = {name: _plain(copy.entries[name]) for name in sorted(copy.entries)}
+    content = {"version": VERSION, "revision": copy.revision, "topics": topics}
+    return (json.dumps(content, indent=1) + "\n").encode()
 
 
-def decode_registry(data: bytes, *, file: Path) -> dict[str, TopicEntry]:
+def decode_registry(data: bytes, *, file: Path) -> RegistryCopy:
     """Read the file's bytes; raises CorruptionError. Unknown fields are a newer writer's and passed over."""
     try:
         content = json.loads(data)
         if content["version"] != VERSION:
             raise CorruptionError(file, 0, f"version {content['version']}, expected {VERSION}")
-        return {name: _entry(plain) for name, plain in content["topics"].items()}
+        entries = {name: _entry(plain) for name, plain in content["topics"].items()}
+        return RegistryCopy(entries, int(content.get("revision", 0)))
     except json.JSONDecodeError as error:
         raise CorruptionError(file, error.pos, f"no JSON: {error.msg}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptionError(file, 0, f"not as expected: {error!r}") from None
 
 
-class TopicRegistry:
-    """The file and its content in memory. Changes come from one thread at a time (the manager's lock)."""
+def read_copy(directory: Path, files: FileSystem) -> RegistryCopy:
+    """Read a data directory's file; a missing one has no topics. Raises CorruptionError, OSError."""
+    path = directory / names.TOPIC_SETTINGS
+    try:
+        data = files.read_bytes(path)
+    except FileNotFoundError:
+        return RegistryCopy({})
+    return decode_registry(data, file=path)
 
-    def __init__(
-        self, directory: Path, files: FileSystem, entries: Mapping[str, TopicEntry] | None = None
-    ) -> None:
-        self._path = directory / names.TOPIC_SETTINGS
+
+def merge_copies(copies: Iterable[RegistryCopy]) -> RegistryCopy:
+    """Give what holds where copies differ: the newest, with what only older ones have."""
+    newest_first = sorted(copies, key=lambda copy: copy.revision, reverse=True)
+    if not newest_first:
+        return RegistryCopy({})
+    merged = dict(newest_first[0].entries)
+    for older in newest_first[1:]:
+        for name, entry in older.entries.items():
+            if entry.pending is not Pending.CREATE:
+                merged.setdefault(name, entry)
+    return RegistryCopy(merged, newest_first[0].revision)
+
+
+class TopicRegistry:
+    """The files and their content in memory. Changes come from one thread at a time (the manager's lock)."""
+
+    def __init__(self, copies: Mapping[Path, RegistryCopy], files: FileSystem) -> None:
+        """Take the `copies` of data directories for one registry; `settle` makes them the same."""
+        self.go_on_without: Callable[[Path, OSError], bool] = lambda _directory, _error: False
+        """Asked when a directory's copy cannot be written: whether that directory has failed and is left out."""
         self._files = files
-        self._entries: Mapping[str, TopicEntry] = entries or {}
-        self._uncertain = False
+        self._entries, self._revision = merge_copies(copies.values())
+        self._directories = tuple(copies)
+        self._stale = {path for path, copy in copies.items() if copy != (self._entries, self._revision)}
+        """Directories whose copy may say something else."""
 
     @classmethod
     def read(cls, directory: Path, files: FileSystem) -> TopicRegistry:
-        """Read the file; a missing one has no topics. Raises CorruptionError, OSError."""
-        path = directory / names.TOPIC_SETTINGS
-        try:
-            data = files.read_bytes(path)
-        except FileNotFoundError:
-            return cls(directory, files)
-        return cls(directory, files, decode_registry(data, file=path))
+        """Read the registry of a single directory. Raises CorruptionError, OSError."""
+        return cls({directory: read_copy(directory, files)}, files)
 
     @property
     def entries(self) -> Mapping[str, TopicEntry]:
         """By topic; a snapshot."""
         return self._entries
+
+    def leave(self, directory: Path) -> None:
+        """Write no more to a directory that failed."""
+        self._directories = tuple(one for one in self._directories if one != directory)
+        self._stale.discard(directory)
+
+    def join(self, directory: Path) -> None:
+        """Take in a directory that serves again, and what it alone knows; `settle` writes its copy.
+
+        Raises CorruptionError, OSError.
+        """
+        copy = read_copy(directory, self._files)
+        # Whatever its revision says: what is served now holds.
+        old = RegistryCopy(copy.entries, -1)
+        self._entries = merge_copies([RegistryCopy(self._entries, self._revision), old]).entries
+        self._revision = max(self._revision, copy.revision) + 1
+        self._directories = (*self._directories, directory)
+        self._stale = set(self._directories)
 
     def put(self, changes: Mapping[str, TopicEntry | None]) -> None:
         """Set topics' entries, None removes one: on disk when this returns, and all or nothing (OSError)."""
@@ -103,33 +156,39 @@ class TopicRegistry:
                 entries[name] = entry
         if entries == self._entries:
             return
-        self._uncertain = True
+        old, self._entries = self._entries, entries
+        self._revision += 1
+        self._stale = set(self._directories)
         try:
-            self._write(entries)
+            self.settle()
         except OSError:
+            # Newer than what may have reached a disk.
+            self._entries, self._revision, self._stale = old, self._revision + 1, set(self._directories)
             with suppress(OSError):
                 self.settle()
             raise
-        self._entries = entries
 
     def settle(self) -> None:
-        """Let the file say again what holds, where a failed change may have left its content (OSError).
+        """Let every copy say what holds, where a failed change may have left something else (OSError).
 
         Else a topic whose deletion failed, and which is used on, would be deleted by the next opening.
         """
-        if self._uncertain:
-            self._write(self._entries)
-
-    def _write(self, entries: Mapping[str, TopicEntry]) -> None:
-        write_atomically(self._files, self._path, encode_registry(entries))
-        self._uncertain = False
+        for directory in self._directories:
+            if directory in self._stale:
+                try:
+                    content = encode_registry(RegistryCopy(self._entries, self._revision))
+                    write_atomically(self._files, directory / names.TOPIC_SETTINGS, content)
+                except OSError as error:
+                    if not self.go_on_without(directory, error):
+                        raise
+                self._stale.discard(directory)
 
 
 def _plain(entry: TopicEntry) -> dict[str, Any]:
     plain: dict[str, Any] = {"id": entry.topic_id, "overrides": dict(entry.overrides)}
     if entry.pending is not Pending.NOTHING:
         plain["pending"] = entry.pending.value
-    if entry.pending is Pending.CREATE:
+    if entry.partitions:
         plain["partitions"] = entry.partitions
     return plain
 

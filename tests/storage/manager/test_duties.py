@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +12,12 @@ import pytest
 from storage.codec.records import encode
 from storage.codec.stamp import BatchStamp
 from storage.engine import Partition
-from storage.errors import OffsetOutOfRangeError, OutOfOrderSequenceError, PolicyViolationError
+from storage.errors import (
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
+    PartitionOfflineError,
+    PolicyViolationError,
+)
 from storage.log.log import Log
 from storage.manager import LogManager, open_engine
 from storage.model import Offset, ProducerId, Record, Timestamp
@@ -250,17 +256,44 @@ def test_failing_partition_does_not_stop_the_others(disk: SimulatedDisk, clock: 
     assert engine.warnings[0].startswith("a-0: retention: ")
 
 
-def test_failing_checkpoint_is_a_warning(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """The other duties are done, and the checkpoint is written the next time."""
+def test_checkpoint_that_finds_no_room_is_written_the_next_time(
+    disk: SimulatedDisk, clock: ManualClock
+) -> None:
+    """A full disk is no failure: a warning, the other duties are done, and appends go on once there is room."""
     engine, partition = topic_of(disk, clock, 7, {"retention.bytes": "1"})
     partition.sync()
-    disk.fail("rename", suffix="recovery-point-offset-checkpoint.tmp")
+    disk.fail("rename", suffix="recovery-point-offset-checkpoint.tmp", number=errno.ENOSPC)
     run_everything(engine, clock)
     assert len(bases(partition)) == 1
     assert disk.exists(DATA / "replication-offset-checkpoint")
     assert engine.warnings[0].startswith("recovery point checkpoint: ")
     run_everything(engine, clock)
     assert disk.read_bytes(DATA / "recovery-point-offset-checkpoint") == b"0\n1\nt 0 7\n"
+    assert append_lines(partition, LINE).base_offset == 7
+
+
+def test_checkpoint_that_cannot_be_written_is_a_failed_directory(
+    disk: SimulatedDisk, clock: ManualClock
+) -> None:
+    """Its partitions take no more writes and say why, reads go on; reopening one brings all back."""
+    engine, partition = topic_of(disk, clock, 7, {})
+    engine.create_topic("u")
+    disk.fail("rename", suffix="recovery-point-offset-checkpoint.tmp")
+    run_everything(engine, clock)
+    assert engine.warnings[0].startswith("/data: failed, its partitions are offline: ")
+    for topic in ("t", "u"):
+        state = engine.partition(topic, 0).status().state
+        assert state.startswith("offline: /data failed: ")
+        assert "recovery-point-offset-checkpoint" in state
+    with pytest.raises(PartitionOfflineError, match="/data failed"):
+        append_lines(partition, LINE)
+    assert len(read_lines(partition)) == 7
+    engine.reopen_partition("u", 0)
+    assert append_lines(engine.partition("t", 0), LINE).base_offset == 7
+    run_everything(engine, clock)
+    assert disk.read_bytes(DATA / "recovery-point-offset-checkpoint") == b"0\n2\nt 0 0\nu 0 0\n"
+    engine.close()
+    assert disk.exists(DATA / ".kafka_cleanshutdown")
 
 
 def test_offline_partition_is_left_alone(disk: SimulatedDisk, clock: ManualClock) -> None:

@@ -19,7 +19,14 @@ from storage.errors import (
 )
 from storage.manager.contents import read_contents
 from storage.manager.duties import Duty, Plan, Schedule, plan_duties
-from storage.manager.registry import Pending, TopicEntry, TopicRegistry, decode_registry, encode_registry
+from storage.manager.registry import (
+    Pending,
+    RegistryCopy,
+    TopicEntry,
+    TopicRegistry,
+    decode_registry,
+    encode_registry,
+)
 from storage.manager.topics import (
     check_new_topic,
     check_partitions,
@@ -79,8 +86,8 @@ ENTRIES = {
 
 def test_registry_reads_back() -> None:
     """Every state survives the file, which is in order of the topics' names."""
-    data = encode_registry(ENTRIES)
-    assert decode_registry(data, file=DATA) == ENTRIES
+    data = encode_registry(RegistryCopy(ENTRIES, 7))
+    assert decode_registry(data, file=DATA) == (ENTRIES, 7)
     assert data.index(b'"a"') < data.index(b'"b"') < data.index(b'"c"')
     assert data.endswith(b"}\n")
 
@@ -88,7 +95,7 @@ def test_registry_reads_back() -> None:
 def test_registry_of_a_newer_version_may_have_more_fields() -> None:
     """Unknown fields are passed over."""
     data = b'{"version": 1, "more": 1, "topics": {"t": {"id": "x", "overrides": {}, "more": []}}}'
-    assert decode_registry(data, file=DATA) == {"t": TopicEntry("x")}
+    assert decode_registry(data, file=DATA) == ({"t": TopicEntry("x")}, 0)
 
 
 @pytest.mark.parametrize(
