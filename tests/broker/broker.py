@@ -47,8 +47,10 @@ SETTINGS: Mapping[str, str] = {
     "log.flush.start.offset.checkpoint.interval.ms": "1000",
     "log.initial.task.delay.ms": "500",
     "log.cleaner.backoff.ms": "500",
+    # Indexes are preallocated: twice 10 MB a partition otherwise, which tests would copy.
+    "log.index.size.max.bytes": "65536",
 }
-"""One node, and every background duty soon."""
+"""One node, small indexes, and every background duty soon."""
 
 
 class BrokerError(Exception):
