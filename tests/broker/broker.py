@@ -102,7 +102,9 @@ class Broker:
     def start(self) -> None:
         """Run, and return when clients are served."""
         assert not self.running
-        command = self._java.command("kafka.Kafka", str(self._properties_file), heap="512M")
+        command = self._java.command(
+            "kafka.Kafka", str(self._properties_file), heap="512M", temporary=self.home
+        )
         # A test run that is itself killed takes its broker along, where the system can do that.
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]

@@ -34,10 +34,16 @@ class Java:
     jars: Path
     """The folder of the jars."""
 
-    def command(self, main_class: str, *arguments: str, heap: str = "256M") -> list[str]:
-        """What to run for one of Kafka's main classes; the flags are for a quick start, not for speed."""
+    def command(
+        self, main_class: str, *arguments: str, heap: str = "256M", temporary: Path | None = None
+    ) -> list[str]:
+        """What to run for one of Kafka's main classes; the flags are for a quick start, not for speed.
+
+        `temporary` is where native libraries are unpacked, which stay there when the process is killed.
+        """
         return [
             self.program,
+            *([f"-Djava.io.tmpdir={temporary}"] if temporary else []),
             f"-Xmx{heap}",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
