@@ -115,9 +115,7 @@ class MemoryPartition:
             directory=self.directory,
         )
 
-    def append(
-        self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False
-    ) -> Appended:
+    def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         first = self.log_end_offset
         for header in scan(batches):
             batch = batches[header.position : header.end_position]
