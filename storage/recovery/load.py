@@ -32,6 +32,7 @@ from storage.model import Offset, Timestamp, TopicPartition
 from storage.producers.state import DEFAULT_EXPIRATION_MS
 from storage.recovery.leftovers import base_offsets, orphans, parse_names, replaced, sort_leftovers
 from storage.recovery.recover import Recovered, recover_segment
+from storage.recovery.split import SegmentOverflowError, split_segment
 
 _FIRST = Offset(0)
 
@@ -117,13 +118,48 @@ class _Loader:
         self._config = config
         self._checkpointed = checkpointed
         self._clock = clock
+        self._producer_expiration_ms = producer_expiration_ms
+        self._opened: list[Segment] = []
+        self._may_split = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Know nothing of the directory yet, or anew."""
+        for segment in self._opened:
+            segment.close()
+        self._opened = []
         self._producers = LogProducers(
-            surroundings.partition, directory, files=files, clock=clock, expiration_ms=producer_expiration_ms
+            self._surroundings.partition,
+            self._directory,
+            files=self._files,
+            clock=self._clock,
+            expiration_ms=self._producer_expiration_ms,
         )
-        self._epochs = LeaderEpochs.open(directory, files)
-        self._removal = Removal(files)
+        self._epochs = LeaderEpochs.open(self._directory, self._files)
+        self._removal = Removal(self._files)
 
     def load(self, *, clean: bool, dense: bool) -> Log:
+        """Load; a segment whose offsets are too far apart is split, and all begins anew."""
+        # Offsets of a dense log are never far apart; and where nothing may be written a log ends where indexes do.
+        self._may_split = not dense and not self._files.read_only
+        while True:
+            try:
+                return self._load(clean=clean, dense=dense)
+            except SegmentOverflowError as overflow:
+                self._split(overflow)
+
+    def _split(self, overflow: SegmentOverflowError) -> None:
+        parts = split_segment(
+            overflow.segment,
+            self._directory,
+            files=self._files,
+            settings=segment_settings(self._config, self._surroundings.random),
+            clock=self._clock,
+        )
+        _LOGGER.warning("%s; split into segments at %s", overflow, ", ".join(map(str, parts)))
+        self._begin()
+
+    def _load(self, *, clean: bool, dense: bool) -> Log:
         checkpointed = self._checkpointed
         logs = self._complete_interrupted_work()
         unflushed_from = None if clean else _floor(logs, checkpointed.recovery_point)
@@ -232,7 +268,7 @@ class _Loader:
         return segments
 
     def _open_segment(self, base_offset: Offset, log: File) -> Segment:
-        return Segment(
+        segment = Segment(
             self._directory,
             base_offset,
             files=self._files,
@@ -240,6 +276,8 @@ class _Loader:
             clock=self._clock,
             log=log,
         )
+        self._opened.append(segment)
+        return segment
 
     def _has_indexes(self, segment: Segment) -> bool:
         """Whether the offset index exists and, where it cannot be written anew, is one of this log.
@@ -298,7 +336,7 @@ class _Loader:
                 end_offset=segment.base_offset,
             )
         self._producers.take(segment.base_offset)
-        recovered = recover_segment(segment, self._epochs, self._producers)
+        recovered = recover_segment(segment, self._epochs, self._producers, may_split=self._may_split)
         self._producers.take(recovered.end_offset)
         return recovered
 

@@ -14,6 +14,7 @@ from storage.log.replay import replay_window
 from storage.log.scan import Window, windows
 from storage.log.segment import Segment
 from storage.model import Offset
+from storage.recovery.split import SegmentOverflowError
 
 WINDOW_BYTES = 1 << 20
 """What is read and checked at a time."""
@@ -32,13 +33,18 @@ class Recovered(NamedTuple):
     """Why the first bad batch is bad; empty where all are good."""
 
 
-def recover_segment(segment: Segment, epochs: LeaderEpochs, producers: LogProducers) -> Recovered:
+def recover_segment(
+    segment: Segment, epochs: LeaderEpochs, producers: LogProducers, *, may_split: bool = False
+) -> Recovered:
     """Rebuild a segment's indexes, leader epochs and producers from its log; cut the log behind the last good batch.
 
     `producers` stand at the segment's base offset, and then at its end.
 
     Good means: whole, of a known format, its checksum right, its offsets such as the segment may hold. What the
     records inside look like is not asked.
+
+    With `may_split` a batch too far above the base offset is no damage: SegmentOverflowError says that the segment
+    wants splitting, and nothing is lost.
     """
     file_bytes = segment.size
     segment.begin_rebuild()
@@ -50,6 +56,8 @@ def recover_segment(segment: Segment, epochs: LeaderEpochs, producers: LogProduc
             _take(segment, window, good, epochs, producers)
             end_offset = window.batches[good - 1].end_offset
         if good < len(window.batches):
+            if may_split and _overflows(window.batches, good, segment.base_offset):
+                raise SegmentOverflowError(segment)
             cause = f"offset {window.batches[good].last_offset} does not belong into the segment"
             break
         cause = window.problem.cause if window.problem else ""
@@ -78,6 +86,12 @@ def _count_in_range(batches: Batches, base_offset: Offset, end_offset: Offset) -
         lowest = last_offsets[good] + 1
         good += 1
     return good
+
+
+def _overflows(batches: Batches, index: int, base_offset: Offset) -> bool:
+    """Whether a batch lies too far above the base offset for what follows to be a segment; a flipped bit is not followed."""
+    offsets = batches.column("last_offset")[index : index + 2].tolist()
+    return offsets[0] - base_offset > MAX_RELATIVE_OFFSET and _ascend(offsets)
 
 
 def _ascend(offsets: list[int]) -> bool:

@@ -1,0 +1,144 @@
+"""Splitting a segment whose offsets lie further apart than its indexes can say (kafka-storage.md §6 step 4).
+
+Compactions of old brokers made such segments: of offsets more than 2^31-1 apart. Their batches are copied into new
+segments, `.cleaned` until all are written and flushed, then `.swap`: from there on loading puts them into the place of
+the old one, as after a compaction. A crash at any step leaves the old segment or the new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.codec.batch import CURRENT_MAGIC, Batches, BatchHeader
+from storage.disk.filesystem import Clock, FileSystem
+from storage.disk.names import SegmentFileState
+from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from storage.log.scan import Window, windows
+from storage.log.segment import PlacedBatch, Segment, SegmentSettings
+from storage.model import Offset, Position
+
+WINDOW_BYTES = 1 << 20
+"""What is copied at a time."""
+
+
+class SegmentOverflowError(Exception):
+    """Found by recovery: a sound batch whose offset its segment's indexes cannot hold. Loading splits and begins anew."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(f"{segment.log.path}: offsets more than {MAX_RELATIVE_OFFSET} above the base offset")
+        self.segment = segment
+
+
+class _Run(NamedTuple):
+    """Adjacent batches of a window that go into one segment."""
+
+    base_offset: Offset
+    """That segment's."""
+    first: int
+    end: int
+
+
+def split_segment(
+    segment: Segment, directory: Path, *, files: FileSystem, settings: SegmentSettings, clock: Clock
+) -> list[Offset]:
+    """Write the parts of a segment, complete and named `.swap`, beside it; their base offsets.
+
+    The first part keeps the base offset, so that the parts take the old one's place by name; it is empty where the
+    first batch is beyond its reach. What follows the last whole batch goes into the last part: recovery judges it.
+    OSError leaves `.cleaned` files, which the next load removes.
+    """
+    modified_time = segment.modified_time
+    parts: list[Segment] = []
+
+    def part_at(base_offset: Offset) -> Segment:
+        if not parts or parts[-1].base_offset != base_offset:
+            parts.append(
+                Segment.create(
+                    directory,
+                    base_offset,
+                    files=files,
+                    settings=settings._replace(preallocated_bytes=0),
+                    clock=clock,
+                    state=SegmentFileState.CLEANED,
+                )
+            )
+        return parts[-1]
+
+    part_at(segment.base_offset)
+    end_offset = segment.base_offset
+    size = segment.log.size()
+    copied = 0
+    for window in windows(segment.log, 0, size, window_bytes=WINDOW_BYTES):
+        ascending = _count_ascending(window.batches, end_offset)
+        for run in _runs(window.batches, ascending, parts[-1].base_offset, end_offset):
+            _copy(window, run, part_at(run.base_offset))
+        if ascending:
+            end_offset = window.batches[ascending - 1].end_offset
+            copied = window.position + window.batches[ascending - 1].end_position
+        if ascending < len(window.batches):
+            break
+    _copy_rest(segment, copied, size, parts[-1])
+    for part in parts:
+        part.deactivate()
+        part.set_modified_time(modified_time)
+        part.sync()
+        part.close()
+    _rename(parts, directory, files)
+    return [part.base_offset for part in parts]
+
+
+def _count_ascending(batches: Batches, end_offset: Offset) -> int:
+    """How many batches lead up to the first that does not lie behind the ones before: what follows is damage."""
+    for index, batch in enumerate(batches):
+        if batch.last_offset < end_offset:
+            return index
+        end_offset = batch.end_offset
+    return len(batches)
+
+
+def _runs(batches: Batches, count: int, base_offset: Offset, end_offset: Offset) -> Iterator[_Run]:
+    """Which of the first `count` stay together, when what ends at `end_offset` went into the segment at `base_offset`."""
+    first = 0
+    for index in range(count):
+        batch = batches[index]
+        if batch.last_offset - base_offset > MAX_RELATIVE_OFFSET:
+            if index > first:
+                yield _Run(base_offset, first, index)
+            first, base_offset = index, _base_for(batch, end_offset)
+        end_offset = batch.end_offset
+    if first < count:
+        yield _Run(base_offset, first, count)
+
+
+def _base_for(batch: BatchHeader, end_offset: Offset) -> Offset:
+    """Where a segment begins that this batch opens. A compressed one of an old format tells only its last offset."""
+    if batch.magic == CURRENT_MAGIC:
+        return batch.base_offset
+    return Offset(max(end_offset, batch.last_offset - MAX_RELATIVE_OFFSET))
+
+
+def _copy(window: Window, run: _Run, part: Segment) -> None:
+    chosen = [window.batches[index] for index in range(run.first, run.end)]
+    data = bytearray(window.data[chosen[0].position : chosen[-1].end_position])
+    part.append(
+        data, [PlacedBatch(batch.size_bytes, batch.last_offset, batch.max_timestamp) for batch in chosen]
+    )
+
+
+def _copy_rest(segment: Segment, start: int, end: int, part: Segment) -> None:
+    for position in range(start, end, WINDOW_BYTES):
+        rest = segment.log.pread(min(WINDOW_BYTES, end - position), Position(position))
+        part.log.pwrite(rest, Position(part.size))
+        part.size += len(rest)
+
+
+def _rename(parts: list[Segment], directory: Path, files: FileSystem) -> None:
+    """From `.cleaned` to `.swap`, the highest base offset first: while a `.cleaned` is left, none of them counts."""
+    files.sync_directory(directory)
+    for part in reversed(parts):
+        for name in part.file_names():
+            final = name.removesuffix(SegmentFileState.CLEANED.value) + SegmentFileState.SWAP.value
+            files.rename(directory / name, directory / final)
+    files.sync_directory(directory)

@@ -1,0 +1,173 @@
+"""A segment whose offsets lie too far apart for its indexes is split, and nothing of it is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.disk.names import SegmentFileKind, segment_file
+from storage.model import Offset
+from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, records_of
+
+BEYOND = 2**31
+"""The first offset that an index of base offset 0 cannot hold."""
+
+FIRST = segment_file(Offset(0), SegmentFileKind.LOG)
+
+
+def with_segment(*offsets: int, tail: bytes = b"", **settings) -> LogOnDisk:
+    """A log of one segment at 0 that holds a batch of one record at each offset; nothing is known of it to be flushed."""
+    on_disk = LogOnDisk(**settings)
+    on_disk.log.close()
+    data = b"".join(
+        bytes(batch(b"at %d" % offset, offset=offset, timestamp=10 + number))
+        for number, offset in enumerate(offsets)
+    )
+    for name in on_disk.names():
+        on_disk.disk.unlink(DIRECTORY / name)
+    on_disk.write(FIRST, data + tail)
+    return on_disk
+
+
+def expected(*offsets: int) -> list[tuple[int, bytes]]:
+    return [(offset, b"at %d" % offset) for offset in offsets]
+
+
+def sync_all(on_disk: LogOnDisk) -> None:
+    for name in on_disk.names():
+        file = on_disk.disk.open(DIRECTORY / name)
+        file.sync()
+        file.close()
+    on_disk.disk.sync_directory(DIRECTORY)
+
+
+def temporary(on_disk: LogOnDisk) -> list[str]:
+    return [name for name in on_disk.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize(
+    ("offsets", "bases"),
+    [
+        ((0, 5, BEYOND + 1), [0, BEYOND + 1]),
+        ((0, BEYOND - 1, BEYOND, BEYOND + 1), [0, BEYOND]),
+        ((3, BEYOND, 2 * BEYOND - 1, 2 * BEYOND, 5 * BEYOND), [0, BEYOND, 2 * BEYOND, 5 * BEYOND]),
+        ((BEYOND + 7, BEYOND + 8), [0, BEYOND + 7]),
+    ],
+)
+def test_it_is_split_where_the_indexes_end(indexed, offsets, bases):
+    """Row 40: without loss, also where the first batch is beyond reach already, and again to be read after a restart."""
+    on_disk = with_segment(*offsets)
+    if indexed:
+        on_disk.write(FIRST.replace(".log", ".index"), b"")
+    on_disk.log = on_disk.load(clean=False)
+    assert bases == on_disk.base_offsets()
+    assert expected(*offsets) == records_of(on_disk.log)
+    assert [] == temporary(on_disk)
+    found = on_disk.log.offset_for_timestamp(10 + len(offsets) - 1)
+    assert found is not None
+    assert offsets[-1] == found.offset
+    assert expected(*offsets) == records_of(on_disk.reopen())
+    assert offsets[-1] + 1 == on_disk.log.append(batch(b"next")).base_offset
+
+
+def test_after_a_clean_stop_nobody_looks():
+    """A segment that has its index is not read; the next append rolls, for its offset does not fit."""
+    on_disk = with_segment(0, BEYOND + 1)
+    on_disk.write(FIRST.replace(".log", ".index"), b"")
+    on_disk.log = on_disk.load(clean=True)
+    assert [0] == on_disk.base_offsets()
+    on_disk.log.append(batch(b"next"))
+    assert [0, BEYOND + 2] == on_disk.base_offsets()
+    assert [0, BEYOND + 1, BEYOND + 2] == offsets_of(on_disk.log)
+
+
+def test_the_segments_beside_it_stay():
+    """Its parts take its place alone."""
+    on_disk = with_segment(0, BEYOND)
+    on_disk.write(
+        segment_file(Offset(BEYOND + 5), SegmentFileKind.LOG), bytes(batch(b"last", offset=BEYOND + 5))
+    )
+    on_disk.log = on_disk.load(clean=False)
+    assert [0, BEYOND, BEYOND + 5] == on_disk.base_offsets()
+    assert [0, BEYOND, BEYOND + 5] == offsets_of(on_disk.log)
+
+
+def test_a_torn_tail_is_cut_from_the_last_part():
+    """What is lost is told as of any segment."""
+    on_disk = with_segment(0, BEYOND, tail=bytes(batch(b"torn", offset=BEYOND + 1))[:-1])
+    on_disk.log = on_disk.load(clean=False)
+    assert [0, BEYOND] == offsets_of(on_disk.log)
+    assert len(batch(b"at %d" % BEYOND)) == on_disk.log.segments()[-1].size_bytes
+
+
+def test_batches_below_the_base_offset_are_cut():
+    """That is no span too wide but damage."""
+    on_disk = with_segment(7)
+    on_disk.disk.rename(DIRECTORY / FIRST, DIRECTORY / segment_file(Offset(10), SegmentFileKind.LOG))
+    on_disk.log = on_disk.load(clean=False)
+    assert (10, 10) == (on_disk.log.log_start_offset, on_disk.log.log_end_offset)
+
+
+@pytest.mark.parametrize("first", [3, BEYOND])
+def test_offsets_that_go_back_are_damage(first):
+    """Base offsets are not under the checksum: a batch that its successor contradicts ends the log, and splits nothing."""
+    on_disk = with_segment(0, first + BEYOND, first)
+    on_disk.log = on_disk.load(clean=False)
+    assert [0] == on_disk.base_offsets()
+    assert [0] == offsets_of(on_disk.log)
+
+
+def test_damage_behind_the_split_is_cut_from_the_last_part():
+    """What ascends before it stays."""
+    on_disk = with_segment(0, BEYOND, BEYOND + 1, BEYOND + 1, BEYOND + 2)
+    on_disk.log = on_disk.load(clean=False)
+    assert [0, BEYOND, BEYOND + 1] == offsets_of(on_disk.log)
+
+
+def test_a_dense_log_has_no_offsets_far_apart():
+    """One that only a leader wrote, never compacted: such an offset is damage there."""
+    on_disk = with_segment(0, BEYOND)
+    assert [0] == offsets_of(on_disk.load(clean=False, dense=True))
+
+
+def test_looking_shows_what_comes_before():
+    """Where nothing may be written the segment stays whole, and the log ends where its indexes do."""
+    on_disk = with_segment(0, 5, BEYOND + 1)
+    names = on_disk.names()
+    shown = on_disk.load(clean=False, disk=on_disk.disk.read_only_view())
+    assert [0, 5] == offsets_of(shown)
+    assert names == on_disk.names()
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("operation", ["open", "pwrite", "rename", "sync", "sync_directory", "unlink"])
+def test_a_crash_at_any_step_loses_nothing(operation, keep):
+    """The old segment is there, or all of the new ones."""
+    offsets = (0, BEYOND, BEYOND + 1, 2 * BEYOND)
+    steps = 0
+    for after in range(60):
+        on_disk = with_segment(*offsets)
+        sync_all(on_disk)
+        on_disk.disk.fail(operation, after=after)
+        try:
+            on_disk.load(clean=False)
+        except OSError:
+            steps += 1
+        else:
+            break
+        on_disk.disk.heal()
+        on_disk.crash(keep=keep)
+        assert expected(*offsets) == records_of(on_disk.log)
+        assert [] == temporary(on_disk)
+        assert [0, BEYOND, 2 * BEYOND] == on_disk.base_offsets()
+    assert steps
+
+
+def test_the_parts_keep_the_time_of_the_old_segment():
+    """Retention goes by it where records have no timestamps."""
+    on_disk = with_segment(0, BEYOND)
+    on_disk.disk.set_modified_time(Path(DIRECTORY / FIRST), 123_456)
+    on_disk.log = on_disk.load(clean=False)
+    assert [123_456, 123_456] == [segment.modified_time for segment in on_disk.log.chain.segments]
