@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
-from storage.config.kinds import INT_MAX, Kind, Whole, int_of_at_least, long_of_at_least, read_value
+from storage.config.kinds import INT_MAX, Kind, Truth, Whole, int_of_at_least, long_of_at_least, read_value
 from storage.config.topic import SETTINGS, Setting, Synonym, TopicConfig
 
 KEEP_FOREVER: Mapping[str, str] = MappingProxyType({"retention.ms": "-1"})
@@ -121,6 +121,33 @@ class EngineConfig:
             ("log.retention.check.interval.ms",),
         ),
     ] = 300_000
+    cleaner_enable: Annotated[
+        bool,
+        BrokerRow(
+            Truth(),
+            "",
+            "Whether compacted topics are compacted.",
+            ("log.cleaner.enable",),
+        ),
+    ] = True
+    cleaner_backoff_ms: Annotated[
+        int,
+        BrokerRow(
+            long_of_at_least(0),
+            "ms",
+            "How long the cleaner rests once no log is dirty enough.",
+            ("log.cleaner.backoff.ms",),
+        ),
+    ] = 15_000
+    cleaner_dedupe_buffer_bytes: Annotated[
+        int,
+        BrokerRow(
+            long_of_at_least(1),
+            "bytes",
+            "Memory for the keys of one cleaning, 24 bytes each; a dirtier log takes several.",
+            ("log.cleaner.dedupe.buffer.size",),
+        ),
+    ] = 134_217_728
     producer_id_expiration_ms: Annotated[
         int,
         BrokerRow(

@@ -14,6 +14,7 @@ from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.engine import Partition
 from storage.errors import CorruptionError
+from storage.log.log import Log
 from storage.manager.offline import OfflinePartition
 from storage.model import Offset, TopicPartition
 from storage.recovery.load import Checkpointed
@@ -76,9 +77,18 @@ class CheckpointWriter:
     def write_high_watermarks(self, partitions: Iterable[Partition]) -> None:
         self._write(names.HIGH_WATERMARKS, partitions, lambda log: log.offsets().high_watermark)
 
+    def write_first_dirty_offsets(self, partitions: Iterable[Partition]) -> None:
+        """Write where the cleaner goes on."""
+        self._write(
+            names.CLEANER_OFFSETS,
+            partitions,
+            lambda log: log.first_dirty_offset if isinstance(log, Log) else None,
+        )
+
     def write_all(self, partitions: Iterable[Partition]) -> None:
-        """Write all three (OSError; blocking)."""
+        """Write all four (OSError; blocking)."""
         logs = list(partitions)
+        self.write_first_dirty_offsets(logs)
         self.write_recovery_points(logs)
         self.write_log_start_offsets(logs)
         self.write_high_watermarks(logs)
@@ -87,6 +97,11 @@ class CheckpointWriter:
         """What the files say of one partition now."""
         with self._lock:
             return checkpointed(self._written, partition)
+
+    def first_dirty_offset(self, partition: TopicPartition) -> Offset | None:
+        """Where the cleaner goes on; None before the first cleaning."""
+        with self._lock:
+            return self._written[names.CLEANER_OFFSETS].get(partition)
 
     def distrust(self) -> None:
         """Write every file the next time, changed or not: what stands on the disk is not known any more."""

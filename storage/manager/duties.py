@@ -23,6 +23,7 @@ class Duty(Enum):
 
     FLUSH = "flush"
     RETENTION = "retention"
+    CLEAN = "compaction"
     REMOVAL = "removal of deleted files"
     PRODUCERS = "expiry of producers"
     RECOVERY_POINTS = "recovery point checkpoint"
@@ -40,7 +41,9 @@ class Plan(NamedTuple):
 def plan_duties(config: EngineConfig) -> dict[Duty, Plan]:
     """Give each duty's plan by the engine's settings."""
     delay = config.initial_task_delay_ms
+    cleaner = {Duty.CLEAN: Plan(config.cleaner_backoff_ms, config.cleaner_backoff_ms)}
     return {
+        **(cleaner if config.cleaner_enable else {}),
         Duty.FLUSH: Plan(config.flush_check_interval_ms, delay),
         Duty.RETENTION: Plan(config.retention_check_interval_ms, delay),
         Duty.REMOVAL: Plan(REMOVAL_PERIOD_MS, 0),

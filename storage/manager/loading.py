@@ -10,6 +10,7 @@ from storage.config.topic import TopicConfig
 from storage.engine import Partition
 from storage.errors import StorageError
 from storage.log.log import Log
+from storage.manager.cleaning import adopt
 from storage.manager.directories import Directories, KeptDirectory
 from storage.manager.offline import OfflinePartition
 from storage.model import Offset, TopicPartition
@@ -65,7 +66,7 @@ def load(
 def load_found(found: Found, home: KeptDirectory, checkpointed: Checkpointed, *, clean: bool) -> Log:
     """Load a log from where it stands; without `clean` with recovery (StorageError, OSError)."""
     data = home.data
-    return load_log(
+    log = load_log(
         data.partition_path(found.partition),
         files=data.files,
         config=found.config,
@@ -76,6 +77,7 @@ def load_found(found: Found, home: KeptDirectory, checkpointed: Checkpointed, *,
         high_watermark=checkpointed.high_watermark if home.below_high_watermark else None,
         producer_expiration_ms=data.config.producer_id_expiration_ms,
     )
+    return adopt(log, home.writer.first_dirty_offset(found.partition), data.clock)
 
 
 def load_new(partition: TopicPartition, config: TopicConfig, home: KeptDirectory) -> Log:

@@ -17,14 +17,15 @@ from storage.errors import ReadOnlyError, StorageError, UnknownTopicError
 from storage.log.log import Log
 from storage.manager.changes import TopicChanges
 from storage.manager.checkpointing import CheckpointWriter, name_of
+from storage.manager.cleaning import Cleaner
 from storage.manager.directories import Directories, KeptDirectory, is_full
 from storage.manager.duties import Duty, Schedule, plan_duties
+from storage.manager.planning import PlannedStep, plan_log, roll_due
 from storage.manager.registry import TopicRegistry
 from storage.manager.reopening import Reopening
 from storage.manager.topics import LogTopic, check_new_topic, check_partitions, own_overrides
 from storage.manager.warnings import WarningBook
 from storage.model import DirectoryStatus, Timestamp
-from storage.retention.apply import apply_retention
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,13 @@ class LogManager:
         self._schedule = Schedule.begin(plan_duties(directories.config), directories.clock())
         self._reopening = Reopening(directories, keeping.registry, keeping.warnings.add)
         directories.when_failed = self._directory_failed
+        self._cleaner = Cleaner(
+            directories.config,
+            self._logs,
+            clock=directories.clock,
+            warn=keeping.warnings.add,
+            write_checkpoints=lambda: self._checkpoint(CheckpointWriter.write_first_dirty_offsets),
+        )
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._lock = RLock()
         self._duty_lock = Lock()
@@ -165,19 +173,37 @@ class LogManager:
     # Duties and the end.
 
     def maintenance(self, now: Timestamp) -> None:
+        self._do(now, self._schedule.due)
+
+    def maintain_now(self, now: Timestamp) -> None:
+        """Do every duty whether its time has come or not, and what `plan_maintenance` tells of (blocking)."""
+        if not self.read_only:
+            self._for_each_log("roll", lambda log: _roll_if_due(log, now))
+        self._do(now, lambda _: tuple(self._schedule.plans))
+
+    def plan_maintenance(self, now: Timestamp) -> tuple[PlannedStep, ...]:
+        """What `maintain_now` would roll, delete and compact; nothing is changed."""
+        logs = [log for log in self._logs() if log.offline_reason is None]
+        return tuple(step for log in logs for step in plan_log(log, now))
+
+    def _do(self, now: Timestamp, choose: Callable[[Timestamp], tuple[Duty, ...]]) -> None:
         with self._duty_lock:
             if self._closed or self.read_only:
                 return
-            due = self._schedule.due(now)
+            due = choose(now)
             for duty in due:
                 self._perform(duty, now)
             self._schedule = self._schedule.done(due, now)
+        if Duty.CLEAN in due:
+            # It may take long, and the other duties must not wait for it.
+            self._cleaner.run(now)
 
     def next_maintenance(self) -> Timestamp:
         """When `maintenance` next has anything to do."""
         return self._schedule.next_due()
 
     def close(self) -> None:
+        self._cleaner.stop()
         with self._duty_lock, self._lock:
             if self._closed:
                 return
@@ -227,34 +253,38 @@ class LogManager:
     def _perform(self, duty: Duty, now: Timestamp) -> None:
         try:
             if duty is Duty.FLUSH:
-                self._for_each_log(duty, lambda log: _flush_if_due(log, now))
+                self._for_each_log(duty.value, lambda log: _flush_if_due(log, now))
             elif duty is Duty.RETENTION:
-                self._for_each_log(duty, lambda log: _retain(log, now))
+                self._for_each_log(duty.value, lambda log: self._retain(log, now))
             elif duty is Duty.REMOVAL:
-                self._for_each_log(duty, lambda log: log.remove_deleted_files(now))
+                self._for_each_log(duty.value, lambda log: log.remove_deleted_files(now))
                 self._look_after_directories(now)
             elif duty is Duty.PRODUCERS:
-                self._for_each_log(duty, lambda log: log.remove_expired_producers(now))
+                self._for_each_log(duty.value, lambda log: log.remove_expired_producers(now))
             elif duty is Duty.RECOVERY_POINTS:
                 self._checkpoint(CheckpointWriter.write_recovery_points)
             elif duty is Duty.LOG_START_OFFSETS:
                 self._checkpoint(CheckpointWriter.write_log_start_offsets)
-            else:
+            elif duty is Duty.HIGH_WATERMARKS:
                 self._checkpoint(CheckpointWriter.write_high_watermarks)
         except (OSError, StorageError) as error:
             self._keeping.warnings.add(f"{duty.value}: {error}")
 
-    def _for_each_log(self, duty: Duty, act: Callable[[Log], object]) -> None:
+    def _for_each_log(self, what: str, act: Callable[[Log], object]) -> None:
         """Do a duty for every log that takes writes; one that fails does not stop the others."""
-        for partition in self._partitions():
-            if not isinstance(partition, Log) or partition.offline_reason is not None:
+        for log in self._logs():
+            if log.offline_reason is not None:
                 continue
             try:
-                act(partition)
+                act(log)
             except Exception as error:  # noqa: BLE001 (whatever it is, the other logs have their duties too)
                 # A topic may be deleted, or a log go offline, in the middle of it: that has its own report.
-                if partition.offline_reason is None:
-                    self._warn(partition, duty.value, error)
+                if log.offline_reason is None:
+                    self._warn(log, what, error)
+
+    def _retain(self, log: Log, now: Timestamp) -> None:
+        if not self._cleaner.takes_care_of(log):
+            self._cleaner.retain(log, now)
 
     def _look_after_directories(self, now: Timestamp) -> None:
         """Find out which of them are still there, and remove what is due in those."""
@@ -294,6 +324,10 @@ class LogManager:
         homes = self._directories.homes
         return [one for one in self._partitions() if homes.get(name_of(one)) is directory]
 
+    def _logs(self) -> Iterator[Log]:
+        """Those that could be loaded."""
+        return (one for one in self._partitions() if isinstance(one, Log))
+
     def _partitions(self) -> Iterator[Partition]:
         for topic in self._topics.values():
             yield from topic.partitions().values()
@@ -323,10 +357,10 @@ def _wake(partitions: Iterable[Partition]) -> None:
             partition.wake()
 
 
-def _retain(log: Log, now: Timestamp) -> None:
-    """Remove what is due, and let the epoch file follow the log start: nobody waits for that one."""
-    apply_retention(log, now)
-    log.epochs.flush()
+def _roll_if_due(log: Log, now: Timestamp) -> None:
+    reason = roll_due(log, now)
+    if reason is not None:
+        log.roll(reason.value)
 
 
 def _flush_if_due(log: Log, now: Timestamp) -> None:

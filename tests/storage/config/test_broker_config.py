@@ -37,6 +37,9 @@ def test_defaults_are_kafkas() -> None:
         "log.flush.start.offset.checkpoint.interval.ms": 60_000,
         "replica.high.watermark.checkpoint.interval.ms": 5_000,
         "log.retention.check.interval.ms": 300_000,
+        "log.cleaner.enable": True,
+        "log.cleaner.backoff.ms": 15_000,
+        "log.cleaner.dedupe.buffer.size": 134_217_728,
         "producer.id.expiration.ms": 86_400_000,
         "producer.id.expiration.check.interval.ms": 600_000,
     }

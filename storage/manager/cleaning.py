@@ -1,0 +1,240 @@
+"""The cleaner: which log is compacted next, and what is remembered of it.
+
+One log at a time, the dirtiest of those that are due first, until none is (Kafka's LogCleaner and LogCleanerManager,
+kafka-storage.md §8). It works beside appends, reads and the other duties; whoever takes segments away claims the log,
+so that retention never counts segments that are being replaced. After each round the compacted logs get their
+retention: by time and size where their policy deletes too, by the log start always.
+
+A log with a damaged batch is not cleaned again until it is loaded anew; the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import Event, Lock
+
+from storage.compaction.choose import CleaningPlan, plan
+from storage.compaction.clean import Cleaned, CleaningStoppedError, clean, cleaning_params
+from storage.config.broker import EngineConfig
+from storage.disk.filesystem import Clock
+from storage.errors import CorruptionError, StorageError
+from storage.log.log import Log
+from storage.model import CleaningState, Offset, Timestamp
+from storage.retention.apply import apply_retention
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
+    """Let a log that was just loaded know where the cleaner left it, and tell it in its status.
+
+    A checkpoint outside the log is dropped: the next cleaning begins at the log start.
+    """
+    offsets = log.offsets()
+    if checkpoint is not None and not offsets.log_start_offset <= checkpoint <= offsets.log_end_offset:
+        _LOGGER.info(
+            "%s-%d: cleaner checkpoint %d lies outside offsets %d to %d; the next cleaning begins anew",
+            log.topic,
+            log.number,
+            checkpoint,
+            offsets.log_start_offset,
+            offsets.log_end_offset,
+        )
+        checkpoint = None
+    log.first_dirty_offset = checkpoint
+    log.describe_cleaning = lambda: _state(log, clock())
+    return log
+
+
+def plan_cleaning(log: Log, now: Timestamp) -> CleaningPlan:
+    """What the cleaner would do to a log now."""
+    return plan(cleaning_params(log, log.first_dirty_offset, now))
+
+
+def _state(log: Log, now: Timestamp) -> CleaningState | None:
+    if not log.config.compacts:
+        return None
+    found = plan_cleaning(log, now)
+    return CleaningState(found.first_dirty_offset, found.cleanable_ratio)
+
+
+class Cleaner:
+    """Cleans the logs that `logs` names. Safe from any thread."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        logs: Callable[[], Iterable[Log]],
+        *,
+        clock: Clock,
+        warn: Callable[[str], None],
+        write_checkpoints: Callable[[], None],
+    ) -> None:
+        """`write_checkpoints` puts every log's first dirty offset on disk, where it changed."""
+        self._config = config
+        self._logs = logs
+        self._clock = clock
+        self._warn = warn
+        self._write_checkpoints = write_checkpoints
+        self._running = Lock()
+        self._stopping = Event()
+        self._guard = Lock()
+        self._claimed: set[Log] = set()
+        self._uncleanable: set[Log] = set()
+        self._told: dict[Log, str] = {}
+
+    def run(self, now: Timestamp) -> None:
+        """Clean what is due, then apply retention to the compacted logs (blocking; may take long).
+
+        Returns at once where another thread is at it. What fails is a warning.
+        """
+        if not self._running.acquire(blocking=False):
+            return
+        try:
+            self._forget_gone()
+            self._clean_all(now)
+            for log in self._compacted():
+                if not self._stopping.is_set():
+                    self._attempt(log, "retention", lambda log=log: self.retain(log, now))  # type: ignore[misc]
+        finally:
+            self._running.release()
+
+    def stop(self) -> None:
+        """End what runs, leaving each log as it was or cleaned, and clean nothing any more (blocking)."""
+        self._stopping.set()
+        with self._running:
+            pass
+
+    def takes_care_of(self, log: Log) -> bool:
+        """Whether the log's retention is the cleaner's."""
+        return self._config.cleaner_enable and log.config.compacts
+
+    def is_uncleanable(self, log: Log) -> bool:
+        """Whether a damaged batch keeps the log from being cleaned."""
+        return log in self._uncleanable
+
+    def retain(self, log: Log, now: Timestamp) -> None:
+        """Apply retention, unless the log is being cleaned: then the next time (blocking; OSError)."""
+        with self._claim(log) as claimed:
+            if claimed:
+                apply_retention(log, now)
+                # The epoch file follows the log start; nobody waits for that one.
+                log.epochs.flush()
+
+    def _clean_all(self, now: Timestamp) -> None:
+        failed: set[Log] = set()
+        while not self._stopping.is_set():
+            found = self._dirtiest(now, failed)
+            if found is None:
+                break
+            log, due = found
+            if not self._attempt(log, "compaction", lambda: self._clean(log, due, now)):  # noqa: B023 (called at once)
+                failed.add(log)
+        self._attempt_checkpoints()
+
+    def _dirtiest(self, now: Timestamp, failed: set[Log]) -> tuple[Log, CleaningPlan] | None:
+        """The due log with the highest cleanable ratio."""
+        due = []
+        for log in self._compacted():
+            if log not in failed and log not in self._uncleanable and len(log.chain.segments) > 1:
+                found = plan_cleaning(log, now)
+                if found.due:
+                    due.append((log, found))
+        return max(due, key=lambda entry: entry[1].cleanable_ratio, default=None)
+
+    def _clean(self, log: Log, due: CleaningPlan, now: Timestamp) -> None:
+        with self._claim(log) as claimed:
+            if not claimed:
+                raise CleaningStoppedError(f"{log.topic}-{log.number}: its retention is under way")
+            began = self._clock()
+            memory = self._config.cleaner_dedupe_buffer_bytes
+            done = clean(
+                log,
+                due,
+                now=now,
+                map_bytes=memory,
+                go_on=lambda: not self._stopping.is_set() and log.offline_reason is None,
+            )
+            log.first_dirty_offset = min(done.end_offset, log.log_end_offset)
+        _tell(log, due, done, self._clock() - began)
+        if done.end_offset <= due.first_dirty_offset:
+            raise CleaningStoppedError(
+                f"one batch at offset {done.end_offset} has more keys than log.cleaner.dedupe.buffer.size={memory} holds"
+            )
+        self._attempt_checkpoints()
+
+    def _attempt(self, log: Log, what: str, act: Callable[[], None]) -> bool:
+        """Whether it could be done. The same trouble is told once, and that of a log that goes away not at all."""
+        try:
+            act()
+        except CorruptionError as error:
+            self._uncleanable.add(log)
+            self._tell_trouble(log, f"{log.topic}-{log.number}: not compacted any more: {error}")
+        except Exception as error:  # noqa: BLE001 (whatever it is, the other logs are to be cleaned)
+            if log.offline_reason is None and not self._stopping.is_set():
+                self._tell_trouble(log, f"{log.topic}-{log.number}: {what}: {error}")
+        else:
+            self._told.pop(log, None)
+            return True
+        return False
+
+    def _tell_trouble(self, log: Log, text: str) -> None:
+        if self._told.get(log) != text:
+            self._told[log] = text
+            self._warn(text)
+
+    def _attempt_checkpoints(self) -> None:
+        try:
+            self._write_checkpoints()
+        except (OSError, StorageError) as error:
+            self._warn(f"cleaner checkpoint: {error}")
+
+    def _compacted(self) -> list[Log]:
+        return [log for log in self._logs() if log.config.compacts and log.offline_reason is None]
+
+    def _forget_gone(self) -> None:
+        present = set(self._logs())
+        self._uncleanable &= present
+        self._told = {log: text for log, text in self._told.items() if log in present}
+
+    @contextmanager
+    def _claim(self, log: Log) -> Iterator[bool]:
+        """Be the only one who takes segments out of the log; False where somebody else is."""
+        with self._guard:
+            mine = log not in self._claimed
+            self._claimed.add(log)
+        try:
+            yield mine
+        finally:
+            if mine:
+                with self._guard:
+                    self._claimed.discard(log)
+
+
+def _tell(log: Log, due: CleaningPlan, done: Cleaned, took_ms: int) -> None:
+    reason = "max.compaction.lag.ms has passed" if due.overdue else "dirty enough"
+    _LOGGER.info(
+        "%s-%d: compacted offsets %d to %d: %s, cleanable ratio %.2f; segments %s -> %s, %d -> %d records, %d -> %d bytes (%d ms)",
+        log.topic,
+        log.number,
+        due.first_dirty_offset,
+        done.end_offset - 1,
+        reason,
+        due.cleanable_ratio,
+        _names(done.segments_before),
+        _names(done.segments_after),
+        done.counts.records_read,
+        done.counts.records_kept,
+        done.bytes_before,
+        done.bytes_after,
+        took_ms,
+    )
+
+
+def _names(base_offsets: tuple[Offset, ...]) -> str:
+    """The first and the last segment's, and how many they are."""
+    if len(base_offsets) < 2:
+        return ", ".join(f"{base:020}" for base in base_offsets)
+    return f"{base_offsets[0]:020} to {base_offsets[-1]:020} ({len(base_offsets)})"
