@@ -38,11 +38,13 @@ from storage.model import (
     NO_TIMESTAMP,
     Appended,
     Offset,
+    ProducerId,
     Timestamp,
     TimestampType,
 )
 from storage.producers.append import Origin
 from storage.producers.entry import ProducerEntry, SequencedBatch
+from storage.producers.verification import VerificationGuard
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -77,8 +79,12 @@ class GrowingLog(ReadableLog):
         durable: bool = False,
         encoded_here: bool = False,
         origin: Origin = Origin.CLIENT,
+        guard: VerificationGuard | None = None,
     ) -> Appended:
-        """See `storage.engine.Partition.append`; a coordinator's append may bring control batches."""
+        """See `storage.engine.Partition.append`; a coordinator's append may bring control batches.
+
+        `guard`: what `begin_verification` gave, where transactions are verified.
+        """
         now, rules = self._clock(), self._rules
         incoming = check_as_leader(batches, rules, origin)
         if encoded_here and not rules.looks_into_records and rules.codec is None:
@@ -93,7 +99,7 @@ class GrowingLog(ReadableLog):
             if repeat is not None:
                 return self._answer_duplicate(repeat)
             base_offset = self._end.offset
-            pending = self._check_producers(batches, incoming, now, origin)
+            pending = self._check_producers(batches, incoming, now, origin, guard)
             self._note_epoch(self._leader_epoch, base_offset)
             self._write(batches, self._stamp(batches, incoming, now), base_offset, now)
             self._finish(pending)
@@ -179,7 +185,12 @@ class GrowingLog(ReadableLog):
         return latest.epoch if latest else NO_LEADER_EPOCH
 
     def _check_producers(
-        self, batches: bytearray, incoming: Sequence[Incoming], now: Timestamp, origin: Origin
+        self,
+        batches: bytearray,
+        incoming: Sequence[Incoming],
+        now: Timestamp,
+        origin: Origin,
+        guard: VerificationGuard | None,
     ) -> Pending:
         """Check the batches' producers, with the offsets and times that `_stamp` will give them."""
         if not any(batch.producer_id != NO_PRODUCER_ID for batch in incoming):
@@ -193,7 +204,7 @@ class GrowingLog(ReadableLog):
                 batch._replace(base_offset=offset, last_offset=last_offset, max_timestamp=timestamp)
             )
             offset = last_offset + 1
-        return self._producers.check(batches, stamped, origin)
+        return self._producers.check(batches, stamped, origin, guard)
 
     def _finish(self, pending: Pending) -> None:
         """Remember what was written of its producers."""
@@ -221,6 +232,19 @@ class GrowingLog(ReadableLog):
         """Who wrote here and is remembered; a snapshot."""
         with self._lock:
             return list(self._producers.state)
+
+    def begin_verification(
+        self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
+    ) -> VerificationGuard | None:
+        """Begin to ask a producer's coordinator whether its transaction has this partition.
+
+        The guard goes with the append, once the coordinator has said yes; None: the transaction is open already, nobody
+        needs to be asked. Raises ProducerFencedError for an old epoch.
+        """
+        with self._lock:
+            return self._producers.state.begin_verification(
+                producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch
+            )
 
     def remove_expired_producers(self, now: Timestamp) -> None:
         """Forget producers that have been silent for producer.id.expiration.ms."""

@@ -33,8 +33,18 @@ from storage.producers.append import (
 from storage.producers.entry import SequencedBatch
 from storage.producers.sequence import NO_SEQUENCE
 from storage.producers.state import DEFAULT_EXPIRATION_MS, ProducerState
+from storage.producers.verification import VerificationGuard
 
 _LOGGER = logging.getLogger(__name__)
+
+
+class ProducerRules(NamedTuple):
+    """What is asked of producers."""
+
+    expiration_ms: int = DEFAULT_EXPIRATION_MS
+    """How long a silent one is remembered."""
+    verify_transactions: bool = False
+    """Whether a client's batch that opens a transaction must bring the guard of a verification."""
 
 
 class Pending(NamedTuple):
@@ -57,12 +67,13 @@ class LogProducers:
         *,
         files: FileSystem,
         clock: Clock,
-        expiration_ms: int = DEFAULT_EXPIRATION_MS,
+        rules: ProducerRules | None = None,
     ) -> None:
+        self._rules = rules or ProducerRules()
         self._directory = directory
         self._files = files
         self._clock = clock
-        self.state = ProducerState(partition, expiration_ms=expiration_ms)
+        self.state = ProducerState(partition, expiration_ms=self._rules.expiration_ms)
         self._snapshots = set(_snapshot_offsets(directory, files))
         self._newest = max(self._snapshots, default=Offset(0))
         self._unsynced: tuple[Offset, ...] = ()
@@ -87,7 +98,13 @@ class LogProducers:
                 return repeat
         return None
 
-    def check(self, data: Buffer, incoming: Iterable[Incoming], origin: Origin) -> Pending:
+    def check(
+        self,
+        data: Buffer,
+        incoming: Iterable[Incoming],
+        origin: Origin,
+        guard: VerificationGuard | None = None,
+    ) -> Pending:
         """Check batches whose offsets are final. Raises what `ProducerAppend` raises; nothing has changed then."""
         appends: dict[ProducerId, ProducerAppend] = {}
         completed: list[CompletedTransaction] = []
@@ -102,8 +119,12 @@ class LogProducers:
                 done = self._add_marker(append, data, batch)
                 completed += [done] if done else []
             else:
-                append.add_data(_data_batch(batch))
+                append.add_data(_data_batch(batch), verified=self._is_verified(producer_id, origin, guard))
         return Pending(tuple(appends.values()), tuple(completed)) if appends else NOTHING_PENDING
+
+    def _is_verified(self, producer_id: ProducerId, origin: Origin, guard: VerificationGuard | None) -> bool:
+        asks = self._rules.verify_transactions and origin is not Origin.REPLICATION
+        return not asks or self.state.verifications.answered(producer_id, guard)
 
     def _add_marker(
         self, append: ProducerAppend, data: Buffer, batch: Incoming

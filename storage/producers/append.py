@@ -14,6 +14,7 @@ from storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError
 from storage.model import Offset, ProducerId, Timestamp, TopicPartition
 from storage.producers.entry import NO_PRODUCER_EPOCH, ProducerEntry, SequencedBatch
 from storage.producers.sequence import NO_SEQUENCE, follows
+from storage.producers.verification import Verification
 
 
 class Origin(Enum):
@@ -57,21 +58,37 @@ class CompletedTransaction:
 class ProducerAppend:
     """One append's batches of one producer, against the `entry` known before."""
 
-    def __init__(self, partition: TopicPartition, entry: ProducerEntry, origin: Origin) -> None:
+    def __init__(
+        self,
+        partition: TopicPartition,
+        entry: ProducerEntry,
+        origin: Origin,
+        verification: Verification | None = None,
+    ) -> None:
         self._partition = partition
         self._origin = origin
+        self._known = entry
+        self._verification = verification
         self.entry = entry
         """The producer as it is after the batches so far."""
         self.begun: list[Offset] = []
         """First offsets of the transactions that these batches opened."""
+        self.transactional = False
+        """Whether a batch of a transaction, or its marker, is among them."""
 
-    def add_data(self, batch: DataBatch) -> None:
+    def add_data(self, batch: DataBatch, *, verified: bool = True) -> None:
         """Check a data batch and take it in.
 
-        Raises ProducerFencedError for an old epoch, OutOfOrderSequenceError, InvalidTransactionStateError for
-        plain data while the producer has a transaction open.
+        `verified` says that the coordinator knows of the transaction that the batch would open. Raises
+        ProducerFencedError for an old epoch, OutOfOrderSequenceError, InvalidTransactionStateError for plain data while
+        the producer has a transaction open, and for data that would open one unverified.
         """
         self._check_epoch(batch.epoch)
+        if batch.transactional and not verified and not self._is_in_transaction(batch.epoch):
+            raise InvalidTransactionStateError(
+                f"{self._partition}: producer {self.entry.producer_id} wrote into a transaction of which its "
+                "coordinator was not asked; add the partition to the transaction first"
+            )
         if self._origin is Origin.CLIENT:
             self._check_sequence(batch)
         before = self.entry
@@ -80,6 +97,7 @@ class ProducerAppend:
                 f"{self._partition}: producer {before.producer_id} wrote outside of its open transaction, which "
                 f"began at offset {before.transaction_first_offset}; end that one first"
             )
+        self.transactional |= batch.transactional
         delta = batch.last_offset - batch.base_offset
         self.entry = before.with_batch(
             batch.epoch,
@@ -105,6 +123,7 @@ class ProducerAppend:
         """
         self._check_marker_epoch(epoch, bumps_epoch=bumps_epoch)
         self._check_coordinator_epoch(marker.coordinator_epoch)
+        self.transactional = True
         began = self.entry.transaction_first_offset
         self.entry = replace(
             self.entry.with_epoch(epoch),
@@ -115,6 +134,9 @@ class ProducerAppend:
         if began is None:
             return None
         return CompletedTransaction(self.entry.producer_id, began, offset, aborted=not marker.commit)
+
+    def _is_in_transaction(self, epoch: int) -> bool:
+        return self.entry.transaction_first_offset is not None and epoch == self.entry.epoch
 
     def _check_epoch(self, epoch: int) -> None:
         if epoch < self.entry.epoch and self._origin is not Origin.REPLICATION:
@@ -145,6 +167,7 @@ class ProducerAppend:
 
     def _check_sequence(self, batch: DataBatch) -> None:
         entry, first = self.entry, batch.first_sequence
+        self._check_verified_sequence(batch)
         if batch.epoch != entry.epoch:
             # An unknown producer (its state may have expired) may go on anywhere; a known one begins an epoch at 0.
             if first != 0 and entry.epoch != NO_PRODUCER_EPOCH:
@@ -153,6 +176,16 @@ class ProducerAppend:
         if not follows(entry.last_sequence, first):
             last = entry.last_sequence
             raise self._out_of_order(batch, expected=0 if last == NO_SEQUENCE else last + 1)
+
+    def _check_verified_sequence(self, batch: DataBatch) -> None:
+        asked = self._verification
+        if asked is None:
+            return
+        if asked.bumps_epoch and batch.first_sequence != 0 and not self._known.batches:
+            raise self._out_of_order(batch, expected=0)
+        if batch.first_sequence > asked.lowest_sequence:
+            # An earlier batch has asked and is still on its way.
+            raise self._out_of_order(batch, expected=asked.lowest_sequence)
 
     def _out_of_order(self, batch: DataBatch, *, expected: int) -> OutOfOrderSequenceError:
         return OutOfOrderSequenceError(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from storage.errors import ProducerFencedError
 from storage.model import Offset, ProducerId, Timestamp, TopicPartition
 from storage.producers.append import CompletedTransaction, Origin, ProducerAppend
 from storage.producers.entry import ProducerEntry
+from storage.producers.verification import VerificationGuard, Verifications
 
 DEFAULT_EXPIRATION_MS = 86_400_000
 """producer.id.expiration.ms: how long a silent producer is remembered."""
@@ -25,6 +27,7 @@ class ProducerState:
         self._entries: dict[ProducerId, ProducerEntry] = {}
         self._open: dict[Offset, ProducerId] = {}
         self._completed: dict[Offset, CompletedTransaction] = {}
+        self.verifications = Verifications()
         self.end_offset = Offset(0)
 
     def __iter__(self) -> Iterator[ProducerEntry]:
@@ -37,16 +40,35 @@ class ProducerState:
         """What is known of a producer."""
         return self._entries.get(producer_id)
 
+    def begin_verification(
+        self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
+    ) -> VerificationGuard | None:
+        """The guard that the append of a transaction's first batch must bring; None where its transaction is open.
+
+        Raises ProducerFencedError for an epoch older than the producer's.
+        """
+        known = self._entries.get(producer_id)
+        if known is not None:
+            if epoch < known.epoch:
+                raise ProducerFencedError(
+                    f"{self._partition}: producer {producer_id} with epoch {epoch} was fenced by epoch {known.epoch}"
+                )
+            if known.transaction_first_offset is not None and epoch == known.epoch:
+                return None
+        return self.verifications.begin(producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch)
+
     def begin(self, producer_id: ProducerId, origin: Origin) -> ProducerAppend:
         """Begin an append's checks; `finish` takes what passed."""
         known = self._entries.get(producer_id) or ProducerEntry(producer_id=producer_id)
-        return ProducerAppend(self._partition, known, origin)
+        return ProducerAppend(self._partition, known, origin, self.verifications.get(producer_id))
 
     def finish(self, append: ProducerAppend) -> None:
         """Take in an append all of whose batches passed and are in the log."""
         self._entries[append.entry.producer_id] = append.entry
         for first_offset in append.begun:
             self._open[first_offset] = append.entry.producer_id
+        if append.transactional:
+            self.verifications.end(append.entry.producer_id)
 
     def stable_offset_at(self, completed: CompletedTransaction) -> Offset:
         """The last stable offset an abort leaves behind, whatever the high watermark.

@@ -22,7 +22,7 @@ from storage.errors import CorruptionError, InvalidNameError
 from storage.log.chain import Chain
 from storage.log.growing import segment_settings
 from storage.log.log import Log
-from storage.log.producers import LogProducers
+from storage.log.producers import LogProducers, ProducerRules
 from storage.log.readable import LogState, SmallFiles, Surroundings
 from storage.log.removal import Removal
 from storage.log.replay import rebuild_producers
@@ -62,6 +62,7 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
     random: Random | None = None,
     dense: bool = False,
     producer_expiration_ms: int = DEFAULT_EXPIRATION_MS,
+    verify_transactions: bool = False,
 ) -> Log:
     """Load the log in `directory`, which exists; an empty directory becomes an empty log.
 
@@ -74,6 +75,9 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
     loss. A crash may end a file just behind a batch, or leave it empty, so that nothing is to be cut; yet the log must
     not go on behind the hole. Without it a hole is taken for compaction's, as in a broker.
 
+    `verify_transactions`: as a broker, take a client's batch that opens a transaction only with the guard of
+    `Log.begin_verification`; for those who serve clients of a coordinator.
+
     Raises InvalidNameError, CorruptionError (the epoch file), OSError.
     """
     surroundings = Surroundings(
@@ -83,7 +87,8 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
         random or Random(),  # noqa: S311 (jitter, no secret)
     )
     checkpointed = Checkpointed(recovery_point, log_start_offset, high_watermark)
-    loader = _Loader(directory, surroundings, config, checkpointed, producer_expiration_ms)
+    producer_rules = ProducerRules(producer_expiration_ms, verify_transactions)
+    loader = _Loader(directory, surroundings, config, checkpointed, producer_rules)
     return loader.load(clean=clean, dense=dense)
 
 
@@ -109,7 +114,7 @@ class _Loader:
         surroundings: Surroundings,
         config: TopicConfig,
         checkpointed: Checkpointed,
-        producer_expiration_ms: int,
+        producer_rules: ProducerRules,
     ) -> None:
         _, files, clock, _ = surroundings
         self._directory = directory
@@ -118,7 +123,7 @@ class _Loader:
         self._config = config
         self._checkpointed = checkpointed
         self._clock = clock
-        self._producer_expiration_ms = producer_expiration_ms
+        self._producer_rules = producer_rules
         self._opened: list[Segment] = []
         self._may_split = False
         self._begin()
@@ -133,7 +138,7 @@ class _Loader:
             self._directory,
             files=self._files,
             clock=self._clock,
-            expiration_ms=self._producer_expiration_ms,
+            rules=self._producer_rules,
         )
         self._epochs = LeaderEpochs.open(self._directory, self._files)
         self._removal = Removal(self._files)

@@ -1,0 +1,125 @@
+"""Transactions that begin only when their coordinator was asked (KIP-890), and the sequences it asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
+from storage.model import Offset, ProducerId, Timestamp, TopicPartition
+from storage.producers.append import DataBatch, EndMarker, Origin
+from storage.producers.state import ProducerState
+from storage.producers.verification import Verification, Verifications
+
+PID = ProducerId(7)
+NOW = Timestamp(1_700_000_000_000)
+
+
+@pytest.fixture
+def state():
+    return ProducerState(TopicPartition("t", 0))
+
+
+def append(state, first, *, epoch=0, txn=True, verified=True):
+    adding = state.begin(PID, Origin.CLIENT)
+    adding.add_data(DataBatch(epoch, first, first, Offset(0), Offset(0), NOW, txn), verified=verified)
+    state.finish(adding)
+
+
+def end(state, *, epoch=0):
+    adding = state.begin(PID, Origin.COORDINATOR)
+    adding.add_marker(
+        EndMarker(commit=True, coordinator_epoch=0), epoch=epoch, offset=Offset(1), timestamp=NOW
+    )
+    state.finish(adding)
+
+
+def ask(state, sequence=0, *, epoch=0, bumps_epoch=True):
+    return state.begin_verification(PID, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch)
+
+
+def test_a_first_sequence_other_than_0_is_refused_under_version_2():
+    """Row 78: an unknown producer may start at 3, but not one whose transactions have an epoch each."""
+    for bumps_epoch in (False, True):
+        state = ProducerState(TopicPartition("t", 0))
+        ask(state, 3, epoch=5, bumps_epoch=bumps_epoch)
+        if bumps_epoch:
+            with pytest.raises(OutOfOrderSequenceError, match="came where 0 was due"):
+                append(state, 3, epoch=5)
+        else:
+            append(state, 3, epoch=5)
+
+
+def test_nothing_above_the_lowest_sequence_that_asked_comes_first(state):
+    """The earlier batch is still on its way: what overtook it is sent again."""
+    append(state, 0, txn=False)
+    ask(state, 2)
+    ask(state, 1)
+    with pytest.raises(OutOfOrderSequenceError, match="sequence 2 came where 1 was due"):
+        append(state, 2)
+    append(state, 1)
+
+
+def test_a_newer_epoch_starts_the_lowest_sequence_anew():
+    """An older epoch changes nothing."""
+    asked = Verification(epoch=3, lowest_sequence=5, bumps_epoch=False)
+    assert (3, 4) == (
+        asked.asked_again(epoch=3, sequence=4).epoch,
+        asked.asked_again(epoch=3, sequence=4).lowest_sequence,
+    )
+    assert (4, 9) == (
+        asked.asked_again(epoch=4, sequence=9).epoch,
+        asked.asked_again(epoch=4, sequence=9).lowest_sequence,
+    )
+    assert asked == asked.asked_again(epoch=3, sequence=6) == asked.asked_again(epoch=2, sequence=0)
+
+
+def test_data_that_would_open_a_transaction_unverified_is_refused(state):
+    """INVALID_TXN_STATE; with the coordinator's answer it passes, and what follows needs none."""
+    with pytest.raises(InvalidTransactionStateError, match="coordinator was not asked"):
+        append(state, 0, verified=False)
+    append(state, 0)
+    append(state, 1, verified=False)
+
+
+def test_an_old_epoch_is_fenced_before_anybody_is_asked(state):
+    """The coordinator could only say no."""
+    append(state, 0, epoch=3)
+    with pytest.raises(ProducerFencedError):
+        ask(state, epoch=2)
+    with pytest.raises(ProducerFencedError):
+        append(state, 0, epoch=2, verified=False)
+
+
+def test_nobody_is_asked_while_the_transaction_is_open(state):
+    """It was verified when it began; under a newer epoch it is another one."""
+    append(state, 0)
+    assert ask(state, 1) is None
+    assert ask(state, 0, epoch=1) is not None
+
+
+def test_one_guard_for_all_that_ask():
+    """Until it is taken away; then it answers no more, and a new one is another."""
+    verifications = Verifications()
+    first = verifications.begin(PID, epoch=0, sequence=1, bumps_epoch=True)
+    assert first is verifications.begin(PID, epoch=0, sequence=0, bumps_epoch=True)
+    assert verifications.answered(PID, first)
+    assert not verifications.answered(PID, None)
+    assert not verifications.answered(ProducerId(8), first)
+    verifications.end(PID)
+    assert not verifications.answered(PID, first)
+    assert first is not verifications.begin(PID, epoch=0, sequence=0, bumps_epoch=True)
+
+
+@pytest.mark.parametrize("finish", [lambda state: append(state, 0), end], ids=["data", "marker"])
+def test_a_guard_is_taken_away_by_what_came_in_between(state, finish):
+    """A transaction's data or its end: a batch that was delayed behind it opens no transaction."""
+    guard = ask(state)
+    finish(state)
+    assert not state.verifications.answered(PID, guard)
+
+
+def test_plain_data_takes_no_guard_away(state):
+    """It neither begins nor ends a transaction."""
+    guard = ask(state)
+    append(state, 0, txn=False)
+    assert state.verifications.answered(PID, guard)
