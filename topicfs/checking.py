@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -12,7 +13,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from storage.disk.native import NativeFileSystem
 from storage.inspect.check.directory import DirectoryCheck
 from storage.inspect.check.findings import Finding
-from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE, require_directory
+from storage.model import TopicPartition
+from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE, parse_directories, require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.terminal import console
 
@@ -22,44 +24,63 @@ from topicfs.terminal import console
     short_help="Check every byte of a data directory.",
     examples=(
         ("topicfs check ./data", "everything there is"),
+        ("topicfs check /disk1/data,/disk2/data", "two directories that are served together"),
         ("topicfs check /var/lib/kafka/data", "a broker's log directory: read-only, also while it runs"),
         ("topicfs check ./data 2>/dev/null | wc -l", "how many findings"),
     ),
 )
 @click.argument(
-    "directory",
-    metavar="[DIR]",
-    type=click.Path(path_type=Path),
+    "directories",
+    metavar="[DIR[,DIR]]",
+    type=parse_directories,
     default=DEFAULT_DIRECTORY,
     envvar=VARIABLE,
 )
 @click.pass_context
-def check(context: click.Context, directory: Path) -> None:
-    """Check every byte of a data directory; nothing there is changed.
+def check(context: click.Context, directories: tuple[Path, ...]) -> None:
+    """Check every byte of a data directory, or of several; nothing there is changed.
 
     Checksums, record boundaries, the order of offsets and leader epochs, timestamps, every entry of both indexes,
     producer snapshots, and the checkpoints against the logs. One line a finding (FILE: position: cause) on standard
     output; exit status 1 if there is any.
     """
-    require_directory(directory)
-    examination = DirectoryCheck(directory, NativeFileSystem(read_only=True))
+    require_directories(directories)
+    files = NativeFileSystem(read_only=True)
+    examinations = {directory: DirectoryCheck(directory, files) for directory in directories}
     screen = console(error=True)
-    if examination.in_use:
-        screen.print(
-            f"{directory} is in use: what its owner has not finished yet is passed over", style="quiet"
-        )
+    for directory, examination in examinations.items():
+        if examination.in_use:
+            screen.print(
+                f"{directory} is in use: what its owner has not finished yet is passed over", style="quiet"
+            )
+    twice = list(duplicates(examinations))
+    for finding in twice:
+        click.echo(line(finding))
     with _progress() as progress:
-        task = progress.add_task(str(directory), total=examination.total_bytes)
-        for finding in examination.findings(lambda passed: progress.advance(task, passed)):
-            click.echo(line(finding))
-    summary = examination.summary
+        for directory, examination in examinations.items():
+            task = progress.add_task(str(directory), total=examination.total_bytes)
+            for finding in examination.findings(lambda passed, task=task: progress.advance(task, passed)):  # type: ignore[misc] # the default binds it
+                click.echo(line(finding))
+    summaries = [examination.summary for examination in examinations.values()]
+    findings = len(twice) + sum(summary.findings for summary in summaries)
+    partitions = sum(summary.partitions for summary in summaries)
     screen.print(
-        f"{summary.findings or 'no'} finding{'s' * (summary.findings != 1)} in {summary.partitions} "
-        f"partition{'s' * (summary.partitions != 1)}, {decimal(summary.log_bytes)} of log",
-        style="bad" if summary.findings else "good",
+        f"{findings or 'no'} finding{'s' * (findings != 1)} in {partitions} "
+        f"partition{'s' * (partitions != 1)}, {decimal(sum(summary.log_bytes for summary in summaries))} of log",
+        style="bad" if findings else "good",
     )
-    if summary.findings:
+    if findings:
         context.exit(1)
+
+
+def duplicates(examinations: Mapping[Path, DirectoryCheck]) -> Iterator[Finding]:
+    """Find partitions that stand in two of the directories: a broker refuses to start on them."""
+    places: dict[TopicPartition, Path] = {}
+    for examination in examinations.values():
+        for partition, place in examination.partitions.items():
+            first = places.setdefault(partition, place)
+            if first is not place:
+                yield Finding(place, None, f"{partition} stands in {first.parent} too")
 
 
 def line(finding: Finding) -> str:
