@@ -42,7 +42,7 @@ def test_bytes_of_the_file(disk: SimulatedDisk) -> None:
 
 
 def test_epochs_survive_reopening(disk: SimulatedDisk) -> None:
-    """What was assigned is read back by the next instance."""
+    """Row 145: what was assigned is read back by the next instance."""
     opened(disk, (2, 6), (3, 11))
     assert opened(disk).entries == ((2, 6), (3, 11))
 
@@ -70,7 +70,7 @@ def test_assigned_epoch_is_on_disk_at_once(disk: SimulatedDisk) -> None:
 def test_epochs_and_offsets_ascend(
     disk: SimulatedDisk, entries: list[tuple[int, int]], expected: list[tuple[int, int]]
 ) -> None:
-    """Assigning removes the entries whose epoch or start offset is not below the new one's."""
+    """Row 143: assigning removes the entries whose epoch or start offset is not below the new one's."""
     assert expected == list(opened(disk, *entries).entries)
 
 
@@ -106,7 +106,7 @@ def test_negative_epochs_and_offsets_are_refused(disk: SimulatedDisk) -> None:
     ],
 )
 def test_end_offset_for(disk: SimulatedDisk, epoch: int, expected: EpochEnd | None) -> None:
-    """Latest: the log's end; above: undefined; between: the next start; below: the first start."""
+    """Row 144: latest: the log's end; above: undefined; between: the next start; below: the first start."""
     epochs = opened(disk, (2, 11), (4, 13), (5, 15))
     assert expected == epochs.end_offset_for(epoch, Offset(17))
 
@@ -137,14 +137,14 @@ def test_epoch_for_offset(disk: SimulatedDisk) -> None:
 def test_truncation_from_the_start(
     disk: SimulatedDisk, start_offset: int, expected: list[tuple[int, int]]
 ) -> None:
-    """Entries up to the new start collapse into one that starts there; the latest always stays."""
+    """Row 145: entries up to the new start collapse into one that starts there; the latest always stays."""
     epochs = opened(disk, (2, 6), (3, 8), (4, 11))
     epochs.truncate_from_start(Offset(start_offset))
     assert expected == list(epochs.entries)
 
 
 def test_start_moves_the_first_epoch(disk: SimulatedDisk) -> None:
-    """(0,0) (1,7) (2,10) with new start 5 become (0,5) (1,7) (2,10)."""
+    """Row 74: (0,0) (1,7) (2,10) with new start 5 become (0,5) (1,7) (2,10)."""
     epochs = opened(disk, (0, 0), (1, 7), (2, 10))
     epochs.truncate_from_start(Offset(5))
     assert epochs.entries == ((0, 5), (1, 7), (2, 10))
@@ -164,7 +164,7 @@ def test_start_moves_the_first_epoch(disk: SimulatedDisk) -> None:
 def test_truncation_from_the_end(
     disk: SimulatedDisk, end_offset: int, expected: list[tuple[int, int]]
 ) -> None:
-    """Entries that start at or after the new end go, one that starts exactly there too."""
+    """Row 145: entries that start at or after the new end go, one that starts exactly there too."""
     epochs = opened(disk, (2, 6), (3, 8), (4, 11))
     epochs.truncate_from_end(Offset(end_offset))
     assert expected == list(epochs.entries)

@@ -117,7 +117,7 @@ def test_malformed_checkpoints_are_corruption(data: bytes, position: int) -> Non
 
 
 def test_topic_id_file(disk: SimulatedDisk) -> None:
-    """43 bytes, no newline at the end; read back as written; no file is no id."""
+    """Row 148: 43 bytes, no newline at the end; read back as written; no file is no id."""
     assert read_topic_id(disk, DATA) is None
     write_topic_id(disk, DATA, TOPIC_ID)
     assert disk.read_bytes(DATA / "partition.metadata") == b"version: 0\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg"
@@ -126,7 +126,7 @@ def test_topic_id_file(disk: SimulatedDisk) -> None:
 
 
 def test_topic_id_never_changes(disk: SimulatedDisk) -> None:
-    """The same id again is no write, a different one an error that changes nothing."""
+    """Rows 64 and 148: the same id again is no write, a different one an error that changes nothing."""
     write_topic_id(disk, DATA, TOPIC_ID)
     calls = [call for call in disk.calls if call[0] == "rename"]
     write_topic_id(disk, DATA, TOPIC_ID)
@@ -142,7 +142,7 @@ def test_topic_id_never_changes(disk: SimulatedDisk) -> None:
      b"\xff\xfe",     b"version 0"],
 )  # fmt: skip
 def test_malformed_topic_ids_are_corruption(data: bytes) -> None:
-    """Each is refused with the file's name."""
+    """Row 148: each is refused with the file's name."""
     with pytest.raises(CorruptionError, match=r"partition\.metadata"):
         decode_partition_metadata(data, file=DATA / "partition.metadata")
 
@@ -211,7 +211,7 @@ def test_new_data_directories_get_ids_of_their_own() -> None:
 
 
 def test_marker_is_kafkas_and_durable(disk: SimulatedDisk) -> None:
-    """JSON with version and broker epoch; it survives a crash right after."""
+    """Row 147: JSON with version and broker epoch; it survives a crash right after."""
     assert not is_marked_clean(disk, DATA)
     mark_clean(disk, DATA)
     disk.crash(keep=0.0)
@@ -220,7 +220,7 @@ def test_marker_is_kafkas_and_durable(disk: SimulatedDisk) -> None:
 
 
 def test_taken_marker_is_gone_for_good(disk: SimulatedDisk) -> None:
-    """Once taken, a crash does not bring it back."""
+    """Row 32: once taken, a crash does not bring it back."""
     mark_clean(disk, DATA)
     assert take_mark(disk, DATA)
     disk.crash(keep=0.0)
@@ -239,5 +239,5 @@ def test_taken_marker_is_gone_for_good(disk: SimulatedDisk) -> None:
     ],
 )
 def test_marker_content(data: bytes, epoch: int) -> None:
-    """Unknown fields are passed over; what is no marker has no epoch."""
+    """Row 147: unknown fields are passed over; what is no marker has no epoch."""
     assert epoch == decode_marker(data)

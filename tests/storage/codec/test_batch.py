@@ -88,7 +88,7 @@ def test_golden_batch_gives_its_records_back():
 
 
 def test_tombstone_pass_before_and_after():
-    """A delete horizon takes the base timestamp's place and leaves the records' own times."""
+    """Row 137: a delete horizon takes the base timestamp's place and leaves the records' own times."""
     stamp = BatchStamp(**PRODUCER)
     horizon = 1700000100000 + 86400000
 
@@ -101,7 +101,7 @@ def test_tombstone_pass_before_and_after():
 
 
 def test_batch_emptied_by_compaction():
-    """No records are left, but bounds, producer and max timestamp stay: 61 bytes."""
+    """Rows 129 and 136: no records are left, but bounds, producer and max timestamp stay: 61 bytes."""
     emptied = encode([], BatchStamp(**PRODUCER), base_offset=0, last_offset=1, max_timestamp=1700000000010)
 
     assert COMPACTED_AWAY == emptied
@@ -122,7 +122,7 @@ def test_worked_example_sizes(record_count, size_bytes):
 
 
 def test_offsets_and_epoch_are_assigned_outside_the_checksum():
-    """A leader's patch leaves the batch valid, and only those two fields changed."""
+    """Row 132: a leader's patch leaves the batch valid, and only those two fields changed."""
     batch = bytearray(b"\xee" * 5 + GOLDEN)
 
     assign_offsets(batch, 5, base_offset=7_000_000_000, leader_epoch=12)
@@ -134,7 +134,7 @@ def test_offsets_and_epoch_are_assigned_outside_the_checksum():
 
 
 def test_append_time_overrides_every_record_and_is_sealed():
-    """LogAppendTime: readers see the max timestamp everywhere, the base timestamp stays the producer's."""
+    """Row 132: with LogAppendTime readers see the max timestamp everywhere, the base timestamp stays the producer's."""
     batch = bytearray(GOLDEN)
 
     set_append_time(batch, 0, 1800000000000)
@@ -158,12 +158,12 @@ def test_append_time_overrides_every_record_and_is_sealed():
     ],
 )
 def test_sequences_wrap_at_two_to_the_31(sequence, delta, expected):
-    """After 2^31-1 comes 0, and before 0 comes 2^31-1."""
+    """Row 130: after 2^31-1 comes 0, and before 0 comes 2^31-1."""
     assert expected == sequence_plus(sequence, delta)
 
 
 def test_last_sequence_wraps_inside_a_batch():
-    """A batch may begin before the wrap and end after it."""
+    """Row 130: a batch may begin before the wrap and end after it."""
     records = [Record(i, 0, None, b"") for i in range(21)]
     stamp = BatchStamp(producer_id=1, producer_epoch=0, base_sequence=2**31 - 1 - 10)
 
@@ -171,7 +171,7 @@ def test_last_sequence_wraps_inside_a_batch():
 
 
 def test_every_truncation_is_torn():
-    """Whatever is missing at the end, it is an interrupted write, not corruption."""
+    """Row 138: whatever is missing at the end, it is an interrupted write, not corruption."""
     for kept in range(len(GOLDEN)):
         with pytest.raises(TornBatchError) as caught:
             read_header(GOLDEN[:kept])
@@ -180,7 +180,7 @@ def test_every_truncation_is_torn():
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 13, 48])
 def test_length_that_no_batch_has_is_corrupt(length):
-    """A declared length below the smallest batch is damage, not a torn write."""
+    """Row 138: a declared length below the smallest batch is damage, not a torn write."""
     batch = bytearray(GOLDEN)
     struct.pack_into(">i", batch, 8, length)
 
@@ -192,7 +192,7 @@ def test_length_that_no_batch_has_is_corrupt(length):
 
 @pytest.mark.parametrize("magic", [3, 127, 255])
 def test_unknown_magic_is_corrupt(magic):
-    """Formats above v2 do not exist."""
+    """Row 138: formats above v2 do not exist."""
     batch = bytearray(GOLDEN)
     batch[16] = magic
 
@@ -214,7 +214,7 @@ def test_offsets_that_no_log_has_are_corrupt(base_offset, last_delta):
 
 
 def test_checksum_mismatch_names_both_sums():
-    """The message tells what is stored and what the bytes give."""
+    """Row 131: the message tells what is stored and what the bytes give."""
     batch = bytearray(GOLDEN)
     batch[-1] ^= 1
 
@@ -223,7 +223,7 @@ def test_checksum_mismatch_names_both_sums():
 
 
 def test_scan_reads_adjacent_batches_and_stops_at_the_torn_one():
-    """Whole batches come out with their positions; the rest is named in `problem`."""
+    """Row 140: whole batches come out with their positions; the rest is named in `problem`."""
     data = b"??" + GOLDEN * 3 + GOLDEN[:70]
 
     batches = scan(data, 2, check_crc=True)
@@ -316,7 +316,7 @@ def test_attribute_bits(attributes, expected):
     ],
 )
 def test_old_formats_are_listed_too(entry, timestamp):
-    """The golden v1 and v0 entries: their offset, their time, their own checksum."""
+    """Row 138: the golden v1 and v0 entries: their offset, their time, their own checksum."""
     batches = scan(bytes.fromhex(entry), check_crc=True)
 
     assert batches.problem is None

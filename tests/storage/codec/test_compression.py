@@ -195,7 +195,7 @@ def test_any_bytes_are_refused_or_inflated_within_the_limit(codec, data):
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("count", [0, 2, 4, 2**31 - 1, -1])
 def test_record_count_of_a_compressed_batch_must_fit(codec, count):
-    """Three records are inside; any other number is corruption."""
+    """Row 131: three records are inside; any other number is corruption."""
     batch = encode([Record(n, 0, None, b"v") for n in range(3)], BatchStamp(codec=codec))
     struct.pack_into(">i", batch, 57, count)
     seal(batch, 0, len(batch))
@@ -251,7 +251,7 @@ END = bytes(4)
     ids=["plain", "content size", "block checksum", "content checksum"],
 )
 def test_lz4_frames_that_kafka_reads(frame):
-    """A content size is skipped, a block checksum verified, a content checksum ignored."""
+    """Row 142: a content size is skipped, a block checksum verified, a content checksum ignored."""
     assert b"hello" == inflate(Codec.LZ4, frame)
 
 
@@ -274,13 +274,13 @@ def test_lz4_frames_that_kafka_reads(frame):
     ],
 )
 def test_lz4_frames_that_kafka_refuses(frame, cause):
-    """Each malformed frame has its sentence."""
+    """Row 142: each malformed frame has its sentence."""
     with pytest.raises(CorruptBatchError, match=cause):
         inflate(Codec.LZ4, frame)
 
 
 def test_lz4_header_checksum_is_not_looked_at_in_the_oldest_format():
-    """Magic 0 wrote 1a, a sum over the wrong bytes; magic 1 and 2 refuse it."""
+    """Row 142: magic 0 wrote 1a, a sum over the wrong bytes; magic 1 and 2 refuse it."""
     quirk = bytes.fromhex("04224d1860401a") + STORED_BLOCK + END
 
     assert b"hello" == inflate(Codec.LZ4, quirk, magic=0)

@@ -23,7 +23,7 @@ COMMIT = bytes.fromhex(
 
 
 def test_golden_commit_marker():
-    """Offset 50, leader epoch 4, producer 12345 epoch 2, coordinator epoch 6: 78 bytes."""
+    """Row 139: offset 50, leader epoch 4, producer 12345 epoch 2, coordinator epoch 6: 78 bytes."""
     marker = EndTransactionMarker(ControlType.COMMIT, 6)
 
     written = encode_marker(

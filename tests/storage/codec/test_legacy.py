@@ -73,7 +73,7 @@ def test_a_compacted_wrapper_keeps_its_gaps():
 
 
 def test_wrapper_offset_zero_counts_from_zero():
-    """An old librdkafka never set it."""
+    """Row 141: an old librdkafka never set it."""
     inner = b"".join(entry(n, b"v") for n in range(3))
 
     (columns,) = decode(wrapper(0, inner))
@@ -119,7 +119,7 @@ def test_formats_mix_in_one_segment():
     ],
 )
 def test_wrappers_that_contradict_themselves(data, cause):
-    """Each is refused with its sentence and the position of the wrapper."""
+    """Row 141: each is refused with its sentence and the position of the wrapper."""
     with pytest.raises(CorruptBatchError, match=cause) as caught:
         decode(b"xx" + data, 2)
 

@@ -49,7 +49,7 @@ def values(batches):
     ],
 )
 def test_golden_varints(value, octets):
-    """Zigzag, then seven bits a byte, lowest first."""
+    """Row 134: zigzag, then seven bits a byte, lowest first."""
     assert bytes.fromhex(octets) == varint(value)
     assert (value, len(octets) // 2) == read_varint(bytes.fromhex(octets))
 
@@ -58,7 +58,7 @@ def test_golden_varints(value, octets):
     ("value", "octets"), [(2**63 - 1, "feffffffffffffffff01"), (-(2**63), "ffffffffffffffffff01")]
 )
 def test_golden_varlongs(value, octets):
-    """Sixty-four bits take up to ten bytes."""
+    """Row 134: sixty-four bits take up to ten bytes."""
     assert bytes.fromhex(octets) == varint(value)
     assert (value, 10) == read_varint(bytes.fromhex(octets), max_size=10)
 
@@ -68,7 +68,7 @@ def test_golden_varlongs(value, octets):
     [("", 5), ("80", 5), ("ffffffffff01", 5), ("8080808080", 5), ("ffffffffffffffffffff01", 10)],
 )
 def test_a_number_too_long_or_cut_off_is_refused(octets, max_size):
-    """More than five bytes (ten for a varlong), or none that ends it."""
+    """Row 134: more than five bytes (ten for a varlong), or none that ends it."""
     with pytest.raises(CorruptBatchError):
         read_varint(bytes.fromhex(octets), max_size=max_size)
 
@@ -81,7 +81,7 @@ def test_varints_round_trip(value):
 
 @given(record_lists())
 def test_records_round_trip(records):
-    """Offsets with gaps, any timestamps, nulls, empties and headers come back as they were."""
+    """Row 133: offsets with gaps, any timestamps, nulls, empties and headers come back as they were."""
     batch = encode(records)
 
     verify_checksum(batch, read_header(batch))
@@ -374,7 +374,7 @@ def read_what_can_be_read(data):
     ],
 )
 def test_malformed_records_are_refused_with_a_cause(body, cause):
-    """Lengths, deltas, header counts and what remains: each has a sentence of its own."""
+    """Row 133: lengths, deltas, header counts and what remains: each has a sentence of its own."""
     data = bytearray(encode([Record(0, 0, None, None)])[:61] + bytes.fromhex(body))
     struct.pack_into(">i", data, 8, len(data) - 12)
     seal(data, 0, len(data))
@@ -387,7 +387,7 @@ def test_malformed_records_are_refused_with_a_cause(body, cause):
 
 @pytest.mark.parametrize("count", [-1, 0, 1, 3, 4, 2**31 - 1])
 def test_record_count_must_be_that_of_the_records(count):
-    """Too few, too many, negative, and far more than the bytes could hold."""
+    """Row 131: too few, too many, negative, and far more than the bytes could hold."""
     data = bytearray(SAMPLE)
     struct.pack_into(">i", data, 57, count)
     seal(data, 0, len(data))

@@ -156,7 +156,7 @@ def records_of_window(on_disk: LogOnDisk, offset: int) -> list[tuple[int, int]]:
 
 
 def test_records_by_time():
-    """Row 66: by time, earliest, latest and largest timestamp, each with its leader epoch."""
+    """Rows 66 and 140: by time, earliest, latest and largest timestamp, each with its leader epoch."""
     on_disk = LogOnDisk()
     assert on_disk.log.offset_for_timestamp(0) is None
     assert on_disk.log.largest_timestamp() is None

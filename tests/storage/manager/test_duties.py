@@ -131,7 +131,7 @@ def test_flush_by_count(disk: SimulatedDisk, clock: ManualClock) -> None:
 
 
 def test_everything_expired_leaves_one_empty_segment(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """It lies at the log end, over a restart too; the epochs begin there; a second pass changes nothing."""
+    """Row 70: it lies at the log end, over a restart too; the epochs begin there; a second pass changes nothing."""
     engine, partition = topic_of(disk, clock, 7, {"retention.ms": "1000"})
     assert len(bases(partition)) > 1
     for _ in range(2):
@@ -147,7 +147,7 @@ def test_everything_expired_leaves_one_empty_segment(disk: SimulatedDisk, clock:
 
 
 def test_deleted_files_go_after_their_delay(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Renamed at once, unlinked after file.delete.delay.ms."""
+    """Row 69: renamed at once, unlinked after file.delete.delay.ms."""
     engine, partition = topic_of(disk, clock, 7, {"retention.bytes": "1", "file.delete.delay.ms": "60000"})
     first = bases(partition)[0]
     run_everything(engine, clock)
@@ -162,7 +162,7 @@ def test_deleted_files_go_after_their_delay(disk: SimulatedDisk, clock: ManualCl
 
 
 def test_size_keeps_the_limit(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Segments go only while what stays has retention.bytes; the newest records are still there."""
+    """Row 71: segments go only while what stays has retention.bytes; the newest records are still there."""
     engine, partition = topic_of(disk, clock, 20, {"retention.bytes": "700"})
     run_everything(engine, clock)
     sizes = [segment.size_bytes for segment in partition.segments()]
@@ -183,7 +183,7 @@ def test_time_counts_from_the_newest_record_of_a_segment(disk: SimulatedDisk, cl
 
 
 def test_deleted_records_release_their_segments(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """With retention off, what lies wholly before the log start goes; the start may be mid-segment."""
+    """Row 72: with retention off, what lies wholly before the log start goes; the start may be mid-segment."""
     engine, partition = topic_of(disk, clock, 9, {"retention.ms": "-1"})
     before = bases(partition)
     partition.delete_records(Offset(before[1] + 1))
@@ -205,7 +205,7 @@ def test_delete_records_moves_forward_only(disk: SimulatedDisk, clock: ManualClo
 
 
 def test_delete_records_is_bounded(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """The high watermark is the limit, and a compact-only topic allows none at all."""
+    """Row 73: the high watermark is the limit, and a compact-only topic allows none at all."""
     engine, partition = topic_of(disk, clock, 2, {})
     with pytest.raises(OffsetOutOfRangeError):
         partition.delete_records(Offset(3))

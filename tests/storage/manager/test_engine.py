@@ -121,7 +121,7 @@ def test_unclean_stop_loses_nothing_that_was_written(disk: SimulatedDisk) -> Non
 
 
 def test_clean_marker_is_taken_at_the_start(disk: SimulatedDisk) -> None:
-    """While the directory is open it is not marked, so that a kill makes the next start unclean."""
+    """Row 32: while the directory is open it is not marked, so that a kill makes the next start unclean."""
     engine_on(disk).close()
     assert ".kafka_cleanshutdown" in listing(disk)
     engine = engine_on(disk)
@@ -360,7 +360,7 @@ def test_settings_of_a_vanished_topic_are_dropped(disk: SimulatedDisk) -> None:
 
 
 def test_partition_of_another_topic_is_offline(disk: SimulatedDisk) -> None:
-    """Two ids in one topic: the topic's own partitions are served, the other is refused with the reason."""
+    """Row 64: two ids in one topic: the topic's own partitions are served, the other is refused with the reason."""
     engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     engine.close()

@@ -62,7 +62,7 @@ def test_internal_topics() -> None:
     ],
 )
 def test_partition_is_after_the_last_dash(name: str, expected: TopicPartition) -> None:
-    """A topic's own dashes stay its own."""
+    """Row 146: a topic's own dashes stay its own."""
     assert PartitionDirectory(expected, DirectoryMark.LIVE) == parse_partition_directory(name)
     assert name == partition_directory(expected)
 
@@ -90,7 +90,7 @@ def test_marked_directories(mark: DirectoryMark) -> None:
 
 
 def test_marked_names_are_cut_to_255_bytes() -> None:
-    """The topic is cut, never the partition or the mark; a future name stays whole, as in Kafka."""
+    """Row 146: the topic is cut, never the partition or the mark; a future name stays whole, as in Kafka."""
     partition = TopicPartition("t" * 249, 123)
     deleted = marked_directory(partition, DirectoryMark.DELETE)
     future = marked_directory(partition, DirectoryMark.FUTURE)

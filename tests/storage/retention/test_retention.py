@@ -53,7 +53,7 @@ def facts_of(
 def test_log_start_offset_releases_segments(
     log_start_offset: int, left: int, policy: tuple[str, ...]
 ) -> None:
-    """Three segments of five: those wholly before the log start go, under every policy; not the active."""
+    """Row 72: three segments of five: those wholly before the log start go, under every policy; not the active."""
     facts = facts_of(segments_of(100, 100, 100), log_start_offset=log_start_offset)
     decision = decide_retention(facts, TopicConfig(cleanup_policy=policy, retention_ms=-1), NOW)
     assert left == 3 - decision.count
@@ -64,7 +64,7 @@ def test_log_start_offset_releases_segments(
     ("retention_bytes", "gone"), [(-1, 0), (0, 3), (1, 2), (100, 2), (101, 1), (200, 1), (201, 0), (1000, 0)]
 )
 def test_size_never_goes_below_the_limit(retention_bytes: int, gone: int) -> None:
-    """Segments go only while what stays still has retention.bytes."""
+    """Row 71: segments go only while what stays still has retention.bytes."""
     config = TopicConfig(retention_bytes=retention_bytes, retention_ms=-1)
     decision = decide_retention(facts_of(segments_of(100, 100, 100)), config, NOW)
     assert gone == decision.count
@@ -91,7 +91,7 @@ def test_age_stops_at_the_first_that_stays() -> None:
 
 
 def test_everything_expired_leaves_an_empty_segment() -> None:
-    """When all go the log rolls first; the empty segment that is left never goes."""
+    """Row 70: when all go the log rolls first; the empty segment that is left never goes."""
     config = TopicConfig(retention_ms=1000)
     everything = facts_of(segments_of(100, 100, ages_ms=(5000, 5000)))
     assert decide_retention(everything, config, NOW) == Decision((Removal(2, Reason.AGE),), roll_first=True)
@@ -103,7 +103,7 @@ def test_everything_expired_leaves_an_empty_segment() -> None:
 
 @pytest.mark.parametrize(("high_watermark", "gone"), [(0, 0), (4, 0), (5, 1), (9, 1), (10, 2), (15, 3)])
 def test_high_watermark_bounds_every_rule(high_watermark: int, gone: int) -> None:
-    """A segment with anything at or above the high watermark stays."""
+    """Row 73: a segment with anything at or above the high watermark stays."""
     facts = facts_of(segments_of(100, 100, 100, ages_ms=(5000,) * 3), high_watermark=high_watermark)
     assert gone == decide_retention(facts, TopicConfig(retention_ms=1000), NOW).count
     assert gone == decide_retention(facts, TopicConfig(retention_ms=-1, retention_bytes=0), NOW).count
