@@ -160,6 +160,26 @@ def test_check_tells_each_finding_in_a_line_and_by_its_status(topicfs, tmp_path)
     assert 1 == len(ran.text.splitlines())
 
 
+def test_findings_go_down_the_pipe_though_a_bar_is_on_the_screen(tmp_path):
+    """`topicfs check DIR | wc -l` at a terminal: the bar is standard error's, the findings are standard output's."""
+    shutil.copytree(LOG_DIRS / "g-none-0", tmp_path / "g-none-0")
+    (tmp_path / "g-none-0" / "partition.metadata").unlink()
+    screen, terminal = os.openpty()
+    with os.fdopen(screen, "rb"), os.fdopen(terminal, "wb"):
+        done = subprocess.run(
+            [sys.executable, "-c", "from topicfs.main import main; main()", "check", str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
+            check=False,
+        )
+        shown = os.read(screen, 100_000)
+    assert (1, 1) == (done.returncode, len(done.stdout.splitlines()))
+    assert done.stdout.endswith(b"g-none-0/partition.metadata: missing\n")
+    assert b"1 finding in 1 partition" in shown
+    assert b"partition.metadata" not in shown
+
+
 def test_explain_tells_the_steps_with_the_numbers_of_the_files(topicfs):
     """Segments, slots, batches and the record, as they stand in a broker's own files."""
     assert (
