@@ -1,0 +1,64 @@
+"""Appends that bring more than one batch, or one without records."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.codec.control import ControlType
+from storage.codec.records import BatchStamp, encode
+from storage.errors import InvalidRecordError
+from storage.model import Isolation, Offset, ProducerId, Timestamp
+from storage.producers.append import Origin
+from tests.doubles.logs import LogOnDisk, batch, offsets_of
+
+NOW = Timestamp(1_700_000_000_000)
+OLD_ENTRIES = {
+    1: bytes.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176"),
+    0: bytes.fromhex("0000000000000000000000101fecd70a0000000000016b0000000176"),
+}
+
+
+def test_several_batches_come_in_together_or_not_at_all():
+    """Row 121: one write may make several batches, which a broker would take one by one; one bad one refuses all."""
+    log = LogOnDisk().log
+    assert 3 == log.append(batch(b"a", b"b") + batch(b"c") + batch(b"d")).last_offset
+    damaged = batch(b"e")
+    damaged[-1] ^= 1
+    with pytest.raises(InvalidRecordError):
+        log.append(batch(b"f") + damaged)
+    assert [0, 1, 2, 3] == offsets_of(log)
+
+
+@pytest.mark.parametrize("magic", OLD_ENTRIES)
+@pytest.mark.parametrize("order", ["first", "last", "alone"])
+def test_clients_bring_the_newest_format_throughout(magic, order):
+    """Row 121: a batch of an old format among them refuses the append, wherever it stands."""
+    log = LogOnDisk().log
+    old, new = bytearray(OLD_ENTRIES[magic]), batch(b"new")
+    appended = {"first": old + new, "last": new + old, "alone": old}[order]
+    with pytest.raises(InvalidRecordError, match=f"batch of format {magic}"):
+        log.append(appended)
+    assert 0 == log.log_end_offset
+
+
+def test_an_empty_control_batch_opens_no_transaction():
+    """Row 101: compaction may leave a marker's batch without its record; a replica takes it and remembers the epoch."""
+    on_disk = LogOnDisk()
+    stamp = BatchStamp(
+        producer_id=ProducerId(7), producer_epoch=3, transactional=True, control=True, leader_epoch=0
+    )
+    on_disk.log.append_as_follower(encode([], stamp, base_offset=0, last_offset=0, max_timestamp=NOW))
+    for log in (on_disk.log, on_disk.kill()):
+        assert 1 == log.offsets().last_stable_offset
+        assert b"" != bytes(log.read(Offset(0), max_bytes=1000, isolation=Isolation.READ_COMMITTED).data)
+    assert [] == list(on_disk.log.chain.segments[0].transaction_index)
+
+
+def test_every_kind_of_control_record_is_no_marker_but_two():
+    """Row 101: what a coordinator of another kind writes begins and ends no transaction."""
+    log = LogOnDisk().log
+    for kind in (ControlType.LEADER_CHANGE, ControlType.SNAPSHOT_HEADER, ControlType.KRAFT_VERSION):
+        stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, transactional=True, control=True)
+        key = b"\0\0" + int(kind).to_bytes(2, "big")
+        log.append(batch(b"", key=key, timestamp=NOW, stamp=stamp), origin=Origin.COORDINATOR)
+    assert 3 == log.offsets().last_stable_offset
