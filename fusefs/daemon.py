@@ -32,6 +32,7 @@ from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine, Partition
 from storage.errors import StorageError
 from storage.manager import open_engine
+from storage.model import DirectoryStatus
 
 __all__ = ["MountOptions", "run", "unmount"]
 
@@ -50,7 +51,7 @@ def run(options: MountOptions) -> int:
     What prevents a mount is told on standard error, in one line.
     """
     try:
-        word = prepare(options.mountpoint, options.directory)
+        word = prepare(options.mountpoint, options.directories)
         partitioner_factory(options.partitioner)
     except (StorageError, OSError) as error:
         Foreground().failed(str(error))
@@ -68,7 +69,7 @@ def _serve(options: MountOptions, readiness: Readiness) -> int:
     keep_freed_memory()
     try:
         # Here, after leaving the terminal: the lock on the directory does not survive a fork.
-        engine = open_engine(options.directory, read_only=options.read_only, config=options.engine)
+        engine = open_engine(options.directories, read_only=options.read_only, config=options.engine)
     except (StorageError, OSError) as error:
         readiness.failed(str(error))
         return 1
@@ -86,9 +87,9 @@ def _close(engine: Engine, options: MountOptions) -> bool:
         engine.close()
     except (StorageError, OSError) as error:
         # The next owner finds no mark of a clean shutdown, and recovers.
-        log.error("%s: could not be closed cleanly: %s", options.directory, error)  # noqa: TRY400 - the text says it all
+        log.error("%s: could not be closed cleanly: %s", _named(options), error)  # noqa: TRY400 - the text says it all
         return False
-    log.info("%s: closed", options.directory)
+    log.info("%s: closed", _named(options))
     return True
 
 
@@ -147,7 +148,7 @@ class _Daemon:
 
     async def _became_ready(self) -> None:
         raise_read_ahead(str(self._options.mountpoint.absolute()))
-        log.info("%s: mounted at %s", self._options.directory, self._options.mountpoint)
+        log.info("%s: mounted at %s", _named(self._options), self._options.mountpoint)
         self._readiness.mounted()
 
     def _mount_options(self) -> set[str]:
@@ -170,7 +171,9 @@ class _Daemon:
         return MountContext(
             engine=self._engine,
             settings=Settings(
-                directory=options.directory, isolation=options.isolation, allow_delete=options.allow_delete
+                directories=options.directories,
+                isolation=options.isolation,
+                allow_delete=options.allow_delete,
             ),
             reports=self._reports,
             clock=system_clock,
@@ -190,8 +193,6 @@ class _Daemon:
         partitions = sum(len(topic.partitions()) for topic in self._engine.topics().values())
         uptime_s = (system_clock() - self._started) // 1000
         lines = {
-            "pid": os.getpid(),
-            "directory": options.directory.absolute(),
             "mountpoint": options.mountpoint.absolute(),
             "mode": mode,
             "acks": options.acks.value,
@@ -206,6 +207,8 @@ class _Daemon:
         }
         warnings: tuple[str, ...] = getattr(self._engine, "warnings", ())
         return [
+            f"pid {os.getpid()}",
+            *(f"directory {_shown(directory)}" for directory in self._engine.directories()),
             *(f"{name} {value}" for name, value in lines.items()),
             *(f"warning {line}" for line in warnings),
         ]
@@ -231,12 +234,18 @@ class _Daemon:
             try:
                 await self._blocking.run(lambda: self._engine.maintenance(system_clock()))
             except (StorageError, OSError) as error:
-                self._reports.error(str(self._options.directory), f"maintenance: {error}")
+                self._reports.error(_named(self._options), f"maintenance: {error}")
             except Exception:
                 log.exception("maintenance: unexpected")
-                self._reports.error(
-                    str(self._options.directory), "maintenance failed; the log has the traceback"
-                )
+                self._reports.error(_named(self._options), "maintenance failed; the log has the traceback")
+
+
+def _named(options: MountOptions) -> str:
+    return ",".join(map(str, options.directories))
+
+
+def _shown(directory: DirectoryStatus) -> str:
+    return directory.path if directory.state == "online" else f"{directory.path} {directory.state}"
 
 
 def _view_stores(*, read_only: bool) -> Callable[[Partition], ViewStore | None]:

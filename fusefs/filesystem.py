@@ -21,6 +21,7 @@ import trio
 from fusefs.appending.flags import access_of
 from fusefs.errors import FileError, file_error
 from fusefs.following.follow import Notify
+from fusefs.mounting.space import disk_space
 from fusefs.tree.context import MountContext
 from fusefs.tree.handles import Handle
 from fusefs.tree.inodes import InodeTable
@@ -225,9 +226,9 @@ class FileSystem:
             raise self._told(node.path, error) from error
 
     def statfs(self) -> os.statvfs_result:
-        """Give the figures of the disk that holds the data directory."""
+        """Give the figures of the disks that hold the data directories."""
         try:
-            return os.statvfs(self.context.settings.directory)
+            return disk_space(self.context.settings.directories)
         except OSError as error:
             raise self._told("", error) from error
 

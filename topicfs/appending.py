@@ -57,7 +57,7 @@ class LinesRefusedError(StorageError):
     help="Append each line of FILE once, however often this is run: NAME remembers how far it came.",
 )
 @data_option
-def append(target: str, *, file: Path, producer: str | None, directory: Path) -> None:
+def append(target: str, *, file: Path, producer: str | None, directories: tuple[Path, ...]) -> None:
     """Append the lines of FILE, or of standard input, to a topic.
 
     NAME is log (a line is a value; the default), log.kv or log.json. A FILE is looked through before its first
@@ -65,8 +65,8 @@ def append(target: str, *, file: Path, producer: str | None, directory: Path) ->
     the command ends, everything is on disk. While a daemon owns the directory, append through its mount.
 
     With --producer the lines carry an idempotent producer's id, epoch and sequence numbers, kept under NAME in the
-    data directory. Run again after a crash at any point, or after the file has grown, it appends what is missing and
-    nothing twice.
+    data directory, the first of several. Run again after a crash at any point, or after the file has grown, it
+    appends what is missing and nothing twice.
     """
     place = parse_place(target)
     if place.name not in DOORS:
@@ -77,13 +77,13 @@ def append(target: str, *, file: Path, producer: str | None, directory: Path) ->
     path = f"{place.topic}/{'' if place.partition is None else f'{place.partition}/'}{place.name}"
     with click.open_file(source, "rb") as stream:
         hint = f"cat {source if source != '-' else ''} >> MOUNTPOINT/{path}".replace("  ", " ")
-        with opened_for_writing(directory, through_mount=hint) as engine:
+        with opened_for_writing(directories, through_mount=hint) as engine:
             lines_target = _target(engine, place, path)
             if source != "-" and stream.seekable():
                 _each(stream, lines_target.check, source, kept=False)
                 stream.seek(0)
             if producer is not None:
-                _append_once(engine, directory, place, path, producer=producer, stream=stream, file=file)
+                _append_once(engine, directories[0], place, path, producer=producer, stream=stream, file=file)
                 return
             _each(stream, lines_target.append, "standard input" if source == "-" else source, kept=True)
 

@@ -16,7 +16,7 @@ from storage.inspect.check.findings import Finding
 from storage.model import TopicPartition
 from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE, parse_directories, require_directories
 from topicfs.examples import ExampleCommand
-from topicfs.terminal import console
+from topicfs.terminal import console, is_terminal
 
 
 @click.command(
@@ -60,7 +60,7 @@ def check(context: click.Context, directories: tuple[Path, ...]) -> None:
         for directory, examination in examinations.items():
             task = progress.add_task(str(directory), total=examination.total_bytes)
             for finding in examination.findings(lambda passed, task=task: progress.advance(task, passed)):  # type: ignore[misc] # the default binds it
-                click.echo(line(finding))
+                _tell(finding, progress)
     summaries = [examination.summary for examination in examinations.values()]
     findings = len(twice) + sum(summary.findings for summary in summaries)
     partitions = sum(summary.partitions for summary in summaries)
@@ -89,6 +89,14 @@ def line(finding: Finding) -> str:
     return f"{os.path.relpath(finding.file)}:{position} {finding.cause}"
 
 
+def _tell(finding: Finding, progress: Progress) -> None:
+    """Print a finding: where both lie on one screen through the bar, so that this stays below what was found."""
+    if is_terminal() and not progress.disable:
+        progress.console.print(line(finding), markup=False)
+    else:
+        click.echo(line(finding))
+
+
 def _progress() -> Progress:
     """Make a bar on standard error that leaves nothing behind, and is nothing at all off a terminal."""
     screen = console(error=True)
@@ -99,5 +107,7 @@ def _progress() -> Progress:
         TimeRemainingColumn(),
         console=screen,
         transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
         disable=not screen.is_terminal,
     )

@@ -44,14 +44,14 @@ from topicfs.terminal import console
 @click.argument("place", metavar="TOPIC/PARTITION/SELECTOR")
 @click.option("--json", "as_program", is_flag=True, help="One JSON object in place of text.")
 @data_option
-def explain(place: str, *, as_program: bool, directory: Path) -> None:
+def explain(place: str, *, as_program: bool, directories: tuple[Path, ...]) -> None:
     """Tell how a record is found: every step of the lookup, with the numbers it met.
 
     The steps are those of the search that readers use, not a retelling: which segments there are and which one was
     chosen, which slots of its index the binary search looked at, where reading began, which batches were passed.
     """
     parsed = parse_place(place)
-    with opened_for_reading(directory) as engine:
+    with opened_for_reading(directories) as engine:
         partition = engine.partition(*parsed.topic_partition)
         if not isinstance(partition, Log):
             raise StorageError(f"{place}: {partition.status().state}")

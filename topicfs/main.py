@@ -23,6 +23,7 @@ COMMANDS = {
     "mount": "topicfs.mounting:mount",
     "umount": "topicfs.mounting:umount",
     "topics": "topicfs.topics:topics",
+    "config": "topicfs.configuring:config",
     "cat": "topicfs.reading:cat",
     "append": "topicfs.appending:append",
     "explain": "topicfs.explaining:explain",

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import click
 
-from storage.config.broker import EngineConfig
-from storage.config.properties import PropertiesError, parse_properties
-from storage.errors import InvalidConfigError, StorageError
+from storage.errors import StorageError
 from storage.model import Isolation
+from topicfs.data_directory import parse_directories
 from topicfs.examples import ExampleCommand
-
-DIRECTORY = click.Path(path_type=Path, file_okay=False)
+from topicfs.server_properties import read_config, tell_ignored
 
 
 @click.command(
@@ -31,10 +29,17 @@ DIRECTORY = click.Path(path_type=Path, file_okay=False)
             "topicfs mount --config server.properties ./data ./mnt",
             "retention, segment sizes … by Kafka's names",
         ),
+        (
+            "topicfs mount --config server.properties ./mnt",
+            "the data directories, too, are those of the file: log.dirs",
+        ),
+        (
+            "topicfs mount /disk1/data,/disk2/data ./mnt",
+            "over two disks: each new partition goes to the emptier",
+        ),
     ),
 )
-@click.argument("directory", metavar="DIR", type=DIRECTORY)
-@click.argument("mountpoint", metavar="MOUNTPOINT", type=click.Path(path_type=Path))
+@click.argument("places", metavar="[DIR[,DIR]] MOUNTPOINT", nargs=-1, required=True)
 @click.option(
     "--config", metavar="FILE", type=click.Path(path_type=Path), help="A broker's server.properties."
 )
@@ -64,10 +69,11 @@ DIRECTORY = click.Path(path_type=Path, file_okay=False)
 @click.option("--debug", is_flag=True, help="Log more.")
 @click.pass_context
 def mount(context: click.Context, /, **given: object) -> None:
-    """Mount the topics of DIR at MOUNTPOINT, an existing directory.
+    """Mount the topics of DIR, or of several, at MOUNTPOINT, an existing directory.
 
     Then: mkdir makes a topic, >> appends records, cat, tail -f, grep and cp read them. One process owns a data
-    directory at a time. Unmount with `topicfs umount MOUNTPOINT`.
+    directory at a time. Of several directories, one that fails takes only its own partitions offline. Unmount with
+    `topicfs umount MOUNTPOINT`.
     """
     # Only here, so that the other commands work on machines without FUSE.
     try:
@@ -83,9 +89,13 @@ def mount(context: click.Context, /, **given: object) -> None:
         options["acks"] = Acks.parse(str(options["acks"]))
     if "isolation" in options:
         options["isolation"] = Isolation(options["isolation"])
-    config = options.pop("config", None)
+    places, config = options.pop("places"), options.pop("config", None)
+    named: tuple[str, ...] = ()
     if isinstance(config, Path):
-        options["engine"] = read_config(config)
+        found = read_config(config)
+        options["engine"], named = found.config, found.log_directories
+        tell_ignored(config, found.ignored)
+    options["directories"], options["mountpoint"] = which_places(places, named)  # type: ignore[arg-type] # as below
     context.exit(run(MountOptions(**options)))  # type: ignore[arg-type] # click has checked each of them
 
 
@@ -102,10 +112,16 @@ def umount(mountpoint: Path) -> None:
     unmount(mountpoint)
 
 
-def read_config(path: Path) -> EngineConfig:
-    """Read a server.properties. Raises InvalidConfigError, OSError."""
-    try:
-        properties = parse_properties(path.read_bytes())
-    except PropertiesError as error:
-        raise InvalidConfigError(f"{path}: {error}") from None
-    return EngineConfig.from_properties(properties).config
+def which_places(places: tuple[str, ...], named: tuple[str, ...]) -> tuple[tuple[Path, ...], Path]:
+    """Tell data directories and mountpoint apart; `named` are the directories of a server.properties.
+
+    Those on the command line go before. Raises click.UsageError.
+    """
+    match places:
+        case [directories, mountpoint]:
+            return parse_directories(directories), Path(mountpoint)
+        case [mountpoint] if named:
+            return tuple(map(Path, named)), Path(mountpoint)
+        case [_]:
+            raise click.UsageError("name a data directory and a mountpoint, as in topicfs mount ./data ./mnt")
+    raise click.UsageError("name one mountpoint; several data directories are separated by commas")

@@ -61,7 +61,7 @@ LINKS: dict[str, Callable[..., Offset | None]] = {"earliest": earliest_offset, "
     help="Whether records of aborted transactions show.",
 )
 @data_option
-def cat(places: tuple[str, ...], *, follow: bool, isolation: str, directory: Path) -> None:
+def cat(places: tuple[str, ...], *, follow: bool, isolation: str, directories: tuple[Path, ...]) -> None:
     """Print what the file of that name in a mount holds.
 
     NAME is log (the default), a record (42, @TIME, earliest, latest) or a range (42-99, 42-, -10, @TIME-@TIME,
@@ -74,14 +74,14 @@ def cat(places: tuple[str, ...], *, follow: bool, isolation: str, directory: Pat
     output = sys.stdout.buffer
     level = Isolation(isolation)
     end_offset = None
-    with opened_for_reading(directory) as engine:
+    with opened_for_reading(directories) as engine:
         for place in parsed:
             end_offset = copy(engine, place, output, level)
     output.flush()
     if follow:
         if end_offset is None:
             raise click.UsageError(f"{places[0]} is one record; --follow takes log or an open range, as 42-")
-        follow_from(directory, parsed[0], end_offset, output, level)
+        follow_from(directories, parsed[0], end_offset, output, level)
 
 
 def copy(engine: Engine, place: Place, output: BinaryIO, isolation: Isolation) -> Offset | None:
@@ -140,33 +140,33 @@ def contents(
 
 
 def follow_from(
-    directory: Path, place: Place, offset: Offset, output: BinaryIO, isolation: Isolation
+    directories: tuple[Path, ...], place: Place, offset: Offset, output: BinaryIO, isolation: Isolation
 ) -> None:
     """Write what is appended from `offset` on, until interrupted.
 
-    Whoever appends is another process; what it checkpoints is seen here by opening the directory again.
+    Whoever appends is another process; what it checkpoints is seen here by opening the directories again.
     """
     suffix = next((suffix for suffix in FORM_SUFFIXES[1:] if place.name.endswith(suffix)), "")
-    seen = signature(directory)
+    seen = signature(directories)
     while True:
         time.sleep(POLL_SECONDS)
-        present = signature(directory)
+        present = signature(directories)
         if present == seen:
             continue
         seen = present
         rest = Place(place.topic, place.partition, f"{offset}-{suffix}")
         try:
-            with opened_for_reading(directory) as engine:
+            with opened_for_reading(directories) as engine:
                 offset = copy(engine, rest, output, isolation) or offset
         except (UnknownTopicError, FileNotFoundError):
             return
         output.flush()
 
 
-def signature(directory: Path) -> tuple[int, ...]:
-    """What changes when the owner of a directory checkpointed something or left."""
+def signature(directories: tuple[Path, ...]) -> tuple[int, ...]:
+    """What changes when the owner of the directories checkpointed something or left."""
     watched = (names.HIGH_WATERMARKS, names.CLEAN_SHUTDOWN, names.LOCK)
-    return tuple(_modified(directory / name) for name in watched)
+    return tuple(_modified(directory / name) for directory in directories for name in watched)
 
 
 def _modified(path: Path) -> int:

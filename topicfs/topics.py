@@ -14,6 +14,7 @@ from storage.errors import InvalidConfigError, PolicyViolationError
 from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
 from topicfs.data_directory import data_option, opened_for_reading, opened_for_writing
 from topicfs.examples import ExampleCommand, ExampleGroup
+from topicfs.reopening import online
 from topicfs.terminal import console, is_terminal
 
 
@@ -24,13 +25,17 @@ from topicfs.terminal import console, is_terminal
         ("topicfs topics list", "see them all"),
         ("topicfs topics describe orders", "see one in detail"),
         ("topicfs topics delete orders", "remove one"),
+        ("topicfs topics online", "after a repair: serve again what is offline"),
     ),
 )
 def topics() -> None:
-    """Create, list, describe and delete topics.
+    """Create, list, describe and delete topics; bring offline partitions back.
 
     With a mount the same is done by mkdir, ls, cat MOUNT/orders/0/status and rmdir.
     """
+
+
+topics.add_command(online)
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -70,11 +75,15 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:
 )
 @data_option
 def create(
-    names: tuple[str, ...], *, partitions: int | None, settings: tuple[str, ...], directory: Path
+    names: tuple[str, ...],
+    *,
+    partitions: int | None,
+    settings: tuple[str, ...],
+    directories: tuple[Path, ...],
 ) -> None:
     """Create topics."""
     overrides = parse_settings(settings)
-    with opened_for_writing(directory, through_mount=f"mkdir MOUNTPOINT/{names[0]}") as engine:
+    with opened_for_writing(directories, through_mount=f"mkdir MOUNTPOINT/{names[0]}") as engine:
         for name in names:
             topic = engine.create_topic(name, partitions=partitions, overrides=overrides)
             count = len(topic.partitions())
@@ -90,9 +99,9 @@ def create(
     ),
 )
 @data_option
-def list_topics(*, directory: Path) -> None:
+def list_topics(*, directories: tuple[Path, ...]) -> None:
     """List topics: a table on a terminal, else one name a line."""
-    with opened_for_reading(directory) as engine:
+    with opened_for_reading(directories) as engine:
         if is_terminal():
             console().print(_overview(engine))
         else:
@@ -106,9 +115,9 @@ def list_topics(*, directory: Path) -> None:
 )
 @click.argument("name")
 @data_option
-def describe(name: str, *, directory: Path) -> None:
+def describe(name: str, *, directories: tuple[Path, ...]) -> None:
     """Describe a topic: its id, the settings it overrides, and its partitions."""
-    with opened_for_reading(directory) as engine:
+    with opened_for_reading(directories) as engine:
         topic = engine.topic(name)
         screen = console()
         screen.print(
@@ -129,9 +138,9 @@ def describe(name: str, *, directory: Path) -> None:
 @click.argument("name")
 @click.option("--with-records", is_flag=True, help="Also if it holds records; they are gone for good.")
 @data_option
-def delete(name: str, *, with_records: bool, directory: Path) -> None:
+def delete(name: str, *, with_records: bool, directories: tuple[Path, ...]) -> None:
     """Delete a topic; one that holds records only when told so."""
-    with opened_for_writing(directory, through_mount=f"rmdir MOUNTPOINT/{name}") as engine:
+    with opened_for_writing(directories, through_mount=f"rmdir MOUNTPOINT/{name}") as engine:
         records = records_of(engine.topic(name))
         if records and not with_records:
             raise PolicyViolationError(

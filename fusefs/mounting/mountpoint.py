@@ -8,6 +8,7 @@ import select
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from fusefs.mounting.limits import mounts
@@ -23,7 +24,7 @@ class MountError(StorageError):
     """A mount, or an unmount, that cannot be done as things are."""
 
 
-def prepare(mountpoint: Path, directory: Path) -> str | None:
+def prepare(mountpoint: Path, directories: Sequence[Path]) -> str | None:
     """Make sure that `mountpoint` can be mounted on; a word on what was done for it, or None.
 
     A mountpoint whose daemon was killed is taken over. Raises MountError.
@@ -42,13 +43,15 @@ def prepare(mountpoint: Path, directory: Path) -> str | None:
             raise MountError(f"{mountpoint}: {error.strerror}") from None
     if not mountpoint.is_dir():
         raise MountError(f"{mountpoint}: not a directory")
-    real, data = mountpoint.resolve(), directory.resolve()
+    real = mountpoint.resolve()
     if str(real) in mounts(FSTYPE):
         raise MountError(f"{mountpoint}: a topicfs is mounted there already; `topicfs umount` it first")
-    if real == data or data in real.parents or real in data.parents:
-        raise MountError(
-            f"{mountpoint}: the mountpoint and the data directory {directory} must not contain each other"
-        )
+    for directory in directories:
+        data = directory.resolve()
+        if real == data or data in real.parents or real in data.parents:
+            raise MountError(
+                f"{mountpoint}: the mountpoint and the data directory {directory} must not contain each other"
+            )
     return word
 
 

@@ -15,14 +15,14 @@ from storage.model import Isolation
 class MountOptions:
     """Everything `topicfs mount` can be told. The defaults here are the only ones."""
 
-    directory: Path
-    """The data directory; it is made if it is missing."""
+    directories: tuple[Path, ...]
+    """The data directories, one or more; those that are missing are made."""
     mountpoint: Path
-    """An existing directory, outside the data directory."""
+    """An existing directory, outside the data directories."""
     foreground: bool = False
     """Stay in the terminal (or under a service manager) instead of going to the background once mounted."""
     read_only: bool = False
-    """Change and create nothing in the data directory, which may be a broker's own log.dirs."""
+    """Change and create nothing in the data directories, which may be a broker's own log.dirs."""
     allow_other: bool = False
     """Let other users in, as far as the modes let them (needs root, or user_allow_other in /etc/fuse.conf)."""
     allow_delete: bool = False

@@ -45,8 +45,8 @@ class NoKernel:
 class Settings:
     """How a mount behaves. The defaults here are the only ones."""
 
-    directory: Path
-    """The data directory: whose disk `df` shows."""
+    directories: tuple[Path, ...]
+    """The data directories: whose disks `df` shows."""
     isolation: Isolation = Isolation.READ_COMMITTED
     """Which records readers are shown."""
     allow_delete: bool = False

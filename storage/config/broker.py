@@ -12,8 +12,18 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
-from storage.config.kinds import INT_MAX, Kind, Truth, Whole, int_of_at_least, long_of_at_least, read_value
+from storage.config.kinds import (
+    INT_MAX,
+    Kind,
+    Truth,
+    Whole,
+    int_of_at_least,
+    long_of_at_least,
+    read_value,
+    split_list,
+)
 from storage.config.topic import SETTINGS, Setting, Synonym, TopicConfig
+from storage.errors import InvalidConfigError
 
 KEEP_FOREVER: Mapping[str, str] = MappingProxyType({"retention.ms": "-1"})
 """Overrides of topics made here: restored records with old times would vanish at the next retention pass."""
@@ -31,7 +41,7 @@ class BrokerRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The settings of an engine over a data directory. Immutable."""
+    """The settings of an engine over its data directories. Immutable."""
 
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)
     """What a topic goes by where it has no override."""
@@ -184,7 +194,12 @@ class EngineConfig:
         defaults.check_consistency()
         overrides = {} if "retention_ms" in topic_values else KEEP_FOREVER
         config = cls(topic_defaults=defaults, creation_overrides=MappingProxyType(dict(overrides)), **values)
-        return FromProperties(config, [name for name in properties if name not in _KNOWN_NAMES])
+        return FromProperties(
+            config,
+            ignored=[name for name in properties if name not in _KNOWN_NAMES],
+            log_directories=_log_directories(properties),
+            given=MappingProxyType(_given(properties)),
+        )
 
 
 class FromProperties(NamedTuple):
@@ -193,6 +208,10 @@ class FromProperties(NamedTuple):
     config: EngineConfig
     ignored: list[str]
     """Names in the file that have no meaning here, in its order."""
+    log_directories: tuple[str, ...]
+    """The data directories it names, as they are spelled there; none where it names none."""
+    given: Mapping[str, str]
+    """By the name of each setting it gives, a topic's or the engine's own: the name it has in the file."""
 
 
 class BrokerSetting(NamedTuple):
@@ -216,6 +235,32 @@ def _first_present(properties: Mapping[str, str], names: tuple[str, ...]) -> str
     return next((name for name in names if name in properties), None)
 
 
+def _log_directories(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Read log.dirs, or log.dir where that is missing. InvalidConfigError for a list with nothing in it."""
+    found = _first_present(properties, LOG_DIRECTORIES)
+    if found is None:
+        return ()
+    directories = split_list(properties[found])
+    if not all(directories) or not directories:
+        raise InvalidConfigError(
+            f"{found}={properties[found]}: must be a comma-separated list of directories"
+        )
+    return directories
+
+
+def _given(properties: Mapping[str, str]) -> dict[str, str]:
+    """Which settings a file gives, each with the name that it goes by there."""
+    given = {}
+    for name, topic_setting in SETTINGS.items():
+        synonyms = tuple(synonym.name for synonym in topic_setting.row.synonyms)
+        if found := _first_present(properties, synonyms):
+            given[name] = found
+    for name, own in BROKER_SETTINGS.items():
+        if found := _first_present(properties, own.row.names):
+            given[name] = found
+    return given
+
+
 def _topic_values(properties: Mapping[str, str]) -> dict[str, Any]:
     """Give the topic defaults that `properties` sets, by TopicConfig's fields."""
     values = {}
@@ -237,10 +282,14 @@ def _synonym_value(topic_setting: Setting, synonym: Synonym, text: str) -> Any:
     return read_value(synonym.name, str(milliseconds), kind)
 
 
+LOG_DIRECTORIES = ("log.dirs", "log.dir")
+"""Where a broker's data directories are named; the first one present counts."""
+
 BROKER_SETTINGS: Mapping[str, BrokerSetting] = _read_table()
 """Every setting of the engine itself by Kafka's first name for it, in the table's order."""
 
 _KNOWN_NAMES = frozenset(
     [name for own in BROKER_SETTINGS.values() for name in own.row.names]
+    + list(LOG_DIRECTORIES)
     + [synonym.name for topic_setting in SETTINGS.values() for synonym in topic_setting.row.synonyms]
 )

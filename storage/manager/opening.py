@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import errno
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from storage.checkpoints.clean_shutdown import is_marked_clean, take_mark
 from storage.config.broker import EngineConfig
+from storage.disk import names
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.lock import find_holder
 from storage.disk.native import NativeFileSystem, system_clock
@@ -79,6 +82,7 @@ def _check_different(paths: Sequence[Path]) -> None:
 
 
 def _take_over(directories: Directories, warnings: WarningBook) -> LogManager:
+    _leave_out_vanished(directories)
     directories.attempt_each(_prepare)
     if isinstance(directories.files, NativeFileSystem):
         directories.attempt_each(KeptDirectory.take_lock)
@@ -106,6 +110,7 @@ def _look(directories: Directories, warnings: WarningBook) -> LogManager:
                 "only what lies below the checkpointed high watermarks is shown"
             )
 
+    _leave_out_vanished(directories)
     directories.attempt_each(begin)
     try:
         registry = _read_registry(directories)
@@ -121,7 +126,12 @@ def _prepare(directory: KeptDirectory) -> None:
     """Make the directory where it is missing; refuse someone else's before anything in it is touched."""
     data = directory.data
     if not data.files.exists(data.path):
-        data.files.make_directory(data.path)
+        try:
+            data.files.make_directory(data.path)
+        except FileNotFoundError:
+            raise StorageError(
+                f"{data.path}: no such directory to make it in; make {data.path.parent} first"
+            ) from None
         data.files.sync_directory(data.path.parent)
     data.contents()
 
@@ -137,11 +147,36 @@ def _read_registry(directories: Directories) -> TopicRegistry:
         copies[directory.data.path] = read_copy(directory.data.path, directory.data.files)
 
     directories.attempt_each(read)
-    registry = TopicRegistry(copies, directories.files)
+    registry = TopicRegistry(
+        copies, directories.files, all_directories=_members(directories, copies.values())
+    )
     by_path = {directory.data.path: directory for directory in directories.all}
     registry.go_on_without = lambda path, error: _goes_on_without(directories, by_path[path], error)
     directories.when_failed = lambda directory: registry.leave(directory.data.path)
     return registry
+
+
+def _leave_out_vanished(directories: Directories) -> None:
+    """Do not take for a new directory what is an empty mountpoint now, and will hold partitions when mounted."""
+    known: set[str] = set()
+    for directory in directories.all:
+        with suppress(OSError, CorruptionError):
+            known.update(read_copy(directory.data.path, directory.data.files).directories)
+    for directory in directories.all:
+        data = directory.data
+        if str(directory) in known and not data.files.exists(data.path / names.META_PROPERTIES):
+            cause = "was a data directory and is none now; is its disk mounted?"
+            directories.fail(directory, FileNotFoundError(errno.ENOENT, cause, str(directory)))
+    if not directories.online:
+        raise FileNotFoundError(errno.ENOENT, "no longer a data directory", str(directories))
+
+
+def _members(directories: Directories, copies: Iterable[RegistryCopy]) -> tuple[str, ...]:
+    """The directories to be remembered as serving together: but for those that never did."""
+    if len(directories.all) == 1:
+        return ()
+    known = {path for copy in copies for path in copy.directories}
+    return tuple(str(one) for one in directories.all if one.failure is None or str(one) in known)
 
 
 def _goes_on_without(directories: Directories, directory: KeptDirectory, error: OSError) -> bool:

@@ -7,7 +7,8 @@
 A broker keeps these in its metadata log and passes an unknown plain file over. `pending` is written before
 the first directory changes and taken away after the last one did, so that whoever opens the directories after a
 kill can finish: `create` until there are `partitions` directories, `delete` until there is none. `partitions` also
-tells which partitions are missing while a data directory is.
+tells which partitions are missing while a data directory is. `directories`, where there are several, lists them: one
+that is empty now, or gone, is a disk that is not mounted, and must not be begun anew.
 
 Every data directory has the same content, so that losing one loses no setting. Each change is written to one after
 the other under the next `revision`: after a kill in between the copies differ, and the newest counts. What an older
@@ -58,12 +59,16 @@ class RegistryCopy(NamedTuple):
 
     entries: Mapping[str, TopicEntry]
     revision: int = 0
+    directories: tuple[str, ...] = ()
+    """The absolute paths of all data directories, where there are several."""
 
 
 def encode_registry(copy: RegistryCopy) -> bytes:
     """Give the file's bytes: readable, topics by name."""
     topics = {name: _plain(copy.entries[name]) for name in sorted(copy.entries)}
     content = {"version": VERSION, "revision": copy.revision, "topics": topics}
+    if copy.directories:
+        content["directories"] = list(copy.directories)
     return (json.dumps(content, indent=1) + "\n").encode()
 
 
@@ -74,7 +79,8 @@ def decode_registry(data: bytes, *, file: Path) -> RegistryCopy:
         if content["version"] != VERSION:
             raise CorruptionError(file, 0, f"version {content['version']}, expected {VERSION}")
         entries = {name: _entry(plain) for name, plain in content["topics"].items()}
-        return RegistryCopy(entries, int(content.get("revision", 0)))
+        directories = tuple(map(str, content.get("directories", ())))
+        return RegistryCopy(entries, int(content.get("revision", 0)), directories)
     except json.JSONDecodeError as error:
         raise CorruptionError(file, error.pos, f"no JSON: {error.msg}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -101,31 +107,43 @@ def merge_copies(copies: Iterable[RegistryCopy]) -> RegistryCopy:
         for name, entry in older.entries.items():
             if entry.pending is not Pending.CREATE:
                 merged.setdefault(name, entry)
-    return RegistryCopy(merged, newest_first[0].revision)
+    return newest_first[0]._replace(entries=merged)
 
 
 class TopicRegistry:
     """The files and their content in memory. Changes come from one thread at a time (the manager's lock)."""
 
-    def __init__(self, copies: Mapping[Path, RegistryCopy], files: FileSystem) -> None:
-        """Take the `copies` of data directories for one registry; `settle` makes them the same."""
+    def __init__(
+        self, copies: Mapping[Path, RegistryCopy], files: FileSystem, *, all_directories: tuple[str, ...] = ()
+    ) -> None:
+        """Take the `copies` of data directories for one registry; `settle` makes them the same.
+
+        `all_directories`: where there are several, which they are, those included whose copies cannot be had.
+        """
         self.go_on_without: Callable[[Path, OSError], bool] = lambda _directory, _error: False
         """Asked when a directory's copy cannot be written: whether that directory has failed and is left out."""
         self._files = files
-        self._entries, self._revision = merge_copies(copies.values())
+        merged = merge_copies(copies.values())
+        self._entries, self._revision = merged.entries, merged.revision
+        self._all_directories = all_directories
         self._directories = tuple(copies)
-        self._stale = {path for path, copy in copies.items() if copy != (self._entries, self._revision)}
+        self._stale = {path for path, copy in copies.items() if copy != self._content}
         """Directories whose copy may say something else."""
 
     @classmethod
     def read(cls, directory: Path, files: FileSystem) -> TopicRegistry:
         """Read the registry of a single directory. Raises CorruptionError, OSError."""
-        return cls({directory: read_copy(directory, files)}, files)
+        copy = read_copy(directory, files)
+        return cls({directory: copy}, files, all_directories=copy.directories)
 
     @property
     def entries(self) -> Mapping[str, TopicEntry]:
         """By topic; a snapshot."""
         return self._entries
+
+    @property
+    def _content(self) -> RegistryCopy:
+        return RegistryCopy(self._entries, self._revision, self._all_directories)
 
     def leave(self, directory: Path) -> None:
         """Write no more to a directory that failed."""
@@ -176,7 +194,7 @@ class TopicRegistry:
         for directory in self._directories:
             if directory in self._stale:
                 try:
-                    content = encode_registry(RegistryCopy(self._entries, self._revision))
+                    content = encode_registry(self._content)
                     write_atomically(self._files, directory / names.TOPIC_SETTINGS, content)
                 except OSError as error:
                     if not self.go_on_without(directory, error):

@@ -63,6 +63,7 @@ class Reopening:
 
     def _own_again(self, directory: KeptDirectory) -> None:
         data = directory.data
+        data.check()
         data.contents()
         if isinstance(data.files, NativeFileSystem):
             directory.take_lock()

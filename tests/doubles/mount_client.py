@@ -170,7 +170,7 @@ async def mounted(
     clients: list[MountClient] = []
     context = MountContext(
         engine=engine,
-        settings=Settings(directory=directory, allow_delete=allow_delete, isolation=isolation),
+        settings=Settings(directories=(directory,), allow_delete=allow_delete, isolation=isolation),
         reports=reports,
         clock=system_clock,
         appending=Appending(

@@ -29,7 +29,7 @@ def asked(monkeypatch) -> list[MountOptions]:
 def test_without_options_the_daemons_own_defaults_hold(topicfs, asked):
     """The command has no defaults of its own."""
     assert 0 == topicfs("mount", "data", "mnt").status
-    assert [MountOptions(directory=Path("data"), mountpoint=Path("mnt"))] == asked
+    assert [MountOptions(directories=(Path("data"),), mountpoint=Path("mnt"))] == asked
 
 
 def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
@@ -40,9 +40,10 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
         "--foreground --read-only --allow-other --allow-delete --acks -1 --linger-ms 7 --partitioner roundrobin "
         f"--isolation read_uncommitted --log-file log --debug --config {config} data mnt"
     )
-    assert (0, b"") == topicfs("mount", *words.split())[::2]
+    ran = topicfs("mount", *words.split())
+    assert (0, f"topicfs: {config}: without meaning here: listeners\n".encode()) == ran[::2]
     expected = MountOptions(
-        directory=Path("data"),
+        directories=(Path("data"),),
         mountpoint=Path("mnt"),
         foreground=True,
         read_only=True,
@@ -57,6 +58,29 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
         engine=EngineConfig.from_properties({"num.partitions": "3"}).config,
     )
     assert [expected] == asked
+
+
+def test_several_directories(topicfs, asked):
+    """Separated by commas, as in a broker's log.dirs; a comma in an existing directory's name is its own."""
+    Path("a,b").mkdir()
+    assert [0, 0] == [topicfs("mount", given, "mnt").status for given in ("/one,two", "a,b")]
+    assert [(Path("/one"), Path("two")), (Path("a,b"),)] == [options.directories for options in asked]
+
+
+@pytest.mark.parametrize("lines", ["log.dirs=/one, two\nlog.dir=/three", "log.dir=/one,two"])
+def test_directories_of_the_file(topicfs, asked, lines):
+    """log.dirs goes before log.dir, and the command line before both."""
+    Path("server.properties").write_text(lines)
+    for places in (["mnt"], ["data", "mnt"]):
+        assert (0, b"") == topicfs("mount", "--config", "server.properties", *places)[::2]
+    assert [(Path("/one"), Path("two")), (Path("data"),)] == [options.directories for options in asked]
+
+
+@pytest.mark.parametrize("places", [[], ["mnt"], ["a", "b", "mnt"]])
+def test_places_that_are_no_mount_are_a_misuse(topicfs, asked, places):
+    """Without a directory in the file there must be one, and never three."""
+    ran = topicfs("mount", *places)
+    assert (2, 1, []) == (ran.status, len(ran.errors.splitlines()), asked)
 
 
 @pytest.mark.parametrize(

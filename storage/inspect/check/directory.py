@@ -52,6 +52,11 @@ class DirectoryCheck:
         self._list()
 
     @property
+    def partitions(self) -> Mapping[TopicPartition, Path]:
+        """Where each partition stands."""
+        return self._partitions
+
+    @property
     def total_bytes(self) -> int:
         """Of all segments' logs: what a progress bar counts up to."""
         return sum(self._log_bytes(directory) for directory in self._partitions.values())

@@ -54,7 +54,7 @@ class Mount:
         """Mount in the foreground of a process of its own, and wait until it stands."""
         self.options |= changed
         asked = {
-            "directory": str(self.data),
+            "directories": str(self.data),
             "mountpoint": str(self.path),
             "log_file": str(self.log_file),
             "foreground": True,

@@ -1,4 +1,4 @@
-"""A mount's daemon in a process of its own: `python serve.py '{"directory": …}'`, options as JSON.
+"""A mount's daemon in a process of its own: `python serve.py '{"directories": "a,b", …}'`, options as JSON.
 
 With TOPICFS_TEST_FAULTS the disk fails when the file so named says so.
 """
@@ -20,7 +20,7 @@ from storage.model import Isolation
 from tests.fusefs.mounted.faults import FaultyFileSystem
 
 READ: dict[str, Any] = {
-    "directory": Path,
+    "directories": lambda paths: tuple(map(Path, paths.split(","))),
     "mountpoint": Path,
     "log_file": Path,
     "acks": Acks.parse,
@@ -41,10 +41,10 @@ if __name__ == "__main__":
         disk = FaultyFileSystem(Path(faults))
 
         def open_on_faulty_disk(
-            directory: Path, *, read_only: bool, config: EngineConfig | None
+            directories: tuple[Path, ...], *, read_only: bool, config: EngineConfig | None
         ) -> LogManager:
             return open_engine(
-                directory, read_only=read_only, config=config, files=None if read_only else disk
+                directories, read_only=read_only, config=config, files=None if read_only else disk
             )
 
         fusefs.daemon.open_engine = open_on_faulty_disk

@@ -26,7 +26,7 @@ VECTORS = ROOT / "tests" / "vectors" / "kafka" / "log-dirs"
 def serve(mount: Mount, **options: object) -> subprocess.CompletedProcess[str]:
     """Run the command until it returns: in the background, as soon as the mount stands or cannot."""
     asked = {
-        "directory": str(mount.data),
+        "directories": str(mount.data),
         "mountpoint": str(mount.path),
         "log_file": str(mount.log_file),
         **options,
@@ -138,10 +138,10 @@ def test_a_second_owner_is_told_the_first_ones_pid(background: Mount, tmp_path: 
         ({"mountpoint": "BASE/file"}, "not a directory"),
         ({"mountpoint": "BASE/data"}, "must not contain each other"),
         ({"mountpoint": "BASE/data/inside"}, "must not contain each other"),
-        ({"directory": "BASE/mnt/data"}, "must not contain each other"),
-        ({"directory": "BASE/foreign"}, "foreign"),
+        ({"directories": "BASE/mnt/data"}, "must not contain each other"),
+        ({"directories": "BASE/foreign"}, "foreign"),
         ({"partitioner": "fancy"}, "partitioner=fancy"),
-        ({"directory": "BASE/no/such/parent"}, "no"),
+        ({"directories": "BASE/no/such/parent"}, "no"),
     ],
 )
 def test_what_prevents_a_mount_is_said_in_one_line(unmounted: Mount, change: dict[str, str], reason: str):

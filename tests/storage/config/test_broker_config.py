@@ -48,7 +48,7 @@ def test_defaults_are_kafkas() -> None:
 
 def test_server_properties_are_read_unchanged() -> None:
     """Known names take effect, topic defaults among them; the others are named in the file's order."""
-    config, ignored = EngineConfig.from_properties(parse_properties(SERVER_PROPERTIES))
+    config, ignored, directories, given = EngineConfig.from_properties(parse_properties(SERVER_PROPERTIES))
     assert (7, 3, 1_000, 500) == (
         config.node_id,
         config.num_partitions,
@@ -61,7 +61,9 @@ def test_server_properties_are_read_unchanged() -> None:
         defaults.segment_bytes,
         defaults.max_message_bytes,
     )
-    assert ["process.roles", "listeners", "log.dirs"] == ignored
+    assert ["process.roles", "listeners"] == ignored
+    assert len(directories) == 1
+    assert given["retention.ms"].startswith("log.retention.")
 
 
 def test_first_synonym_present_wins() -> None:

@@ -87,7 +87,7 @@ ENTRIES = {
 def test_registry_reads_back() -> None:
     """Every state survives the file, which is in order of the topics' names."""
     data = encode_registry(RegistryCopy(ENTRIES, 7))
-    assert decode_registry(data, file=DATA) == (ENTRIES, 7)
+    assert decode_registry(data, file=DATA) == (ENTRIES, 7, ())
     assert data.index(b'"a"') < data.index(b'"b"') < data.index(b'"c"')
     assert data.endswith(b"}\n")
 
@@ -95,7 +95,7 @@ def test_registry_reads_back() -> None:
 def test_registry_of_a_newer_version_may_have_more_fields() -> None:
     """Unknown fields are passed over."""
     data = b'{"version": 1, "more": 1, "topics": {"t": {"id": "x", "overrides": {}, "more": []}}}'
-    assert decode_registry(data, file=DATA) == ({"t": TopicEntry("x")}, 0)
+    assert decode_registry(data, file=DATA) == ({"t": TopicEntry("x")}, 0, ())
 
 
 @pytest.mark.parametrize(

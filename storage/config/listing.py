@@ -1,0 +1,93 @@
+"""Settings as a person asks for them: each with its value, where that comes from, and what it would be otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from storage.config.broker import BROKER_SETTINGS, EngineConfig
+from storage.config.topic import SETTINGS, TopicConfig
+
+
+class Source(Enum):
+    """Where a value comes from, the strongest first."""
+
+    TOPIC = "topic"
+    """An override of the topic itself."""
+    FILE = "file"
+    """The server.properties."""
+    DEFAULT = "default"
+
+
+class ShownSetting(NamedTuple):
+    """A setting, all of it as text in Kafka's spelling."""
+
+    name: str
+    value: str
+    source: Source
+    file_name: str | None
+    """What the file calls it, where the value comes from there."""
+    default: str
+    """Kafka's."""
+    unit: str
+    """Empty for what has none."""
+    valid: str
+    meaning: str
+
+
+def topic_settings(
+    config: TopicConfig, *, overrides: Mapping[str, str], given: Mapping[str, str]
+) -> Iterator[ShownSetting]:
+    """List what a topic goes by: `config` with its `overrides`, over what a file gave (`FromProperties.given`).
+
+    Settings for tests are listed only where they are set.
+    """
+    for name, one in SETTINGS.items():
+        if one.row.hidden and name not in overrides:
+            continue
+        yield ShownSetting(
+            name=name,
+            value=config.value_text(name),
+            source=_source(name, overrides, given),
+            file_name=None if name in overrides else given.get(name),
+            default=one.default_text,
+            unit=one.row.unit,
+            valid=one.row.kind.valid,
+            meaning=one.row.meaning,
+        )
+
+
+def engine_settings(config: EngineConfig, *, given: Mapping[str, str]) -> Iterator[ShownSetting]:
+    """List what the engine goes by that serves the topics."""
+    for name, one in BROKER_SETTINGS.items():
+        yield ShownSetting(
+            name=name,
+            value=one.row.kind.print(getattr(config, one.field)),
+            source=_source(name, {}, given),
+            file_name=given.get(name),
+            default=one.row.kind.print(one.default),
+            unit=one.row.unit,
+            valid=one.row.kind.valid,
+            meaning=one.row.meaning,
+        )
+
+
+def matching(
+    settings: Iterable[ShownSetting], patterns: Iterable[str], *, only_set: bool
+) -> list[ShownSetting]:
+    """Keep those whose names match one of `patterns` (`retention.*`; none: all), and with `only_set` no defaults."""
+    wanted = tuple(patterns)
+    return [
+        one
+        for one in settings
+        if (not wanted or any(fnmatchcase(one.name, pattern) for pattern in wanted))
+        and not (only_set and one.source is Source.DEFAULT)
+    ]
+
+
+def _source(name: str, overrides: Mapping[str, str], given: Mapping[str, str]) -> Source:
+    if name in overrides:
+        return Source.TOPIC
+    return Source.FILE if name in given else Source.DEFAULT
