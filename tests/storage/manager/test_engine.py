@@ -375,7 +375,7 @@ def test_partition_of_another_topic_is_offline(disk: SimulatedDisk) -> None:
 
 
 def test_damaged_partition_does_not_keep_others_from_opening(disk: SimulatedDisk) -> None:
-    """It is offline until it is repaired and reopened; its checkpoint lines stay, the close is unclean."""
+    """Row 32: it is offline until it is repaired and reopened; its checkpoint lines stay, the close is unclean."""
     engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     for number in (0, 1):
