@@ -1,0 +1,82 @@
+"""Cleaning what a group coordinator writes: every batch of it begins at sequence 0."""
+
+from __future__ import annotations
+
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.records import BatchStamp, decode, encode
+from storage.compaction.choose import plan
+from storage.compaction.clean import clean, cleaning_params
+from storage.model import Offset, ProducerId, Record, Timestamp
+from storage.producers.append import Origin
+from tests.doubles.logs import LogOnDisk
+
+NOW = Timestamp(1_700_000_000_000)
+RETENTION_MS = 1000
+
+
+def cleaned_again(on_disk: LogOnDisk) -> None:
+    """One pass over everything below the active segment, after the horizons set so far."""
+    on_disk.log.roll()
+    on_disk.clock.advance(2 * RETENTION_MS)
+    params = cleaning_params(on_disk.log, Offset(0), Timestamp(on_disk.clock.now))
+    clean(on_disk.log, plan(params), now=Timestamp(on_disk.clock.now))
+
+
+def compacted_log() -> LogOnDisk:
+    on_disk = LogOnDisk(
+        cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0, delete_retention_ms=RETENTION_MS
+    )
+    on_disk.clock.advance(NOW)
+    return on_disk
+
+
+def write(on_disk: LogOnDisk, key: bytes, value: bytes = b"v") -> None:
+    """A transaction of one record at sequence 0, committed."""
+    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
+    record = Record(Offset(0), NOW, key, value)
+    on_disk.log.append(encode([record], stamp), origin=Origin.COORDINATOR)
+    marker = encode_marker(
+        EndTransactionMarker(ControlType.COMMIT, 0),
+        timestamp=NOW,
+        producer_id=ProducerId(7),
+        producer_epoch=0,
+    )
+    on_disk.log.append(marker, origin=Origin.COORDINATOR)
+
+
+def batches(on_disk: LogOnDisk) -> list[tuple[int, int]]:
+    """Last offset and number of records of every batch below the active segment."""
+    log, offset, found = on_disk.log, Offset(0), []
+    while len((fetched := log.read(offset, max_bytes=10_000)).data):
+        for columns in decode(fetched.data, control=True):
+            found += [(header.last_offset, header.record_count) for header in columns.batches]
+        offset = fetched.next_offset
+    return found
+
+
+def test_older_batches_go_though_sequences_begin_at_0_each_time():
+    """Row 109: only the producer's last batch is held for its sequence; older ones go, then their markers."""
+    on_disk = compacted_log()
+    for _ in range(4):
+        write(on_disk, b"key")
+    for _ in range(3):
+        cleaned_again(on_disk)
+    assert [(6, 1), (7, 1)] == batches(on_disk)
+    write(on_disk, b"other")
+    write(on_disk, b"other")
+    for _ in range(3):
+        cleaned_again(on_disk)
+    assert [(6, 1), (7, 1), (10, 1), (11, 1)] == batches(on_disk)
+
+
+def test_large_batches_that_all_go_hold_no_reader_up():
+    """Row 109: a read from the start finds the next batch behind any number of dropped ones, whatever their sizes."""
+    on_disk = compacted_log()
+    for number in range(20):
+        record = Record(Offset(0), NOW, b"key", bytes(3000 + number))
+        on_disk.log.append(encode([record]))
+    on_disk.log.append(encode([Record(Offset(0), NOW, b"last", b"v")]))
+    cleaned_again(on_disk)
+    fetched = on_disk.log.read(Offset(0), max_bytes=1)
+    assert [19] == [record.offset for record in decode(fetched.data)[0]]
+    assert [(19, 1), (20, 1)] == batches(on_disk)
