@@ -1,0 +1,79 @@
+"""The table from Kafka's tests to ours is complete and true."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+TABLE = Path(__file__).parent / "KAFKA_ROWS.md"
+ROWS = 150
+
+_ROW = re.compile(r"\| (\d+) \| (\w+: [\w, ]+) \| ([AB]) \| (.+) \|")
+_TEST = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
+_NAMED = re.compile(r"Rows? (\d+(?:(?:, | and )\d+)*): ")
+REASON = "— "
+"""Begins the last column where a row does not concern us."""
+
+
+class Row(NamedTuple):
+    """A line of the table."""
+
+    number: int
+    priority: str
+    ours: str
+
+    @property
+    def tests(self) -> list[tuple[str, str]]:
+        return _TEST.findall(self.ours)
+
+
+def table() -> list[Row]:
+    return [
+        Row(int(found[1]), found[3], found[4])
+        for line in TABLE.read_text().splitlines()
+        if (found := _ROW.fullmatch(line))
+    ]
+
+
+def rows_named_by_tests() -> Iterator[tuple[int, tuple[str, str]]]:
+    """Every row that a test's docstring begins with, and the test."""
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                named = _NAMED.match(ast.get_docstring(node) or "")
+                for number in re.findall(r"\d+", named[1]) if named else ():
+                    yield int(number), (str(path.relative_to(TESTS)), node.name)
+
+
+NAMED = sorted(rows_named_by_tests())
+
+
+def test_every_row_is_in_the_table_once():
+    """Numbers 1 to 150 in their order, and no other line that looks like one."""
+    assert list(range(1, ROWS + 1)) == [row.number for row in table()]
+    lines = [line for line in TABLE.read_text().splitlines() if re.match(r"\| \d", line)]
+    assert ROWS == len(lines)
+
+
+@pytest.mark.parametrize("row", table(), ids=lambda row: str(row.number))
+def test_every_row_leads_to_tests_or_says_why_not(row):
+    """Each test named exists and names the row itself; a row of priority A always has one."""
+    if row.ours.startswith(REASON):
+        assert row.priority != "A"
+        assert len(row.ours) > len(REASON) + 20
+        return
+    assert row.tests
+    assert "<br>".join(f"`{path}::{name}`" for path, name in row.tests) == row.ours
+    assert set(row.tests) <= {test for number, test in NAMED if number == row.number}
+
+
+def test_no_test_names_a_row_that_the_table_does_not_lead_from():
+    """What is pinned is found from the table, too."""
+    in_table = {(row.number, test) for row in table() for test in row.tests}
+    assert [] == [named for named in NAMED if named not in in_table]
