@@ -32,7 +32,7 @@ class PartitionFiles:
         """The one number that stat shows of a growing view, through all its generations."""
         self.directory_id: int | None = None
         """The node of the partition's directory, as long as the kernel may know it."""
-        self._log_start_offset = partition.offsets().log_start_offset
+        self._front = self._front_now()
         self._targets: dict[str, PartitionTarget] = {}
         self._cached: set[int] = set()
         self.written_node: int | None = None
@@ -84,13 +84,17 @@ class PartitionFiles:
                 if node_id != self.written_node:
                     forget(node_id)
             self._cached.clear()
-        log_start_offset = self.partition.offsets().log_start_offset
-        if log_start_offset != self._log_start_offset:
-            self._log_start_offset = log_start_offset
+        front = self._front_now()
+        if front != self._front:
+            self._front = front
             self._forget_views()
 
+    def _front_now(self) -> tuple[Offset, int]:
+        """What changes when positions in the partition's views mean other bytes: its start, and its rewrites."""
+        return self.partition.offsets().log_start_offset, self.partition.rewrites
+
     def _forget_views(self) -> None:
-        """The front was removed: the names of growing views mean new nodes, whose positions count afresh."""
+        """Records were removed: the names of growing views mean new nodes, whose positions count afresh."""
         if self.directory_id is not None:
             for name in self.shown_inos:
                 self.context.kernel.forget_name(self.directory_id, name)

@@ -43,18 +43,23 @@ def segment_of(files: PartitionFiles, name: str) -> SegmentInfo | None:
 class SegmentFile(File):
     """One file of a segment. Its bytes come from a mapping, and pass through no codec."""
 
-    __slots__ = ("_files",)
+    __slots__ = ("_files", "_rewrites")
 
     def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
         super().__init__(files.context, parent, name)
         self._files = files
+        self._rewrites = files.partition.rewrites
 
     def is_current(self) -> bool:
-        return segment_of(self._files, self.name) is not None
+        """Whether it is the file that was looked up: compaction puts another one of the same name in its place."""
+        return (
+            self._rewrites == self._files.partition.rewrites
+            and segment_of(self._files, self.name) is not None
+        )
 
     def attributes(self) -> Attributes:
         segment = segment_of(self._files, self.name)
-        if segment is None:
+        if segment is None or not self.is_current():
             raise FileError(errno.ESTALE)
         if self.name.endswith(".log"):
             size = segment.size_bytes
@@ -64,6 +69,8 @@ class SegmentFile(File):
             except StorageError as error:
                 raise file_error(error) from error
         timeout = 0.0 if segment.active else FOR_LONG
+        if timeout:
+            self._files.attributes_given(self.node_id)
         return Attributes(
             READ_MODE, size, max(segment.largest_timestamp, 0) * 1_000_000, timeout, self.node_id
         )
@@ -81,6 +88,7 @@ class SegmentHandle(Handle):
     def __init__(self, files: PartitionFiles, name: str) -> None:
         self._files = files
         self._name = name
+        self._rewrites = files.partition.rewrites
 
     async def read(self, position: int, size: int) -> memoryview:
         self._files.check_exists()
@@ -88,4 +96,6 @@ class SegmentHandle(Handle):
             content = self._files.partition.open_segment_file(self._name)
         except FileNotFoundError as error:
             raise SegmentDeletedError(f"{self._name} is gone") from error
+        if self._rewrites != self._files.partition.rewrites:
+            raise SegmentDeletedError(f"{self._name} was rewritten")
         return content[position : position + size]

@@ -35,7 +35,7 @@ from fusefs.tree.nodes import (
     refuse_writing,
 )
 from fusefs.tree.partition_files import PartitionFiles
-from fusefs.views.records import FoundRecord, find_record
+from fusefs.views.records import BatchCutError, FoundRecord, find_record
 from fusefs.views.view import View
 from storage.codec.batch import BatchHeader
 from storage.disk.names import SegmentFileKind, segment_file
@@ -60,6 +60,8 @@ def selected_file(parent: Directory, name: str, files: PartitionFiles) -> File:
         return _resolved(parent, name, files, selector, form)
     except SelectorError as error:
         raise FileError(errno.ENOENT, error.reason, reported=True) from None
+    except BatchCutError as error:
+        raise FileError(errno.ENOENT, str(error), reported=True) from None
     except StorageError as error:
         raise file_error(error) from error
 
@@ -83,9 +85,9 @@ def _resolved(parent: Directory, name: str, files: PartitionFiles, selector: Sel
 
 
 class RecordFile(File):
-    """`42`, `42.json`, `@TIME`: one record; its file's time is the record's."""
+    """`42`, `42.json`, `42.batch`, `@TIME`: one record, or the batch it came in; its file's time is the record's."""
 
-    __slots__ = ("_content", "_files", "_form", "_offset", "_selector", "_size", "_timestamp")
+    __slots__ = ("_content", "_files", "_form", "_offset", "_rewrites", "_selector", "_size", "_timestamp")
     entry_timeout = REMEMBERED_SECONDS
 
     def __init__(  # noqa: PLR0913, PLR0917 - all that was found out on the way here
@@ -103,12 +105,13 @@ class RecordFile(File):
         self._form = form
         content = found.render(form, files.partition)
         self._offset = Offset(found.columns.offsets[found.index])
+        self._rewrites = files.partition.rewrites
         self._size = len(content)
         self._timestamp = found.timestamp
         self._content = content if len(content) <= KEPT_BYTES else None
 
     def is_current(self) -> bool:
-        if self._files.deleted or self._offset < self._files.partition.offsets().log_start_offset:
+        if self._files.deleted or self._removed():
             return False
         if isinstance(self._selector, Single):
             return True
@@ -119,6 +122,11 @@ class RecordFile(File):
         except SelectorError:
             return False
         return place == RecordPlace(self._offset)
+
+    def _removed(self) -> bool:
+        """Whether retention has taken the record, or compaction may have: then it is looked up anew."""
+        partition = self._files.partition
+        return self._offset < partition.offsets().log_start_offset or self._rewrites != partition.rewrites
 
     def _found(self) -> FoundRecord:
         files = self._files
@@ -134,7 +142,7 @@ class RecordFile(File):
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)
         self._files.check_exists()
-        if self._offset < self._files.partition.offsets().log_start_offset:
+        if self._removed():
             raise FileError(errno.ESTALE, f"offset {self._offset} was deleted")
         content = self._content
         return BytesHandle(
@@ -189,7 +197,9 @@ class RangeFile(ViewFile):
         self._place = place
 
     def is_current(self) -> bool:
-        """Whether the selector still means the same offsets: the log may have grown into it, or lost its front."""
+        """Whether the selector still means the same bytes: the log may have grown into it, lost its front, or records."""
+        if self._view.outdated:
+            return False
         try:
             place = resolve(
                 self._selector, self._files.partition, isolation=self._files.context.settings.isolation
@@ -214,7 +224,7 @@ class PassingFile(RangeFile):
         self._until = time.monotonic() + REMEMBERED_SECONDS
 
     def is_current(self) -> bool:
-        return self._opened > 0 or time.monotonic() < self._until
+        return not self._view.outdated and (self._opened > 0 or time.monotonic() < self._until)
 
     def _check_current(self) -> None:
         self._files.check_exists()

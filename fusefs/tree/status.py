@@ -8,7 +8,7 @@ from fusefs.forms import VALUES
 from fusefs.tree.nodes import Directory
 from fusefs.tree.partition_files import PartitionFiles
 from fusefs.tree.texts import TextFile
-from storage.model import Timestamp
+from storage.model import PartitionStatus, Timestamp
 
 
 class PartitionStatusFile(TextFile):
@@ -40,10 +40,22 @@ class PartitionStatusFile(TextFile):
             "index_bytes": status.index_bytes,
             "first_timestamp": spelled_time(status.first_timestamp),
             "last_timestamp": spelled_time(status.last_timestamp),
+            **cleaning_lines(status),
+            "last_flush": spelled_time(status.last_flush),
             "measured": "yes" if self._files.views.whole(VALUES).measured else "no",
             "directory": status.directory,
         }
         return "".join(f"{name} {value}\n" for name, value in lines.items())
+
+
+def cleaning_lines(status: PartitionStatus) -> dict[str, object]:
+    """What compaction has to do; nothing where nothing is compacted."""
+    if status.first_dirty_offset is None or status.cleanable_ratio is None:
+        return {}
+    return {
+        "first_dirty_offset": status.first_dirty_offset,
+        "cleanable_ratio": f"{status.cleanable_ratio:.2f}",
+    }
 
 
 def spelled_time(timestamp: Timestamp) -> str:

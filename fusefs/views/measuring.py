@@ -95,6 +95,7 @@ class Measure:
         self._passed: list[_SegmentProgress] = []
         self._expects_segment = store is not None
         self._damaged: set[tuple[Path, int]] = set()
+        self._rewrites = source.partition.rewrites
         self._retired = False
 
     @property
@@ -273,12 +274,19 @@ class Measure:
         partition, form, _ = self.source
         with contextlib.suppress(SegmentDeletedError, OSError, ViewFileError):
             log = partition.open_segment_file(_log_name(segment.base_offset))
+            if self.retired:
+                return  # The file may be another one than the one that was measured.
             mark = mark_log(log, segment.size_bytes, segment.last_position)
             store.save(segment.base_offset, form.suffix, Section(mark, known), log)
 
     def retire(self) -> None:
         """Told when segments were rewritten: the places known are no longer where they were."""
         self._retired = True
+
+    @property
+    def retired(self) -> bool:
+        """Whether segments were rewritten since it began: asked of the partition, which knows it first."""
+        return self._retired or self.source.partition.rewrites != self._rewrites
 
     def place_at(self, position: int) -> Entry:
         """The nearest known place at or below a position; measures up to there where that is needed (blocking).
@@ -288,7 +296,7 @@ class Measure:
         if position >= self._index.frontier.position:
             self.advance(position=position)
         with self._lock:
-            if self._retired or position < self._index.start.position:
+            if self.retired or position < self._index.start.position:
                 raise SegmentDeletedError(f"{self._name()}: what stood at {position} was removed")
             frontier = self._index.frontier
             return frontier if position >= frontier.position else self._index.at(position)

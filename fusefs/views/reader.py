@@ -64,6 +64,7 @@ class ViewReader:
         self._fetch_bytes = min(FIRST_FETCH_BYTES, self._most_fetched)
         self._record_bytes = 256.0  # as rendered lately, on average
         self._read_until = 0
+        self._jumped = False  # the read going on left the way of those before
         self._stop = 0  # of the read going on
 
     def read(self, view_position: int, size: int, *, short_at_damage: bool = False) -> bytes:
@@ -84,6 +85,7 @@ class ViewReader:
                 raise SegmentDeletedError(f"what stood at {view_position} was removed")
             self._stop = view_position + size
             self._fetch_bytes = max(self._fetch_bytes, min(size, self._most_fetched))
+            self._jumped = False
             parts: list[bytes | memoryview] = []
             at, stop = view_position, self._stop
             try:
@@ -94,10 +96,17 @@ class ViewReader:
             except CorruptionError:
                 if not parts or not short_at_damage:
                     raise
+            self._check_jump(view_position)
             self._read_until = at
             if not parts:
                 self._earlier = self._window = _Window(self._window.end, b"")
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _check_jump(self, view_position: int) -> None:
+        """Raise SegmentDeletedError if segments were rewritten while a place known from before was gone to."""
+        if self._jumped and self._view.outdated:
+            self._earlier = self._window = _Window(_NOWHERE, b"")
+            raise SegmentDeletedError(f"what stood at {view_position} was rewritten")
 
     def _take(self, at: int, stop: int) -> bytes | memoryview:
         """Give what the windows hold from `at` on; `_reach` saw to it that this is something."""
@@ -112,17 +121,19 @@ class ViewReader:
             return True
         if at == self._front.position != self._window.end:
             self._go_to(self._front)
-        elif not self._is_near(at):
-            self._go_to(self._view.place_at(at))
+        elif at != self._window.end:
+            self._jumped = True
+            if not self._is_near(at):
+                self._go_to(self._view.place_at(at))
         while self._window.end <= at:
             if not self._render_more() and not self._pass_damage(first):
                 return False
         return True
 
     def _is_near(self, at: int) -> bool:
-        """Whether a position is best reached by rendering on: it is next, or what readahead left out is little."""
+        """Whether a position is best reached by rendering on: what readahead left out is little, and still there."""
         end = self._window.end
-        return end == at or (self._front.position < end < at <= end + OVERTAKEN_BYTES)
+        return self._front.position < end < at <= end + OVERTAKEN_BYTES and not self._view.outdated
 
     def _go_to(self, place: Entry) -> None:
         self._earlier = self._window = _Window(place.position, b"")

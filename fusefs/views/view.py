@@ -57,6 +57,11 @@ class View:
         return self._frame.measure.source
 
     @property
+    def outdated(self) -> bool:
+        """Whether segments were rewritten (compaction): who is just reading reads on, nobody goes elsewhere."""
+        return self._frame.measure.retired
+
+    @property
     def growing(self) -> bool:
         return self.limit is None
 

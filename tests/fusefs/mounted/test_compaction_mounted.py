@@ -1,0 +1,144 @@
+"""Compaction under a real mount: names, sizes, ranges and open files stay right."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from storage.codec.records import encode
+from storage.manager import open_engine
+from storage.model import Offset, Record, Timestamp
+from tests.fusefs.mounted.conftest import Mount, wait_until
+
+pytestmark = pytest.mark.fuse
+
+ROUNDS = 40
+KEYS = 3
+LAST = ROUNDS * KEYS - 1
+
+
+@pytest.fixture
+def mount(unmounted: Mount) -> Mount:
+    """A mount whose cleaner hardly rests, of a topic `t` with many small segments: three keys, a batch a record."""
+    engine = open_engine(unmounted.data)
+    engine.create_topic("t", overrides={"internal.segment.bytes": "400"})
+    partition = engine.partition("t", 0)
+    for number in range(ROUNDS * KEYS):
+        key, value = b"k%d" % (number % KEYS), b"value %d" % number
+        partition.append(encode([Record(Offset(0), Timestamp(1_700_000_000_000 + number), key, value)]))
+    engine.close()
+    return unmounted.start(engine={"cleaner_backoff_ms": 100})
+
+
+@pytest.fixture
+def topic(mount: Mount) -> Path:
+    """The topic, which is not compacted yet."""
+    return mount.path / "t"
+
+
+def compact(mount: Mount, topic: Path) -> None:
+    """Turn compaction on, and wait until it has come by."""
+    with (topic / "config").open("a") as config:
+        config.write("cleanup.policy=compact\nmin.cleanable.dirty.ratio=0.01\n")
+    wait_until(lambda: "t-0: compacted offsets 0 to " in mount.log, "the log is compacted")
+
+
+def left(topic: Path) -> list[int]:
+    """Offsets of the records that are left, as `.json` tells."""
+    return [int(number) for number in re.findall(r'"offset":(\d+)', (topic / "0" / "log.json").read_text())]
+
+
+def test_removed_offsets_are_gone_alone_and_skipped_in_ranges(mount, topic):
+    """ENOENT by name, nothing in a range; what is left keeps its name and its content."""
+    partition = topic / "0"
+    assert partition.joinpath("5").read_text() == "value 5"
+    compact(mount, topic)
+    offsets = left(topic)
+    assert offsets[-1] == LAST
+    assert 5 not in offsets
+    assert len(offsets) < 20
+    wait_until(lambda: not partition.joinpath("5").exists(), "the name of a removed record is forgotten")
+    with pytest.raises(FileNotFoundError):
+        partition.joinpath("5.json").read_text()
+    first = offsets[0]
+    assert partition.joinpath(str(first)).read_text() == f"value {first}"
+    assert partition.joinpath(f"0-{LAST}").read_text() == "".join(f"value {n}\n" for n in offsets)
+    assert partition.joinpath("0-4").read_bytes() == b""
+    assert os.readlink(partition / "earliest") == str(first)
+    assert partition.joinpath("-2").read_text() == f"value {LAST - 1}\nvalue {LAST}\n"
+
+
+def test_sizes_are_those_of_what_is_left(mount, topic):
+    """`stat`, `wc`, `tail -c` and seeks agree, in every form, after views were measured before the cleaning."""
+    partition = topic / "0"
+    before = {name: (partition / name).stat().st_size for name in ("log", "log.kv", "log.json")}
+    old = {name: (partition / name).read_bytes() for name in before}
+    assert before == {name: len(content) for name, content in old.items()}
+    compact(mount, topic)
+    offsets = left(topic)
+    for name in before:
+        path = partition / name
+        expected = b"".join(old[name].splitlines(keepends=True)[n] for n in offsets)
+        wait_until(
+            lambda path=path, expected=expected: path.stat().st_size == len(expected),
+            f"{name} has its new size",
+        )
+        assert path.read_bytes() == expected
+        with path.open("rb") as file:
+            file.seek(len(expected) - 7)
+            assert file.read() == expected[-7:]
+    ran = mount.bash('wc -c < t/0/log; tail -c 10 t/0/log; grep -c "" t/0/log')
+    text = "".join(f"value {n}\n" for n in offsets)
+    assert ran.stdout == f"{len(text)}\n{text[-10:]}{len(offsets)}\n"
+
+
+def test_an_open_file_reads_on_and_follows(mount, topic):
+    """`tail -f` that began before the cleaning shows each later record once."""
+    partition = topic / "0"
+    output = mount.base / "followed"
+    with output.open("wb") as into:
+        tail = subprocess.Popen(["tail", "-n", "2", "-f", "-s", "0.1", str(partition / "log")], stdout=into)
+    try:
+        wait_until(lambda: output.read_text().count("\n") == 2, "tail shows the last two lines")
+        compact(mount, topic)
+        for number in range(3):
+            with (partition / "log.kv").open("a") as log:
+                log.write(f"k0\tlater {number}\n")
+        expected = f"value {LAST - 1}\nvalue {LAST}\nlater 0\nlater 1\nlater 2\n"
+        wait_until(lambda: output.read_text() == expected, "tail shows what came after the cleaning")
+    finally:
+        tail.terminate()
+        tail.wait(10)
+
+
+def test_status_tells_of_compaction(mount, topic):
+    """First dirty offset, cleanable ratio and the last flush, as of now."""
+    status = topic / "0" / "status"
+    assert "cleanable_ratio" not in status.read_text()
+    compact(mount, topic)
+
+    def lines() -> dict[str, str]:
+        return dict(line.split(" ", 1) for line in status.read_text().splitlines())
+
+    wait_until(lambda: lines().get("cleanable_ratio") == "0.00", "nothing is left to clean")
+    assert int(lines()["first_dirty_offset"]) > LAST - 10
+    assert lines()["last_flush"].endswith("Z")
+
+
+def test_segment_files_are_those_of_now(mount, topic):
+    """`segments/` shows the rewritten files with their sizes, byte for byte as they stand on disk."""
+    directory = topic / "0" / "segments"
+    first = directory / f"{0:020}.log"
+    size = first.stat().st_size
+    assert len(first.read_bytes()) == size
+    compact(mount, topic)
+    real = mount.data / "t-0" / first.name
+    wait_until(lambda: first.read_bytes() == real.read_bytes(), "the new file shows")
+    assert first.stat().st_size == real.stat().st_size
+    assert sorted(path.name for path in directory.glob("*.log")) == sorted(
+        path.name for path in real.parent.glob("*.log")
+    )

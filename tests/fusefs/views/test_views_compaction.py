@@ -1,0 +1,155 @@
+"""Views over a log that is compacted under them: new ones are right, old ones read on or say that they cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusefs.forms import JSON, KV, VALUES
+from fusefs.views.partition_views import PartitionViews
+from fusefs.views.records import earliest_offset, find_record, latest_offset
+from fusefs.views.store import ViewStore
+from storage.codec.records import encode
+from storage.compaction.choose import plan
+from storage.compaction.clean import clean, cleaning_params
+from storage.errors import SegmentDeletedError
+from storage.model import Offset, Record, Timestamp
+from tests.doubles.logs import DIRECTORY, LogOnDisk
+
+KEYS = 5
+RECORDS = 200
+
+
+class Compacted:
+    """A log whose records repeat five keys; ten records a segment, one a batch."""
+
+    def __init__(self) -> None:
+        self.on_disk = LogOnDisk(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0)
+        self.log = self.on_disk.log
+        for number in range(RECORDS):
+            self.put(number)
+            if number % 10 == 9:
+                self.log.roll()
+
+    def put(self, number: int) -> None:
+        self.log.append(
+            encode([Record(Offset(0), Timestamp(1000), b"k%d" % (number % KEYS), value_of(number))])
+        )
+
+    def clean(self) -> None:
+        now = Timestamp(self.on_disk.clock.now)
+        clean(self.log, plan(cleaning_params(self.log, None, now)), now=now)
+
+
+def value_of(number: int) -> bytes:
+    return b"%d" % number * (1 + number % 7)
+
+
+def lines(numbers) -> bytes:
+    return b"".join(value_of(number) + b"\n" for number in numbers)
+
+
+SURVIVORS = range(RECORDS - KEYS, RECORDS)
+
+
+@pytest.fixture
+def compacted() -> Compacted:
+    return Compacted()
+
+
+@pytest.mark.parametrize("form", [VALUES, KV, JSON], ids=lambda form: form.suffix or "log")
+def test_a_new_view_shows_what_is_left(compacted, form):
+    """Measured before, begun anew after: size and bytes are those of the records that are left."""
+    views = PartitionViews(compacted.log)
+    before = views.whole(form)
+    assert before.size > 0
+    compacted.clean()
+    after = views.whole(form)
+    expected = PartitionViews(compacted.log).whole(form)
+    assert after is not before
+    assert after.generation > before.generation
+    assert after.size == expected.size < before.size
+    assert after.reader().read(0, 10**6) == expected.reader().read(0, 10**6)
+
+
+def test_ranges_skip_what_was_removed(compacted):
+    """The offsets keep their meaning; of those that are gone nothing is shown."""
+    views = PartitionViews(compacted.log)
+    assert views.range(VALUES, Offset(180), Offset(198)).reader().read(0, 10**6) == lines(range(180, 198))
+    compacted.clean()
+    view = views.range(VALUES, Offset(180), Offset(198))
+    assert (view.size, view.reader().read(0, 10**6)) == (len(lines(range(195, 198))), lines(range(195, 198)))
+    assert views.range(VALUES, Offset(0), Offset(100)).size == 0
+
+
+def test_a_reader_reads_on_over_a_cleaning(compacted):
+    """No record twice, none that is left out; new ones follow."""
+    view = PartitionViews(compacted.log).whole(VALUES)
+    half = len(lines(range(100)))
+    reader = view.reader()
+    first = reader.read(0, half)
+    compacted.clean()
+    compacted.put(RECORDS)
+    rest = b""
+    while part := reader.read(half + len(rest), 4096):
+        rest += part
+    assert first == lines(range(100))
+    assert rest.endswith(lines([*SURVIVORS, RECORDS]))
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "range"])
+def test_old_positions_are_not_gone_to(compacted, whole, monkeypatch):
+    """A view from before the cleaning is outdated: a jump in it is refused, for its bytes stand elsewhere now.
+
+    Also a short one ahead; who goes on where the last read ended still may.
+    """
+    monkeypatch.setattr("fusefs.views.reader.FIRST_FETCH_BYTES", 200)
+    views = PartitionViews(compacted.log)
+    view = views.whole(VALUES) if whole else views.range(VALUES, Offset(20), Offset(190))
+    assert view.measure()
+    reader = view.reader()
+    assert reader.read(0, 10)
+    compacted.clean()
+    assert view.outdated
+    for old in (reader, view.reader()):
+        with pytest.raises(SegmentDeletedError):
+            old.read(300, 10)
+    assert reader.read(10, 5)
+
+
+def test_a_cleaning_in_the_middle_of_a_jump_is_noticed(compacted, monkeypatch):
+    """Between finding the place and reading there: the read fails, it does not give other bytes."""
+    view = PartitionViews(compacted.log).whole(VALUES)
+    assert view.measure()
+    place_at = type(view).place_at
+
+    def place_then_clean(self, position):
+        place = place_at(self, position)
+        compacted.clean()
+        return place
+
+    monkeypatch.setattr(type(view), "place_at", place_then_clean)
+    with pytest.raises(SegmentDeletedError):
+        view.reader().read(300, 10)
+
+
+def test_what_is_remembered_of_a_segment_is_not_believed_afterwards(compacted):
+    """View files of segments that were rewritten or merged do not fit any more; the views are right."""
+    store = ViewStore(DIRECTORY, compacted.on_disk.disk)
+    views = PartitionViews(compacted.log, store=store)
+    assert views.whole(VALUES).measure()
+    views.remember()
+    remembered = [name for name in compacted.on_disk.names() if name.endswith(".view")]
+    assert len(remembered) > 10
+    compacted.clean()
+    again = PartitionViews(compacted.log, store=ViewStore(DIRECTORY, compacted.on_disk.disk)).whole(VALUES)
+    assert again.measure()
+    assert again.size == len(lines(SURVIVORS))
+    assert again.reader().read(5, 10**6) == lines(SURVIVORS)[5:]
+
+
+def test_single_records_are_there_or_not(compacted):
+    """By offset exactly; the first and the last are those that are left."""
+    compacted.clean()
+    found = [n for n in range(RECORDS) if find_record(compacted.log, Offset(n)) is not None]
+    assert found == list(SURVIVORS)
+    assert (earliest_offset(compacted.log), latest_offset(compacted.log)) == (SURVIVORS[0], SURVIVORS[-1])
