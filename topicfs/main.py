@@ -27,6 +27,7 @@ COMMANDS = {
     "cat": "topicfs.reading:cat",
     "append": "topicfs.appending:append",
     "explain": "topicfs.explaining:explain",
+    "maintain": "topicfs.maintaining:maintain",
     "check": "topicfs.checking:check",
     "dump": "topicfs.dumping:dump",
     "handover": "topicfs.handing_over:handover",

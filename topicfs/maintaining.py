@@ -1,0 +1,185 @@
+"""`topicfs maintain`: what is due in a data directory, and doing it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fusefs.selectors import SelectorError, parse_time
+from storage.disk.native import system_clock
+from storage.manager import LogManager
+from storage.manager.planning import PlannedCleaning, PlannedDeletion, PlannedRoll, PlannedStep
+from storage.model import Timestamp
+from storage.retention.decide import Reason
+from topicfs.data_directory import (
+    DEFAULT_DIRECTORY,
+    VARIABLE,
+    opened_for_reading,
+    opened_for_writing,
+    parse_directories,
+    require_directories,
+)
+from topicfs.examples import ExampleCommand
+
+
+def time(text: str) -> Timestamp:
+    """Read a time as selectors write it; a usage error where it is none."""
+    try:
+        return parse_time(text)
+    except SelectorError as error:
+        raise click.BadParameter(error.reason) from None
+
+
+@click.command(
+    cls=ExampleCommand,
+    short_help="Roll, delete and compact what is due.",
+    examples=(
+        ("topicfs maintain ./data --dry-run", "what would be done now, and why; also beside a daemon"),
+        ("topicfs maintain ./data", "do it"),
+        ("topicfs maintain ./data --dry-run --now 2027-01-01", "what would be due by then"),
+        ("topicfs maintain /var/lib/kafka/data --dry-run --json | jq '.steps[].what'", "for programs"),
+    ),
+)
+@click.argument(
+    "directories",
+    metavar="[DIR[,DIR]]",
+    type=parse_directories,
+    default=DEFAULT_DIRECTORY,
+    envvar=VARIABLE,
+)
+@click.option(
+    "--now", type=time, metavar="T", help="The time to go by, as in selectors; the clock's otherwise."
+)
+@click.option("--dry-run", is_flag=True, help="Tell, and change nothing; reads only.")
+@click.option("--json", "as_program", is_flag=True, help="One JSON object in place of text.")
+@click.pass_context
+def maintain(
+    context: click.Context,
+    directories: tuple[Path, ...],
+    *,
+    now: Timestamp | None,
+    dry_run: bool,
+    as_program: bool,
+) -> None:
+    """Roll, delete and compact what is due, telling each step with its reason.
+
+    A daemon does this by itself. Here it is done at once, whatever the duties' periods are; and segments whose time
+    has passed are rolled without waiting for their next record, so that a quiet topic can be compacted. With --dry-run
+    nothing is changed: that works beside a daemon or a broker too.
+    """
+    require_directories(directories)
+    moment = Timestamp(system_clock() if now is None else now)
+    if dry_run:
+        with opened_for_reading(directories) as engine:
+            _show(engine, engine.plan_maintenance(moment), moment, dry_run=True, as_program=as_program)
+        return
+    instead = "its owner does this by itself (--dry-run shows what is due)"
+    with opened_for_writing(directories, through_mount=instead) as engine:
+        _show(engine, engine.plan_maintenance(moment), moment, dry_run=False, as_program=as_program)
+        before = engine.warnings
+        engine.maintain_now(moment)
+        failed = [line for line in engine.warnings if line not in before]
+    for line in failed:
+        click.echo(f"topicfs: {line}", err=True)
+    if failed:
+        context.exit(1)
+
+
+def _show(
+    engine: LogManager, steps: Sequence[PlannedStep], now: Timestamp, *, dry_run: bool, as_program: bool
+) -> None:
+    for line in engine.warnings:
+        click.echo(f"topicfs: {line}", err=True)
+    if engine.foreign:
+        click.echo("topicfs: a broker keeps its topics' settings elsewhere: defaults are assumed", err=True)
+    if as_program:
+        content = {"now": now, "dry_run": dry_run, "steps": [as_json(step) for step in steps]}
+        click.echo(json.dumps(content))
+        return
+    for step in steps:
+        click.echo(as_text(step))
+    if not steps:
+        click.echo("nothing is due", err=True)
+
+
+def as_text(step: PlannedStep) -> str:
+    """One line: partition, what, which, why."""
+    match step:
+        case PlannedRoll():
+            why = f"{step.reason}: {step.size_bytes:,} bytes, open for {span(step.open_ms)} of {span(step.limit_ms)}"
+            return f"{step.partition} roll {step.base_offset:020} {why}"
+        case PlannedDeletion():
+            return f"{step.partition} delete {step.base_offset:020} {_why_deleted(step)}, {step.size_bytes:,} bytes"
+        case PlannedCleaning():
+            total = step.clean_bytes + step.cleanable_bytes
+            why = (
+                "max.compaction.lag.ms has passed"
+                if step.overdue
+                else f"ratio {step.cleanable_ratio:.2f} > min.cleanable.dirty.ratio={step.min_ratio:g}"
+            )
+            return (
+                f"{step.partition} compact offsets {step.first_dirty_offset} to {step.end_offset - 1} {why}: "
+                f"{step.cleanable_bytes:,} of {total:,} bytes are dirty"
+            )
+
+
+def _why_deleted(step: PlannedDeletion) -> str:
+    if step.reason is Reason.SIZE:
+        return f"retention.bytes={step.limit}: {step.excess_bytes:,} bytes too many"
+    if step.reason is Reason.AGE:
+        return f"retention.ms={step.limit}: newest record {span(step.age_ms)} old, limit {span(step.limit)}"
+    return f"{step.reason.value} {step.limit}"
+
+
+def span(milliseconds: int) -> str:
+    """Print a span of time for people, to the second; to the millisecond below one."""
+    if abs(milliseconds) < 1000:
+        return f"{milliseconds} ms"
+    try:
+        return str(timedelta(seconds=milliseconds // 1000))
+    except OverflowError:
+        return f"{milliseconds} ms"
+
+
+def as_json(step: PlannedStep) -> dict[str, Any]:
+    """The same for programs: every number the decision rests on."""
+    common = {"topic": step.partition.topic, "partition": step.partition.partition}
+    match step:
+        case PlannedRoll():
+            return {
+                "what": "roll",
+                **common,
+                "segment": step.base_offset,
+                "bytes": step.size_bytes,
+                "reason": step.reason,
+                "open_ms": step.open_ms,
+                "limit_ms": step.limit_ms,
+            }
+        case PlannedDeletion():
+            return {
+                "what": "delete",
+                **common,
+                "segment": step.base_offset,
+                "bytes": step.size_bytes,
+                "reason": step.reason.value,
+                "limit": step.limit,
+                "age_ms": step.age_ms,
+                "excess_bytes": step.excess_bytes,
+            }
+        case PlannedCleaning():
+            return {
+                "what": "compact",
+                **common,
+                "first_dirty_offset": step.first_dirty_offset,
+                "end_offset": step.end_offset,
+                "clean_bytes": step.clean_bytes,
+                "cleanable_bytes": step.cleanable_bytes,
+                "cleanable_ratio": step.cleanable_ratio,
+                "min_ratio": step.min_ratio,
+                "overdue": step.overdue,
+            }
