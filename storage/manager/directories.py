@@ -147,8 +147,9 @@ class Directories:
     def fail(self, directory: KeptDirectory, error: OSError) -> None:
         """Go on without `directory`, whose partitions are offline from now on."""
         if directory.failure is None:
-            directory.failure = f"{directory} failed: {error}"
-            self._warn(f"{directory}: failed, its partitions are offline: {error}")
+            reason = _reason(error)
+            directory.failure = f"{directory} failed: {reason}"
+            self._warn(f"{directory}: failed, its partitions are offline: {reason}")
             self.when_failed(directory)
 
     def attempt(self, directory: KeptDirectory, action: Callable[[], object]) -> bool:
@@ -170,6 +171,12 @@ class Directories:
         """Do something in every directory that serves (`attempt`)."""
         for directory in self.online:
             self.attempt(directory, lambda: action(directory))  # noqa: B023 (called before the next round)
+
+
+def _reason(error: OSError) -> str:
+    """Without the number that only programs want."""
+    words = [error.strerror or str(error), *([str(error.filename)] if error.filename else [])]
+    return ": ".join(words)
 
 
 def is_full(error: OSError) -> bool:

@@ -74,11 +74,11 @@ def open_engine(
 def _check_different(paths: Sequence[Path]) -> None:
     if not paths:
         raise ValueError("an engine needs a data directory")
-    seen: dict[Path, Path] = {}
+    seen: set[Path] = set()
     for path in paths:
-        other = seen.setdefault(path.resolve(), path)
-        if other is not path:
+        if path.resolve() in seen:
             raise StorageError(f"{path}: given twice as a data directory")
+        seen.add(path.resolve())
 
 
 def _take_over(directories: Directories, warnings: WarningBook) -> LogManager:

@@ -1,0 +1,85 @@
+"""Several simulated disks as one file system: a path belongs to the disk whose directory it lies in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from storage.disk.filesystem import Buffer, DiskSpace, Entry, File
+from storage.model import Timestamp
+from tests.doubles.simulated_disk import SimulatedDisk
+
+
+class SeveralDisks:
+    """Implements storage.disk.filesystem.FileSystem; each disk can crash, fill up, fail and vanish by itself."""
+
+    def __init__(self, disks: Mapping[Path, SimulatedDisk]) -> None:
+        self.disks = dict(disks)
+
+    @property
+    def read_only(self) -> bool:
+        return next(iter(self.disks.values())).read_only
+
+    def read_only_view(self) -> SeveralDisks:
+        """The same disks for someone who may only look."""
+        return SeveralDisks({root: disk.read_only_view() for root, disk in self.disks.items()})
+
+    def tree(self) -> dict[str, bytes]:
+        """Every file's content by its path."""
+        return {name: data for disk in self.disks.values() for name, data in disk.tree().items()}
+
+    def of(self, path: Path) -> SimulatedDisk:
+        """The disk that holds `path`."""
+        for root, disk in self.disks.items():
+            if path == root or root in path.parents:
+                return disk
+        raise FileNotFoundError(f"{path}: on none of the disks")
+
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
+        return self.of(path).open(path, create=create, read_only=read_only)
+
+    def exists(self, path: Path) -> bool:
+        return self.of(path).exists(path)
+
+    def size(self, path: Path) -> int:
+        return self.of(path).size(path)
+
+    def list_directory(self, path: Path) -> list[Entry]:
+        return self.of(path).list_directory(path)
+
+    def make_directory(self, path: Path) -> None:
+        self.of(path).make_directory(path)
+
+    def remove_directory(self, path: Path) -> None:
+        self.of(path).remove_directory(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        assert self.of(source) is self.of(target), f"{source} and {target} lie on different disks"
+        self.of(source).rename(source, target)
+
+    def link(self, source: Path, target: Path) -> bool:
+        return self.of(source) is self.of(target) and self.of(source).link(source, target)
+
+    def unlink(self, path: Path) -> None:
+        self.of(path).unlink(path)
+
+    def read_bytes(self, path: Path) -> bytes:
+        return self.of(path).read_bytes(path)
+
+    def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
+        self.of(path).write_bytes(path, data, sync=sync)
+
+    def sync_directory(self, path: Path) -> None:
+        # Where the disks are mounted every one of them has a share.
+        above = [disk for root, disk in self.disks.items() if path == root.parent]
+        for disk in above or [self.of(path)]:
+            disk.sync_directory(path)
+
+    def modified_time_ms(self, path: Path) -> Timestamp:
+        return self.of(path).modified_time_ms(path)
+
+    def set_modified_time(self, path: Path, modified_time: Timestamp) -> None:
+        self.of(path).set_modified_time(path, modified_time)
+
+    def space(self, path: Path) -> DiskSpace:
+        return self.of(path).space(path)
