@@ -149,7 +149,7 @@ compiled_modules_exist() {
 install_project() {
     local sources print
     mapfile -t sources < <(compiled_sources)
-    print=$(find storage fusefs -name '*.pxd' -print0 | sort -z |
+    print=$(find storage fusefs pipeline -name '*.pxd' -print0 | sort -z |
         xargs -0 cat pyproject.toml setup.py "$venv/requirements.stamp" "${sources[@]}" | sha256sum)
     stamped project.stamp "$print" && compiled_modules_exist "${sources[@]}" && return
     say "building topicfs (compiled modules: ${#sources[@]})"

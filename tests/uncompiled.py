@@ -17,7 +17,7 @@ from types import ModuleType
 
 import pytest
 
-PACKAGES = ("storage", "fusefs")
+PACKAGES = ("storage", "fusefs", "pipeline")
 """Where compiled modules may stand."""
 
 
