@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.batch import assign_offsets
 from storage.codec.records import encode, varint
-from storage.coordinators.placement import coordinator_partition
-from storage.disk.native import NativeFileSystem
-from storage.inspect.dump.files import dump
-from storage.inspect.dump.options import DumpOptions
 from storage.manager import open_engine
 from storage.model import Offset, Record, Timestamp
 
@@ -68,24 +63,3 @@ def test_a_fresh_partition_on_disk(tmp_path):
         assert b"0\n1\n0 0\n" == (data / "t-0" / "leader-epoch-checkpoint").read_bytes()
     finally:
         engine.close()
-
-
-def test_the_group_test_consumer_group_lives_in_partition_31_of_50():
-    """The hash code of the string, modulo the partitions of __consumer_offsets."""
-    assert 31 == coordinator_partition("test-consumer-group", 50)
-
-
-@pytest.mark.parametrize(("value_size", "batch_size"), [(282, 375), (32, 123)])
-def test_a_group_metadata_record_as_dumped(tmp_path, value_size, batch_size):
-    """KeySize 23 (a type and a group of 19 letters) with a value of 282 makes 375 bytes; the empty group's 32, 123."""
-    key = b"\0\2" + b"\0\x13" + b"test-consumer-group"
-    batch = encode([Record(Offset(0), NOW, key, b"g" * value_size)])
-    assign_offsets(batch, 0, base_offset=0, leader_epoch=0)
-    segment = tmp_path / "00000000000000000000.log"
-    segment.write_bytes(batch)
-    lines = [line.text for line in dump([str(segment)], DumpOptions(deep_iteration=True), NativeFileSystem())]
-    assert f" position: 0 CreateTime: {NOW} size: {batch_size} magic: 2 compresscodec: none crc: " in lines[2]
-    assert (
-        f"| offset: 0 CreateTime: {NOW} keySize: 23 valueSize: {value_size} sequence: -1 headerKeys: []"
-        == lines[3]
-    )

@@ -1,0 +1,108 @@
+"""The examples by which articles show where a group's positions are kept, and who reads what."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.codec.batch import assign_offsets
+from storage.codec.records import encode
+from storage.coordinators.assignors import Member, assign_ranges
+from storage.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, write_versioned
+from storage.coordinators.group_records import (
+    CommittedOffset,
+    read_committed_offset,
+    write_committed_offset,
+    write_group,
+)
+from storage.coordinators.placement import coordinator_partition
+from storage.disk.native import NativeFileSystem
+from storage.inspect.dump.decoders import RecordDecoder
+from storage.inspect.dump.files import dump
+from storage.inspect.dump.options import DumpOptions
+from storage.model import Offset, Record, Timestamp, TopicPartition
+
+NOW = Timestamp(1_700_000_000_000)
+GROUP = "test-consumer-group"
+CLIENT = "consumer-test-consumer-group-1"
+MEMBER = f"{CLIENT}-9f58b7a6-0b3d-4c51-a2a4-5d1f0e7c9b33"
+
+
+def stable_group() -> dict:
+    """One consumer of one partition of one topic."""
+    subscription = {"topics": ["hello"], "ownedPartitions": []}
+    assignment = {"assignedPartitions": [{"topic": "hello", "partitions": [0]}]}
+    member = {
+        "memberId": MEMBER,
+        "clientId": CLIENT,
+        "clientHost": "/172.17.0.1",
+        "rebalanceTimeout": 300_000,
+        "sessionTimeout": 10_000,
+        "subscription": write_versioned(SUBSCRIPTION, subscription, 1),
+        "assignment": write_versioned(ASSIGNMENT, assignment, 1),
+    }
+    return empty_group() | {"generation": 1, "protocol": "range", "leader": MEMBER, "members": [member]}
+
+
+def empty_group() -> dict:
+    return {
+        "protocolType": "consumer",
+        "generation": 2,
+        "protocol": None,
+        "leader": None,
+        "currentStateTimestamp": NOW,
+        "members": [],
+    }
+
+
+def test_the_group_test_consumer_group_lives_in_partition_31_of_50():
+    """The hash code of the string, modulo the partitions of __consumer_offsets."""
+    assert 31 == coordinator_partition(GROUP, 50)
+
+
+@pytest.mark.parametrize(
+    ("state", "value_size", "batch_size"),
+    [(stable_group(), 282, 375), (empty_group(), 32, 123)],
+    ids=["one consumer", "empty"],
+)
+def test_a_group_metadata_record_as_dumped(tmp_path, state, value_size, batch_size):
+    """KeySize 23 (a type and a name of 19 letters), valueSize 282: a batch of 375 bytes; later, empty, 32 and 123."""
+    key, value = write_group(GROUP, state)
+    batch = encode([Record(Offset(0), NOW, key, value)])
+    assign_offsets(batch, 0, base_offset=0, leader_epoch=0)
+    segment = tmp_path / "00000000000000000000.log"
+    segment.write_bytes(batch)
+    options = DumpOptions(decoder=RecordDecoder.OFFSETS)
+    lines = [line.text for line in dump([str(segment)], options, NativeFileSystem(read_only=True))]
+    assert f" position: 0 CreateTime: {NOW} size: {batch_size} magic: 2 compresscodec: none crc: " in lines[2]
+    assert lines[3].startswith(
+        f"| offset: 0 CreateTime: {NOW} keySize: 23 valueSize: {value_size} sequence: -1 headerKeys: [] "
+        'key: {"type":"2","data":{"group":"test-consumer-group"}} '
+        'payload: {"version":"3","data":{"protocolType":"consumer","generation":'
+    )
+
+
+def members(count: int) -> list[Member]:
+    return [Member(member_id=f"c{number}", topics=frozenset({"t"})) for number in range(count)]
+
+
+def test_group1_gets_every_record_and_each_of_group2_a_share():
+    """One topic of three partitions: one consumer has them all, of three each has one, and none is read twice."""
+    alone, shared = (assign_ranges(members(count), {"t": 3}) for count in (1, 3))
+    every = [TopicPartition("t", number) for number in range(3)]
+    assert {"c0": every} == alone
+    assert {"c0": every[:1], "c1": every[1:2], "c2": every[2:]} == shared
+
+
+def test_seven_partitions_over_three_consumers_are_3_2_and_2():
+    """Not 3, 3 and 1, as rounding up for each would give."""
+    assert [3, 2, 2] == [len(got) for got in assign_ranges(members(3), {"t": 7}).values()]
+
+
+def test_both_groups_positions_are_kept_apart():
+    """The key names group, topic and partition: a commit of one group leaves the other where it is."""
+    table = {}
+    for group, offset in (("group1", 10), ("group2", 4), ("group1", 12)):
+        key, value = write_committed_offset(CommittedOffset(group, "t", 0, offset))
+        table[key] = value
+    found = [read_committed_offset(key, value) for key, value in table.items()]
+    assert [("group1", 12), ("group2", 4)] == [(each.group, each.offset) for each in found if each]
