@@ -22,6 +22,9 @@ class Blocking:
     def __init__(self, threads: int = THREADS) -> None:
         self._limiter = trio.CapacityLimiter(threads)
 
-    async def run(self, call: Callable[[], T]) -> T:
-        """Run `call` in a thread and give what it returns or raises. Not cancelled half-way."""
-        return await trio.to_thread.run_sync(call, limiter=self._limiter)
+    async def run(self, call: Callable[[], T], *, abandon: bool = False) -> T:
+        """Run `call` in a thread and give what it returns or raises. Not cancelled half-way.
+
+        With `abandon` who is cancelled does not wait for its end: for what is ended by other means.
+        """
+        return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=abandon)

@@ -43,6 +43,8 @@ SPARE_TASKS = 64
 
 MAINTENANCE_SECONDS = 0.5
 """Between two questions to the engine whether a duty is due."""
+MAINTENANCE_TASKS = 2
+"""Who ask: while one is at a compaction, which may take long, the other sees to the rest."""
 
 
 def run(options: MountOptions) -> int:
@@ -129,7 +131,8 @@ class _Daemon:
         try:
             async with filesystem.running(), trio.open_nursery() as nursery:
                 await nursery.start(self._watch_signals)
-                nursery.start_soon(self._maintain)
+                for _ in range(MAINTENANCE_TASKS):
+                    nursery.start_soon(self._maintain)
                 nursery.start_soon(self._became_ready)
                 await pyfuse3.main(max_tasks=self._waiting.bound + SPARE_TASKS)
                 nursery.cancel_scope.cancel()
@@ -232,7 +235,8 @@ class _Daemon:
         while True:
             await trio.sleep(MAINTENANCE_SECONDS)
             try:
-                await self._blocking.run(lambda: self._engine.maintenance(system_clock()))
+                # Not waited for at the end: closing the engine ends a compaction.
+                await self._blocking.run(lambda: self._engine.maintenance(system_clock()), abandon=True)
             except (StorageError, OSError) as error:
                 self._reports.error(_named(self._options), f"maintenance: {error}")
             except Exception:

@@ -93,6 +93,8 @@ class Cleaner:
         if not self._running.acquire(blocking=False):
             return
         try:
+            if self._stopping.is_set():
+                return
             self._forget_gone()
             self._clean_all(now)
             for log in self._compacted():
@@ -132,6 +134,8 @@ class Cleaner:
             log, due = found
             if not self._attempt(log, "compaction", lambda: self._clean(log, due, now)):  # noqa: B023 (called at once)
                 failed.add(log)
+        else:
+            return  # Closing writes the checkpoints.
         self._attempt_checkpoints()
 
     def _dirtiest(self, now: Timestamp, failed: set[Log]) -> tuple[Log, CleaningPlan] | None:
