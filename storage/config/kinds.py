@@ -77,6 +77,25 @@ def long_of_at_least(minimum: int) -> Whole:
 
 
 @dataclass(frozen=True, slots=True)
+class WholeOr:
+    """A whole number, or one that stands apart from its range and has a meaning of its own."""
+
+    number: Whole
+    other: int
+
+    @property
+    def valid(self) -> str:
+        return f"{self.number.valid}, or {self.other}"
+
+    def parse(self, text: str) -> int:
+        value = Whole(LONG_MIN, LONG_MAX).parse(text)
+        return value if value == self.other else self.number.parse(text)
+
+    def print(self, value: int) -> str:
+        return self.number.print(value)
+
+
+@dataclass(frozen=True, slots=True)
 class OptionalWhole:
     """A whole number that need not be set: None prints as nothing, and nothing reads as None."""
 

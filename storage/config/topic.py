@@ -25,6 +25,7 @@ from storage.config.kinds import (
     TimestampTypeChoice,
     Truth,
     Whole,
+    WholeOr,
     int_of_at_least,
     long_of_at_least,
     read_value,
@@ -88,7 +89,7 @@ class TopicConfig:
     compression_gzip_level: Annotated[
         int,
         Row(
-            Whole(-1, 9),
+            WholeOr(Whole(1, 9), -1),
             "",
             "gzip's level when compression.type is gzip; -1 is the library's own default.",
             _synonyms("compression.gzip.level"),
