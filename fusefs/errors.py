@@ -7,6 +7,7 @@ import os
 
 from fusefs.forms import FormError
 from fusefs.selectors import SelectorError
+from fusefs.views.records import BatchCutError
 from storage import errors as storage
 
 ERRNOS: dict[type[Exception], int] = {
@@ -15,8 +16,10 @@ ERRNOS: dict[type[Exception], int] = {
     storage.InvalidRecordError: errno.EINVAL,
     storage.InvalidTimestampError: errno.EINVAL,
     storage.PolicyViolationError: errno.EINVAL,
+    storage.InvalidTransactionStateError: errno.EINVAL,
     FormError: errno.EINVAL,
     SelectorError: errno.ENOENT,
+    BatchCutError: errno.ENOENT,
     storage.TopicExistsError: errno.EEXIST,
     storage.RecordTooLargeError: errno.EMSGSIZE,
     storage.UnknownTopicError: errno.ENOENT,
@@ -25,7 +28,6 @@ ERRNOS: dict[type[Exception], int] = {
     storage.ProducerFencedError: errno.ESTALE,
     storage.SegmentDeletedError: errno.ESTALE,
     storage.OutOfOrderSequenceError: errno.EILSEQ,
-    storage.InvalidTransactionStateError: errno.EILSEQ,
     storage.CorruptionError: errno.EIO,
     storage.CorruptBatchError: errno.EIO,
     storage.TornBatchError: errno.EIO,
@@ -35,7 +37,7 @@ ERRNOS: dict[type[Exception], int] = {
 }
 """mount.md's table. A type that is not listed counts as its nearest listed ancestor; an OSError keeps its own."""
 
-REPORTED = frozenset({errno.EINVAL, errno.EIO})
+REPORTED = frozenset({errno.EINVAL, errno.EIO, errno.EILSEQ})
 """What always leaves a line of reason for people: the program that got it shows only the errno's name."""
 
 
@@ -67,4 +69,5 @@ def file_error(error: Exception) -> FileError:
         return error
     number = errno_of(error)
     reason = error.strerror or "" if isinstance(error, OSError) else str(error)
-    return FileError(number, reason, reported=True if number == errno.ENOSPC else None)
+    told = number == errno.ENOSPC or isinstance(error, storage.ProducerFencedError)
+    return FileError(number, reason, reported=True if told else None)

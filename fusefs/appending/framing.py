@@ -1,12 +1,20 @@
-"""Lines out of bytes that arrive in arbitrary pieces, as pure functions.
+"""Lines, or record batches, out of bytes that arrive in arbitrary pieces, as pure functions.
 
 A record is a line. The bytes after the last newline wait; after a refusal input is skipped to the next newline, so
-that the rest of a refused line never becomes a record of its own.
+that the rest of a refused line never becomes a record of its own. A batch says how long it is; after a refusal nobody
+knows where the next one begins, so that nothing more is taken.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+from storage.codec.batch import CURRENT_MAGIC, LENGTH_POSITION, LOG_OVERHEAD
+from storage.errors import InvalidRecordError, RecordTooLargeError
+
+_MAGIC_POSITION = 16
+_SMALLEST_LENGTHS = (14, 22, 49)
+"""What the length field says at least, by format."""
 
 
 class Waiting(NamedTuple):
@@ -25,7 +33,7 @@ class Framed(NamedTuple):
     """One write taken apart."""
 
     lines: bytes
-    """Whole lines, each with its newline; empty when none was completed."""
+    """Whole lines, each with its newline, or whole batches; empty when none was completed."""
     waiting: Waiting
     """What waits when this write is accepted."""
 
@@ -48,3 +56,88 @@ def frame(waiting: Waiting, data: bytes) -> Framed:
 def after_refusal(data: bytes) -> Waiting:
     """What is remembered when the write of `data` was refused for what it said: nothing of it."""
     return Waiting(skipping=not data.endswith(b"\n"))
+
+
+class Framing(Protocol):
+    """How a file's bytes are taken apart."""
+
+    @property
+    def gathers(self) -> bool:
+        """Whether acks=0 may put together what several writers wrote."""
+        ...
+
+    def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
+        """Cut `data`, which follows `waiting`, behind the last whole record; what waits has at most `limit` bytes.
+
+        Raises RecordTooLargeError, InvalidRecordError.
+        """
+        ...
+
+    def after_refusal(self, data: bytes) -> Waiting:
+        """What is remembered when the write of `data` was refused for what it said."""
+        ...
+
+    def ended(self, tail: bytes) -> bytes:
+        """What is appended of a begun record when its file is closed. Raises InvalidRecordError."""
+        ...
+
+
+class Lines:
+    """A record ends with its newline, or with its file."""
+
+    gathers = True
+
+    def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
+        framed = frame(waiting, data)
+        if len(framed.waiting.tail) > limit:
+            raise RecordTooLargeError(f"a line longer than max.message.bytes={limit}")
+        return framed
+
+    def after_refusal(self, data: bytes) -> Waiting:
+        return after_refusal(data)
+
+    def ended(self, tail: bytes) -> bytes:
+        return tail + b"\n"
+
+
+class RecordBatches:
+    """A batch says itself how long it is; only whole ones are appended."""
+
+    gathers = False
+    """They are large by themselves, and one that is refused shall not take others' with it."""
+
+    def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
+        if waiting.skipping:
+            raise InvalidRecordError(
+                "a batch before this one was refused, and nobody knows where the next one begins; open the file anew"
+            )
+        data = waiting.tail + data if waiting.tail else data
+        cut = _end_of_batches(data, limit)
+        return Framed(data[:cut], Waiting(data[cut:]))
+
+    def after_refusal(self, data: bytes) -> Waiting:
+        del data
+        return Waiting(skipping=True)
+
+    def ended(self, tail: bytes) -> bytes:
+        raise InvalidRecordError(f"the last batch is torn: {len(tail)} bytes of it came, and not its end")
+
+
+LINES = Lines()
+BATCHES = RecordBatches()
+
+
+def _end_of_batches(data: bytes, limit: int) -> int:
+    """Position behind the last whole batch. Raises for one too large as soon as it says so, and for what is none."""
+    at = 0
+    while len(data) - at > _MAGIC_POSITION:
+        length = int.from_bytes(data[at + LENGTH_POSITION : at + LENGTH_POSITION + 4], "big", signed=True)
+        magic, size = data[at + _MAGIC_POSITION], length + LOG_OVERHEAD
+        if magic > CURRENT_MAGIC or length < _SMALLEST_LENGTHS[magic]:
+            raise InvalidRecordError(f"no record batch at byte {at} of what was written")
+        if size > limit:
+            raise RecordTooLargeError(f"batch of {size} bytes, max.message.bytes is {limit}")
+        if at + size > len(data):
+            break
+        at += size
+    return at

@@ -9,11 +9,11 @@ from enum import Enum
 
 import trio
 
-from fusefs.appending.framing import NOTHING, Framed, Waiting, after_refusal, frame
+from fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
 from fusefs.appending.gathering import Gatherer
 from fusefs.appending.targets import LineTarget
 from fusefs.blocking import Blocking
-from fusefs.errors import FileError, errno_of, file_error
+from fusefs.errors import errno_of, file_error
 from fusefs.reports import Reports
 from storage.errors import InvalidConfigError
 
@@ -55,12 +55,21 @@ class Appending:
 class AppendHandle:
     """One open(2) for writing. Writes of the same file come one after the other: the kernel sees to it."""
 
-    def __init__(self, target: LineTarget, appending: Appending, *, opener_pid: int, durable: bool) -> None:
+    def __init__(
+        self,
+        target: LineTarget,
+        appending: Appending,
+        *,
+        opener_pid: int,
+        durable: bool,
+        framing: Framing = LINES,
+    ) -> None:
         self._target = target
+        self._framing = framing
         self._appending = appending
         self._opener_pid = opener_pid
         self._durable = durable or appending.acks is Acks.ALL
-        self._gathers = appending.acks is Acks.NONE and not self._durable
+        self._gathers = appending.acks is Acks.NONE and framing.gathers and not self._durable
         self._waiting = NOTHING
         self._failure: Exception | None = None
         # Only where an append waits in a thread may another request of the same file come in between.
@@ -88,16 +97,12 @@ class AppendHandle:
 
     def _framed(self, data: bytes) -> Framed:
         self._raise_earlier_failure()
-        framed = frame(self._waiting, data)
-        limit = self._target.max_record_bytes
-        if len(framed.waiting.tail) > limit:
-            self.refused(data)
-            raise FileError(errno.EMSGSIZE, f"a line longer than max.message.bytes={limit}")
-        return framed
+        with _Refusal(self, data):
+            return self._framing.frame(self._waiting, data, self._target.max_record_bytes)
 
     def refused(self, data: bytes) -> None:
         """Forget the begun line and skip the rest of the refused one."""
-        self._waiting = after_refusal(data)
+        self._waiting = self._framing.after_refusal(data)
 
     def _append(self, lines: bytes) -> None:
         if self._gathers:
@@ -147,10 +152,12 @@ class AppendHandle:
         tail, self._waiting = self._waiting.tail, Waiting(skipping=self._waiting.skipping)
         if not tail:
             return
+        with _Refusal(self, tail):
+            lines = self._framing.ended(tail)
         if self._durable:
-            await self._append_durably(tail + b"\n")
+            await self._append_durably(lines)
         else:
-            self._append(tail + b"\n")
+            self._append(lines)
 
 
 class _Refusal:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from fusefs.appending.partitioners import KeyValue, Partitioner
-from fusefs.forms import Form
+from fusefs.forms import BATCH, Form
 from fusefs.reports import Reports
 from storage.codec.batch import read_header
 from storage.codec.columns import decode
@@ -77,7 +77,7 @@ class Encoder:
     def append(self, appends: list[bytearray], partition: Partition, name: str, *, durable: bool) -> None:
         """Append what `appends` gave; `name` is the file that took it."""
         for batches in appends:
-            partition.append(batches, durable=durable, encoded_here=True)
+            partition.append(batches, durable=durable, encoded_here=self.form is not BATCH)
             self._warn_of_retention(batches, partition, name)
 
     def _warn_of_retention(self, batches: bytearray, partition: Partition, name: str) -> None:

@@ -14,9 +14,10 @@ from __future__ import annotations
 import errno
 
 from fusefs.appending.flags import Access, check_append
+from fusefs.appending.framing import BATCHES, LINES
 from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
-from fusefs.forms import Form
+from fusefs.forms import BATCH, Form
 from fusefs.tree.handles import Handle, LogHandle
 from fusefs.tree.nodes import (
     FOR_LONG,
@@ -118,7 +119,7 @@ class ViewFile(File):
 
 
 class LogFile(ViewFile):
-    """`log`, `log.kv`, `log.json` of a partition: every retained record; what is written is appended."""
+    """`log`, `log.kv`, `log.json`, `log.batch` of a partition: every retained record; what is written is appended."""
 
     __slots__ = ("_form",)
     mode = LOG_MODE
@@ -136,7 +137,11 @@ class LogFile(ViewFile):
         self._files.check_exists()
         check_writable(self._files, access, truncation_accepted=not self._form.suffix)
         return AppendHandle(
-            self._files.target(self._form), self.context.appending, opener_pid=pid, durable=access.durable
+            self._files.target(self._form),
+            self.context.appending,
+            opener_pid=pid,
+            durable=access.durable,
+            framing=BATCHES if self._form is BATCH else LINES,
         )
 
     def truncate(self, size: int) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from fusefs.following.follow import Followed
-from fusefs.forms import JSON, KV, VALUES, Form
+from fusefs.forms import FORMS, VIEW_FORMS, Form
 from fusefs.tree.follows import FollowNode
 from fusefs.tree.growing import LogFile
 from fusefs.tree.links import RecordLink
@@ -16,11 +16,10 @@ from fusefs.tree.partition_files import PartitionFiles
 from fusefs.tree.segments import SegmentsDirectory
 from fusefs.tree.selected import selected_file
 from fusefs.tree.start import StartFile
+from fusefs.tree.state import StateFile
 from fusefs.tree.status import PartitionStatusFile
 from fusefs.views.records import earliest_offset, latest_offset
 from storage.model import Offset
-
-FORMS = (VALUES, KV, JSON)
 
 
 class Name(NamedTuple):
@@ -58,11 +57,12 @@ def _latest(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Nod
 
 
 NAMES: dict[str, Name] = {
-    **{f"log{form.suffix}": Name(listed=True, make=partial(_log, form=form)) for form in FORMS},
+    **{f"log{form.suffix}": Name(listed=True, make=partial(_log, form=form)) for form in VIEW_FORMS},
     **{f"follow{form.suffix}": Name(listed=False, make=partial(_follow, form=form)) for form in FORMS},
-    **{f"earliest{form.suffix}": Name(listed=not form.suffix, make=_earliest) for form in FORMS},
-    **{f"latest{form.suffix}": Name(listed=not form.suffix, make=_latest) for form in FORMS},
+    **{f"earliest{form.suffix}": Name(listed=not form.suffix, make=_earliest) for form in VIEW_FORMS},
+    **{f"latest{form.suffix}": Name(listed=not form.suffix, make=_latest) for form in VIEW_FORMS},
     "start": Name(listed=True, make=StartFile),
+    "state": Name(listed=True, make=StateFile),
     "status": Name(listed=True, make=PartitionStatusFile),
     "segments": Name(listed=True, make=SegmentsDirectory),
 }

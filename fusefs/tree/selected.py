@@ -35,7 +35,7 @@ from fusefs.tree.nodes import (
     refuse_writing,
 )
 from fusefs.tree.partition_files import PartitionFiles
-from fusefs.views.records import FoundRecord, find_record
+from fusefs.views.records import BatchCutError, FoundRecord, find_record
 from fusefs.views.view import View
 from storage.codec.batch import BatchHeader
 from storage.disk.names import SegmentFileKind, segment_file
@@ -60,6 +60,8 @@ def selected_file(parent: Directory, name: str, files: PartitionFiles) -> File:
         return _resolved(parent, name, files, selector, form)
     except SelectorError as error:
         raise FileError(errno.ENOENT, error.reason, reported=True) from None
+    except BatchCutError as error:
+        raise FileError(errno.ENOENT, str(error), reported=True) from None
     except StorageError as error:
         raise file_error(error) from error
 
@@ -83,7 +85,7 @@ def _resolved(parent: Directory, name: str, files: PartitionFiles, selector: Sel
 
 
 class RecordFile(File):
-    """`42`, `42.json`, `@TIME`: one record; its file's time is the record's."""
+    """`42`, `42.json`, `42.batch`, `@TIME`: one record, or the batch it came in; its file's time is the record's."""
 
     __slots__ = ("_content", "_files", "_form", "_offset", "_rewrites", "_selector", "_size", "_timestamp")
     entry_timeout = REMEMBERED_SECONDS

@@ -60,6 +60,7 @@ class StartFile(TextFile):
         return self._files.mtime_ns()
 
     def render(self) -> str:
+        self._files.check_exists()
         return f"{self._files.partition.offsets().log_start_offset}\n"
 
     def target(self) -> LineTarget | None:

@@ -24,6 +24,7 @@ class PartitionStatusFile(TextFile):
         return self._files.mtime_ns()
 
     def render(self) -> str:
+        self._files.check_exists()
         status = self._files.partition.status()
         offsets = status.offsets
         lines = {

@@ -10,12 +10,12 @@ from functools import partial
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError, file_error
 from fusefs.following.follow import Followed
-from fusefs.forms import Form
+from fusefs.forms import FORMS, Form
 from fusefs.tree.config import ConfigFile
 from fusefs.tree.doors import DoorFile
 from fusefs.tree.follows import FollowNode
 from fusefs.tree.nodes import Directory, Node
-from fusefs.tree.partitions import FORMS, PartitionDirectory
+from fusefs.tree.partitions import PartitionDirectory
 from fusefs.tree.topic_files import TopicFiles
 from storage.errors import StorageError
 

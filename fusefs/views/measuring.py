@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from fusefs.forms import Form
+from fusefs.forms import Form, decoder_of
 from fusefs.views.sparse_index import Entry, SparseIndex
 from fusefs.views.store import ViewStore
 from fusefs.views.stretches import Damage, Stretch, read_stretch
@@ -49,6 +49,22 @@ class Source(NamedTuple):
 
     def visible_end(self) -> Offset:
         return self.partition.offsets().visible_end(self.isolation)
+
+    def read(self, offset: Offset, max_bytes: int) -> Stretch:
+        """Read batches as the form renders them. See `read_stretch`."""
+        return read_stretch(
+            self.partition,
+            offset,
+            max_bytes=max_bytes,
+            isolation=self.isolation,
+            decode=decoder_of(self.form),
+        )
+
+    @property
+    def remembered_as(self) -> str:
+        """What a view file calls this rendering: other records show to readers of uncommitted ones."""
+        shows_all = self.isolation is Isolation.READ_UNCOMMITTED
+        return f"{self.form.suffix}+uncommitted" if shows_all else self.form.suffix
 
 
 @dataclass(slots=True)
@@ -170,10 +186,9 @@ class Measure:
     def _step(self, max_bytes: int, end_offset: Offset) -> int:
         """Move the frontier over one stretch, below `end_offset`; the bytes of its batches, at least 1."""
         offset = self._index.frontier.offset
-        partition, _, isolation = self.source
         # Where a segment is expected of which all may be remembered, a look at its first batch will do.
         wanted = 1 if self._expects_segment else max_bytes
-        stretch = read_stretch(partition, offset, max_bytes=wanted, isolation=isolation)
+        stretch = self.source.read(offset, wanted)
         if not stretch.pieces:
             with self._lock:
                 self._index.skip(end_offset)
@@ -243,7 +258,7 @@ class Measure:
             return False
         try:
             log = self.source.partition.open_segment_file(_log_name(segment.base_offset))
-            known = self._store.load(segment.base_offset, self.source.form.suffix, log)
+            known = self._store.load(segment.base_offset, self.source.remembered_as, log)
         except (SegmentDeletedError, OSError):
             return False
         if known is None or known.offsets[0] != segment.start_offset or known.end_offset > self.end_offset():
@@ -271,13 +286,12 @@ class Measure:
             if segment.start_offset < self._index.start.offset:
                 return  # Its first records were removed meanwhile, and their entries with them.
             known = self._index.excerpt(segment.start_offset, segment.end)
-        partition, form, _ = self.source
         with contextlib.suppress(SegmentDeletedError, OSError, ViewFileError):
-            log = partition.open_segment_file(_log_name(segment.base_offset))
+            log = self.source.partition.open_segment_file(_log_name(segment.base_offset))
             if self.retired:
                 return  # The file may be another one than the one that was measured.
             mark = mark_log(log, segment.size_bytes, segment.last_position)
-            store.save(segment.base_offset, form.suffix, Section(mark, known), log)
+            store.save(segment.base_offset, self.source.remembered_as, Section(mark, known), log)
 
     def retire(self) -> None:
         """Told when segments were rewritten: the places known are no longer where they were."""
@@ -339,10 +353,10 @@ class Measure:
 
     def _rendered_between(self, start_offset: Offset, end_offset: Offset) -> int:
         """Bytes that the records of [start_offset, end_offset) render to."""
-        partition, form, isolation = self.source
+        partition, form, _ = self.source
         offset, total = start_offset, 0
         while offset < end_offset:
-            stretch = read_stretch(partition, offset, max_bytes=STRETCH_BYTES // 4, isolation=isolation)
+            stretch = self.source.read(offset, STRETCH_BYTES // 4)
             for piece in stretch.below(end_offset):
                 if isinstance(piece, Damage):
                     if not self.knows_damage(piece.error):

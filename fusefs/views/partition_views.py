@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 
-from fusefs.forms import Form
+from fusefs.forms import BATCH, Form
 from fusefs.views.measuring import Measure, Source
 from fusefs.views.store import ViewStore
 from fusefs.views.view import View
+from storage.codec.batch import BatchHeader, read_header
 from storage.engine import Partition
-from storage.errors import CorruptionError, SegmentDeletedError
+from storage.errors import CorruptBatchError, CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
 from storage.model import Isolation, Offset
 
 DIRECT_OFFSETS = 4096
@@ -56,8 +57,11 @@ class PartitionViews:
     def range(self, form: Form, start_offset: Offset, end_offset: Offset | None) -> View:
         """Give a view of [start_offset, end_offset), clipped at the log start; without an end it grows.
 
-        Of what the whole view knows already nothing is measured again.
+        Of what the whole view knows already nothing is measured again. Where a form shows whole batches alone, the view
+        begins and ends between two of them.
         """
+        if form is BATCH:
+            start_offset, end_offset = self._whole_batches(start_offset, end_offset)
         with self._lock:
             start_offset = max(start_offset, self._follow_start())
             end_offset = None if end_offset is None else max(start_offset, end_offset)
@@ -78,6 +82,24 @@ class PartitionViews:
         return View(
             measure, generation=generation, start_offset=start_offset, end_offset=end_offset, whole=whole
         )
+
+    def _whole_batches(self, start_offset: Offset, end_offset: Offset | None) -> tuple[Offset, Offset | None]:
+        """Give the bounds of the batches wholly inside (one batch is read at either end)."""
+        first = self._batch_around(max(start_offset, self.partition.offsets().log_start_offset))
+        start_offset = start_offset if first is None else first.end_offset
+        if end_offset is None:
+            return start_offset, None
+        last = self._batch_around(end_offset)
+        return start_offset, max(start_offset, end_offset if last is None else last.base_offset)
+
+    def _batch_around(self, offset: Offset) -> BatchHeader | None:
+        """Find the batch that an offset divides; None where it does not, or where that cannot be told."""
+        try:
+            fetched = self.partition.read(offset, max_bytes=1, isolation=self.isolation)
+            header = read_header(fetched.data) if fetched.data else None
+        except (CorruptionError, CorruptBatchError, OffsetOutOfRangeError):
+            return None
+        return header if header is not None and header.base_offset < offset else None
 
     def appended(self) -> None:
         """Told after an append: nothing to do, for a view's size measures what was added when it is asked for.

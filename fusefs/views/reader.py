@@ -18,7 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from fusefs.views.sparse_index import Entry
-from fusefs.views.stretches import Damage, Piece, read_stretch
+from fusefs.views.stretches import Damage, Piece
 from storage.codec.columns import Columns
 from storage.errors import CorruptionError, SegmentDeletedError
 from storage.model import Offset
@@ -162,8 +162,7 @@ class ViewReader:
             self._next_offset = max(self._next_offset, self._front.offset)
         if self._next_offset >= end_offset:
             return False
-        partition, _, isolation = self._view.source
-        stretch = read_stretch(partition, self._next_offset, max_bytes=self._fetch_bytes, isolation=isolation)
+        stretch = self._view.source.read(self._next_offset, self._fetch_bytes)
         self._from_offset, self._end_offset = self._next_offset, end_offset
         if stretch.pieces:
             self._next_offset = min(stretch.next_offset, end_offset)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fusefs.forms import Form
+from fusefs.forms import BATCH, Form
 from fusefs.views.stretches import Damage, Stretch, read_stretch
 from storage.codec.batch import BatchHeader, scan
 from storage.codec.columns import Columns
@@ -20,6 +20,10 @@ from storage.model import Isolation, Offset, Position, Record, Timestamp, Timest
 
 _STRIDE = 2**20
 """Bytes of batches looked at in one piece."""
+
+
+class BatchCutError(LookupError):
+    """A whole batch was asked for, of which some records are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class FoundRecord:
     batch_position: Position
     """Of the batch in its segment's file."""
     segment_base_offset: Offset
+    batch_bytes: memoryview
+    """The whole batch, as it stands there."""
 
     @property
     def record(self) -> Record:
@@ -51,7 +57,18 @@ class FoundRecord:
         return self.batch.leader_epoch
 
     def render(self, form: Form, partition: Partition) -> bytes:
-        """The content of the record's own file."""
+        """The content of the record's own file; in batches, the one that the record came in.
+
+        Raises BatchCutError where that batch begins with records that were deleted.
+        """
+        if form is BATCH:
+            log_start_offset = partition.offsets().log_start_offset
+            if self.batch.base_offset < log_start_offset:
+                raise BatchCutError(
+                    f"{partition.topic}-{partition.number}: the batch of offset {self.columns.offsets[self.index]} "
+                    f"begins at {self.batch.base_offset}, and all below {log_start_offset} was deleted"
+                )
+            return bytes(self.batch_bytes)
         return form.render_one(self.columns, self.index, topic=partition.topic, partition=partition.number)
 
 
@@ -80,7 +97,8 @@ def find_record(
 def _found(columns: Columns, index: int, stretch: Stretch) -> FoundRecord:
     batch = next(batch for batch in columns.batches if batch.record_end > index)
     position = Position(stretch.position + batch.position)
-    return FoundRecord(columns, index, batch, position, stretch.segment_base_offset)
+    batch_bytes = stretch.data[batch.position : batch.end_position]
+    return FoundRecord(columns, index, batch, position, stretch.segment_base_offset, batch_bytes)
 
 
 def contains_record(partition: Partition, offset: Offset, isolation: Isolation) -> bool:

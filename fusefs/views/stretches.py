@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from fusefs.forms.batches import Decode
 from storage.codec.batch import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD
 from storage.codec.columns import Columns, decode
 from storage.codec.hiding import still_aborted
@@ -46,15 +47,20 @@ class Stretch:
     """Of the batches."""
     next_offset: Offset
     """Where to read on."""
+    data: memoryview
+    """The batches themselves."""
 
     def below(self, end_offset: Offset) -> Iterator[Piece]:
         """Give the pieces without the damage at or above an offset: whoever reads up to there is not concerned."""
         return (piece for piece in self.pieces if not isinstance(piece, Damage) or piece.offset < end_offset)
 
 
-def read_stretch(partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation) -> Stretch:
+def read_stretch(
+    partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation, decode: Decode = decode
+) -> Stretch:
     """Read and decode the batches from the one that holds `offset` on: at least one, where there is one.
 
+    `decode` is that of the form to render (`fusefs.forms.decoder_of`).
     Raises SegmentDeletedError when the offset was removed.
     """
     try:
@@ -63,17 +69,18 @@ def read_stretch(partition: Partition, offset: Offset, *, max_bytes: int, isolat
         raise SegmentDeletedError(str(error)) from None
     except CorruptionError as error:
         next_offset = _next_readable(partition, offset, isolation)
-        return Stretch([Damage(offset, error)], offset, 0, 0, next_offset)
+        return Stretch([Damage(offset, error)], offset, 0, 0, next_offset, memoryview(b""))
     try:
         pieces: list[Piece] = list(decode(fetched.data, aborted=fetched.aborted)) if fetched.data else []
         next_offset = fetched.next_offset
     except CorruptBatchError:
-        pieces, next_offset = _decode_around_damage(partition, offset, fetched, isolation)
-    return Stretch(pieces, fetched.segment_base_offset, fetched.position, len(fetched.data), next_offset)
+        pieces, next_offset = _decode_around_damage(partition, offset, fetched, isolation, decode=decode)
+    data = fetched.data
+    return Stretch(pieces, fetched.segment_base_offset, fetched.position, len(data), next_offset, data)
 
 
 def _decode_around_damage(
-    partition: Partition, offset: Offset, fetched: Fetched, isolation: Isolation
+    partition: Partition, offset: Offset, fetched: Fetched, isolation: Isolation, *, decode: Decode
 ) -> tuple[list[Piece], Offset]:
     """Decode run by run, stepping over each batch that fails; and where to read on."""
     pieces: list[Piece] = []

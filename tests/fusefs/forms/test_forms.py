@@ -28,9 +28,9 @@ def test_forms_by_suffix(suffix, form):
     assert suffix == form.suffix
 
 
-@pytest.mark.parametrize("suffix", [".batch", "json", ".JSON", "."])
+@pytest.mark.parametrize("suffix", [".batches", "json", ".JSON", "."])
 def test_other_suffixes_are_no_form(suffix):
-    """`log.batch` is not lines; the rest does not exist."""
+    """They do not exist."""
     with pytest.raises(KeyError):
         by_suffix(suffix)
 

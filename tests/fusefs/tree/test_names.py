@@ -26,7 +26,18 @@ async def test_a_partition_lists_what_ends(orders: MountClient):
 
     names = orders.list("orders/0")
 
-    assert names == ["log", "log.kv", "log.json", "earliest", "latest", "start", "status", "segments"]
+    assert names == [
+        "log",
+        "log.kv",
+        "log.json",
+        "log.batch",
+        "earliest",
+        "latest",
+        "start",
+        "state",
+        "status",
+        "segments",
+    ]
 
 
 @pytest.mark.parametrize(

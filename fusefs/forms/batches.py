@@ -1,0 +1,204 @@
+"""Record batches as they stand: the `log.batch` file, which is read as a consumer fetches and written as a producer sends.
+
+Whole batches, one after the other, nothing between them. What shows no record does not show: transaction markers,
+batches of aborted transactions, and those that compaction has emptied. Unlike lines, batches are not decoded to be
+shown; so `RawBatches` stands where the other forms have columns of records.
+
+What is written becomes what a producer may send, with the same records in it:
+
+    batch                                           becomes
+    a plain one                                     the same bytes; its producer's id, epoch and sequence stay
+    of a transaction                                plain, without a producer: no marker will follow it here
+    thinned out by compaction                       dense, without a producer: its sequence would have holes
+    marked LogAppendTime, or with a delete horizon  CreateTime, each record with the time it showed
+    of an old format (magic 0 or 1)                 format 2
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias, cast
+
+from fusefs.forms.form import Form
+from storage.codec.batch import (
+    ATTRIBUTES_POSITION,
+    CONTROL_MASK,
+    CURRENT_MAGIC,
+    DELETE_HORIZON_MASK,
+    HIDDEN_MASK,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    Batches,
+    BatchHeader,
+    Buffer,
+    scan,
+    set_producer,
+)
+from storage.codec.columns import Columns, decode
+from storage.codec.hiding import hide_aborted
+from storage.codec.records import encode_columns
+from storage.codec.stamp import BatchStamp
+from storage.errors import CorruptBatchError, InvalidRecordError, RecordTooLargeError
+from storage.model import NO_PRODUCER_ID, AbortedTransaction
+
+Decode: TypeAlias = Callable[..., list[Columns]]
+"""As `storage.codec.columns.decode`, with `aborted` for its one option."""
+
+_ATTRIBUTES = struct.Struct(">h")
+_NOT_SHOWN = CONTROL_MASK | HIDDEN_MASK
+_ONE_BATCH_BYTES = 2**31 - 1
+"""A batch encoded anew stays one batch; the log judges its size afterwards."""
+
+
+class RawBatches:
+    """Adjacent batches in place of their records: as much of `Columns` as a view asks for."""
+
+    __slots__ = ("batches", "data")
+
+    def __init__(self, data: memoryview, batches: Batches) -> None:
+        self.data = data
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    @property
+    def offsets(self) -> memoryview[int]:
+        """Each batch's first."""
+        return self.batches.column("base_offset")
+
+
+def find_batches(
+    data: Buffer, start: int = 0, end: int | None = None, *, aborted: Sequence[AbortedTransaction] = ()
+) -> list[Columns]:
+    """`decode` for whole batches: `RawBatches` of which nothing but checksums was looked at.
+
+    Raises TornBatchError, CorruptBatchError.
+    """
+    view = memoryview(data)
+    batches = scan(view, start, end, check_crc=True)
+    if batches.problem is not None:
+        raise batches.problem
+    if aborted:
+        hide_aborted(batches, aborted)
+    return [cast("Columns", RawBatches(view, batches))] if len(batches) else []
+
+
+class WholeBatches:
+    """See `Form`; its columns are `RawBatches`. A batch that is not wholly within the offsets asked for is left out."""
+
+    suffix = ".batch"
+
+    def render(
+        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+    ) -> bytes:
+        """The batches' bytes."""
+        del topic, partition
+        data, spans = columns.data, _spans(columns.batches, start_offset, end_offset)
+        return b"".join(data[start:end] for start, end in spans)
+
+    def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
+        """One whole batch."""
+        del topic, partition
+        header = columns.batches[index]
+        return bytes(columns.data[header.position : header.end_position])
+
+    def measure(
+        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+    ) -> array[int]:
+        """From the headers."""
+        del topic, partition
+        return array("q", (size for _, size in _shown(columns.batches, start_offset, end_offset)))
+
+    def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
+        """Whole batches as a producer may send them.
+
+        Raises InvalidRecordError for what is none, RecordTooLargeError.
+        """
+        del timestamp
+        scanned = scan(text, check_crc=True)
+        if scanned.problem is not None:
+            raise InvalidRecordError(f"not a record batch: {scanned.problem}")
+        return [_as_sent(text, header, max_batch_bytes) for header in scanned]
+
+
+BATCH = WholeBatches()
+
+
+def decoder_of(form: Form) -> Decode:
+    """What makes of batches the columns that a form renders."""
+    return find_batches if form is BATCH else decode
+
+
+def _shown(batches: Batches, start_offset: int, end_offset: int) -> Iterator[tuple[int, int]]:
+    """Of every batch its position, and the bytes it shows: all or none."""
+    fields = ("position", "size_bytes", "base_offset", "last_offset", "attributes", "record_count")
+    columns = [batches.column(field).tolist() for field in fields]
+    for position, size, base_offset, last_offset, attributes, records in zip(*columns, strict=True):
+        shown = (
+            records != 0
+            and not attributes & _NOT_SHOWN
+            and start_offset <= base_offset
+            and last_offset < end_offset
+        )
+        yield position, size if shown else 0
+
+
+def _spans(batches: Batches, start_offset: int, end_offset: int) -> Iterator[tuple[int, int]]:
+    """Start and end of each run of bytes that shows."""
+    start = end = 0
+    for position, size in _shown(batches, start_offset, end_offset):
+        if not size:
+            continue
+        if position != end:
+            if end > start:
+                yield start, end
+            start = position
+        end = position + size
+    if end > start:
+        yield start, end
+
+
+def _as_sent(data: Buffer, header: BatchHeader, max_batch_bytes: int) -> bytearray:
+    """One batch as a producer may send it."""
+    if header.size_bytes > max_batch_bytes:
+        raise RecordTooLargeError(f"batch of {header.size_bytes} bytes, at most {max_batch_bytes} are taken")
+    if header.is_control:
+        raise InvalidRecordError("a transaction's marker, which comes from a coordinator alone")
+    if _wants_encoding(header):
+        return _encoded(data, header)
+    batch = bytearray(memoryview(data)[header.position : header.end_position])
+    if header.is_transactional:
+        _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, header.attributes & ~TRANSACTIONAL_MASK)
+        set_producer(batch, 0, producer_id=NO_PRODUCER_ID, producer_epoch=-1, base_sequence=-1)
+    return batch
+
+
+def _is_dense(header: BatchHeader) -> bool:
+    return header.last_offset - header.base_offset + 1 == header.record_count
+
+
+def _wants_encoding(header: BatchHeader) -> bool:
+    marked = header.attributes & (TIMESTAMP_TYPE_MASK | DELETE_HORIZON_MASK)
+    return header.magic != CURRENT_MAGIC or marked != 0 or not _is_dense(header)
+
+
+def _encoded(data: Buffer, header: BatchHeader) -> bytearray:
+    try:
+        columns = decode(data, header.position, header.end_position)[0]
+        codec = header.codec
+    except CorruptBatchError as error:
+        raise InvalidRecordError(f"not a record batch: {error}") from error
+    if not len(columns):
+        raise InvalidRecordError(f"a batch without records at position {header.position}")
+    stamp = BatchStamp(codec=codec)
+    if header.magic == CURRENT_MAGIC and _is_dense(header) and not header.is_transactional:
+        stamp = BatchStamp(
+            codec=codec,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+        )
+    return encode_columns(columns, stamp, max_batch_bytes=_ONE_BATCH_BYTES)[0]

@@ -1,0 +1,149 @@
+"""Batches as they stand: which of them show, and what a written one becomes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fusefs.forms import BATCH, by_suffix, decoder_of
+from storage.codec.batch import HIDDEN_MASK, Codec, read_header, scan, set_append_time
+from storage.codec.columns import decode
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.records import encode
+from storage.codec.stamp import BatchStamp
+from storage.errors import CorruptBatchError, InvalidRecordError, RecordTooLargeError
+from storage.model import AbortedTransaction, Header, Offset, ProducerId, Record, Timestamp
+from tests.doubles.logs import batch
+
+LIMIT = 1_000_000
+PRODUCER = BatchStamp(producer_id=ProducerId(7), producer_epoch=1, base_sequence=5)
+IN_TRANSACTION = BatchStamp(
+    producer_id=ProducerId(7), producer_epoch=1, base_sequence=5, transactional=True, codec=Codec.LZ4
+)
+MARKER = encode_marker(
+    EndTransactionMarker(ControlType.COMMIT, 0),
+    timestamp=Timestamp(9),
+    producer_id=ProducerId(7),
+    producer_epoch=1,
+)
+OLD_LOGS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
+
+
+def found(data, **options):
+    return decoder_of(BATCH)(data, **options)[0]
+
+
+def render(data, start_offset, end_offset, **options):
+    columns = found(data, **options)
+    where = {"topic": "t", "partition": 0, "start_offset": start_offset, "end_offset": end_offset}
+    rendered = BATCH.render(columns, **where)
+    assert len(rendered) == sum(BATCH.measure(columns, **where))
+    return rendered
+
+
+def sent(data):
+    """What a written batch becomes."""
+    (made,) = BATCH.parse(bytes(data), timestamp=1, max_batch_bytes=LIMIT)
+    assert scan(made, check_crc=True).problem is None
+    return made
+
+
+def records(data):
+    return [tuple(record)[1:] for columns in decode(data) for record in columns]
+
+
+def test_the_suffix():
+    """`log.batch`."""
+    assert by_suffix(".batch") is BATCH
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "shown"),
+    [(0, 7, (0, 3)), (1, 7, (1, 3)), (0, 6, (0, 2)), (1, 4, (1, 2)), (3, 5, (0, 0))],
+)
+def test_only_whole_batches_show(start, end, shown):
+    """Of [0, 2), [2, 4) and [4, 7) those wholly within the offsets asked for."""
+    batches = [batch(b"a", b"b"), batch(b"c", b"d", offset=2), batch(b"e", b"f", b"g", offset=4)]
+    assert render(b"".join(batches), start, end) == b"".join(batches[slice(*shown)])
+
+
+def test_markers_and_emptied_batches_do_not_show():
+    """They hold no records, and no producer could send them."""
+    empty = encode([], PRODUCER, base_offset=1, last_offset=3)
+    data = b"".join([batch(b"a"), empty, MARKER, batch(b"b", offset=4)])
+    assert render(data, 0, 5) == batch(b"a") + batch(b"b", offset=4)
+
+
+def test_batches_of_aborted_transactions_do_not_show():
+    """As far as the reader is told of aborts: one who reads uncommitted data is not."""
+    aborted, plain = batch(b"x", stamp=IN_TRANSACTION), batch(b"y", offset=1)
+    told = (AbortedTransaction(ProducerId(7), Offset(0)),)
+    assert render(aborted + plain, 0, 2, aborted=told) == plain
+    assert render(aborted + plain, 0, 2) == aborted + plain
+    assert found(aborted, aborted=told).batches[0].attributes & HIDDEN_MASK
+
+
+def test_a_damaged_batch_is_told_by_its_checksum():
+    """With its position, as decoding tells it."""
+    data = batch(b"aaaa") + batch(b"bbbb", offset=1)
+    data[-2] ^= 1
+    with pytest.raises(CorruptBatchError) as caught:
+        found(data)
+    assert caught.value.position == len(data) // 2
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_plain_batch_stays_as_it_is(codec):
+    """Its producer's id, epoch and sequence, its codec and its times among it."""
+    data = batch(b"a", None, timestamp=[5, 3], key=b"k", stamp=PRODUCER)
+    assert sent(data) == data
+    packed = encode([Record(Offset(0), Timestamp(5), b"k", b"v" * 500, ())], BatchStamp(codec=codec))
+    assert sent(packed) == packed
+
+
+def test_a_batch_of_a_transaction_becomes_a_plain_one():
+    """Its marker does not come along, and without one it would hold back every reader behind it for ever."""
+    header = read_header(made := sent(batch(b"a", b"b", timestamp=4, stamp=IN_TRANSACTION)))
+    assert not header.is_transactional
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
+    assert (header.codec, records(made)) == (Codec.LZ4, [(4, None, b"a", ()), (4, None, b"b", ())])
+
+
+def test_a_thinned_batch_becomes_a_dense_one_without_producer():
+    """A producer numbers its records without holes."""
+    kept = [
+        Record(Offset(offset), Timestamp(offset), b"k", None, (Header(b"h", b"1"),)) for offset in (3, 4, 8)
+    ]
+    made = sent(encode(kept, PRODUCER, base_offset=2, last_offset=9))
+    header = read_header(made)
+    assert (header.base_offset, header.last_offset, header.producer_id) == (0, 2, -1)
+    assert records(made) == [tuple(record)[1:] for record in kept]
+
+
+def test_a_batch_stamped_by_a_log_keeps_the_times_it_showed():
+    """The mark of LogAppendTime is for the next log to set."""
+    data = batch(b"a", b"b", timestamp=[1, 2], stamp=PRODUCER)
+    set_append_time(data, 0, 99)
+    header = read_header(made := sent(data))
+    assert (header.timestamp_type.label, header.producer_id, header.base_sequence) == ("CreateTime", 7, 5)
+    assert [time for time, *_ in records(made)] == [99, 99]
+
+
+def test_a_delete_horizon_is_left_behind():
+    """It says when the old log was cleaned; the record's time stands apart from it."""
+    data = batch(None, timestamp=5, key=b"k", stamp=BatchStamp(delete_horizon_ms=Timestamp(77)))
+    header = read_header(made := sent(data))
+    assert header.delete_horizon_ms is None
+    assert records(made) == [(5, b"k", None, ())]
+
+
+def test_what_is_no_batch_of_a_client_is_refused():
+    """A marker, damage, bytes without meaning, and one batch too large: the whole write."""
+    damaged = batch(b"aaaa")
+    damaged[-2] ^= 1
+    for data, reason in ((MARKER, "marker"), (damaged, "checksum"), (b"x" * 100, "not a record batch")):
+        with pytest.raises(InvalidRecordError, match=reason):
+            BATCH.parse(bytes(batch(b"good") + data), timestamp=1, max_batch_bytes=LIMIT)
+    with pytest.raises(RecordTooLargeError, match="68 bytes, at most 60"):
+        BATCH.parse(bytes(batch(b"")), timestamp=1, max_batch_bytes=60)

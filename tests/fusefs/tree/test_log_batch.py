@@ -1,0 +1,227 @@
+"""`log.batch` and `<selector>.batch`: reading is fetching, writing is producing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from storage.codec.batch import scan
+from storage.codec.records import BatchStamp
+from storage.manager import open_engine
+from storage.model import Isolation, Offset, ProducerId
+from tests.doubles.logs import batch
+from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+BROKER = VECTORS / "broker-made" / "log-dirs"
+PARTITIONS = sorted(path.name for path in BROKER.iterdir() if path.is_dir())
+
+
+def produced(*values: bytes, sequence: int = 0, epoch: int = 0) -> bytes:
+    """A batch as an idempotent producer sends it."""
+    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=epoch, base_sequence=sequence)
+    return bytes(batch(*values, timestamp=1_700_000_000_000, stamp=stamp))
+
+
+@pytest.fixture
+async def brokers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[MountClient]:
+    """A mount over a copy of what a broker left; its isolation may be a parameter."""
+    shutil.copytree(BROKER, tmp_path / "data")
+    engine = open_engine(tmp_path / "data")
+    isolation = getattr(request, "param", Isolation.READ_COMMITTED)
+    async with mounted(engine, tmp_path, isolation=isolation) as client:
+        yield client
+    engine.close()
+
+
+def without_place(lines: bytes) -> list[dict[str, object]]:
+    """Records of `log.json` without what a copy changes."""
+    kept = []
+    for line in lines.splitlines():
+        record = json.loads(line)
+        kept.append(
+            {name: record[name] for name in record if name not in ("topic", "partition", "offset", "tstype")}
+        )
+    return kept
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+async def test_appending_what_was_read_is_a_copy(brokers: MountClient, name: str):
+    """Of everything a broker made: keys, values, headers and times, in order; whatever pieces it comes in."""
+    source = name.replace("-0", "/0") if name.endswith("-0") else name.replace("-1", "/1")
+    content = await brokers.cat(f"{source}/log.batch", chunk=1000)
+    assert (await brokers.stat(f"{source}/log.batch")).size == len(content)
+    await brokers.mkdir("copy")
+    fh = await brokers.open("copy/0/log.batch", APPEND)
+    for start in range(0, len(content), 777):
+        await brokers.filesystem.write(fh, content[start : start + 777])
+    await brokers.close(fh)
+
+    expected = without_place(await brokers.cat(f"{source}/log.json"))
+    copied = without_place(await brokers.cat("copy/0/log.json"))
+    divided = 7 if source == "trimmed/0" else 0  # Records of the batch that the log start divides: left out.
+    assert copied == expected[divided:]
+    assert copied
+
+
+@pytest.mark.parametrize("name", ["codecs", "idempotent"])
+async def test_a_copy_keeps_codecs_and_producers(brokers: MountClient, name: str):
+    """Batch by batch all but offsets, epochs and checksums of the same bytes."""
+    content = await brokers.cat(f"{name}/0/log.batch")
+    await brokers.mkdir("copy")
+    await brokers.append("copy/0/log.batch", content)
+
+    def kept(data: bytes) -> list[tuple[int, ...]]:
+        return [
+            (header.codec, header.producer_id, header.producer_epoch, header.base_sequence, header.checksum)
+            for header in scan(data)
+        ]
+
+    assert kept(await brokers.cat("copy/0/log.batch")) == kept(content)
+
+
+@pytest.mark.parametrize("brokers", [*Isolation], indirect=True)
+async def test_markers_never_show_and_aborted_batches_only_uncommitted(brokers: MountClient):
+    """Every record that a broker's consumer of the same isolation got, and no marker."""
+    level = brokers.context.settings.isolation
+    consumed = VECTORS / "broker-made" / "consumed" / f"transactions-0.{level.value}.jsonl"
+    expected = [json.loads(line)["offset"] for line in consumed.read_text().splitlines()]
+    headers = list(scan(await brokers.cat("transactions/0/log.batch")))
+
+    assert not any(header.is_control for header in headers)
+    assert [offset for h in headers for offset in range(h.base_offset, h.end_offset)] == expected
+
+
+async def test_a_ranges_batches_are_those_wholly_inside(orders: MountClient):
+    """First and last inclusive; a batch that the range divides is left out, at either end."""
+    first, second, third = (
+        bytes(batch(*b"abc"[:count].split(), *[b"x"] * (count - 1), offset=offset))
+        for count, offset in ((2, 0), (3, 2), (2, 5))
+    )
+    for data in (first, second, third):
+        await orders.append("orders/0/log.batch", data)
+
+    for name, expected in {
+        "0-6": first + second + third,
+        "1-6": second + third,
+        "0-5": first + second,
+        "1-5": second,
+        "3-4": b"",
+        "1-": second + third,
+        "3-": third,
+        "-5": second + third,
+        "-4": third,
+        "@0-": first + second + third,
+    }.items():
+        assert await orders.cat(f"orders/0/{name}.batch") == expected, name
+        assert (await orders.stat(f"orders/0/{name}.batch")).size == len(expected), name
+
+
+async def test_a_records_batch_is_the_whole_one_it_came_in(orders: MountClient):
+    """`3.batch` holds 2 to 4; with the record's time, and through earliest and latest too."""
+    data = bytes(batch(b"a", b"b", b"c", timestamp=[5, 6, 7]))
+    await orders.append("orders/0/log.batch", data)
+
+    assert await orders.cat("orders/0/1.batch") == data
+    assert await orders.cat("orders/0/@6.batch") == data
+    assert (await orders.stat("orders/0/1.batch")).mtime_ns == 6_000_000
+    assert orders.filesystem.readlink(orders.lookup("orders/0/latest.batch").node_id) == "2.batch"
+
+
+async def test_a_batch_that_begins_below_the_log_start_is_not_there(orders: MountClient):
+    """Deleted records do not come back through a copy."""
+    cut, whole = bytes(batch(b"a", b"b")), bytes(batch(b"c", offset=2))
+    await orders.append("orders/0/log.batch", cut)
+    await orders.append("orders/0/log.batch", whole)
+    orders.engine.partition("orders", 0).delete_records(Offset(1))
+
+    assert await orders.cat("orders/0/log") == b"b\nc\n"
+    assert await orders.cat("orders/0/log.batch") == whole
+    assert await orders.cat("orders/0/1-.batch") == whole
+    with refused("ENOENT"):
+        await orders.cat("orders/0/1.batch")
+    assert "begins at 0, and all below 1 was deleted" in orders.reports
+
+
+async def test_it_grows_like_log(orders: MountClient):
+    """An open file goes on with the batches appended since, by whatever file."""
+    await orders.append("orders/0/log.batch", bytes(batch(b"a")))
+    fh = await orders.open("orders/0/log.batch")
+    seen = await orders.read_on(fh)
+    await orders.append("orders/0/log", b"b\nc\n")
+    grown = await orders.read_on(fh, len(seen))
+
+    assert [header.record_count for header in scan(seen + grown)] == [1, 2]
+    assert (await orders.stat("orders/0/log.batch")).size == len(seen + grown)
+
+
+async def test_one_write_is_all_or_nothing(orders: MountClient):
+    """The good batch before the damaged one is not kept either; the reason says why."""
+    damaged = bytearray(batch(b"aaaa"))
+    damaged[-2] ^= 1
+    with refused("EINVAL"):
+        await orders.append("orders/0/log.batch", bytes(batch(b"good") + damaged))
+
+    assert await orders.cat("orders/0/log") == b""
+    assert "orders/0/log.batch: not a record batch" in orders.reports
+
+
+async def test_after_a_refusal_the_handle_takes_nothing_more(orders: MountClient):
+    """Nobody knows where the next batch begins; another handle does."""
+    fh = await orders.open("orders/0/log.batch", APPEND)
+    with refused("EINVAL"):
+        await orders.filesystem.write(fh, b"these are lines, not batches\n")
+    with refused("EINVAL"):
+        await orders.filesystem.write(fh, bytes(batch(b"a")))
+    await orders.close(fh)
+    await orders.append("orders/0/log.batch", bytes(batch(b"b")))
+
+    assert await orders.cat("orders/0/log") == b"b\n"
+
+
+async def test_a_batch_torn_at_close_is_told(orders: MountClient):
+    """By close(2), and in the reports; so it is by fsync(2), which cannot answer for half a batch."""
+    data = bytes(batch(b"a"))
+    with refused("EINVAL"):
+        await orders.append("orders/0/log.batch", data + data[:-1])
+    assert "torn" in orders.reports
+    fh = await orders.open("orders/0/log.batch", APPEND)
+    await orders.filesystem.write(fh, data[:30])
+    with refused("EINVAL"):
+        await orders.filesystem.fsync(fh)
+    await orders.filesystem.release(fh)
+
+    assert await orders.cat("orders/0/log") == b"a\n"
+
+
+async def test_a_batch_too_large_is_told_as_soon_as_it_says_so(orders: MountClient):
+    """By its first bytes: nothing of it is held in memory."""
+    await orders.append("orders/config", b"max.message.bytes=200\n")
+    with refused("EMSGSIZE"):
+        await orders.append("orders/0/log.batch", bytes(batch(b"x" * 200))[:20])
+
+
+async def test_a_producers_errors(orders: MountClient):
+    """A gap in its sequence is EILSEQ, an epoch that was fenced ESTALE; a repeat is kept once."""
+    for data in (produced(b"a"), produced(b"a"), produced(b"b", sequence=1)):
+        await orders.append("orders/0/log.batch", data)
+    with refused("EILSEQ"):
+        await orders.append("orders/0/log.batch", produced(b"gap", sequence=9))
+    await orders.append("orders/0/log.batch", produced(b"c", epoch=1))
+    with refused("ESTALE"):
+        await orders.append("orders/0/log.batch", produced(b"fenced", sequence=2))
+
+    assert await orders.cat("orders/0/log") == b"a\nb\nc\n"
+    assert "fenced by epoch 1" in orders.reports
+
+
+async def test_it_opens_for_appending_alone(orders: MountClient):
+    """As log.kv and log.json: so that a copy of all of them brings each record once."""
+    for flags in (os.O_WRONLY, os.O_WRONLY | os.O_TRUNC, os.O_RDWR):
+        with refused("EPERM"):
+            await orders.open("orders/0/log.batch", flags)

@@ -1,0 +1,113 @@
+"""`state`: whether a partition serves, and trying again after a repair."""
+
+# ruff: noqa: ASYNC240 - the disk is prepared while nothing else runs
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from storage.manager import open_engine
+from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+from tests.fusefs.mounted.faults import FaultyFileSystem
+
+
+@pytest.fixture
+async def faulty(tmp_path: Path) -> AsyncIterator[MountClient]:
+    """A mount with the topic `orders`, on a disk that fails as the file `faults` says."""
+    engine = open_engine(tmp_path / "data", files=FaultyFileSystem(tmp_path / "faults"))
+    async with mounted(engine, tmp_path) as client:
+        await client.mkdir("orders")
+        yield client
+    engine.close()
+
+
+async def fail_sync(client: MountClient, faults: Path) -> None:
+    """Append a record, whose fsync fails."""
+    fh = await client.open("orders/0/log", APPEND)
+    await client.filesystem.write(fh, b"a\n")
+    faults.write_text("sync .log EIO\n")
+    with refused("EIO"):
+        await client.filesystem.fsync(fh)
+    await client.filesystem.release(fh)
+
+
+async def test_a_partition_that_serves(orders: MountClient):
+    """Writing `online` to it is harmless."""
+    assert await orders.cat("orders/0/state") == b"online\n"
+    await orders.append("orders/0/state", b"online\n")
+    await orders.append("orders/0/log", b"a\n")
+    await orders.append("orders/0/state", b"online\n", os.O_WRONLY | os.O_TRUNC)
+
+    assert await orders.cat("orders/0/state") == b"online\n"
+    assert await orders.cat("orders/0/log") == b"a\n"
+
+
+async def test_a_failed_partition_says_why_and_serves_again_after_a_repair(
+    faulty: MountClient, tmp_path: Path
+):
+    """What was acknowledged is there, and it takes writes."""
+    await fail_sync(faulty, tmp_path / "faults")
+    state = (await faulty.cat("orders/0/state")).decode()
+    assert state.startswith("offline: ")
+    assert f"state {state}" in (await faulty.cat("orders/0/status")).decode()
+    with refused("EIO"):
+        await faulty.append("orders/0/log", b"refused\n")
+
+    (tmp_path / "faults").unlink()
+    await faulty.append("orders/0/state", b"online\n")
+
+    await faulty.append("orders/0/log", b"b\n")
+    assert await faulty.cat("orders/0/state") == b"online\n"
+    assert await faulty.cat("orders/0/log") == b"a\nb\n"
+
+
+async def test_what_keeps_it_offline_is_the_writes_error(faulty: MountClient, tmp_path: Path):
+    """As long as a file of it is damaged; the partition is then as before, and the reason is told."""
+    await fail_sync(faulty, tmp_path / "faults")
+    (tmp_path / "faults").unlink()
+    epochs = tmp_path / "data" / "orders-0" / "leader-epoch-checkpoint"
+    good = epochs.read_bytes()
+    epochs.write_bytes(b"nonsense")
+    with refused("EIO"):
+        await faulty.append("orders/0/state", b"online\n")
+
+    assert (await faulty.cat("orders/0/state")).startswith(b"offline: ")
+    assert "error orders/0/state: " in faulty.reports
+    epochs.write_bytes(good)
+    await faulty.append("orders/0/state", b"online\n")
+    assert await faulty.cat("orders/0/log") == b"a\n"
+
+
+@pytest.mark.parametrize("line", [b"offline\n", b"\n", b"on line\n", b"\xff\n", b"ONLINE"])
+async def test_nothing_else_can_be_written(orders: MountClient, line: bytes):
+    """One takes no partition offline by hand."""
+    with refused("EINVAL"):
+        await orders.append("orders/0/state", line)
+    assert await orders.cat("orders/0/state") == b"online\n"
+
+
+async def test_open_files_of_the_old_one_are_stale_its_texts_as_well(orders: MountClient):
+    """So that a name that was looked up before is looked up anew."""
+    for name in ("status", "start", "log.batch"):
+        old = orders.lookup(f"orders/0/{name}")
+        orders.engine.reopen_partition("orders", 0)
+        orders.lookup("orders")
+        orders.filesystem.root.topics.refresh()
+        with refused("ESTALE"):
+            await orders.filesystem.open(old.node_id, os.O_RDONLY, 1)
+
+
+async def test_a_read_only_mount_repairs_nothing(tmp_path: Path):
+    """EROFS."""
+    engine = open_engine(tmp_path / "data")
+    engine.create_topic("orders")
+    engine.close()
+    reading = open_engine(tmp_path / "data", read_only=True)
+    async with mounted(reading, tmp_path) as client:
+        with refused("EROFS"):
+            await client.append("orders/0/state", b"online\n")
+    reading.close()
