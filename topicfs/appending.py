@@ -9,14 +9,20 @@ from typing import IO
 import click
 
 from fusefs.appending.choosing import OnceLines
-from fusefs.appending.framing import NOTHING, frame
+from fusefs.appending.framing import BATCHES, LINES, NOTHING, Framing
 from fusefs.appending.partitioners import KafkaPartitioner
 from fusefs.appending.targets import DoorTarget, Encoder, LineTarget, PartitionTarget
 from fusefs.forms import FormError, by_suffix
 from fusefs.reports import Reports
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine
-from storage.errors import InvalidNameError, PolicyViolationError, RecordTooLargeError, StorageError
+from storage.errors import (
+    InvalidNameError,
+    InvalidRecordError,
+    PolicyViolationError,
+    RecordTooLargeError,
+    StorageError,
+)
 from storage.idempotence.producer import NamedProducer, whole_lines
 from storage.idempotence.registry import ProducerRegistry
 from topicfs.data_directory import data_option, opened_for_writing
@@ -24,8 +30,11 @@ from topicfs.examples import ExampleCommand
 from topicfs.paths import Place, parse_place
 
 DOORS = ("log", "log.kv", "log.json")
+BATCH_DOOR = "log.batch"
 BLOCK_BYTES = 1 << 20
 """Read and appended at a time: what the kernel would hand to the mount in one request."""
+UNBOUNDED = 2**31
+"""Bytes of a record as it is read; the topic judges its size."""
 
 
 class LinesRefusedError(StorageError):
@@ -47,6 +56,10 @@ class LinesRefusedError(StorageError):
             "topicfs cat orders/0/log.json | topicfs append copy/0/log.json",
             "a copy with times, keys and headers",
         ),
+        (
+            "topicfs cat orders/0/log.batch | topicfs append copy/0/log.batch",
+            "a copy batch by batch, which keeps codecs and producers too",
+        ),
     ),
 )
 @click.argument("target", metavar="TOPIC[/PARTITION][/NAME]")
@@ -60,7 +73,7 @@ class LinesRefusedError(StorageError):
 def append(target: str, *, file: Path, producer: str | None, directories: tuple[Path, ...]) -> None:
     """Append the lines of FILE, or of standard input, to a topic.
 
-    NAME is log (a line is a value; the default), log.kv or log.json. A FILE is looked through before its first
+    NAME is log (a line is a value; the default), log.kv, log.json or, of one partition, log.batch. A FILE is looked through before its first
     record is appended: a line that is no record refuses it as a whole. Standard input is appended as it comes. When
     the command ends, everything is on disk. While a daemon owns the directory, append through its mount.
 
@@ -69,8 +82,14 @@ def append(target: str, *, file: Path, producer: str | None, directories: tuple[
     appends what is missing and nothing twice.
     """
     place = parse_place(target)
-    if place.name not in DOORS:
-        raise InvalidNameError(f"{target}: records are appended to {', '.join(DOORS)}")
+    if place.name == BATCH_DOOR and place.partition is None:
+        raise InvalidNameError(
+            f"{target}: batches are appended to one partition, as {place.topic}/0/{place.name}"
+        )
+    if place.name not in {*DOORS, BATCH_DOOR}:
+        raise InvalidNameError(f"{target}: records are appended to {', '.join(DOORS)} or {BATCH_DOOR}")
+    if producer is not None and place.name == BATCH_DOOR:
+        raise click.UsageError("--producer numbers lines; batches carry their own producers")
     source = "-" if str(file) == "-" else str(file)
     if producer is not None and source == "-":
         raise click.UsageError("--producer needs a FILE, which can be read again after a crash")
@@ -79,13 +98,16 @@ def append(target: str, *, file: Path, producer: str | None, directories: tuple[
         hint = f"cat {source if source != '-' else ''} >> MOUNTPOINT/{path}".replace("  ", " ")
         with opened_for_writing(directories, through_mount=hint) as engine:
             lines_target = _target(engine, place, path)
+            framing = BATCHES if place.name == BATCH_DOOR else LINES
             if source != "-" and stream.seekable():
-                _each(stream, lines_target.check, source, kept=False)
+                _each(stream, framing, lines_target.check, source, kept=False)
                 stream.seek(0)
             if producer is not None:
                 _append_once(engine, directories[0], place, path, producer=producer, stream=stream, file=file)
                 return
-            _each(stream, lines_target.append, "standard input" if source == "-" else source, kept=True)
+            _each(
+                stream, framing, lines_target.append, "standard input" if source == "-" else source, kept=True
+            )
 
 
 def _append_once(  # noqa: PLR0913 (what a run is made of; most of it keyword-only)
@@ -117,39 +139,35 @@ def _target(engine: Engine, place: Place, name: str) -> LineTarget:
     return PartitionTarget(name, engine.partition(topic.name, place.partition), encoder)
 
 
-def _each(stream: IO[bytes], take: Callable[[bytes], None], source: str, *, kept: bool) -> None:
-    """Hand the lines of `stream` on, block by block; what is wrong with one is told by its line number."""
-    first_line = 1
-    for block in blocks(stream):
-        try:
+def _each(
+    stream: IO[bytes], framing: Framing, take: Callable[[bytes], None], source: str, *, kept: bool
+) -> None:
+    """Hand the records of `stream` on, block by block; what is wrong with a line is told by its number."""
+    lines = size = 0
+    try:
+        for block in blocks(stream, framing):
             take(block)
-        except FormError as error:
-            number = first_line + error.line_number - 1
-            raise LinesRefusedError(
-                f"{source}: line {number}: {error.reason}{_fate(kept, first_line)}"
-            ) from None
-        except RecordTooLargeError as error:
-            raise LinesRefusedError(f"{source}: {error}{_fate(kept, first_line)}") from None
-        first_line += block.count(b"\n")
+            lines += block.count(b"\n")
+            size += len(block)
+    except (FormError, InvalidRecordError, RecordTooLargeError) as error:
+        reason = str(error)
+        if isinstance(error, FormError):
+            reason = f"line {lines + error.line_number}: {error.reason}"
+        before = f"{size} bytes" if framing is BATCHES else f"{lines} lines"
+        fate = f"the {before} before its block were appended" if kept and size else "nothing was appended"
+        raise LinesRefusedError(f"{source}: {reason}; {fate}") from None
 
 
-def _fate(kept: bool, first_line: int) -> str:
-    if not kept:
-        return "; nothing was appended"
-    return (
-        f"; the {first_line - 1} lines before its block were appended"
-        if first_line > 1
-        else "; nothing was appended"
-    )
+def blocks(stream: IO[bytes], framing: Framing = LINES) -> Iterator[bytes]:
+    """Give whole records, some MiB at a time; a last line without an end gets one.
 
-
-def blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    """Give whole lines, some MiB at a time; a last line without an end gets one."""
+    Raises InvalidRecordError for what is no batch, or a torn one, where batches are asked for.
+    """
     waiting = NOTHING
     while data := stream.read(BLOCK_BYTES):
-        framed = frame(waiting, data)
+        framed = framing.frame(waiting, data, UNBOUNDED)
         waiting = framed.waiting
         if framed.lines:
             yield framed.lines
     if waiting.tail:
-        yield waiting.tail + b"\n"
+        yield framing.ended(waiting.tail)

@@ -21,7 +21,7 @@ from fusefs.selectors import (
     resolve,
 )
 from fusefs.views.partition_views import PartitionViews
-from fusefs.views.records import earliest_offset, find_record, latest_offset
+from fusefs.views.records import BatchCutError, earliest_offset, find_record, latest_offset
 from storage.disk import names
 from storage.engine import Engine, Partition
 from storage.errors import UnknownTopicError
@@ -33,7 +33,7 @@ from topicfs.paths import Place, parse_place
 WHOLE = "log"
 READ_BYTES = 1 << 20
 POLL_SECONDS = 0.2
-FORM_SUFFIXES = ("", ".kv", ".json")
+FORM_SUFFIXES = ("", ".kv", ".json", ".batch")
 LINKS: dict[str, Callable[..., Offset | None]] = {"earliest": earliest_offset, "latest": latest_offset}
 
 
@@ -46,6 +46,7 @@ LINKS: dict[str, Callable[..., Offset | None]] = {"earliest": earliest_offset, "
         ("topicfs cat orders/0/42", "exactly the value at offset 42"),
         ("topicfs cat orders/0/42-99.kv", "key TAB value of a range"),
         ("topicfs cat orders/0/-10", "the last ten"),
+        ("topicfs cat orders/0/log.batch > orders.batches", "the record batches themselves"),
         ("topicfs cat orders/0/@2026-11-21T03:00:00Z-", "from a moment on"),
         ("topicfs cat --follow orders/0/log.json", "and what comes, until Ctrl-C"),
         ("topicfs cat --data /var/lib/kafka/data orders/0", "out of a broker's files, beside the broker"),
@@ -65,7 +66,7 @@ def cat(places: tuple[str, ...], *, follow: bool, isolation: str, directories: t
     """Print what the file of that name in a mount holds.
 
     NAME is log (the default), a record (42, @TIME, earliest, latest) or a range (42-99, 42-, -10, @TIME-@TIME,
-    @TIME-), each as it is, with .kv or with .json. Nothing is locked or changed. Beside a running daemon or broker
+    @TIME-), each as it is, with .kv, .json or .batch. Nothing is locked or changed. Beside a running daemon or broker
     what lies below its last checkpoint is shown; for the very latest read its mount.
     """
     parsed = [parse_place(place) for place in places]
@@ -102,7 +103,10 @@ def copy(engine: Engine, place: Place, output: BinaryIO, isolation: Isolation) -
         raise click.ClickException(f"{place.topic}/{place.partition}/{place.name}: {error.reason}") from None
     found = find_record(partition, selected.offset, isolation=isolation)
     if found is not None:
-        output.write(found.render(form, partition))
+        try:
+            output.write(found.render(form, partition))
+        except BatchCutError as error:
+            raise click.ClickException(f"{place.topic}/{place.partition}/{place.name}: {error}") from None
     return None
 
 
@@ -115,8 +119,6 @@ def _select(partition: Partition, place: Place, stem: str, isolation: Isolation)
         selector = Single(offset)
     else:
         selector = parse(place.name)
-        if selector.suffix not in FORM_SUFFIXES:
-            raise SelectorError(f"no form {selector.suffix}; there are .kv and .json")
     return resolve(selector, partition, isolation=isolation)
 
 

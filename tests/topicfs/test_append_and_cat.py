@@ -131,7 +131,8 @@ def test_a_record_too_large_is_refused(topicfs):
     [
         (("cat", "orders/0/7"), "orders/0/7: orders-0: no offset 7; offsets 0 to 2 exist"),
         (("cat", "orders/0/nonsense"), "no selector"),
-        (("cat", "orders/0/1.batch"), "no form .batch; there are .kv and .json"),
+        (("append", "orders/log.batch"), "batches are appended to one partition, as orders/0/log.batch"),
+        (("append", "orders/nonsense"), "records are appended to log, log.kv, log.json or log.batch"),
         (("cat", "orders/5"), "orders: no partition 5"),
         (("cat", "absent/0"), "absent: no such topic"),
         (("cat", "orders"), "orders: name a partition too, as in orders/0/log"),
@@ -203,3 +204,32 @@ def test_follow_takes_something_that_grows(orders):
     """A single record never does, and neither do two places at once."""
     for words in (("orders/0/1",), ("orders/0", "orders/0")):
         assert 2 == orders("cat", "--follow", *words).status
+
+
+def test_batches_are_copied_with_all_that_is_in_them(orders, tmp_path):
+    """From log.batch to log.batch, through a pipe or a file; a record's own batch, and ranges of whole ones too."""
+    orders("topics", "create", "copy")
+    batches = orders("cat", "orders/0/log.batch").output
+    saved = tmp_path / "batches"
+    saved.write_bytes(batches)
+    assert 0 == orders("append", "copy/0/log.batch", stdin=batches).status
+    assert 0 == orders("append", "copy/0/log.batch", str(saved)).status
+
+    assert b"one\ntwo\nthree\n" * 2 == orders("cat", "copy/0").output
+    for name in ("0.batch", "earliest.batch", "0-2.batch", "-3.batch"):
+        assert batches == orders("cat", f"orders/0/{name}").output, name
+    assert b"" == orders("cat", "orders/0/1-2.batch").output
+
+
+def test_what_is_no_batch_is_refused(topicfs, tmp_path):
+    """A file as a whole, and torn batches by their end."""
+    topicfs("topics", "create", "orders")
+    topicfs("append", "orders/0", stdin=b"one\n")
+    batches = topicfs("cat", "orders/0/log.batch").output
+    source = tmp_path / "torn"
+    source.write_bytes(batches + batches[:-1])
+    for file, reason in ((source, b"the last batch is torn"), (Path(__file__), b"no record batch at byte 0")):
+        ran = topicfs("append", "orders/0/log.batch", str(file))
+        assert (1, True) == (ran.status, reason in ran.errors)
+        assert ran.errors.endswith(b"; nothing was appended\n")
+    assert b"one\n" == topicfs("cat", "orders/0").output
