@@ -1,0 +1,197 @@
+"""`topicfs config`: every setting with its value and source, and setting a topic's own."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from storage.config.broker import BROKER_SETTINGS
+from storage.config.topic import SETTINGS
+from storage.disk.lock import DirectoryLock
+from topicfs.server_properties import read_config
+
+BROKERS_OWN = """
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://127.0.0.1:19092,CONTROLLER://127.0.0.1:19093
+advertised.listeners=PLAINTEXT://127.0.0.1:19092,CONTROLLER://127.0.0.1:19093
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+controller.quorum.voters=1@127.0.0.1:19093
+log.dirs=kafka-1
+# optional: keep the raft log apart
+#metadata.log.dir=meta-1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+# quicker tests
+offsets.topic.num.partitions=4
+transaction.state.log.num.partitions=4
+group.initial.rebalance.delay.ms=0
+log.retention.check.interval.ms=1000
+log.flush.offset.checkpoint.interval.ms=1000
+log.flush.start.offset.checkpoint.interval.ms=1000
+log.initial.task.delay.ms=500
+log.cleaner.backoff.ms=500
+auto.create.topics.enable=false
+"""
+"""The server.properties with which a real broker is run in these tests."""
+
+LISTED = [name for name, one in SETTINGS.items() if not one.row.hidden]
+
+
+@pytest.fixture
+def properties(directory) -> Path:
+    """A broker's file in the working directory."""
+    path = Path("server.properties")
+    path.write_text("log.retention.hours=2\nnum.partitions=3\nlisteners=x\nsegment.ms=7\n")
+    return path
+
+
+def shown(ran) -> dict[str, dict[str, str]]:
+    return {one["name"]: one for one in json.loads(ran.text)}
+
+
+def test_a_real_brokers_properties_are_read_unchanged(directory):
+    """What has a meaning takes effect, directories and periods; the rest is named in the file's order."""
+    path = Path("server.properties")
+    path.write_text(BROKERS_OWN)
+    read = read_config(path)
+    assert ("kafka-1",) == read.log_directories
+    config = read.config
+    assert (1000, 1000, 1000, 500, 500) == (
+        config.retention_check_interval_ms,
+        config.recovery_point_interval_ms,
+        config.log_start_offset_interval_ms,
+        config.initial_task_delay_ms,
+        config.cleaner_backoff_ms,
+    )
+    meant = {
+        "node.id",
+        "log.dirs",
+        "log.retention.check.interval.ms",
+        "log.flush.offset.checkpoint.interval.ms",
+        "log.flush.start.offset.checkpoint.interval.ms",
+        "log.initial.task.delay.ms",
+        "log.cleaner.backoff.ms",
+    }
+    names = [line.partition("=")[0] for line in BROKERS_OWN.split() if "=" in line and line[0] != "#"]
+    assert [name for name in names if name not in meant] == read.ignored
+
+
+def test_every_setting_of_a_topic_is_shown(orders):
+    """All that are no tests' own, each once, in the table's order, with all that is to be known of it."""
+    settings = shown(orders("config", "orders", "--json"))
+    assert LISTED == list(settings)
+    assert settings["retention.ms"] == {
+        "name": "retention.ms",
+        "value": "-1",
+        "source": "topic",
+        "file_name": None,
+        "default": "604800000",
+        "unit": "ms",
+        "valid": "a whole number of at least -1",
+        "meaning": "The age of its newest record at which a segment goes; -1: never.",
+    }
+    assert {"topic", "default"} == {one["source"] for one in settings.values()}
+
+
+def test_values_of_the_file_stand_between_topic_and_default(orders, properties):
+    """A topic's own goes before the file's, and that before Kafka's; the file's name for it is told."""
+    orders("topics", "create", "clicks", "--config", "retention.ms=5")
+    orders("config", "clicks", "retention.ms=")
+    settings = shown(orders("config", "clicks", "--config", str(properties), "--json"))
+    retention = settings["retention.ms"]
+    assert ("7200000", "file", "log.retention.hours") == (
+        retention["value"],
+        retention["source"],
+        retention["file_name"],
+    )
+    own = shown(orders("config", "orders", "--config", str(properties), "--json"))["retention.ms"]
+    assert ("-1", "topic", None) == (own["value"], own["source"], own["file_name"])
+
+
+def test_without_a_topic_the_engines_own_settings_are_shown_too(topicfs, properties):
+    """No directory is needed for that."""
+    settings = shown(topicfs("config", "--config", str(properties), "--json"))
+    assert [*LISTED, *BROKER_SETTINGS] == list(settings)
+    assert ("3", "file", "1", "partitions") == tuple(
+        settings["num.partitions"][name] for name in ("value", "source", "default", "unit")
+    )
+    assert not Path("data").exists()
+
+
+def test_a_pipe_gets_a_line_a_setting(orders):
+    """Tabs between name=value, source, default, unit and meaning; --match and --set choose."""
+    ran = orders("config", "orders", "--match", "retention.*")
+    lines = [line.split("\t") for line in ran.text.splitlines()]
+    assert [
+        ["retention.bytes=-1", "default", "-1", "bytes"],
+        ["retention.ms=-1", "topic", "604800000", "ms"],
+    ] == [line[:4] for line in lines]
+    assert all(len(line) == 5 for line in lines)
+    assert ["retention.ms=-1"] == [
+        line.split("\t")[0] for line in orders("config", "orders", "--set").text.splitlines()
+    ]
+
+
+def test_a_terminal_gets_a_table(orders, monkeypatch):
+    """With a header, and the meaning in words."""
+    monkeypatch.setattr("topicfs.configuring.is_terminal", lambda: True)
+    text = orders("config", "orders", "--match", "flush.*").text
+    header, *rows = text.splitlines()
+    assert ["setting", "value", "source", "default", "unit", "meaning"] == header.split()
+    assert len(rows) == 2
+    assert "Flush to disk" in rows[0]
+
+
+def test_settings_are_set_and_removed(orders):
+    """All of one call; what holds then is told, and stays."""
+    ran = orders("config", "orders", "cleanup.policy=compact,delete", "retention.ms=")
+    assert ran.text.splitlines() == [
+        "orders: cleanup.policy=compact,delete",
+        "orders: retention.ms=604800000 (the default)",
+    ]
+    assert ["cleanup.policy"] == list(shown(orders("config", "orders", "--set", "--json")))
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (("nothing",), 1, "nothing: no such topic"),
+        (("orders", "retention.ms=5", "no.such=1"), 1, "no.such: no such topic setting"),
+        (("orders", "retention.ms=5", "segment.bytes=1"), 1, "segment.bytes=1: must be"),
+        (("orders", "retention.ms"), 1, "retention.ms: a setting is given as name=value"),
+        (("orders", "no.such="), 1, "no.such: no such topic setting"),
+        (("orders", "--config", "missing"), 1, "missing: No such file"),
+    ],
+)
+def test_what_cannot_be_set_is_one_line_and_changes_nothing(orders, words, status, message):
+    """Neither the bad one nor the good one beside it."""
+    ran = orders("config", *words)
+    assert (status, b"") == (ran.status, ran.output)
+    assert [line for line in ran.errors.decode().splitlines() if message in line] != []
+    assert len(ran.errors.splitlines()) == 1
+    assert "-1" == shown(orders("config", "orders", "--json"))["retention.ms"]["value"]
+
+
+def test_beside_a_daemon_it_says_where_to_write(orders, directory):
+    """The line to type is the mount's `config`; showing goes on."""
+    lock = DirectoryLock(directory)
+    try:
+        ran = orders("config", "orders", "retention.ms=5", "segment.ms=")
+        looked = orders("config", "orders", "--set")
+    finally:
+        lock.release()
+    assert (1, b"") == ran[:2]
+    assert (
+        f"topicfs: data: in use by process {os.getpid()}; go through its mount: "
+        "printf 'retention.ms=5\\nsegment.ms=\\n' >> MOUNTPOINT/orders/config\n"
+    ) == ran.errors.decode()
+    assert looked.text.startswith("retention.ms=-1\t")

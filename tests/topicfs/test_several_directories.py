@@ -1,0 +1,113 @@
+"""Commands over two data directories, and bringing back what went offline."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from storage.disk.lock import DirectoryLock
+from topicfs.reopening import through_mount
+
+BOTH = "a,b"
+
+
+@pytest.fixture
+def two(topicfs, monkeypatch):
+    """Two directories with a topic of two partitions, a line in each."""
+    monkeypatch.setenv("TOPICFS_DATA", BOTH)
+    topicfs("topics", "create", "orders", "--partitions", "2")
+    for number in (0, 1):
+        topicfs("append", f"orders/{number}", stdin=f"line {number}\n".encode())
+    return topicfs
+
+
+def test_commands_take_several_directories(two):
+    """By --data and by the environment, wherever they take one."""
+    assert [Path("a/orders-0").is_dir(), Path("b/orders-1").is_dir()] == [True, True]
+    assert [b"line 0\n", b"line 1\n"] == [two("cat", f"orders/{number}").output for number in (0, 1)]
+    assert b"line 1" == two("cat", "orders/1/0", "--data", "a, b").output
+    assert "orders\n" == two("topics", "list").text
+    assert (0, 2) == (
+        two("topics", "describe", "orders").status,
+        len(list(Path("b").glob("orders-1/*.log"))) + 1,
+    )
+    assert "offset 0" in two("explain", "orders/1/0").text
+    ran = two("check", BOTH)
+    assert (0, b"") == ran[:2]
+    assert b"no findings in 2 partitions" in ran.errors
+    assert 0 == two("topics", "delete", "orders", "--with-records").status
+    assert "" == two("topics", "list").text
+
+
+def test_one_of_them_shows_its_own(two, caplog):
+    """What stands elsewhere is told to be missing."""
+    ran = two("topics", "describe", "orders", "--data", "a")
+    assert "orders: not in " in caplog.text
+    assert "\n0 " in ran.text
+    assert "\n1 " not in ran.text
+
+
+def test_a_partition_in_both_is_found_and_refused(two):
+    """`check` names the second place; whatever opens the directories is refused."""
+    Path("b/orders-0").mkdir()
+    ran = two("check", BOTH)
+    assert 1 == ran.status
+    assert [
+        line for line in ran.text.splitlines() if line.startswith("b/orders-0: orders-0 stands in a too")
+    ] != []
+    assert "stands in" in two("cat", "orders/0").errors.decode()
+
+
+def test_an_empty_list_is_a_misuse(two):
+    """As is every other argument that cannot be read."""
+    assert 2 == two("topics", "list", "--data", ",").status
+
+
+def test_a_missing_directory_is_told(two):
+    """Reading makes none."""
+    assert b"c: no data directory there" in two("topics", "list", "--data", "a,c").errors
+    assert not Path("c").exists()
+
+
+def test_what_was_repaired_is_online_again(two):
+    """Without a daemon the next opening serves it; what is not repaired says why, with status 1."""
+    epochs = Path("b/orders-1/leader-epoch-checkpoint")
+    good = epochs.read_bytes()
+    epochs.write_bytes(b"rubbish\n")
+    ran = two("topics", "online")
+    assert 1 == ran.status
+    assert ran.text.startswith("orders/1: offline: ")
+    assert "leader-epoch-checkpoint" in ran.text
+    epochs.write_bytes(good)
+    assert (0, b"orders/0: online\norders/1: online\n") == two("topics", "online", "orders")[:2]
+    assert (0, b"", b"nothing is offline\n") == two("topics", "online")
+    assert b"line 1\n" == two("cat", "orders/1").output
+
+
+def test_a_daemon_without_a_mount_cannot_be_asked(two):
+    """It is named; nothing is done behind its back."""
+    lock = DirectoryLock(Path("b"))
+    try:
+        ran = two("topics", "online")
+    finally:
+        lock.release()
+    assert (1, b"") == ran[:2]
+    assert f"in use by process {os.getpid()}, which has no mount" in ran.errors.decode()
+
+
+def test_a_daemon_is_asked_partition_by_partition(tmp_path):
+    """Only for those that are offline, in the order of their numbers; what it does not do is told."""
+    for number, state in ((0, "online"), (2, "offline: broken"), (10, "offline: broken too")):
+        partition = tmp_path / "orders" / str(number)
+        partition.mkdir(parents=True)
+        (partition / "status").write_text(f"state {state}\nlog_start_offset 0\n")
+        (partition / "state").write_text("")
+    assert [("orders/2", "offline: broken"), ("orders/10", "offline: broken too")] == list(
+        through_mount(tmp_path, ())
+    )
+    assert ["", "online\n", "online\n"] == [
+        (tmp_path / "orders" / number / "state").read_text() for number in ("0", "2", "10")
+    ]
+    assert [("orders/0", "online")] == list(through_mount(tmp_path, ("orders/0",)))
