@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, parse_segment_file
@@ -11,6 +12,8 @@ from storage.log.chain import Chain
 from storage.log.read import Bound
 from storage.log.segment import Segment
 from storage.model import NO_TIMESTAMP, SegmentInfo, Timestamp
+
+_Value = TypeVar("_Value")
 
 _INDEX_SUFFIXES = tuple(kind.value for kind in SegmentFileKind if kind.value.endswith("index"))
 
@@ -48,6 +51,14 @@ def index_bytes(chain: Chain, directory: Path, files: FileSystem) -> int:
 def largest_timestamp(segments: Iterable[Segment]) -> Timestamp:
     """Of all records; -1 where none has one."""
     return max((segment.largest.timestamp for segment in segments), default=NO_TIMESTAMP)
+
+
+def as_known(ask: Callable[[], _Value], otherwise: _Value) -> _Value:
+    """Ask the disk, and do without an answer: a status is read for the very reason that the disk is gone."""
+    try:
+        return ask()
+    except OSError:
+        return otherwise
 
 
 def segment_of(name: str, chain: Chain) -> Segment | None:

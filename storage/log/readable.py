@@ -213,9 +213,16 @@ class ReadableLog:
             state="online" if self._offline is None else f"offline: {self._offline}",
             segments=len(chain.segments),
             log_bytes=describe.log_bytes(chain, end),
-            index_bytes=describe.index_bytes(chain, self._directory, self._files),
-            first_timestamp=next((s.first_timestamp for s in chain.segments if s.size), NO_TIMESTAMP),
-            last_timestamp=describe.largest_timestamp(chain.segments),
+            index_bytes=describe.as_known(
+                lambda: describe.index_bytes(chain, self._directory, self._files), otherwise=0
+            ),
+            first_timestamp=describe.as_known(
+                lambda: next((s.first_timestamp for s in chain.segments if s.size), NO_TIMESTAMP),
+                otherwise=NO_TIMESTAMP,
+            ),
+            last_timestamp=describe.as_known(
+                lambda: describe.largest_timestamp(chain.segments), otherwise=NO_TIMESTAMP
+            ),
             directory=str(self._directory),
             first_dirty_offset=cleaning and cleaning.first_dirty_offset,
             cleanable_ratio=cleaning and cleaning.cleanable_ratio,

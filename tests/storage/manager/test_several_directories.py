@@ -313,6 +313,11 @@ def test_a_directory_that_vanished_has_failed(disks: SeveralDisks, clock: Manual
     clock.advance(1_000)
     engine.maintenance(clock())
     assert states(engine) == {"t-0": "online", "t-1": "offline"}
+    status = engine.partition("t", 1).status()
+    assert (status.state, status.index_bytes) == (
+        "offline: /b failed: No such file or directory: /b/meta.properties",
+        0,
+    )
     disks.disks[B].rename(Path("/away"), B)
     append_lines(engine.reopen_partition("t", 1), "more\n")
     assert contents(engine) == {"t-0": ["0"], "t-1": ["1", "more"]}
