@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusefs.appending.murmur2 import murmur2
-from fusefs.appending.partitioners import to_positive
 from fusefs.appending.targets import Encoder, key_values
 from storage.engine import Partition
+from storage.partitioning.murmur2 import partition_of_key
 
 
 class OnceLines:
@@ -33,6 +32,6 @@ class OnceLines:
         return [
             (first_record + number) % partitions
             if record.key is None
-            else to_positive(murmur2(record.key)) % partitions
+            else partition_of_key(record.key, partitions)
             for number, record in enumerate(records)
         ]

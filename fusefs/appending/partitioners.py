@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from fusefs.appending.murmur2 import murmur2
 from storage.errors import InvalidConfigError, InvalidRecordError
+from storage.partitioning.murmur2 import partition_of_key
 
 BATCH_SIZE = 16_384
 """Kafka's default batch.size in bytes: after this much without a key, another partition has its turn."""
@@ -61,12 +61,7 @@ class KafkaPartitioner:
     def for_records(self, records: Sequence[KeyValue], partitions: int) -> list[int]:
         unkeyed = [len(value or b"") + 1 for key, value in records if key is None]
         sticky = self.for_unkeyed(sum(unkeyed), partitions) if unkeyed else 0
-        return [sticky if key is None else to_positive(murmur2(key)) % partitions for key, _value in records]
-
-
-def to_positive(digest: int) -> int:
-    """Drop the sign bit, as Kafka does before the modulo."""
-    return digest & 0x7FFFFFFF
+        return [sticky if key is None else partition_of_key(key, partitions) for key, _value in records]
 
 
 class RoundRobinPartitioner:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from fusefs.appending.murmur2 import murmur2
 from fusefs.appending.partitioners import (
     BATCH_SIZE,
     KafkaPartitioner,
@@ -14,6 +13,7 @@ from fusefs.appending.partitioners import (
     partitioner_factory,
 )
 from storage.errors import InvalidConfigError, InvalidRecordError
+from storage.partitioning.murmur2 import murmur2
 
 
 def signed(number: int) -> int:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.appending.murmur2 import murmur2
 from storage.engine import Engine
+from storage.partitioning.murmur2 import murmur2
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 
 

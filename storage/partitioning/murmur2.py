@@ -22,3 +22,8 @@ def murmur2(key: bytes) -> int:
         digest = (digest ^ int.from_bytes(key[length & ~3 :], "little")) * MULTIPLIER & MASK
     digest = (digest ^ digest >> 13) * MULTIPLIER & MASK
     return digest ^ digest >> 15
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """Which of so many partitions a key goes to, as with every Kafka producer: the hash without its sign, modulo."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
