@@ -19,7 +19,7 @@ from storage.compaction.offset_map import DEFAULT_BYTES, OffsetMap
 from storage.compaction.retain import LastOfProducer, RetentionParams
 from storage.compaction.rewrite import CleaningCounts, Rewriter, build_map
 from storage.compaction.transactions import PassTransactions
-from storage.errors import CorruptBatchError, CorruptionError, StorageError
+from storage.errors import CorruptBatchError, CorruptionError, PartitionOfflineError, StorageError
 from storage.log.log import Log
 from storage.log.scan import Window, windows
 from storage.log.segment import PlacedBatch, Segment
@@ -173,6 +173,10 @@ class _Pass:
             cleaned.sync()
             if self._log.replace_segments(members, cleaned):
                 return cleaned
+        except PartitionOfflineError:
+            # Loading the log anew ends what was begun, or takes it back.
+            cleaned.close()
+            raise
         except BaseException:
             self._log.discard_segment(cleaned)
             raise

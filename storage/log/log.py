@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from storage.config.topic import TopicConfig
 from storage.disk.names import SegmentFileState
 from storage.errors import (
     OffsetOutOfRangeError,
+    PartitionOfflineError,
     PolicyViolationError,
 )
 from storage.log.aborted import aborted_spans
@@ -121,6 +123,9 @@ class Log(GrowingLog):
         A crash at any step leaves the old ones or the new one: its files become `.swap` (from here on recovery
         brings it in), the old ones `.deleted`, then the `.swap` goes. False, with nothing changed, when one of
         `old` has left the log meanwhile.
+
+        OSError: the old ones are still in place, and `new` may be discarded. PartitionOfflineError: they may not all
+        be; `new` must stay as it stands, for loading the log anew ends what was begun.
         """
         with self._lock:
             self._check_writable()
@@ -129,14 +134,11 @@ class Log(GrowingLog):
                 return False
             self._rename_segment(new, SegmentFileState.SWAP)
             self._files.sync_directory(self._directory)
-            due = Timestamp(self._clock() + self._config.file_delete_delay_ms)
-            for segment in old:
-                stays = segment.base_offset == new.base_offset
-                self._removal.retire(segment, self._directory, due, keep_snapshot=stays)
-                if not stays:
-                    self._producers.removed([segment.base_offset])
-            self._rename_segment(new, SegmentFileState.LIVE)
-            self._files.sync_directory(self._directory)
+            try:
+                self._put_in_place(old, new)
+            except BaseException as error:
+                self.mark_offline(f"replacing segments failed: {error}")
+                raise PartitionOfflineError(f"{self._partition}: {self._offline}") from error
             self._reader.forget()
             self._chain = Chain.of([new, *(s for s in segments if s not in set(old))])
             self._aborted = aborted_spans(self._chain.segments)
@@ -144,11 +146,24 @@ class Log(GrowingLog):
         self._listeners.notify()
         return True
 
+    def _put_in_place(self, old: Sequence[Segment], new: Segment) -> None:
+        due = Timestamp(self._clock() + self._config.file_delete_delay_ms)
+        for segment in old:
+            stays = segment.base_offset == new.base_offset
+            self._removal.retire(segment, self._directory, due, keep_snapshot=stays)
+            if not stays:
+                self._producers.removed([segment.base_offset])
+        self._rename_segment(new, SegmentFileState.LIVE)
+        self._files.sync_directory(self._directory)
+
     def discard_segment(self, cleaned: Segment) -> None:
-        """Delete a `.cleaned` segment that will not be put into the log."""
+        """Delete a `.cleaned` segment that will not be put into the log; some of its files may be `.swap` already."""
         cleaned.close()
         for name in cleaned.file_names():
-            self._files.unlink(self._directory / name)
+            stem = name.removesuffix(cleaned.state.value)
+            for state in (SegmentFileState.CLEANED, SegmentFileState.SWAP):
+                with suppress(FileNotFoundError):
+                    self._files.unlink(self._directory / (stem + state.value))
 
     def _rename_segment(self, segment: Segment, state: SegmentFileState) -> None:
         for name in segment.file_names():

@@ -1,0 +1,97 @@
+"""A compacted topic's log, filled and cleaned in a few words."""
+
+from __future__ import annotations
+
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.records import BatchStamp, decode, encode
+from storage.compaction.choose import plan
+from storage.compaction.clean import clean, cleaning_params
+from storage.model import Isolation, Offset, ProducerId, Record, Timestamp
+from storage.producers.append import Origin
+from tests.doubles.logs import LogOnDisk
+
+NOW = Timestamp(1_700_000_000_000)
+COMPACT = {"cleanup_policy": ("compact",), "min_cleanable_dirty_ratio": 0.0}
+
+
+def keyed(*pairs, **stamp):
+    records = [Record(Offset(n), NOW, key, value) for n, (key, value) in enumerate(pairs)]
+    return encode(records, BatchStamp(**stamp))
+
+
+class CompactedLog(LogOnDisk):
+    """A compacted topic's log; `end` tells the pass where it stands."""
+
+    def __init__(self, **settings):
+        super().__init__(**(COMPACT | settings))
+        self.checkpoint = None
+
+    def put(self, *pairs, **stamp):
+        return self.log.append(keyed(*pairs, **stamp))
+
+    def put_record(self, record):
+        return self.log.append(encode([record]))
+
+    def fill(self, keys, rounds, *, per_segment=5):
+        """Each round writes every key, its value the number of its write."""
+        written = 0
+        for _ in range(rounds):
+            for key in range(keys):
+                self.put((b"k%d" % key, b"%d" % written))
+                written += 1
+                if written % per_segment == 0:
+                    self.log.roll()
+        self.log.roll()
+
+    def end_transaction(self, *, commit, producer_id=7, producer_epoch=0):
+        """Write the marker that ends a producer's transaction."""
+        self.log.append(
+            marker(commit=commit, producer_id=producer_id, producer_epoch=producer_epoch),
+            origin=Origin.COORDINATOR,
+        )
+
+    def batches(self):
+        """Last offset and number of records of every batch, control batches included."""
+        offset, found = self.log.log_start_offset, []
+        while len(
+            (fetched := self.log.read(offset, max_bytes=9999, isolation=Isolation.READ_UNCOMMITTED)).data
+        ):
+            for columns in decode(fetched.data, control=True):
+                found += [(header.last_offset, header.record_count) for header in columns.batches]
+            offset = fetched.next_offset
+        return found
+
+    def plan(self):
+        return plan(cleaning_params(self.log, self.checkpoint, Timestamp(self.clock.now)))
+
+    def clean(self, **settings):
+        done = clean(self.log, self.plan(), now=Timestamp(self.clock.now), **settings)
+        self.checkpoint = done.end_offset
+        return done
+
+    def table(self):
+        """Key to newest value, tombstones left out."""
+        return {r.key: r.value for r in self.records() if r.value is not None}
+
+    def records(self):
+        return records_of(self.log)
+
+
+def records_of(log, isolation=Isolation.READ_COMMITTED):
+    offset, found = log.log_start_offset, []
+    while len((fetched := log.read(offset, max_bytes=300, isolation=isolation)).data):
+        for columns in decode(fetched.data):
+            found += [record for record in columns if record.offset >= offset]
+        offset = fetched.next_offset
+    return found
+
+
+def marker(*, commit, producer_id=7, producer_epoch=0):
+    """A coordinator's batch that ends a transaction."""
+    kind = ControlType.COMMIT if commit else ControlType.ABORT
+    return encode_marker(
+        EndTransactionMarker(kind, 0),
+        timestamp=NOW,
+        producer_id=ProducerId(producer_id),
+        producer_epoch=producer_epoch,
+    )

@@ -1,0 +1,249 @@
+"""What a pass makes of whole files: gaps, groups, large batches, and the bound that must not move (LogCleanerTest)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.codec.batch import assign_offsets
+from storage.errors import PartitionOfflineError
+from storage.model import Offset, ProducerId, Record, Timestamp
+from tests.doubles.compacted_log import NOW, CompactedLog, keyed, records_of
+from tests.doubles.simulated_disk import SimulatedDisk
+
+INT_MAX = 2**31 - 1
+
+
+def put_at(log: CompactedLog, offset: int, key: bytes, value: bytes | None = b"v") -> None:
+    """Append as a follower does: at an offset of its own, perhaps with a gap before it."""
+    batch = keyed((key, value))
+    assign_offsets(batch, 0, base_offset=offset, leader_epoch=0)
+    log.log.append_as_follower(batch)
+
+
+def test_deleted_keys_go_with_their_older_records():
+    """Row 103: every second key is deleted; the others are left, and in the end not even the deletions."""
+    log = CompactedLog(delete_retention_ms=0)
+    for number in range(10):
+        log.put((b"%d" % number, b"v"))
+    for number in range(0, 10, 2):
+        log.put((b"%d" % number, None))
+    log.log.roll()
+    expected = {b"%d" % number: b"v" for number in range(1, 10, 2)}
+    log.clean()
+    assert log.table() == expected
+    log.checkpoint = None
+    log.clean()
+    assert [record.key for record in log.records()] == sorted(expected)
+
+
+def test_the_batch_that_ends_at_the_high_watermark_is_kept_empty():
+    """Row 112: of a log that is clean up to its end; so the end is the same after a restart from the files alone."""
+    log = CompactedLog()
+    log.put((b"a", b"1"))
+    log.put((b"b", None))
+    log.log.roll()
+    log.clean()
+    log.clock.advance(2 * log.config.delete_retention_ms)
+    log.checkpoint = None
+    log.clean()
+    assert log.batches() == [(0, 1), (1, 0)]
+
+
+def test_without_the_high_watermark_in_reach_no_empty_batch_is_kept():
+    """Row 112: it lies beyond what is cleaned."""
+    log = CompactedLog()
+    log.put((b"a", b"1"))
+    log.put((b"b", None))
+    log.log.roll()
+    log.put((b"c", b"1"))
+    log.clean()
+    log.clock.advance(2 * log.config.delete_retention_ms)
+    log.checkpoint = None
+    log.clean()
+    assert log.batches() == [(0, 1), (2, 1)]
+
+
+def test_what_is_too_young_is_left_as_it_is():
+    """Row 113: segments from the first one with a young record on; keys repeat across the bound."""
+    log = CompactedLog(min_compaction_lag_ms=1000)
+    log.clock.advance(NOW - log.clock.now)
+    for times in range(2):
+        for number in range(6):
+            log.log.append(keyed((b"%d" % number, b"%d" % times)))
+        log.log.roll()
+    for number in range(6):
+        record = Record(Offset(0), Timestamp(NOW + 5000), b"%d" % number, b"young")
+        log.put_record(record)
+    log.log.roll()
+    log.clock.advance(2000)
+    log.clean()
+    assert [record.offset for record in log.records()] == list(range(6, 18))
+
+
+def test_missing_offsets_do_not_stop_a_pass():
+    """Row 113: holes inside segments, between them, and at the end of the dirty section."""
+    log = CompactedLog()
+    for offset in (0, 7, 100):
+        put_at(log, offset, b"a")
+    log.log.roll()
+    for offset in (1000, 1003, 5000):
+        put_at(log, offset, b"b")
+    log.log.roll()
+    put_at(log, 9000, b"c")
+    log.log.roll()
+    done = log.clean()
+    assert done.end_offset == 9001
+    assert [record.offset for record in log.records()] == [100, 5000, 9000]
+    assert log.plan().cleanable_bytes == 0
+
+
+def segments_far_apart(log: CompactedLog) -> list[int]:
+    """Records at the edges of what one segment's offsets may span, a segment each."""
+    offsets = [0, 1, INT_MAX - 1, INT_MAX, INT_MAX + 1, 2 * INT_MAX]
+    for offset in offsets:
+        put_at(log, offset, b"key %d" % offset)
+        log.log.roll()
+    return offsets
+
+
+@pytest.mark.parametrize("empty_indexes", [False, True], ids=["indexes", "empty indexes"])
+def test_sparse_offsets_are_grouped_as_far_as_an_index_reaches(empty_indexes):
+    """Row 114: also when an index is empty, so that only the next segment's name tells where one ends."""
+    log = CompactedLog()
+    offsets = segments_far_apart(log)
+    log.log.close()
+    if empty_indexes:
+        for name in log.names():
+            if name.endswith(".index"):
+                log.write(name, b"")
+    log.log = log.load(clean=True)
+    log.clean()
+    bases = log.base_offsets()
+    assert len(bases) < len(offsets) + 1
+    ends = [*bases[1:], log.log.log_end_offset]
+    assert all(end - 1 - base <= INT_MAX for base, end in zip(bases[:-1], ends, strict=False))
+    assert [record.offset for record in log.records()] == offsets
+    log.kill(recovery_point=log.log.log_end_offset)
+    assert [record.offset for record in log.records()] == offsets
+
+
+class CrashError(Exception):
+    pass
+
+
+class CrashingDisk(SimulatedDisk):
+    """Loses power at one step of putting a cleaned segment in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = ""
+        self.dead = False
+
+    def rename(self, source, target):
+        self._crash_if(f"before {target.suffix} {source.suffix}")
+        super().rename(source, target)
+        self._crash_if(f"after {target.suffix} {source.suffix}")
+
+    def unlink(self, path):
+        self._crash_if("")
+        super().unlink(path)
+
+    def sync_directory(self, path):
+        self._crash_if("")
+        super().sync_directory(path)
+
+    def _crash_if(self, step: str) -> None:
+        self.dead |= bool(step) and self.step == step
+        if self.dead:
+            raise CrashError
+
+
+STEPS = {
+    "the cleaned file is written": "before .swap .cleaned",
+    "the first swap file has its name": "after .swap .cleaned",
+    "all are swap files, the old ones still there": "before .deleted .log",
+    "the first old file is gone": "after .deleted .log",
+    "the old ones are gone": "before .log .swap",
+    "the first new file has its name": "after .log .swap",
+}
+"""The six points of Kafka's own test, each by the change of a name next to it."""
+
+
+@pytest.mark.parametrize("keep", [0.0, 1.0], ids=["unsynced lost", "unsynced kept"])
+@pytest.mark.parametrize("step", STEPS.values(), ids=[step.replace(" ", "-") for step in STEPS])
+def test_a_crash_at_any_of_six_points_leaves_one_whole_set(step, keep):
+    """Row 115: offsets after loading are those before or those after the pass, and a second pass gets there."""
+    disk = CrashingDisk()
+    log = CompactedLog(disk=disk)
+    log.fill(keys=2, rounds=5)
+    log.log.sync()
+    disk.sync_directory(log.log.directory)
+    old = [record.offset for record in log.records()]
+    disk.step = step
+    with pytest.raises((CrashError, PartitionOfflineError)):
+        log.clean()
+    disk.step, disk.dead = "", False
+    disk.crash(keep=keep)
+    log.log = log.load(clean=False, recovery_point=10)
+    assert [record.offset for record in log.records()] in (old, [8, 9])
+    assert not [name for name in log.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
+    log.checkpoint = None
+    log.clean()
+    assert [record.offset for record in log.records()] == [8, 9]
+
+
+@pytest.mark.parametrize("step", [".log.cleaned", ".timeindex.cleaned"])
+def test_a_name_that_cannot_be_changed_before_the_old_files_go_is_no_harm(step):
+    """The pass fails, its files are gone, the log goes on; the next pass succeeds."""
+    log = CompactedLog()
+    log.fill(keys=2, rounds=5)
+    before = log.names()
+    log.disk.fail("rename", suffix=step)
+    with pytest.raises(OSError, match="Input/output error"):
+        log.clean()
+    assert log.names() == before
+    assert log.log.offline_reason is None
+    log.clean()
+    assert [record.offset for record in log.records()] == [8, 9]
+
+
+@pytest.mark.parametrize("step", [".log", "00000000000000000005.index", ".log.swap", ".timeindex.swap"])
+def test_a_name_that_cannot_be_changed_after_that_loses_nothing(step):
+    """The old files may be gone by half, so the new ones stay: loading the log anew ends what was begun."""
+    log = CompactedLog()
+    log.fill(keys=2, rounds=5)
+    log.disk.fail("rename", suffix=step)
+    with pytest.raises(PartitionOfflineError, match="replacing segments failed"):
+        log.clean()
+    assert "replacing segments failed" in log.log.offline_reason
+    log.kill(recovery_point=10)
+    assert [record.offset for record in log.records()] == [8, 9]
+    assert log.put((b"k0", b"more")).base_offset == 10
+
+
+def test_a_batch_larger_than_any_window_is_cleaned():
+    """Row 117: what is read at a time grows to the batch."""
+    log = CompactedLog()
+    large = b"x" * 700_000
+    log.put((b"a", large), (b"b", b"1"))
+    log.put((b"b", b"2"))
+    log.put((b"a", b"3"), (b"c", large))
+    log.log.roll()
+    log.clean()
+    found = records_of(log.log)
+    assert [(record.offset, len(record.value)) for record in found] == [(2, 1), (3, 1), (4, 700_000)]
+
+
+def test_live_producers_survive_in_the_files_alone():
+    """Row 104: offsets and batch ends are what they were, and a repeat is answered with its first offset."""
+    log = CompactedLog()
+    stamp = {"producer_id": ProducerId(7), "producer_epoch": 0}
+    log.put((b"2", b"a"), (b"1", b"b"), (b"3", b"c"), base_sequence=0, **stamp)
+    log.put((b"3", b"d"), (b"1", b"e"), (b"4", b"f"), base_sequence=3, **stamp)
+    log.put((b"1", b"g"), (b"2", b"h"), base_sequence=6, **stamp)
+    log.log.roll()
+    log.clean()
+    assert [record.offset for record in log.records()] == [3, 5, 6, 7]
+    log.reopen()
+    again = log.put((b"1", b"g"), (b"2", b"h"), base_sequence=6, **stamp)
+    assert (again.duplicate, again.base_offset, again.last_offset) == (True, 6, 7)

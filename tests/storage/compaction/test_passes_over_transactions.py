@@ -1,0 +1,106 @@
+"""Several passes over one log with producers and transactions: what stays for how long (LogCleanerTest)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.model import Timestamp
+from tests.doubles.compacted_log import CompactedLog
+
+RETENTION_MS = 1000
+STAMP = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
+
+
+def pass_over(log: CompactedLog, *, after_ms: int = 0) -> None:
+    """Clean from the log start on, `after_ms` later, everything that was written."""
+    if log.log.chain.active.size:
+        log.log.roll()
+    log.clock.advance(after_ms)
+    log.checkpoint = None
+    log.clean()
+
+
+def offsets(log: CompactedLog) -> list[int]:
+    return [last for last, _ in log.batches()]
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_a_marker_outlives_its_records_by_the_retention(commit):
+    """Row 106: with its data in the first pass, then with a horizon, and gone once that has passed."""
+    log = CompactedLog(delete_retention_ms=RETENTION_MS)
+    log.put((b"a", b"1"), base_sequence=0, **STAMP)
+    log.end_transaction(commit=commit)
+    log.put((b"a", b"2"), base_sequence=1, **STAMP)
+    log.end_transaction(commit=True)
+    log.put((b"b", b"3"))
+    log.put((b"b", b"4"))
+    pass_over(log)
+    assert offsets(log) == [1, 2, 3, 5]
+    pass_over(log)
+    assert offsets(log) == [1, 2, 3, 5]
+    pass_over(log, after_ms=RETENTION_MS - 1)
+    assert offsets(log) == [1, 2, 3, 5]
+    pass_over(log, after_ms=1)
+    assert offsets(log) == [2, 3, 5]
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_an_emptied_last_batch_holds_its_marker_until_the_producer_writes_again(commit):
+    """Row 107: the batch with the newest sequence is emptied and stays, and so does the marker; then both go."""
+    log = CompactedLog(delete_retention_ms=RETENTION_MS)
+    log.put((b"a", b"1"), (b"b", b"1"), base_sequence=0, **STAMP)
+    log.end_transaction(commit=commit)
+    log.put((b"a", b"2"), (b"b", b"2"))
+    log.put((b"c", b"3"))
+    for _ in range(3):
+        pass_over(log, after_ms=2 * RETENTION_MS)
+        assert log.batches() == [(1, 0), (2, 1), (4, 2), (5, 1)]
+    log.put((b"d", b"4"), base_sequence=2, **STAMP)
+    log.end_transaction(commit=True)
+    pass_over(log)
+    assert log.batches()[0] == (2, 1)
+    pass_over(log)
+    assert log.batches()[0] == (2, 1)
+    pass_over(log, after_ms=RETENTION_MS)
+    assert log.batches()[:2] == [(4, 2), (5, 1)]
+
+
+def test_the_last_sequence_of_an_aborted_transaction_stays():
+    """Row 111: emptied, for a producer goes on counting from it; over a restart from the log alone too."""
+    log = CompactedLog(delete_retention_ms=RETENTION_MS)
+    log.put((b"a", b"1"), (b"b", b"1"), base_sequence=0, **STAMP)
+    log.end_transaction(commit=False)
+    log.put((b"c", b"2"))
+    for _ in range(2):
+        pass_over(log, after_ms=2 * RETENTION_MS)
+    assert log.batches()[0] == (1, 0)
+    for name in log.names():
+        if name.endswith(".snapshot"):
+            log.disk.unlink(log.log.directory / name)
+    log.kill()
+    assert log.put((b"d", b"3"), base_sequence=2, **STAMP).base_offset == 4
+
+
+def test_aborts_are_known_over_passes_and_segments():
+    """Row 118: data, marker and index entry in other segments and cleaned in other passes; readers see no aborted record."""
+    log = CompactedLog(internal_segment_bytes=10_000, delete_retention_ms=RETENTION_MS)
+    log.put((b"a", b"1"))
+    log.put((b"b", b"aborted"), base_sequence=0, **STAMP)
+    log.log.roll()
+    log.put((b"c", b"aborted"), base_sequence=1, **STAMP)
+    log.log.roll()
+    log.end_transaction(commit=False)
+    log.put((b"d", b"2"))
+    log.log.roll()
+    for _ in range(3):
+        log.clean(map_bytes=24 * 3)
+        assert [r.key for r in log.records()] == [b"a", b"d"]
+        log.reopen()
+        assert [r.key for r in log.records()] == [b"a", b"d"]
+    assert [tuple(span)[1:3] for span in log.log.aborted] == [(1, 3)]
+    assert log.batches() == [(0, 1), (2, 0), (3, 1), (4, 1)]
+    log.log.remove_expired_producers(Timestamp(log.clock.now + 2**40))
+    for _ in range(3):
+        pass_over(log, after_ms=RETENTION_MS)
+        assert [r.key for r in log.records()] == [b"a", b"d"]
+    assert (log.batches(), log.log.aborted) == ([(0, 1), (4, 1)], ())
