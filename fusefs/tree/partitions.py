@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
+from fusefs.errors import FileError
 from fusefs.following.follow import Followed
 from fusefs.forms import FORMS, VIEW_FORMS, Form
 from fusefs.tree.follows import FollowNode
@@ -74,15 +76,36 @@ ONLY_WITH_RECORDS = frozenset({"earliest", "latest"})
 class PartitionDirectory(Directory):
     """`orders/0`."""
 
-    __slots__ = ("files",)
+    __slots__ = ("_files", "_reopened")
 
-    def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
+    def __init__(
+        self,
+        parent: Directory,
+        name: str,
+        files: PartitionFiles,
+        reopened: Callable[[], PartitionFiles],
+    ) -> None:
         super().__init__(files.context, parent, name)
-        self.files = files
+        self._files = files
+        self._reopened = reopened
         files.directory_id = self.node_id
+
+    @property
+    def files(self) -> PartitionFiles:
+        """Those of the partition that serves now: who stands in the directory stays in it when it is reopened."""
+        if self._files.deleted:
+            with suppress(FileError):  # Its topic is gone: so is the partition.
+                self._files = self._reopened()
+                self._files.directory_id = self.node_id
+                self._children.clear()
+        return self._files
 
     def is_current(self) -> bool:
         return not self.files.deleted
+
+    def lookup(self, name: str) -> Node:
+        self.files.check_exists()
+        return super().lookup(name)
 
     def mtime_ns(self) -> int:
         return self.files.mtime_ns()
@@ -98,7 +121,6 @@ class PartitionDirectory(Directory):
         return [name for name, what in NAMES.items() if what.listed and name not in hidden]
 
     def make(self, name: str) -> Node:
-        self.files.check_exists()
         fixed = NAMES.get(name)
         if fixed is None:
             return selected_file(self, name, self.files)

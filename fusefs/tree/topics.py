@@ -75,7 +75,8 @@ class TopicDirectory(Directory):
         self.files.check_exists()
         number = partition_number(name)
         if number is not None:
-            return PartitionDirectory(self, name, self.files.partition(number))
+            find = partial(self.files.partition, number)
+            return PartitionDirectory(self, name, find(), find)
         fixed = NAMES.get(name)
         if fixed is None:
             raise FileError(errno.ENOENT)

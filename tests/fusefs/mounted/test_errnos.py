@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.stamp import BatchStamp
+from storage.model import ProducerId, Timestamp
+from tests.doubles.logs import batch
 from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
@@ -103,7 +107,9 @@ def test_eexist_for_a_name_that_collides(shared_mount: Mount):
         pytest.param(
             lambda d: os.open(d / "log.json", os.O_WRONLY | os.O_TRUNC), id="O_TRUNC of another door"
         ),
+        pytest.param(lambda d: os.open(d / "log.batch", os.O_WRONLY | os.O_TRUNC), id="O_TRUNC of batches"),
         pytest.param(lambda d: os.open(d / "0", APPEND), id="write of a selector"),
+        pytest.param(lambda d: os.open(d / "0.batch", APPEND), id="write of a record's batch"),
         pytest.param(lambda d: os.open(d / "7", APPEND | os.O_CREAT), id="creation of a selector"),
         pytest.param(lambda d: os.open(d / "status", APPEND), id="write of status"),
         pytest.param(lambda d: os.open(d / "follow", APPEND), id="write of follow"),
@@ -131,7 +137,12 @@ def test_eperm(topic: Path, call: Callable[[Path], object]):
 def test_eperm_for_internal_topics(mount: Mount):
     """Users do not write there."""
     (mount.path / "__consumer_offsets").mkdir()
-    for path in ("__consumer_offsets/0/log", "__consumer_offsets/log", "__consumer_offsets/config"):
+    for path in (
+        "__consumer_offsets/0/log",
+        "__consumer_offsets/0/log.batch",
+        "__consumer_offsets/log",
+        "__consumer_offsets/config",
+    ):
         with fails(errno.EPERM):
             os.open(mount.path / path, APPEND)
 
@@ -283,7 +294,7 @@ def test_erofs_on_a_read_only_mount(unmounted: Mount):
     mount.stop()
     mount.start(read_only=True)
 
-    for path in ("a/0/log", "a/0/log.kv", "a/config"):
+    for path in ("a/0/log", "a/0/log.kv", "a/0/log.batch", "a/0/state", "a/config"):
         with fails(errno.EROFS):
             os.open(mount.path / path, APPEND)
     for call, name in ((os.mkdir, "b"), (os.rmdir, "a"), (os.unlink, "a/0/log"), (os.mkdir, "a/1")):
@@ -306,3 +317,97 @@ def test_close_tells_the_error_of_a_begun_line(shared_mount: Mount, topic: Path)
     shared_mount.bash(f"printf 'nor this' >> {topic.name}/0/log.json")
 
     assert reason(shared_mount, f"{topic.name}/0/log.json")
+
+
+def sequenced(value: bytes, *, sequence: int = 0, epoch: int = 0) -> bytes:
+    """A batch of one record as an idempotent producer sends it."""
+    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=epoch, base_sequence=sequence)
+    return bytes(batch(value, timestamp=1_700_000_000_000, stamp=stamp))
+
+
+@pytest.mark.parametrize("what", ["damaged", "marker", "no batch", "torn"])
+def test_einval_for_what_is_no_batch(shared_mount: Mount, topic: Path, what: str):
+    """In the write that brings it, a torn one at close; the reason is told, and no other batch of the write is kept."""
+    good = sequenced(b"good")
+    marker = encode_marker(
+        EndTransactionMarker(ControlType.ABORT, 0),
+        timestamp=Timestamp(1),
+        producer_id=ProducerId(7),
+        producer_epoch=0,
+    )
+    bad = {
+        "damaged": good[:-2] + b"!" + good[-1:],
+        "marker": bytes(marker),
+        "no batch": b"these are lines, and no batches at all\n",
+        "torn": good[:-1],
+    }[what]
+    with fails(errno.EINVAL):
+        append(topic / "0" / "log.batch", good + bad)
+
+    assert reason(shared_mount, f"{topic.name}/0/log.batch")
+    assert (topic / "0" / "log").read_bytes() == (b"good\n" if what == "torn" else b"")
+
+
+def test_emsgsize_for_a_batch_beyond_the_limit(topic: Path):
+    """By its header: nothing of that write is kept."""
+    append(topic / "config", b"max.message.bytes=200\n")
+    with fails(errno.EMSGSIZE):
+        append(topic / "0" / "log.batch", sequenced(b"good") + sequenced(b"x" * 200, sequence=1))
+
+    assert (topic / "0" / "log").read_bytes() == b""
+
+
+def test_eilseq_and_estale_for_producers(shared_mount: Mount, topic: Path):
+    """A sequence with a gap, and an epoch older than the newest; with their reasons. A repeat is no error."""
+    for data in (sequenced(b"a"), sequenced(b"a"), sequenced(b"b", sequence=1)):
+        append(topic / "0" / "log.batch", data)
+    with fails(errno.EILSEQ):
+        append(topic / "0" / "log.batch", sequenced(b"gap", sequence=5))
+    assert "sequence" in reason(shared_mount, f"{topic.name}/0/log.batch")
+    append(topic / "0" / "log.batch", sequenced(b"c", epoch=1))
+    with fails(errno.ESTALE):
+        append(topic / "0" / "log.batch", sequenced(b"fenced", sequence=2))
+    assert "fenced" in reason(shared_mount, f"{topic.name}/0/log.batch")
+
+    assert (topic / "0" / "log").read_bytes() == b"a\nb\nc\n"
+
+
+def test_enoent_for_a_batch_of_which_records_were_deleted(unmounted: Mount):
+    """The record is there, the whole batch is not."""
+    mount = unmounted.start(allow_delete=True)
+    mount.bash("mkdir a; seq 2 >> a/0/log; echo 1 >> a/0/start")
+    with fails(errno.ENOENT):
+        os.open(mount.path / "a/0/1.batch", os.O_RDONLY)
+    assert (mount.path / "a/0/1").read_bytes() == b"2"
+
+
+@pytest.mark.parametrize("line", [b"offline\n", b"on\n"])
+def test_einval_for_another_state(shared_mount: Mount, topic: Path, line: bytes):
+    """`online` alone can be written."""
+    with fails(errno.EINVAL):
+        append(topic / "0" / "state", line)
+    assert reason(shared_mount, f"{topic.name}/0/state")
+
+
+def test_a_failed_partition_comes_back_by_its_state(mount: Mount):
+    """After the repair, and without a new mount; before it the write of `online` tells what is still wrong."""
+    mount.bash("mkdir a; echo before >> a/0/log")
+    status = mount.path / "a" / "0" / "status"
+    assert "state online\n" in status.read_text()
+    mount.faults.write_text("sync .log EIO\n")
+    with (mount.path / "a/0/log").open("ab", buffering=0) as log, fails(errno.EIO):
+        log.write(b"one\n")
+        os.fsync(log)
+    mount.faults.unlink()
+    epochs = mount.data / "a-0" / "leader-epoch-checkpoint"
+    good = epochs.read_bytes()
+    epochs.write_bytes(b"nonsense")
+    with fails(errno.EIO):
+        append(mount.path / "a/0/state", b"online\n")
+    assert "leader-epoch-checkpoint" in reason(mount, "a/0/state")
+    assert (mount.path / "a/0/state").read_text().startswith("offline: ")
+    epochs.write_bytes(good)
+
+    result = mount.bash("cd a/0; echo online > state; cat state; echo two >> log; cat log; grep state status")
+    assert result.stdout.splitlines() == ["online", "before", "one", "two", "state online"]
+    assert "state online\n" in status.read_text()

@@ -90,15 +90,20 @@ async def test_nothing_else_can_be_written(orders: MountClient, line: bytes):
     assert await orders.cat("orders/0/state") == b"online\n"
 
 
-async def test_open_files_of_the_old_one_are_stale_its_texts_as_well(orders: MountClient):
-    """So that a name that was looked up before is looked up anew."""
-    for name in ("status", "start", "log.batch"):
-        old = orders.lookup(f"orders/0/{name}")
-        orders.engine.reopen_partition("orders", 0)
-        orders.lookup("orders")
-        orders.filesystem.root.topics.refresh()
+async def test_nodes_of_the_old_one_are_stale_its_directory_goes_on(orders: MountClient):
+    """So that the kernel looks names up anew, also for a shell that stands in the directory."""
+    names = ("status", "start", "log", "log.batch")
+    nodes = [orders.lookup(f"orders/0/{name}") for name in names]
+    directory = orders.lookup("orders/0")
+    await orders.append("orders/0/log", b"a\n")
+    await orders.append("orders/0/state", b"online\n")
+
+    for name, node in zip(names, nodes, strict=True):
         with refused("ESTALE"):
-            await orders.filesystem.open(old.node_id, os.O_RDONLY, 1)
+            await orders.filesystem.open(node.node_id, os.O_RDONLY, 1)
+        found = orders.filesystem.lookup(directory.node_id, name.encode())
+        await orders.filesystem.open(found.node.node_id, os.O_RDONLY, 1)
+    assert orders.lookup("orders/0") is directory
 
 
 async def test_a_read_only_mount_repairs_nothing(tmp_path: Path):

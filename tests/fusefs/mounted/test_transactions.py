@@ -1,0 +1,125 @@
+"""Transactions that a broker's producers made, through real mounts of either isolation."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+
+from storage.codec.batch import scan
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.manager import open_engine
+from storage.model import Isolation, ProducerId, Timestamp
+from storage.producers.append import Origin
+from tests.fusefs.mounted.conftest import ROOT, Mount
+
+pytestmark = pytest.mark.fuse
+
+VECTORS = ROOT / "tests" / "vectors" / "broker-made"
+TOPICS = ("transactions", "compacted-transactions")
+
+
+def brokers(mount: Mount, **options: object) -> Mount:
+    """Mount a copy of what a broker left."""
+    shutil.copytree(VECTORS / "log-dirs", mount.data)
+    return mount.start(**options)
+
+
+def consumed(topic: str, isolation: Isolation) -> list[tuple[int, str]]:
+    """Offset and value of all that a consumer got."""
+    lines = (VECTORS / "consumed" / f"{topic}-0.{isolation.value}.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    return [(record["offset"], bytes.fromhex(record["value"] or "").decode()) for record in records]
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+@pytest.mark.parametrize("topic", TOPICS)
+def test_every_file_shows_what_a_consumer_of_that_isolation_got(
+    unmounted: Mount, isolation: Isolation, topic: str
+):
+    """log, log.json, log.batch, single records, ranges, -10, earliest and latest; markers nowhere."""
+    mount = brokers(unmounted, isolation=isolation.value)
+    expected = consumed(topic, isolation)
+    place = mount.path / topic / "0"
+
+    assert (place / "log").read_text().splitlines() == [value for _, value in expected]
+    shown = [json.loads(line) for line in (place / "log.json").read_text().splitlines()]
+    assert [(record["offset"], record["payload"] or "") for record in shown] == expected
+    headers = list(scan((place / "log.batch").read_bytes()))
+    assert sum(header.record_count for header in headers) == len(expected)
+    assert not any(header.is_control for header in headers)
+    assert (place / "-10").read_text().splitlines() == [value for _, value in expected[-10:]]
+    assert os.readlink(place / "earliest") == str(expected[0][0])
+    assert os.readlink(place / "latest") == str(expected[-1][0])
+    first, last = expected[len(expected) // 3][0], expected[len(expected) // 2][0]
+    inside = [value for offset, value in expected if first <= offset <= last]
+    assert (place / f"{first}-{last}").read_text().splitlines() == inside
+
+
+def test_an_aborted_record_is_nowhere_but_uncommitted(unmounted: Mount):
+    """Its path does not exist, nor does a marker's under either isolation; the sizes are each mount's own."""
+    mount = brokers(unmounted)
+    committed = dict(consumed("transactions", Isolation.READ_COMMITTED))
+    everything = dict(consumed("transactions", Isolation.READ_UNCOMMITTED))
+    aborted = next(offset for offset in everything if offset not in committed)
+    marker = next(offset for offset in range(max(everything)) if offset not in everything)
+    place = mount.path / "transactions" / "0"
+    text = (place / "log").read_bytes()
+    assert not (place / str(aborted)).exists()
+    assert not (place / str(marker)).exists()
+    mount.stop()
+    mount.start(isolation="read_uncommitted")
+
+    assert (place / str(aborted)).read_text() == everything[aborted]
+    assert not (place / str(marker)).exists()
+    assert (place / "log").stat().st_size == sum(len(value) + 1 for value in everything.values())
+    mount.stop()
+    mount.start(isolation="read_committed")
+    assert (place / "log").stat().st_size == len(text)
+    assert (place / "log").read_bytes() == text
+
+
+def test_an_open_transaction_holds_back_what_comes_after(unmounted: Mount):
+    """Until its marker comes; then its records and those behind it show, in the order of the log."""
+    mount = brokers(unmounted)
+    log = mount.path / "transactions" / "0" / "log"
+    before = log.read_text()
+    mount.bash("echo behind >> transactions/0/log")
+    assert log.read_text() == before
+    mount.stop()
+    engine = open_engine(mount.data)
+    partition = engine.partition("transactions", 0)
+    held_back = partition.offsets().last_stable_offset
+    batches = scan(partition.read(held_back, max_bytes=1, isolation=Isolation.READ_UNCOMMITTED).data)
+    producer_id, epoch = batches[0].producer_id, batches[0].producer_epoch
+    marker = EndTransactionMarker(ControlType.COMMIT, 0)
+    partition.append(
+        encode_marker(
+            marker,
+            timestamp=Timestamp(1_800_000_000_000),
+            producer_id=ProducerId(producer_id),
+            producer_epoch=epoch,
+        ),
+        origin=Origin.COORDINATOR,
+    )
+    engine.close()
+    mount.start()
+
+    values = dict(consumed("transactions", Isolation.READ_UNCOMMITTED))
+    decided = [values[offset] for offset in sorted(values) if offset >= held_back]
+    assert decided
+    assert log.read_text().splitlines() == [*before.splitlines(), *decided, "behind"]
+
+
+def test_a_copy_of_transactions_is_plain_records(unmounted: Mount):
+    """Committed ones alone, and none of them waits for a marker that never comes."""
+    mount = brokers(unmounted)
+    result = mount.bash("mkdir copy; cat transactions/0/log.batch >> copy/0/log.batch")
+
+    assert (result.returncode, result.stderr) == (0, "")
+    place = mount.path / "copy" / "0"
+    assert (place / "log").read_bytes() == (mount.path / "transactions" / "0" / "log").read_bytes()
+    copied = list(scan((place / "log.batch").read_bytes()))
+    assert {(header.is_transactional, header.producer_id) for header in copied} == {(False, -1)}
