@@ -1,0 +1,121 @@
+"""A mount over two data directories: where partitions go, one directory gone and back, and a broker's own file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fusefs.mounting.space import disk_space
+from tests.fusefs.mounted.conftest import ROOT, Mount, wait_until
+
+pytestmark = pytest.mark.fuse
+
+PROPERTIES = """
+process.roles=broker,controller
+listeners=PLAINTEXT://127.0.0.1:19092
+log.dirs=one,two
+num.partitions=2
+log.retention.check.interval.ms=1000
+"""
+
+
+def topicfs(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command as a person does."""
+    return subprocess.run(
+        [sys.executable, "-c", "from topicfs.main import main; main()", *words],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.fixture
+def both(unmounted: Mount) -> Mount:
+    """A topic with a partition in each of two directories."""
+    mount = unmounted.start(directories=f"{unmounted.base}/one,{unmounted.base}/two")
+    assert not mount.bash("mkdir t t/1 && echo a >> t/0/log && echo b >> t/1/log").stderr
+    return mount
+
+
+def test_partitions_are_spread_and_found_again(both: Mount) -> None:
+    """`status` and `@status` tell where; after a remount everything is there."""
+    assert f"directory {both.base}/one/t-0\n" in (both.path / "t/0/status").read_text()
+    assert f"directory {both.base}/two/t-1\n" in (both.path / "t/1/status").read_text()
+    assert [f"directory {both.base}/{name}" for name in ("one", "two")] == [
+        line for line in both.status.splitlines() if line.startswith("directory ")
+    ]
+    assert both.stop() == 0
+    assert [(both.base / name / ".kafka_cleanshutdown").exists() for name in ("one", "two")] == [True, True]
+    both.start()
+    assert both.bash("cat t/0/log t/1/log").stdout == "a\nb\n"
+
+
+def test_a_directory_that_goes_takes_only_its_partitions_and_comes_back(both: Mount) -> None:
+    """Appends to the others go on; the command asks the daemon, and it serves what is back."""
+    (both.base / "two").rename(both.base / "away")
+    status = both.path / "t/1/status"
+    wait_until(lambda: "state offline: " in status.read_text(), "the directory is missed")
+    assert f"{both.base}/two failed: No such file or directory" in status.read_text()
+    assert f"directory {both.base}/two offline: " in both.status
+    refused = both.bash("echo x >> t/1/log")
+    assert "Input/output error" in refused.stderr
+    assert both.bash("echo more >> t/0/log && cat t/0/log").stdout == "a\nmore\n"
+
+    data = f"{both.base}/one,{both.base}/two"
+    still = topicfs("topics", "online", "--data", f"{both.base}/one", cwd=both.base)
+    assert (1, 1) == (still.returncode, len(still.stdout.splitlines()))
+    assert still.stdout.startswith("t/1: offline: ")
+
+    (both.base / "away").rename(both.base / "two")
+    back = topicfs("topics", "online", "--data", data, cwd=both.base)
+    assert (0, "t/1: online\n", "") == (back.returncode, back.stdout, back.stderr)
+    assert both.bash("echo x >> t/1/log && cat t/1/log").stdout == "b\nx\n"
+
+
+def test_df_shows_both_disks(both: Mount) -> None:
+    """Directories on one disk count once."""
+    figures = os.statvfs(both.path)
+    disk = os.statvfs(both.base)
+    assert figures.f_blocks * figures.f_frsize == disk.f_blocks * disk.f_frsize
+    other = Path("/dev/shm")
+    together = disk_space([both.base / "one", both.base / "two", other])
+    if other.stat().st_dev != both.base.stat().st_dev:
+        assert (
+            together.f_blocks
+            == disk.f_blocks + os.statvfs(other).f_blocks * os.statvfs(other).f_frsize // disk.f_frsize
+        )
+    assert disk_space([both.base / "gone", both.base / "one"]).f_blocks == disk.f_blocks
+
+
+@pytest.fixture
+def place(unmounted: Mount) -> Iterator[Mount]:
+    """Where a person mounts by hand."""
+    yield unmounted
+    subprocess.run(["umount", "-l", str(unmounted.path)], check=False, capture_output=True)
+
+
+def test_a_brokers_file_is_all_a_mount_needs(place: Mount) -> None:
+    """Directories, partitions and periods are the file's; what has no meaning is told once, in one line."""
+    (place.base / "server.properties").write_text(PROPERTIES)
+    ran = topicfs("mount", "--config", "server.properties", "mnt", cwd=place.base)
+    assert (0, "topicfs: server.properties: without meaning here: process.roles, listeners\n") == (
+        ran.returncode,
+        ran.stderr,
+    )
+    assert not place.bash("mkdir t && echo x >> t/1/log").stderr
+    assert [(place.base / name).is_dir() for name in ("one/t-0", "two/t-1")] == [True, True]
+    refused = topicfs("config", "t", "retention.ms=5", "--data", "one,two", cwd=place.base)
+    assert f"printf 'retention.ms=5\\n' >> {place.path}/t/config" in refused.stderr
+    assert not place.bash("printf 'retention.ms=5\\n' >> t/config").stderr
+    shown = topicfs("config", "t", "--match", "retention.ms", "--data", "one,two", cwd=place.base)
+    assert shown.stdout.startswith("retention.ms=5\ttopic\t")
+    assert topicfs("umount", "mnt", cwd=place.base).returncode == 0
