@@ -4,6 +4,7 @@
     ├── meta.properties  .lock  .kafka_cleanshutdown
     ├── recovery-point-offset-checkpoint  log-start-offset-checkpoint
     ├── replication-offset-checkpoint  cleaner-offset-checkpoint
+    ├── topicfs.topics  topicfs.handover  topicfs.writes  topicfs.write.…       ours, which a broker passes over
     ├── <topic>-<partition>/                      a partition
     │   ├── <20 digits>.log .index .timeindex .txnindex .snapshot     then perhaps .deleted .cleaned .swap
     │   └── leader-epoch-checkpoint  partition.metadata
@@ -36,6 +37,8 @@ TOPIC_SETTINGS = "topicfs.topics"
 """The topics' overrides; a plain file that a broker passes over."""
 HANDOVER = "topicfs.handover"
 """How far a handover to a broker has come."""
+COMMITTED_WRITES = "topicfs.writes"
+"""How far each streaming query was committed."""
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
@@ -53,6 +56,10 @@ _MARKED_DIRECTORY = re.compile(r"(?P<partition>.+)\.(?P<unique>[^.]+)-(?P<mark>d
 _SEGMENT_FILE = re.compile(
     r"(?P<base>[0-9]{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)"
     r"(\.(?P<state>deleted|cleaned|swap))?"
+)
+_WRITE_FILE = re.compile(
+    r"topicfs\.write\.(?P<query>[0-9A-Za-z-]{1,64})\.(?P<batch>once|0|[1-9][0-9]{0,18})"
+    r"(\.(?P<part>[0-9A-Za-z-]{1,64}))?\.(?P<kind>staged|requested|claimed|refused)"
 )
 _MAX_OFFSET = 2**63 - 1
 
@@ -185,3 +192,51 @@ def parse_segment_file(name: str) -> SegmentFile | None:
         return None
     state = SegmentFileState("." + match["state"]) if match["state"] else SegmentFileState.LIVE
     return SegmentFile(Offset(int(match["base"])), SegmentFileKind("." + match["kind"]), state)
+
+
+class WriteId(NamedTuple):
+    """What is committed as one: a micro-batch of a streaming query, or a write that happens once."""
+
+    query: str
+    """Letters, digits and dashes; at most 64."""
+    batch: int | None = None
+    """Counts a query's micro-batches from 0; None: the write stands for itself and is never replayed."""
+
+    def __str__(self) -> str:
+        return self.query if self.batch is None else f"{self.query} batch {self.batch}"
+
+
+class WriteFileKind(Enum):
+    """What a file of a write is, by its name's end; `storage.staging` says how one follows the other."""
+
+    STAGED = "staged"
+    REQUESTED = "requested"
+    CLAIMED = "claimed"
+    REFUSED = "refused"
+
+
+class WriteFile(NamedTuple):
+    """A parsed name of one of a write's files."""
+
+    write: WriteId
+    kind: WriteFileKind
+    part: str = ""
+    """Tells a write's staged files apart; empty for the others."""
+
+
+def write_file(write: WriteId, kind: WriteFileKind, part: str = "") -> str:
+    """Build the name of one of a write's files. ValueError for a query id that makes no file name."""
+    batch = "once" if write.batch is None else write.batch
+    name = ".".join(["topicfs.write", write.query, str(batch), *([part] if part else []), kind.value])
+    if parse_write_file(name) != (write, kind, part):
+        raise ValueError(f"{name!r} names no file of a write")
+    return name
+
+
+def parse_write_file(name: str) -> WriteFile | None:
+    """Read a plain file's name. None: no file of a write."""
+    match = _WRITE_FILE.fullmatch(name)
+    if not match or (match["kind"] == WriteFileKind.STAGED.value) != bool(match["part"]):
+        return None
+    write = WriteId(match["query"], None if match["batch"] == "once" else int(match["batch"]))
+    return WriteFile(write, WriteFileKind(match["kind"]), match["part"] or "")

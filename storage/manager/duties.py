@@ -18,10 +18,15 @@ REMOVAL_PERIOD_MS = 1_000
 """How often to look whether the delay of something deleted has passed."""
 
 
+STAGED_WRITES_PERIOD_MS = 500
+"""How often to look for what other processes handed in."""
+
+
 class Duty(Enum):
     """Work that nobody asks for, in the order it is done when several are due."""
 
     FLUSH = "flush"
+    STAGED_WRITES = "staged writes"
     RETENTION = "retention"
     CLEAN = "compaction"
     REMOVAL = "removal of deleted files"
@@ -46,6 +51,7 @@ def plan_duties(config: EngineConfig) -> dict[Duty, Plan]:
         **(cleaner if config.cleaner_enable else {}),
         Duty.FLUSH: Plan(config.flush_check_interval_ms, delay),
         Duty.RETENTION: Plan(config.retention_check_interval_ms, delay),
+        Duty.STAGED_WRITES: Plan(STAGED_WRITES_PERIOD_MS, 0),
         Duty.REMOVAL: Plan(REMOVAL_PERIOD_MS, 0),
         Duty.PRODUCERS: Plan(config.producer_id_check_interval_ms, config.producer_id_check_interval_ms),
         Duty.RECOVERY_POINTS: Plan(config.recovery_point_interval_ms, delay),

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from storage.checkpoints.clean_shutdown import mark_clean
 from storage.engine import Cancel, Partition
-from storage.errors import ReadOnlyError, StorageError, UnknownTopicError
+from storage.errors import PolicyViolationError, ReadOnlyError, StorageError, UnknownTopicError
 from storage.log.log import Log
 from storage.manager.changes import TopicChanges
 from storage.manager.checkpointing import CheckpointWriter, name_of
@@ -23,9 +23,10 @@ from storage.manager.duties import Duty, Schedule, plan_duties
 from storage.manager.planning import PlannedStep, plan_log, roll_due
 from storage.manager.registry import TopicRegistry
 from storage.manager.reopening import Reopening
+from storage.manager.staged import StagedWrites
 from storage.manager.topics import LogTopic, check_new_topic, check_partitions, own_overrides
 from storage.manager.warnings import WarningBook
-from storage.model import DirectoryStatus, Timestamp
+from storage.model import DirectoryStatus, Timestamp, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class LogManager:
             warn=keeping.warnings.add,
             write_checkpoints=lambda: self._checkpoint(CheckpointWriter.write_first_dirty_offsets),
         )
+        self._staged = StagedWrites(directories, self._users_partition, keeping.warnings.add)
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._lock = RLock()
         self._duty_lock = Lock()
@@ -93,6 +95,11 @@ class LogManager:
         if found is None:
             raise UnknownTopicError(f"{topic}: no partition {number}")
         return found
+
+    def _users_partition(self, name: TopicPartition) -> Partition:
+        if self.topic(name.topic).internal:
+            raise PolicyViolationError(f"{name.topic}: Kafka's own; nobody else writes there")
+        return self.partition(*name)
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         with self._lock:
@@ -194,15 +201,23 @@ class LogManager:
             for duty in due:
                 self._perform(duty, now)
             self._schedule = self._schedule.done(due, now)
+        if Duty.STAGED_WRITES in due:
+            self._staged.run()
         if Duty.CLEAN in due:
             # It may take long, and the other duties must not wait for it.
             self._cleaner.run(now)
+
+    def commit_staged_writes(self) -> None:
+        """Append what was handed in to the data directories, as the duty does (blocking); what fails is a warning."""
+        if not self.read_only:
+            self._staged.run()
 
     def next_maintenance(self) -> Timestamp:
         """When `maintenance` next has anything to do."""
         return self._schedule.next_due()
 
     def close(self) -> None:
+        self._staged.stop()
         self._cleaner.stop()
         with self._duty_lock, self._lock:
             if self._closed:

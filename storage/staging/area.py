@@ -1,0 +1,188 @@
+"""The files of all writes of a data directory, and how they follow one another.
+
+    staged*  →  requested  →  claimed  →  gone: done
+                    │             └────→  refused, read by whoever handed it in
+                    └→ gone: withdrawn
+
+Handing in and withdrawing take no ownership of the directory; everything else is its owner's. One rename decides
+between a claim and a withdrawal that meet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+from uuid import uuid4
+
+from storage.checkpoints.atomic import write_atomically
+from storage.disk.filesystem import FileSystem
+from storage.disk.names import WriteFile, WriteFileKind, WriteId, parse_write_file, write_file
+from storage.errors import StorageError
+from storage.model import Timestamp
+from storage.staging.manifest import Manifest, decode_manifest, encode_manifest
+from storage.staging.record import read_committed
+from storage.staging.staged_file import StagedFile, StagedFileWriter
+
+ABANDONED_AFTER_MS = 7 * 24 * 3600 * 1000
+"""Staged files that nobody handed in are kept for so long after they were written."""
+
+
+class WriteRefusedError(StorageError):
+    """A write that may not be appended: nothing of it was."""
+
+
+class WriteState(Enum):
+    """How a write stands, as its files tell."""
+
+    UNKNOWN = "not handed in, or withdrawn"
+    REQUESTED = "handed in"
+    CLAIMED = "being appended"
+    REFUSED = "refused"
+    COMMITTED = "committed"
+
+
+class StagingArea:
+    """A data directory's part for writes. Keeps nothing in memory: several processes use it at once."""
+
+    def __init__(self, directory: Path, files: FileSystem) -> None:
+        self.directory = directory
+        self.files = files
+
+    # For those who write.
+
+    def stage(self, write: WriteId, task: int) -> StagedFileWriter:
+        """Begin a file of a task's attempt; another attempt, of another process too, gets another one (OSError)."""
+        part = f"{task}-{uuid4().hex}"
+        return StagedFileWriter(self.directory / write_file(write, WriteFileKind.STAGED, part), self.files)
+
+    def hand_in(self, write: WriteId, staged: Sequence[StagedFile]) -> None:
+        """Ask the owner to append the files in this order; on disk when this returns (blocking, OSError).
+
+        A write that is committed or was handed in before is left as it is: it is the same records.
+        """
+        if self.state(write) in (WriteState.UNKNOWN, WriteState.REFUSED):
+            self._unlink(self._path(write, WriteFileKind.REFUSED))
+            manifest = encode_manifest(Manifest(tuple(staged)))
+            write_atomically(self.files, self._path(write, WriteFileKind.REQUESTED), manifest)
+
+    def withdraw(self, write: WriteId) -> bool:
+        """Take a request back before anybody claimed it; False where that comes too late (OSError)."""
+        withdrawn = self._unlink(self._path(write, WriteFileKind.REQUESTED))
+        if withdrawn:
+            self.files.sync_directory(self.directory)
+        return withdrawn
+
+    def state(self, write: WriteId) -> WriteState:
+        """How a write stands (CorruptionError, OSError).
+
+        Of a write that happens once, COMMITTED leaves no trace: UNKNOWN after it was handed in means that.
+        """
+        # In the order in which one becomes the other, so that a change in between is not missed.
+        if self.files.exists(self._path(write, WriteFileKind.REQUESTED)):
+            return WriteState.REQUESTED
+        if self.files.exists(self._path(write, WriteFileKind.CLAIMED)):
+            return WriteState.CLAIMED
+        if self.is_committed(write):
+            return WriteState.COMMITTED
+        if self.files.exists(self._path(write, WriteFileKind.REFUSED)):
+            return WriteState.REFUSED
+        return WriteState.UNKNOWN
+
+    def take_refusal(self, write: WriteId) -> WriteRefusedError:
+        """Why a write was refused, which is then forgotten (OSError)."""
+        path = self._path(write, WriteFileKind.REFUSED)
+        reason = json.loads(self.files.read_bytes(path))["reason"]
+        self._unlink(path)
+        return WriteRefusedError(f"write {write}: {reason}")
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Remove staged files that will not be handed in, or were committed under other names (OSError)."""
+        for name in names:
+            self._unlink(self.directory / name)
+
+    def is_committed(self, write: WriteId) -> bool:
+        """Whether a micro-batch was committed (CorruptionError, OSError); never known of other writes."""
+        if write.batch is None:
+            return False
+        known = read_committed(self.directory, self.files).get(write.query)
+        return known is not None and write.batch <= known.batch
+
+    # For the owner.
+
+    def waiting(self) -> list[WriteId]:
+        """The writes to be appended: first those that were begun on (OSError)."""
+        found = self._listed()
+        claimed = {file.write for file in found if file.kind is WriteFileKind.CLAIMED}
+        requested = {file.write for file in found if file.kind is WriteFileKind.REQUESTED} - claimed
+        return [*sorted(claimed, key=str), *sorted(requested, key=str)]
+
+    def claim(self, write: WriteId) -> Manifest | None:
+        """Make a request one's own; None where it was withdrawn. Raises CorruptionError, OSError."""
+        path = self._path(write, WriteFileKind.CLAIMED)
+        if not self.files.exists(path):
+            try:
+                self.files.rename(self._path(write, WriteFileKind.REQUESTED), path)
+            except FileNotFoundError:
+                return None
+        return decode_manifest(self.files.read_bytes(path), file=path)
+
+    def note(self, write: WriteId, manifest: Manifest) -> None:
+        """Replace a claimed manifest (blocking, OSError)."""
+        write_atomically(self.files, self._path(write, WriteFileKind.CLAIMED), encode_manifest(manifest))
+
+    def refuse(self, write: WriteId, reason: str) -> None:
+        """Give up a claimed write of which nothing was appended (blocking, OSError)."""
+        content = json.dumps({"reason": reason}).encode() + b"\n"
+        write_atomically(self.files, self._path(write, WriteFileKind.REFUSED), content)
+        self._unlink(self._path(write, WriteFileKind.CLAIMED))
+        self.files.sync_directory(self.directory)
+        self._discard_staged(write)
+
+    def finish(self, write: WriteId) -> None:
+        """Remove the files of a write that is committed (blocking, OSError)."""
+        for kind in (WriteFileKind.REQUESTED, WriteFileKind.REFUSED, WriteFileKind.CLAIMED):
+            self._unlink(self._path(write, kind))
+        # A manifest that came back after a crash must find its staged files.
+        self.files.sync_directory(self.directory)
+        self._discard_staged(write)
+
+    def discard_abandoned(self, now: Timestamp) -> None:
+        """Remove staged files of writers that died long ago, and of committed ones (CorruptionError, OSError)."""
+        found = self._listed()
+        handed_in = {file.write for file in found if file.kind is not WriteFileKind.STAGED}
+        for file in found:
+            if file.kind is WriteFileKind.STAGED and file.write not in handed_in:
+                path = self.directory / write_file(*file)
+                with suppress(FileNotFoundError):
+                    old = self.files.modified_time_ms(path) < now - ABANDONED_AFTER_MS
+                    if old or self.is_committed(file.write):
+                        self.files.unlink(path)
+
+    def _discard_staged(self, write: WriteId) -> None:
+        """Remove the staged files of a write, and of earlier micro-batches of its query."""
+        for file in self._listed():
+            if file.kind is not WriteFileKind.STAGED or file.write.query != write.query:
+                continue
+            if file.write == write or (
+                write.batch is not None and file.write.batch is not None and file.write.batch < write.batch
+            ):
+                self._unlink(self.directory / write_file(*file))
+
+    def _listed(self) -> list[WriteFile]:
+        entries = self.files.list_directory(self.directory)
+        parsed = (parse_write_file(entry.name) for entry in entries if not entry.is_directory)
+        return [file for file in parsed if file is not None]
+
+    def _path(self, write: WriteId, kind: WriteFileKind) -> Path:
+        return self.directory / write_file(write, kind)
+
+    def _unlink(self, path: Path) -> bool:
+        """Remove a file; whether it was there."""
+        try:
+            self.files.unlink(path)
+        except FileNotFoundError:
+            return False
+        return True

@@ -1,0 +1,193 @@
+"""The owner's part: appending the writes that were handed in, each one whole and once.
+
+Before `begun` is in the manifest nothing of the write is in a log, and whatever is wrong refuses it. From then on it is
+only ever gone on with: a batch is in the log already if a batch of the write's producer with its sequence, or a later
+one, is there. The logs are on disk before the write is noted as done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from storage.codec.batch import MAX_SEQUENCE, read_header, scan, set_producer
+from storage.disk.filesystem import Clock
+from storage.disk.names import WriteId
+from storage.engine import Partition
+from storage.errors import InvalidRecordError, StorageError, UnknownTopicError
+from storage.log.append import AppendRules, check_as_leader
+from storage.log.conform import conform
+from storage.model import Isolation, Offset, TopicPartition
+from storage.staging.area import StagingArea
+from storage.staging.manifest import Begun, Manifest
+from storage.staging.record import CommittedQuery, next_producer, read_committed, write_committed
+from storage.staging.staged_file import Frame, check_whole, read_frames
+
+WINDOW_BYTES = 1 << 20
+"""Read at a time to find what is in a log already."""
+
+FindPartition = Callable[[TopicPartition], Partition]
+"""Gives a partition that may be written to. Raises UnknownTopicError, PolicyViolationError."""
+
+
+class RecordsLostError(StorageError):
+    """Records that would tell how far a write got were deleted before it was done."""
+
+
+class Committer:
+    """Commits what was handed in to one data directory. One at a time, and only by the directory's owner."""
+
+    def __init__(self, area: StagingArea, find: FindPartition, *, clock: Clock) -> None:
+        self._area = area
+        self._find = find
+        self._clock = clock
+
+    def commit_waiting(self, warn: Callable[[str], None], stopping: Callable[[], bool]) -> None:
+        """Append every write that was handed in, until `stopping` (blocking).
+
+        What fails is told, and is tried again the next time. Raises OSError where the directory cannot be read.
+        """
+        for write in self._area.waiting():
+            if stopping():
+                return
+            try:
+                self.commit(write)
+            except (OSError, StorageError) as error:
+                warn(f"write {write}: {error}; tried again")
+        self._area.discard_abandoned(self._clock())
+
+    def commit(self, write: WriteId) -> None:
+        """Append a write that was handed in, or refuse it (blocking).
+
+        Raises StorageError, OSError: it stays claimed, and the next call goes on.
+        """
+        if self._area.is_committed(write):
+            self._area.finish(write)
+            return
+        manifest = self._area.claim(write)
+        if manifest is None:
+            return
+        present: Mapping[TopicPartition, int] = {}
+        if manifest.begun is not None:
+            present = self._present(manifest.begun)
+        else:
+            try:
+                begun = self._begin(write, self._check(manifest))
+            except (OSError, StorageError) as error:
+                self._area.refuse(write, str(error))
+                return
+            manifest = Manifest(manifest.files, begun)
+            self._area.note(write, manifest)
+        assert manifest.begun is not None
+        self._append(manifest, manifest.begun, present)
+        self._note_done(write, manifest.begun)
+        self._area.finish(write)
+
+    # Before the first record.
+
+    def _check(self, manifest: Manifest) -> dict[TopicPartition, Partition]:
+        """The partitions of a write all of whose batches may come in."""
+        partitions: dict[TopicPartition, Partition] = {}
+        records: dict[TopicPartition, int] = {}
+        for staged in manifest.files:
+            check_whole(self._area.directory / staged.name, self._area.files, staged)
+        for frame in self._frames(manifest):
+            if frame.partition not in partitions:
+                partitions[frame.partition] = self._find(frame.partition)
+            count = records.get(frame.partition, 0) + self._check_batch(frame, partitions[frame.partition])
+            if count > MAX_SEQUENCE:
+                raise InvalidRecordError(f"{frame.partition}: more than {MAX_SEQUENCE} records in one write")
+            records[frame.partition] = count
+        return partitions
+
+    def _check_batch(self, frame: Frame, partition: Partition) -> int:
+        """How many records a batch has that the partition's append would take."""
+        rules = AppendRules.of(partition.config)
+        try:
+            incoming = check_as_leader(frame.batch, rules)
+            conformed = conform(frame.batch, incoming, rules, self._clock())
+            if conformed is not frame.batch:
+                check_as_leader(conformed, rules)
+        except StorageError as error:
+            raise InvalidRecordError(f"{frame.partition}: {error}") from error
+        return sum(batch.records for batch in incoming)
+
+    def _begin(self, write: WriteId, partitions: Mapping[TopicPartition, Partition]) -> Begun:
+        known = read_committed(self._area.directory, self._area.files).get(write.query)
+        producer_id, epoch = next_producer(known)
+        ends = {}
+        for name, partition in partitions.items():
+            # What others appended must not vanish in a crash: the end would lie behind records of this write.
+            partition.sync()
+            ends[name] = partition.offsets().recovery_point
+        return Begun(producer_id, epoch, ends)
+
+    # From then on.
+
+    def _present(self, begun: Begun) -> dict[TopicPartition, int]:
+        """Of each partition, the next sequence: how many of the write's records it has."""
+        present = {}
+        for name, end_offset in begun.end_offsets.items():
+            partition = self._found(name)
+            if partition is not None:
+                present[name] = _next_sequence(partition, begun, end_offset)
+        return present
+
+    def _append(self, manifest: Manifest, begun: Begun, present: Mapping[TopicPartition, int]) -> None:
+        sequences: dict[TopicPartition, int] = dict.fromkeys(begun.end_offsets, 0)
+        for frame in self._frames(manifest):
+            partition = self._found(frame.partition)
+            sequence = sequences[frame.partition]
+            sequences[frame.partition] += read_header(frame.batch).record_count
+            if partition is None or sequences[frame.partition] <= present.get(frame.partition, 0):
+                continue
+            set_producer(
+                frame.batch,
+                0,
+                producer_id=begun.producer_id,
+                producer_epoch=begun.epoch,
+                base_sequence=sequence,
+            )
+            partition.append(frame.batch)
+
+    def _note_done(self, write: WriteId, begun: Begun) -> None:
+        for name in begun.end_offsets:
+            partition = self._found(name)
+            if partition is not None:
+                partition.sync()
+        if write.batch is not None:
+            queries = dict(read_committed(self._area.directory, self._area.files))
+            queries[write.query] = CommittedQuery(write.batch, begun.producer_id, begun.epoch)
+            write_committed(self._area.directory, self._area.files, queries)
+
+    def _found(self, name: TopicPartition) -> Partition | None:
+        """The partition; None where its topic was deleted since, and the write's records with it."""
+        try:
+            return self._find(name)
+        except UnknownTopicError:
+            return None
+
+    def _frames(self, manifest: Manifest) -> Iterator[Frame]:
+        for staged in manifest.files:
+            yield from read_frames(self._area.directory / staged.name, self._area.files)
+
+
+def _next_sequence(partition: Partition, begun: Begun, end_offset: Offset) -> int:
+    """The sequence after the last one of the write in the log; 0 where none is there."""
+    offsets = partition.offsets()
+    # A topic made anew under the name may be shorter.
+    offset = Offset(min(max(end_offset, offsets.log_start_offset), offsets.log_end_offset))
+    next_sequence = 0
+    while True:
+        fetched = partition.read(offset, max_bytes=WINDOW_BYTES, isolation=Isolation.READ_UNCOMMITTED)
+        if not fetched.data:
+            break
+        for batch in scan(fetched.data):
+            if (batch.producer_id, batch.producer_epoch) == (begun.producer_id, begun.epoch):
+                next_sequence = batch.last_sequence + 1
+        offset = fetched.next_offset
+    if not next_sequence and offsets.log_start_offset > end_offset:
+        raise RecordsLostError(
+            f"{partition.topic}-{partition.number}: offsets {end_offset} to {offsets.log_start_offset - 1} were "
+            "deleted, so how far the write got is unknown; remove its file in the data directory to give it up"
+        )
+    return next_sequence

@@ -1,0 +1,82 @@
+"""The manifest of a write: which staged files it consists of and, once appending began, what must be known to go on.
+
+    {"version": 1, "files": [{"name": …, "size": …, "checksum": …}],
+     "begun": {"producer_id": …, "epoch": …, "end_offsets": {"orders-0": 12}}}
+
+The files stand in the order of appending. `begun` is on disk before the first record is: whoever goes on finds the
+records that are there by their producer, at or behind the noted log ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from storage.errors import CorruptionError
+from storage.model import Offset, ProducerId, TopicPartition
+from storage.staging.staged_file import StagedFile
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """How a write is appended."""
+
+    producer_id: ProducerId
+    epoch: int
+    end_offsets: Mapping[TopicPartition, Offset]
+    """Where the logs ended, on disk, before the first record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The file's content. Immutable."""
+
+    files: tuple[StagedFile, ...]
+    begun: Begun | None = None
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Give the file's bytes."""
+    content: dict[str, Any] = {"version": VERSION, "files": [file._asdict() for file in manifest.files]}
+    if manifest.begun is not None:
+        content["begun"] = {
+            "producer_id": manifest.begun.producer_id,
+            "epoch": manifest.begun.epoch,
+            "end_offsets": {str(one): end for one, end in manifest.begun.end_offsets.items()},
+        }
+    return json.dumps(content, indent=1).encode() + b"\n"
+
+
+def decode_manifest(data: bytes, *, file: Path) -> Manifest:
+    """Read the file's bytes; raises CorruptionError."""
+    try:
+        content = json.loads(data)
+        if content["version"] != VERSION:
+            raise CorruptionError(file, 0, f"version {content['version']}, expected {VERSION}")
+        staged = tuple(
+            StagedFile(_plain_name(one["name"]), int(one["size"]), int(one["checksum"]))
+            for one in content["files"]
+        )
+        return Manifest(staged, _begun(content["begun"]) if "begun" in content else None)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptionError(file, 0, f"no manifest of a write: {error!r}") from None
+
+
+def _plain_name(name: str) -> str:
+    """Take no manifest for a way to other directories' files."""
+    if Path(name).name != name:
+        raise ValueError(f"{name!r} names no file of the data directory")
+    return name
+
+
+def _begun(content: Mapping[str, Any]) -> Begun:
+    ends = {}
+    for name, end in content["end_offsets"].items():
+        topic, _, number = name.rpartition("-")
+        ends[TopicPartition(topic, int(number))] = Offset(int(end))
+    return Begun(ProducerId(int(content["producer_id"])), int(content["epoch"]), ends)

@@ -1,0 +1,114 @@
+"""A staged file: the batches that one task brings, each with the partition it is for, in the order of appending.
+
+    file  := frame*
+    frame := partition int32 | topic length uint16 | batch length uint32 | topic UTF-8 | batch      (big-endian)
+
+A batch is a whole v2 batch at base offset 0 without a producer. The file says nothing of its end: its size and its
+CRC-32C travel in the manifest, so that a file that is not whole is never taken for one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from storage.disk.filesystem import Buffer, File, FileSystem
+from storage.errors import CorruptionError
+from storage.model import Position, TopicPartition
+
+_FRAME = struct.Struct(">iHI")
+
+_WINDOW_BYTES = 1 << 20
+"""Read at a time to compute a checksum."""
+
+
+class StagedFile(NamedTuple):
+    """What a manifest says of a staged file."""
+
+    name: str
+    size: int
+    checksum: int
+    """CRC-32C of the whole file."""
+
+
+class Frame(NamedTuple):
+    """One batch and where it goes."""
+
+    partition: TopicPartition
+    batch: bytearray
+
+
+class StagedFileWriter:
+    """Writes one file, which must not be there yet."""
+
+    def __init__(self, path: Path, files: FileSystem) -> None:
+        """Make the file (OSError)."""
+        self._path = path
+        self._files = files
+        self._file = files.open(path, create=True)
+        self._size = self._checksum = 0
+
+    def append(self, partition: TopicPartition, batch: Buffer) -> None:
+        """Add a batch for a partition (OSError: nothing of it was added)."""
+        topic = partition.topic.encode()
+        frame = b"".join((_FRAME.pack(partition.partition, len(topic), len(batch)), topic, batch))
+        self._file.append(frame)
+        self._size += len(frame)
+        self._checksum = crc32c(frame, self._checksum)
+
+    def finish(self) -> StagedFile:
+        """Put the file on disk (blocking, OSError) and close it."""
+        self._file.sync()
+        self._file.close()
+        self._files.sync_directory(self._path.parent)
+        return StagedFile(self._path.name, self._size, self._checksum)
+
+    def abandon(self) -> None:
+        """Remove what was written (OSError)."""
+        self._file.close()
+        self._files.unlink(self._path)
+
+
+def check_whole(path: Path, files: FileSystem, expected: StagedFile) -> None:
+    """Whether the file is the one that the manifest tells of; CorruptionError, OSError."""
+    file = files.open(path, read_only=True)
+    try:
+        size = file.size()
+        if size != expected.size:
+            raise CorruptionError(
+                path, min(size, expected.size), f"{size} bytes, handed in as {expected.size}"
+            )
+        checksum = 0
+        for position in range(0, size, _WINDOW_BYTES):
+            checksum = crc32c(file.pread(_WINDOW_BYTES, Position(position)), checksum)
+        if checksum != expected.checksum:
+            raise CorruptionError(path, 0, f"checksum {checksum:08x}, handed in as {expected.checksum:08x}")
+    finally:
+        file.close()
+
+
+def read_frames(path: Path, files: FileSystem) -> Iterator[Frame]:
+    """The frames of a file, one in memory at a time; CorruptionError, OSError."""
+    file = files.open(path, read_only=True)
+    try:
+        size, position = file.size(), 0
+        while position < size:
+            head = _pread(file, _FRAME.size, position)
+            partition, topic_length, batch_length = _FRAME.unpack(head)
+            body = _pread(file, topic_length + batch_length, position + _FRAME.size)
+            topic = body[:topic_length].decode(errors="replace")
+            yield Frame(TopicPartition(topic, partition), bytearray(memoryview(body)[topic_length:]))
+            position += len(head) + len(body)
+    finally:
+        file.close()
+
+
+def _pread(file: File, size: int, position: int) -> bytes:
+    data = file.pread(size, Position(position))
+    if len(data) < size:
+        raise CorruptionError(file.path, position, f"a frame of {size} bytes ends after {len(data)}")
+    return data

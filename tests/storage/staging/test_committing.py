@@ -1,0 +1,454 @@
+"""Writes that others prepare are appended whole and once, whatever crashes between any two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from storage.codec.batch import scan
+from storage.codec.records import encode, encode_lines
+from storage.disk.names import WriteFileKind, WriteId, parse_write_file, write_file
+from storage.errors import CorruptionError
+from storage.manager import LogManager
+from storage.model import NO_TIMESTAMP, Offset, Record, Timestamp, TopicPartition
+from storage.staging.area import ABANDONED_AFTER_MS, StagingArea, WriteState
+from storage.staging.staged_file import StagedFile
+from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+
+BATCH = WriteId("b1946ac9-2d3f", 3)
+ONCE = WriteId("e59ff979-41aa")
+MAX_STEPS = 400
+TASKS = {
+    0: [("orders", 0, "a\nb\n"), ("orders", 1, "c\n"), ("orders", 0, "d\n")],
+    1: [("orders", 1, "e\nf\n"), ("clicks", 0, "g\n")],
+}
+EXPECTED = {("orders", 0): ["a", "b", "d"], ("orders", 1): ["c", "e", "f"], ("clicks", 0): ["g"]}
+BEFORE = {("orders", 0): [], ("orders", 1): [], ("clicks", 0): []}
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of it runs on, no cleaning up either."""
+
+
+class MortalDisk(SimulatedDisk):
+    """A disk whose user dies before the change number `last_step` + 1."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self.last_step: int | None = None
+        self.steps = 0
+
+    def happens(self, operation: str, path: Path, *, changes: bool) -> None:
+        if changes and self.last_step is not None:
+            if self.steps >= self.last_step:
+                raise Killed(f"{operation} {path}")
+            self.steps += 1
+        super().happens(operation, path, changes=changes)
+
+    @contextmanager
+    def dying_after(self, steps: int) -> Iterator[None]:
+        self.last_step, self.steps = steps, 0
+        try:
+            yield
+        finally:
+            self.last_step = None
+
+
+def populated(disk: SimulatedDisk) -> LogManager:
+    engine = engine_on(disk)
+    engine.create_topic("orders", partitions=2)
+    engine.create_topic("clicks")
+    engine.close()
+    return engine_on(disk)
+
+
+def stage(area: StagingArea, write: WriteId, task: int) -> StagedFile:
+    writer = area.stage(write, task)
+    for topic, number, text in TASKS[task]:
+        for batch in encode_lines(text.encode(), timestamp=1_700_000_000_000):
+            writer.append(TopicPartition(topic, number), batch)
+    return writer.finish()
+
+
+def hand_in(disk: SimulatedDisk, write: WriteId) -> StagingArea:
+    """What a writer does: every task stages, then one asks."""
+    area = StagingArea(DATA, disk)
+    area.hand_in(write, [stage(area, write, task) for task in TASKS])
+    return area
+
+
+def values(engine: LogManager) -> dict[tuple[str, int], list[str]]:
+    return {
+        (name, number): read_lines(partition)
+        for name, topic in engine.topics().items()
+        for number, partition in topic.partitions().items()
+    }
+
+
+def files_of_writes(disk: SimulatedDisk) -> list[str]:
+    names = (entry.name for entry in disk.list_directory(DATA))
+    return [name for name in names if parse_write_file(name)]
+
+
+@pytest.mark.parametrize("write", [BATCH, ONCE], ids=["micro-batch", "once"])
+def test_a_write_is_appended_in_task_order(write):
+    """Into every partition, by the owner's duty; no file of it stays."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    area = hand_in(disk, write)
+    assert area.state(write) is WriteState.REQUESTED
+    engine.maintenance(Timestamp(1_700_000_000_000))
+    assert values(engine) == EXPECTED
+    assert [] == files_of_writes(disk)
+    assert area.state(write) is (WriteState.UNKNOWN if write.batch is None else WriteState.COMMITTED)
+
+
+def test_a_replayed_micro_batch_is_no_write():
+    """Committed is committed: neither the same batch nor an earlier one of the query is appended."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    hand_in(disk, BATCH)
+    engine.commit_staged_writes()
+    for batch in (3, 1):
+        hand_in(disk, BATCH._replace(batch=batch))
+        engine.commit_staged_writes()
+    assert values(engine) == EXPECTED
+    assert StagingArea(DATA, disk).state(BATCH) is WriteState.COMMITTED
+
+
+def test_other_micro_batches_and_queries_are_writes_of_their_own():
+    """The next batch, and the same number of another query."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    for write in (BATCH, BATCH._replace(batch=4), WriteId("other", 3), ONCE, WriteId("twice")):
+        hand_in(disk, write)
+        engine.commit_staged_writes()
+    assert {where: len(found) for where, found in values(engine).items()} == {
+        where: 5 * len(found) for where, found in EXPECTED.items()
+    }
+
+
+@pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power loss"])
+def test_a_replayed_write_is_there_once_wherever_it_died(power_loss):
+    """A crash after any step of staging, handing in and appending; then the query is restarted and replays."""
+
+    def run(disk: MortalDisk, engine: LogManager) -> None:
+        hand_in(disk, BATCH)
+        engine.commit_staged_writes()
+        engine.close()
+
+    for disk, _ in every_death(run, power_loss=power_loss):
+        engine = engine_on(disk)
+        hand_in(disk, BATCH)
+        engine.commit_staged_writes()
+        assert values(engine) == EXPECTED
+        assert [] == files_of_writes(disk)
+        engine.close()
+
+
+@pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power loss"])
+def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(power_loss):
+    """Whole as soon as `hand_in` returned, whatever happens then."""
+    handed_in = []
+
+    def run(disk: MortalDisk, engine: LogManager) -> None:
+        handed_in.clear()
+        handed_in.append(hand_in(disk, ONCE))
+        engine.commit_staged_writes()
+
+    outcomes = set()
+    for disk, _ in every_death(run, power_loss=power_loss):
+        engine = engine_on(disk)
+        engine.commit_staged_writes()
+        found = values(engine)
+        outcomes.add(found == EXPECTED)
+        assert found == EXPECTED if handed_in else found in (EXPECTED, BEFORE)
+        engine.close()
+    assert outcomes == {True, False}
+
+
+def test_two_crashes_in_a_row_do_not_double():
+    """The one that goes on dies too, anywhere; the log has then parts of both."""
+    for first in range(8, MAX_STEPS, 5):
+        disk = MortalDisk(seed=first)
+        engine = populated(disk)
+        hand_in(disk, BATCH)
+        if not dies(disk, engine.commit_staged_writes, first):
+            break
+        disk.crash(keep=1.0)
+        engine = engine_on(disk)
+        for second in range(0, 60, 7):
+            if not dies(disk, engine.commit_staged_writes, second):
+                break
+            disk.crash()
+            engine = engine_on(disk)
+        engine.commit_staged_writes()
+        assert values(engine) == EXPECTED
+
+
+def test_others_may_append_between_a_crash_and_the_end():
+    """What is there is found by its producer, not by counting offsets."""
+    disk = MortalDisk()
+    engine = populated(disk)
+    append_lines(engine.partition("orders", 0), "old\n")
+    hand_in(disk, BATCH)
+    steps = next(
+        steps
+        for steps in range(MAX_STEPS)
+        if dies(disk, engine.commit_staged_writes, steps) and read_lines(engine.partition("orders", 0))[1:]
+    )
+    assert steps
+    disk.crash(keep=1.0)
+    engine = engine_on(disk)
+    append_lines(engine.partition("orders", 0), "between\n")
+    engine.commit_staged_writes()
+    found = values(engine)
+    assert sorted(found["orders", 0]) == sorted(["old", "between", "a", "b", "d"])
+    assert found["orders", 1] == EXPECTED["orders", 1]
+
+
+def big(area: StagingArea) -> StagedFile:
+    writer = area.stage(ONCE, 0)
+    writer.append(TopicPartition("clicks", 0), encode_lines(b"fits\n", timestamp=0)[0])
+    writer.append(TopicPartition("orders", 1), encode([Record(Offset(0), Timestamp(0), None, b"x" * 5000)]))
+    return writer.finish()
+
+
+def unknown(area: StagingArea) -> StagedFile:
+    writer = area.stage(ONCE, 0)
+    writer.append(TopicPartition("clicks", 0), encode_lines(b"fits\n", timestamp=0)[0])
+    writer.append(TopicPartition("nowhere", 0), encode_lines(b"lost\n", timestamp=0)[0])
+    return writer.finish()
+
+
+def internal(area: StagingArea) -> StagedFile:
+    writer = area.stage(ONCE, 0)
+    writer.append(TopicPartition("__consumer_offsets", 0), encode_lines(b"x\n", timestamp=0)[0])
+    return writer.finish()
+
+
+def damaged(area: StagingArea) -> StagedFile:
+    staged = stage(area, ONCE, 0)
+    path = DATA / staged.name
+    area.files.write_bytes(path, area.files.read_bytes(path).replace(b"b", b"B"))
+    return staged
+
+
+def cut_short(area: StagingArea) -> StagedFile:
+    staged = stage(area, ONCE, 0)
+    path = DATA / staged.name
+    area.files.write_bytes(path, area.files.read_bytes(path)[:-1])
+    return staged
+
+
+def vanished(area: StagingArea) -> StagedFile:
+    staged = stage(area, ONCE, 0)
+    area.discard([staged.name])
+    return staged
+
+
+@pytest.mark.parametrize(
+    ("prepare", "reason"),
+    [
+        (big, r"orders-1: batch of \d+ bytes, max.message.bytes is 1000"),
+        (unknown, "nowhere: no such topic"),
+        (internal, "Kafka's own"),
+        (damaged, "checksum"),
+        (cut_short, "handed in as"),
+        (vanished, "No such file"),
+    ],
+)
+def test_a_write_that_may_not_be_appended_is_refused_whole(
+    prepare: Callable[[StagingArea], StagedFile], reason: str
+):
+    """Nothing of it is in any log, whoever handed it in learns why, and no file stays."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    engine.create_topic("__consumer_offsets")
+    engine.alter_config("orders", {"max.message.bytes": "1000"})
+    area = StagingArea(DATA, disk)
+    area.hand_in(ONCE, [prepare(area)])
+    engine.commit_staged_writes()
+    assert area.state(ONCE) is WriteState.REFUSED
+    error = area.take_refusal(ONCE)
+    with pytest.raises(type(error), match=reason):
+        raise error
+    assert all(not lines for lines in values(engine).values())
+    assert [] == files_of_writes(disk)
+
+
+def test_a_refused_micro_batch_may_come_again():
+    """Once the cause is gone, its replay is appended."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    engine.delete_topic("clicks")
+    area = hand_in(disk, BATCH)
+    engine.commit_staged_writes()
+    assert area.state(BATCH) is WriteState.REFUSED
+    engine.create_topic("clicks")
+    hand_in(disk, BATCH)
+    engine.commit_staged_writes()
+    assert values(engine) == EXPECTED
+
+
+@pytest.mark.parametrize("operation", ["pwrite", "sync", "rename", "write_bytes", "sync_directory", "unlink"])
+def test_a_disk_that_fails_once_costs_nothing(operation):
+    """An I/O error at any call: the write is refused before its first record, or gone on with, never doubled."""
+    for after in range(40):
+        disk = SimulatedDisk()
+        engine = populated(disk)
+        area = hand_in(disk, ONCE)
+        disk.fail(operation, after=after, number=28)
+        engine.commit_staged_writes()
+        disk.heal()
+        disk.crash(keep=1.0)
+        engine = engine_on(disk)
+        engine.commit_staged_writes()
+        expected = BEFORE if area.state(ONCE) is WriteState.REFUSED else EXPECTED
+        assert values(engine) == expected, after
+
+
+def test_a_withdrawn_write_is_gone():
+    """Before it is claimed that works; afterwards it does not."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    area = hand_in(disk, ONCE)
+    assert area.withdraw(ONCE)
+    engine.commit_staged_writes()
+    assert values(engine) == BEFORE
+    hand_in(disk, ONCE)
+    assert area.claim(ONCE) is not None
+    assert not area.withdraw(ONCE)
+
+
+def test_a_topic_deleted_in_between_takes_its_records_with_it():
+    """The rest of the write goes on."""
+    disk = MortalDisk()
+    engine = populated(disk)
+    hand_in(disk, BATCH)
+    for steps in range(MAX_STEPS):
+        assert dies(disk, engine.commit_staged_writes, steps)
+        if read_lines(engine.partition("orders", 0)):
+            break
+    disk.crash(keep=1.0)
+    engine = engine_on(disk)
+    engine.delete_topic("orders")
+    engine.commit_staged_writes()
+    assert values(engine) == {("clicks", 0): ["g"]}
+    assert [] == files_of_writes(disk)
+
+
+def test_batches_carry_one_producer_a_query():
+    """An id that stays, an epoch a micro-batch, sequences from 0: what a broker knows as idempotence."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    for batch in (3, 4):
+        hand_in(disk, BATCH._replace(batch=batch))
+        engine.commit_staged_writes()
+    headers = list(scan(engine.partition("orders", 0).read(Offset(0), max_bytes=1 << 20).data))
+    assert [(0, 0), (0, 2), (1, 0), (1, 2)] == [(one.producer_epoch, one.base_sequence) for one in headers]
+    assert len({one.producer_id for one in headers}) == 1
+    assert headers[0].producer_id >= 2**62
+
+
+def test_abandoned_staged_files_go_after_a_week():
+    """Those that nobody handed in; one that is waiting stays."""
+    disk, clock = SimulatedDisk(), ManualClock()
+    populated(disk).close()
+    engine = engine_on(disk, clock=clock)
+    staged = stage(StagingArea(DATA, disk), ONCE, 0)
+    clock.now = disk.time + ABANDONED_AFTER_MS
+    engine.commit_staged_writes()
+    assert [staged.name] == files_of_writes(disk)
+    clock.advance(1)
+    engine.commit_staged_writes()
+    assert [] == files_of_writes(disk)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 2}', b'{"version": 1, "queries": {"q": 1}}'])
+def test_a_damaged_record_is_told(content):
+    """With its name, and nothing is appended on a guess."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    disk.write_bytes(DATA / "topicfs.writes", content)
+    with pytest.raises(CorruptionError, match=r"topicfs\.writes"):
+        hand_in(disk, BATCH)
+    assert values(engine) == BEFORE
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b'{"version": 2}', b'{"version": 1, "files": [{"name": "../x", "size": 1, "checksum": 1}]}'],
+)
+def test_a_damaged_manifest_is_told_and_stays(content):
+    """As a warning of the owner's; other writes go on."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    path = DATA / write_file(ONCE, WriteFileKind.REQUESTED)
+    disk.write_bytes(path, content)
+    hand_in(disk, BATCH)
+    engine.commit_staged_writes()
+    assert values(engine) == EXPECTED
+    assert any("e59ff979" in line for line in engine.warnings)
+
+
+@pytest.mark.parametrize("query", ["", "a b", "a/b", "a.b", "x" * 65])
+def test_a_query_id_that_makes_no_file_name_is_refused(query):
+    """It comes from outside; a path could lead anywhere."""
+    with pytest.raises(ValueError, match="names no file"):
+        write_file(WriteId(query, 0), WriteFileKind.REQUESTED)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "topicfs.write.q.requested",
+        "topicfs.write.q.01.requested",
+        "topicfs.write.q.1.staged",
+        "topicfs.write.q.1.p.claimed",
+        "topicfs.write.q.1.requested.tmp",
+    ],
+)
+def test_other_names_are_none_of_ours(name):
+    """A half-written manifest above all."""
+    assert parse_write_file(name) is None
+
+
+def test_a_record_without_a_time_is_taken():
+    """NO_TIMESTAMP is a producer's right."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    area = StagingArea(DATA, disk)
+    writer = area.stage(ONCE, 0)
+    writer.append(TopicPartition("clicks", 0), encode([Record(Offset(0), NO_TIMESTAMP, b"k", None)]))
+    area.hand_in(ONCE, [writer.finish()])
+    engine.commit_staged_writes()
+    assert read_lines(engine.partition("clicks", 0)) == [""]
+
+
+def dies(disk: MortalDisk, run: Callable[[], None], steps: int) -> bool:
+    try:
+        with disk.dying_after(steps):
+            run()
+    except Killed:
+        return True
+    return False
+
+
+def every_death(
+    run: Callable[[MortalDisk, LogManager], None], *, power_loss: bool
+) -> Iterator[tuple[MortalDisk, int]]:
+    """The disk after the process, or the machine, died before each of the steps of `run`."""
+    for steps in range(MAX_STEPS):
+        disk = MortalDisk(seed=steps)
+        engine = populated(disk)
+        if not dies(disk, lambda: run(disk, engine), steps):  # noqa: B023
+            return
+        disk.crash(keep=None if power_loss else 1.0)
+        yield disk, steps
+    raise AssertionError("it never comes to its end")
