@@ -13,7 +13,7 @@ from storage.errors import StorageError
 from storage.handover.cluster import KafkaCluster
 from storage.handover.giving import Handover
 from storage.handover.taking import Source, Takeover
-from topicfs.data_directory import require_directory
+from topicfs.data_directory import parse_directories, require_directories
 from topicfs.examples import ExampleCommand
 
 POLL_SECONDS = 0.2
@@ -28,7 +28,7 @@ POLL_SECONDS = 0.2
         ),
     ),
 )
-@click.argument("directory", metavar="DATA", type=click.Path(path_type=Path))
+@click.argument("directories", metavar="DATA[,DATA]", type=parse_directories)
 @click.option(
     "--bootstrap-server",
     metavar="HOST:PORT",
@@ -49,23 +49,42 @@ POLL_SECONDS = 0.2
     is_flag=True,
     help="Do not wait for the broker to be stopped: leave, and go on when run again.",
 )
-def handover(directory: Path, *, bootstrap_server: str, log_dirs: tuple[Path, ...], no_wait: bool) -> None:
+@click.option(
+    "--with-open-transactions",
+    is_flag=True,
+    help="Hand over partitions with an open transaction, too; end it afterwards with kafka-transactions abort.",
+)
+def handover(
+    directories: tuple[Path, ...],
+    *,
+    bootstrap_server: str,
+    log_dirs: tuple[Path, ...],
+    no_wait: bool,
+    with_open_transactions: bool,
+) -> None:
     """Put the topics of a data directory under a Kafka broker.
 
     The broker has to make the topics itself, or it would set our directories aside as strays. So this lets it create
     them, with their partitions and settings, waits until it is stopped, and puts the files in place; run once more
     after the broker's start it compares what is served. It may be interrupted and run again at any point, nothing
     that the broker has is overwritten, and DATA stays as it is. Kafka's own topics are left out.
+
+    Groups that have committed positions in the topics are put where they stand, when the topics are created and, for
+    what is missing then, at the end; one that has moved on in the cluster is left alone. End its consumers before.
+
+    A transaction that is still open is refused: no coordinator there knows of it. Producer ids come along in the
+    batches, while the cluster counts its own from wherever it is. A new producer may so get the id of one whose
+    batches stand in a partition; until that one has expired (producer.id.expiration.ms after its last batch, a day by
+    default) the broker takes its first batches there for repeated or out of order. If that may happen, hand over topics
+    whose idempotent producers have been silent for that long, or to a cluster that has given out higher ids already.
     """
-    require_directory(directory)
-    for log_dir in log_dirs:
-        require_directory(log_dir)
-    work = Handover(directory, log_dirs, tell=click.echo)
+    require_directories((*directories, *log_dirs))
+    work = Handover(directories, log_dirs, tell=click.echo, with_open_transactions=with_open_transactions)
     if _running(log_dirs):
         cluster = KafkaCluster(bootstrap_server)
         if work.placed and work.prepared:
             work.verify(cluster)
-            click.echo(f"done: the broker has everything; {directory} is no longer needed")
+            click.echo(f"done: the broker has everything; {_text(directories)} is no longer needed")
             return
         work.prepare(cluster)
         if not work.placed:
@@ -88,8 +107,8 @@ def handover(directory: Path, *, bootstrap_server: str, log_dirs: tuple[Path, ..
         ),
     ),
 )
-@click.argument("log_dir", metavar="LOG_DIR", type=click.Path(path_type=Path))
-@click.argument("directory", metavar="DATA", type=click.Path(path_type=Path))
+@click.argument("log_dirs", metavar="LOG_DIR[,LOG_DIR]", type=parse_directories)
+@click.argument("directories", metavar="DATA[,DATA]", type=parse_directories)
 @click.option(
     "--link",
     is_flag=True,
@@ -105,18 +124,29 @@ def handover(directory: Path, *, bootstrap_server: str, log_dirs: tuple[Path, ..
     "--without-settings", is_flag=True, help="Do without the topics' settings where they cannot be had."
 )
 def takeover(
-    log_dir: Path, directory: Path, *, link: bool, metadata_dir: Path | None, without_settings: bool
+    log_dirs: tuple[Path, ...],
+    directories: tuple[Path, ...],
+    *,
+    link: bool,
+    metadata_dir: Path | None,
+    without_settings: bool,
 ) -> None:
     """Take the topics of a stopped Kafka broker into a data directory.
 
     Records, offsets, topic ids and settings stay what they are; a topic without a retention.ms of its own gets -1,
-    for what the broker's default was does not stand in its files. LOG_DIR is only read. Run it again after an
-    interruption. Kafka's own topics are left out.
+    for what the broker's default was does not stand in its files. Where groups stand in the topics goes along; the
+    rest of Kafka's own topics is left out. LOG_DIR is only read; name all of its log.dirs where the broker has several.
+    Run it again after an interruption.
     """
-    require_directory(log_dir)
-    source = Source(log_dir=log_dir, metadata_dir=metadata_dir, without_settings=without_settings)
-    Takeover(source, directory, tell=click.echo).take(link=link)
-    click.echo(f"done: topicfs mount {directory} MOUNTPOINT")
+    require_directories(log_dirs)
+    source = Source(log_dirs=log_dirs, metadata_dir=metadata_dir, without_settings=without_settings)
+    Takeover(source, directories, tell=click.echo).take(link=link)
+    click.echo(f"done: topicfs mount {_text(directories)} MOUNTPOINT")
+
+
+def _text(directories: Sequence[Path]) -> str:
+    """Several directories as they are named on a command line."""
+    return ",".join(map(str, directories))
 
 
 def _running(log_dirs: Sequence[Path]) -> LockHolder | None:

@@ -73,14 +73,36 @@ def carry(files: FileSystem, parcel: Parcel) -> bool:
 
 
 def same_logs(files: FileSystem, parcel: Parcel) -> bool:
-    """Whether the target has the source's logs already, byte for byte but for lowered leader epochs."""
+    """Whether the target has the source's logs already, byte for byte but for lowered leader epochs.
+
+    Where the target was recovered since, it may end where the source becomes unreadable.
+    """
     wanted, present = (
         [name for name in _live_names(files, directory) if name.endswith(SegmentFileKind.LOG.value)]
         for directory in (parcel.source, parcel.target)
     )
-    return wanted == present and all(
-        _equal(files, parcel.source / name, parcel.target / name, parcel.highest_epoch) for name in wanted
-    )
+    if not present or wanted[: len(present)] != present:
+        return not wanted and not present
+    pairs = [(parcel.source / name, parcel.target / name) for name in present]
+    *closed, (source, target) = pairs
+    if not all(_equal(files, *pair, parcel.highest_epoch) for pair in closed):
+        return False
+    if wanted == present and _equal(files, source, target, parcel.highest_epoch):
+        return True
+    return parcel.highest_epoch is None and _is_cut(files, source, target)
+
+
+def _is_cut(files: FileSystem, source: Path, target: Path) -> bool:
+    """Whether `target` is `source` up to a batch that cannot be read: what recovery leaves of it."""
+    size, end = files.size(target), files.size(source)
+    if size >= end:
+        return False
+    reader = files.open(source, read_only=True)
+    readable = 0
+    for window in windows(reader, 0, end, window_bytes=COPY_BYTES, check_crc=True):
+        readable = window.position + window.batches.stop
+    reader.close()
+    return size == readable and _equal(files, source, target, None, size)
 
 
 def holds_records(files: FileSystem, directory: Path) -> bool:
@@ -148,24 +170,28 @@ def _copy(files: FileSystem, source: Path, target: Path, highest_epoch: int | No
     files.set_modified_time(target, files.modified_time_ms(source))
 
 
-def _equal(files: FileSystem, source: Path, target: Path, highest_epoch: int | None) -> bool:
-    """Whether `target` is what a copy of `source` would be."""
-    if files.size(source) != files.size(target):
+def _equal(
+    files: FileSystem, source: Path, target: Path, highest_epoch: int | None, size: int | None = None
+) -> bool:
+    """Whether `target` is what a copy of `source`, or of its first `size` bytes, would be."""
+    if (files.size(source) if size is None else size) != files.size(target):
         return False
     reader = files.open(target, read_only=True)
     position = 0
     equal = True
-    for data in _content(files, source, highest_epoch):
+    for data in _content(files, source, highest_epoch, size):
         equal = equal and data == reader.pread(len(data), Position(position))
         position += len(data)
     reader.close()
     return equal
 
 
-def _content(files: FileSystem, path: Path, highest_epoch: int | None) -> Iterator[bytes | bytearray]:
-    """A file's bytes in pieces; those of a log, where epochs are to be lowered, in whole batches."""
+def _content(
+    files: FileSystem, path: Path, highest_epoch: int | None, size: int | None = None
+) -> Iterator[bytes | bytearray]:
+    """A file's bytes (or the first `size` of them) in pieces; those of a log, where epochs are to be lowered, in whole batches."""
     reader = files.open(path, read_only=True)
-    size = reader.size()
+    size = reader.size() if size is None else size
     if highest_epoch is None:
         for position in range(0, size, COPY_BYTES):
             yield reader.pread(min(COPY_BYTES, size - position), Position(position))

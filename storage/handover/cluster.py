@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from storage.checkpoints.identifiers import encode_id
 from storage.errors import StorageError
+from storage.model import Offset, TopicPartition
 
 TIMEOUT_SECONDS = 30.0
 POLL_SECONDS = 0.05
@@ -24,6 +25,8 @@ PASSING_ERRORS = (
     "UNKNOWN_LEADER_EPOCH",
 )
 """What a broker answers for a moment after its start, while leaders are made known."""
+COORDINATOR_ERRORS = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+"""The same while a group's coordinator is being found."""
 _PATIENCE = {"request_timeout": TIMEOUT_SECONDS}
 
 
@@ -39,6 +42,13 @@ class ClusterTopic:
     partitions: int
     node_ids: frozenset[int]
     """Of all brokers that hold a replica."""
+
+
+class GroupPosition(NamedTuple):
+    """The next offset that a group wants of a partition, and the text that it left beside it."""
+
+    offset: Offset
+    metadata: str = ""
 
 
 class Cluster(Protocol):
@@ -58,6 +68,14 @@ class Cluster(Protocol):
 
     def offsets(self, name: str, partitions: int) -> dict[int, range]:
         """From each partition's log start to its log end."""
+        ...
+
+    def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """Where a group stands in those of `partitions` in which it has committed anything."""
+        ...
+
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
+        """Move a group; a cluster refuses it while the group has members."""
         ...
 
 
@@ -128,12 +146,51 @@ class KafkaCluster:
 
     def _list_offsets(self, name: str, partitions: int, specification: Any) -> dict[int, int]:
         places = {self._kafka.TopicPartition(name, number): specification for number in range(partitions)}
-        passing = {getattr(self._kafka.KafkaError, code) for code in PASSING_ERRORS}
+
+        def ask() -> dict[int, int]:
+            futures = self._admin.list_offsets(places, **_PATIENCE)
+            return {place.partition: int(future.result().offset) for place, future in futures.items()}
+
+        found: dict[int, int] = self._patiently(ask, PASSING_ERRORS)
+        return found
+
+    def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+        places = [self._kafka.TopicPartition(*partition) for partition in partitions]
+        request = self._kafka.ConsumerGroupTopicPartitions(group, places)
+
+        def ask() -> Any:
+            return self._admin.list_consumer_group_offsets([request], **_PATIENCE)[group].result()
+
+        found = self._patiently(ask, COORDINATOR_ERRORS)
+        return {
+            TopicPartition(place.topic, place.partition): Offset(place.offset)
+            for place in found.topic_partitions
+            if place.offset >= 0
+        }
+
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
+        # Leader epochs are left out: those of another cluster mean nothing here, and consumers would wait for them.
+        places = [
+            self._kafka.TopicPartition(*partition, position.offset, metadata=position.metadata)
+            for partition, position in positions.items()
+        ]
+        request = self._kafka.ConsumerGroupTopicPartitions(group, places)
+
+        def ask() -> Any:
+            return self._admin.alter_consumer_group_offsets([request], **_PATIENCE)[group].result()
+
+        done = self._patiently(ask, COORDINATOR_ERRORS)
+        for place in done.topic_partitions:
+            if place.error is not None:
+                raise ClusterError(f"group {group}: {place.topic}-{place.partition}: {place.error.str()}")
+
+    def _patiently(self, ask: Callable[[], Any], passing_errors: Sequence[str]) -> Any:
+        """Ask again while the answer is one of the errors that pass."""
+        passing = {getattr(self._kafka.KafkaError, code) for code in passing_errors}
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
-            futures = self._admin.list_offsets(places, **_PATIENCE)
             try:
-                return {place.partition: int(future.result().offset) for place, future in futures.items()}
+                return ask()
             except self._kafka.KafkaException as error:
                 if error.args[0].code() not in passing or time.monotonic() > deadline:
                     raise self._failure(error) from None

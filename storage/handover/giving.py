@@ -3,16 +3,17 @@
 A broker renames a directory whose topic its cluster does not know to `…-stray`, and only the cluster gives ids to
 topics. So there are three phases, each of which can be run again:
 
-    prepare    the broker runs    it creates the topics with their settings; we note their ids
+    prepare    the broker runs    it creates the topics with their settings; we note their ids; groups are put
+                                  where they stood here
     place      the broker stands  our files take the places of its empty partitions (kafka-storage.md §13)
-    verify     the broker runs    it serves from our log start to our log end
+    verify     the broker runs    it serves from our log start to our log end, and groups stand where they stood
 
 Our data directory stays as it is, but for the journal and, if it was not closed in order, for recovery.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +31,16 @@ from storage.errors import StorageError
 from storage.handover.carry import Parcel, carry, first_base_offset
 from storage.handover.checkpoint_lines import read_lines, write_lines
 from storage.handover.cluster import Cluster, ClusterError, ClusterTopic
+from storage.handover.giving_positions import PositionGiver
+from storage.handover.homes import find_homes
 from storage.handover.journal import (
     HandedTopic,
     Journal,
     read_journal,
     write_journal,
 )
+from storage.handover.positions import TOPIC as POSITIONS_TOPIC
+from storage.handover.positions import belongs, read_positions
 from storage.manager import open_engine
 from storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
 
@@ -47,27 +52,44 @@ class OwnTopic:
     """A topic of ours, at rest."""
 
     name: str
+    topic_id: str
     settings: Mapping[str, str]
     offsets: Mapping[int, PartitionOffsets]
     """By partition number."""
 
+    def open_transactions(self) -> list[TopicPartition]:
+        """The partitions in which a transaction was not ended."""
+        return [
+            TopicPartition(self.name, number)
+            for number, offsets in self.offsets.items()
+            if offsets.last_stable_offset < offsets.high_watermark
+        ]
+
 
 class Handover:
-    """The handover of one data directory to one broker."""
+    """The handover of one node's data directories to one broker."""
 
     def __init__(
-        self, data: Path, log_dirs: Sequence[Path], *, tell: Tell, files: FileSystem | None = None
+        self,
+        data: Sequence[Path],
+        log_dirs: Sequence[Path],
+        *,
+        tell: Tell,
+        files: FileSystem | None = None,
+        with_open_transactions: bool = False,
     ) -> None:
         """`log_dirs` are those of the broker, all of them; every step is told in one line.
 
         Raises CorruptionError for a damaged journal, StorageError for directories that are none, OSError.
         """
         self._files = files or NativeFileSystem()
-        self._data = data.absolute()
+        self._data = [directory.absolute() for directory in data]
         self._log_dirs = [directory.absolute() for directory in log_dirs]
         self._tell = tell
+        self._with_open_transactions = with_open_transactions
         self._node = _read_node(self._files, self._log_dirs)
-        self._journal = read_journal(self._files, self._data)
+        self._journal_home = self._find_journal()
+        self._journal = read_journal(self._files, self._journal_home)
 
     @property
     def prepared(self) -> bool:
@@ -95,18 +117,20 @@ class Handover:
                 f"{self._log_dirs[0]} belongs to cluster {self._node.cluster_id}, but the one that answers is "
                 f"{cluster_id}; give the address of a broker of the same cluster"
             )
+        own = self._own_topics()
+        self._check_transactions(own)
         journal = self._journal or Journal(cluster_id)
         if journal.cluster_id != cluster_id:
             raise StorageError(
-                f"{self._data / names.HANDOVER}: a handover to cluster {journal.cluster_id} was begun; "
+                f"{self._journal_home / names.HANDOVER}: a handover to cluster {journal.cluster_id} was begun; "
                 f"remove that file to begin one to {cluster_id}"
             )
-        for topic in self._own_topics():
+        for topic in own:
             found = self._prepare_topic(cluster, topic, journal.topics.get(topic.name))
-            self._journal = journal = journal.with_topic(
-                topic.name, HandedTopic(found.topic_id, found.partitions)
+            journal = self._note(
+                journal.with_topic(topic.name, HandedTopic(found.topic_id, found.partitions))
             )
-            write_journal(self._files, self._data, journal)
+        self._give_positions(cluster, journal, own)
 
     def _prepare_topic(self, cluster: Cluster, topic: OwnTopic, noted: HandedTopic | None) -> ClusterTopic:
         partitions = max(topic.offsets) + 1
@@ -137,14 +161,30 @@ class Handover:
         """See that the cluster serves all of ours; raises ClusterError, or StorageError with the first difference."""
         journal = self._journal
         assert journal is not None, "asked for by `placed`"
-        for topic in self._own_topics():
-            if not self._is_noted(topic):
-                continue
+        topics = [topic for topic in self._own_topics() if self._is_noted(topic)]
+        for topic in topics:
             served = cluster.offsets(topic.name, journal.topics[topic.name].partitions)
             for number, offsets in topic.offsets.items():
                 _check_served(TopicPartition(topic.name, number), offsets, served[number])
             total = sum(len(offsets) for offsets in served.values())
             self._tell(f"{topic.name}: served, offsets as here ({total} in {_count(len(served))})")
+        self._give_positions(cluster, journal, topics)
+
+    def _give_positions(self, cluster: Cluster, journal: Journal, topics: Iterable[OwnTopic]) -> None:
+        by_name = {topic.name: topic for topic in topics}
+        directories = [
+            home / names.partition_directory(partition)
+            for partition, home in self._homes().items()
+            if partition.topic == POSITIONS_TOPIC
+        ]
+        positions = [
+            position
+            for position in read_positions(self._files, directories).values()
+            if position.topic in by_name
+            and position.partition in by_name[position.topic].offsets
+            and belongs(position, by_name[position.topic].topic_id)
+        ]
+        PositionGiver(cluster=cluster, tell=self._tell, note=self._note).give(journal, positions)
 
     # The broker stands still.
 
@@ -157,27 +197,36 @@ class Handover:
         assert journal is not None, "asked for by `prepared`"
         topics = {topic.name: topic for topic in self._own_topics()}
         with self._locked():
-            if not is_marked_clean(self._files, self._data):
-                raise StorageError(f"{self._data}: was written to in this moment; run this again")
+            for directory in self._data:
+                if not is_marked_clean(self._files, directory):
+                    raise StorageError(f"{directory}: was written to in this moment; run this again")
+            self._check_transactions(topics.values())
+            homes = self._homes()
             for partition in journal.waiting():
-                journal = self._place_partition(journal, topics, partition)
+                journal = self._place_partition(journal, topics, homes, partition)
             if not all(is_marked_clean(self._files, directory) for directory in self._log_dirs):
                 self._tell(
                     "the broker was not stopped in order: its next start checks the files, and takes longer"
                 )
 
     def _place_partition(
-        self, journal: Journal, topics: Mapping[str, OwnTopic], partition: TopicPartition
+        self,
+        journal: Journal,
+        topics: Mapping[str, OwnTopic],
+        homes: Mapping[TopicPartition, Path],
+        partition: TopicPartition,
     ) -> Journal:
         topic = topics.get(partition.topic)
         if topic is None or partition.partition not in topic.offsets:
-            raise StorageError(f"{partition}: noted in {self._data / names.HANDOVER}, but not here any more")
+            raise StorageError(
+                f"{partition}: noted in {self._journal_home / names.HANDOVER}, but not here any more"
+            )
         log_dir = self._find_place(journal, partition)
         if journal.places.get(str(partition)) != log_dir:
             journal = self._note(journal.with_place(partition, log_dir))
-        parcel = self._parcel(journal, partition, log_dir)
+        parcel = self._parcel(journal, partition, homes[partition], log_dir)
         offsets = topic.offsets[partition.partition]
-        write_lines(self._files, log_dir, partition, self._lines(partition, parcel.source, offsets))
+        write_lines(self._files, log_dir, partition, self._lines(partition, homes[partition], offsets))
         carried = carry(self._files, parcel)
         records = f"offsets {offsets.log_start_offset} to {offsets.log_end_offset}"
         self._tell(f"{partition}: {'put into' if carried else 'already in'} {parcel.target}, {records}")
@@ -199,7 +248,7 @@ class Handover:
             f"log.dirs, each with --log-dir"
         )
 
-    def _parcel(self, journal: Journal, partition: TopicPartition, log_dir: Path) -> Parcel:
+    def _parcel(self, journal: Journal, partition: TopicPartition, home: Path, log_dir: Path) -> Parcel:
         """Raises StorageError where the broker's partition is of another topic."""
         target = log_dir / names.partition_directory(partition)
         topic_id = journal.topics[partition.topic].topic_id
@@ -210,7 +259,7 @@ class Handover:
             )
         return Parcel(
             partition=partition,
-            source=self._data / names.partition_directory(partition),
+            source=home / names.partition_directory(partition),
             target=target,
             topic_id=topic_id,
             highest_epoch=self._epoch_of(target),
@@ -223,12 +272,13 @@ class Handover:
         return entries[-1].epoch if entries else 0
 
     def _lines(
-        self, partition: TopicPartition, source: Path, offsets: PartitionOffsets
+        self, partition: TopicPartition, home: Path, offsets: PartitionOffsets
     ) -> dict[str, Offset | None]:
         """What the broker's checkpoints are to say: all of it is on disk, and nothing else is known."""
+        source = home / names.partition_directory(partition)
         inside = offsets.log_start_offset > first_base_offset(self._files, source)
         return {
-            **read_lines(self._files, self._data, partition),
+            **read_lines(self._files, home, partition),
             names.RECOVERY_POINTS: offsets.log_end_offset,
             names.HIGH_WATERMARKS: offsets.log_end_offset,
             names.LOG_START_OFFSETS: offsets.log_start_offset if inside else None,
@@ -244,15 +294,37 @@ class Handover:
         finally:
             engine.close()
         if not topics:
-            raise StorageError(f"{self._data}: no topics there to hand over")
+            raise StorageError(f"{', '.join(map(str, self._data))}: no topics there to hand over")
         return topics
+
+    def _homes(self) -> dict[TopicPartition, Path]:
+        """Which of our directories holds each partition."""
+        return find_homes(self._files, self._data)
+
+    def _find_journal(self) -> Path:
+        """The directory that has the journal; of a handover that begins, the first one."""
+        with_journal = (one for one in self._data if self._files.exists(one / names.HANDOVER))
+        return next(with_journal, self._data[0])
+
+    def _check_transactions(self, topics: Iterable[OwnTopic]) -> None:
+        """Raise StorageError for transactions that nobody will end, unless they are to go along."""
+        for partition in (each for topic in topics for each in topic.open_transactions()):
+            if not self._with_open_transactions:
+                raise StorageError(
+                    f"{partition}: a transaction is open there, and in another cluster nobody would end it: its "
+                    f"readers of committed records would wait; hand it over nevertheless by --with-open-transactions"
+                )
+            self._tell(
+                f"{partition}: a transaction is open there; end it afterwards by "
+                f"kafka-transactions abort --topic {partition.topic} --partition {partition.partition}"
+            )
 
     def _is_noted(self, topic: OwnTopic) -> bool:
         noted = self._journal.topics.get(topic.name) if self._journal else None
         return noted is not None and noted.partitions == max(topic.offsets) + 1
 
     def _note(self, journal: Journal) -> Journal:
-        write_journal(self._files, self._data, journal)
+        write_journal(self._files, self._journal_home, journal)
         self._journal = journal
         return journal
 
@@ -261,7 +333,7 @@ class Handover:
         """Nobody else may have any of the directories meanwhile."""
         with ExitStack() as stack:
             if isinstance(self._files, NativeFileSystem):
-                for directory in (self._data, *self._log_dirs):
+                for directory in (*self._data, *self._log_dirs):
                     stack.callback(DirectoryLock(directory).release)
             yield
 
@@ -299,7 +371,7 @@ def _at_rest(topic: Topic) -> OwnTopic:
         offsets[number] = partition.offsets()
     if set(offsets) != set(range(len(offsets))):
         raise StorageError(f"{topic.name}: has the partitions {sorted(offsets)}; some below them are missing")
-    return OwnTopic(topic.name, dict(topic.overrides), offsets)
+    return OwnTopic(topic.name, topic.topic_id, dict(topic.overrides), offsets)
 
 
 def _check_fits(name: str, found: ClusterTopic, partitions: int, node_id: int) -> None:

@@ -2,10 +2,12 @@
 
     topicfs.handover:  {"version": 1, "cluster_id": "_uqHDrtZRiWyQpGqbURDug",
                         "topics": {"orders": {"topic_id": "1EvPSKI_SvihSIy3lMKMvg", "partitions": 2}},
-                        "places": {"orders-0": "/var/lib/kafka/data"}, "placed": ["orders-0"]}
+                        "places": {"orders-0": "/var/lib/kafka/data"}, "placed": ["orders-0"],
+                        "positions": {"billing": {"orders-0": 12}}}
 
 `topics` are those that the cluster has, by its ids; `places` says into which log directory a partition is being put,
-noted before anything is touched there, `placed` which ones are there for good.
+noted before anything is touched there, `placed` which ones are there for good,
+`positions` where a group was put by us: once it stands elsewhere in the cluster, it has gone on there.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from storage.checkpoints.atomic import write_atomically
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.errors import CorruptionError
-from storage.model import TopicPartition
+from storage.model import Offset, TopicPartition
 
 VERSION = 1
 
@@ -40,6 +42,8 @@ class Journal:
     topics: Mapping[str, HandedTopic] = field(default_factory=dict)
     places: Mapping[str, Path] = field(default_factory=dict)
     placed: frozenset[str] = frozenset()
+    positions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Offset by partition by group, as they were given to the cluster."""
 
     def with_topic(self, name: str, topic: HandedTopic) -> Journal:
         """Note a topic; what was placed for a former one of that name no longer counts."""
@@ -53,6 +57,10 @@ class Journal:
             topics={**self.topics, name: topic},
             places={one: place for one, place in self.places.items() if one not in former},
             placed=self.placed - former,
+            positions={
+                group: {one: offset for one, offset in given.items() if one not in former}
+                for group, given in self.positions.items()
+            },
         )
 
     def with_place(self, partition: TopicPartition, log_dir: Path) -> Journal:
@@ -60,6 +68,10 @@ class Journal:
 
     def with_placed(self, partition: TopicPartition) -> Journal:
         return replace(self, placed=self.placed | {str(partition)})
+
+    def with_positions(self, group: str, offsets: Mapping[TopicPartition, Offset]) -> Journal:
+        given = {**self.positions.get(group, {}), **{str(one): offset for one, offset in offsets.items()}}
+        return replace(self, positions={**self.positions, group: given})
 
     def waiting(self) -> list[TopicPartition]:
         """Every partition that is not in place yet."""
@@ -85,6 +97,9 @@ def encode_journal(journal: Journal) -> bytes:
         },
         "places": {one: str(place) for one, place in sorted(journal.places.items())},
         "placed": sorted(journal.placed),
+        "positions": {
+            group: dict(sorted(given.items())) for group, given in sorted(journal.positions.items())
+        },
     }
     return (json.dumps(content, indent=1) + "\n").encode()
 
@@ -103,6 +118,10 @@ def decode_journal(data: bytes, *, file: Path) -> Journal:
             },
             places={one: Path(place) for one, place in content["places"].items()},
             placed=frozenset(content["placed"]),
+            positions={
+                group: {one: int(offset) for one, offset in given.items()}
+                for group, given in content.get("positions", {}).items()
+            },
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(file, 0, f"no journal of a handover: {error!r}") from None

@@ -1,12 +1,14 @@
 """A stopped broker's topics under us: the takeover.
 
-The broker's log directory is only read. What is carried over is opened, and where the broker was not stopped in order
+The broker's log directories are only read. What is carried over is opened, and where the broker was not stopped in order
 recovered, before this reports success. Topics keep their ids; their settings come out of the cluster's metadata log.
+Where groups stand in them is written into a `__consumer_offsets` of our own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +16,21 @@ from pathlib import Path
 from storage.checkpoints.clean_shutdown import is_marked_clean, take_mark
 from storage.checkpoints.partition_metadata import read_topic_id
 from storage.config.broker import KEEP_FOREVER
+from storage.coordinators.group_records import CommittedOffset
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.lock import DirectoryLock, find_holder
 from storage.disk.native import NativeFileSystem
+from storage.engine import Engine
 from storage.errors import DirectoryLockedError, StorageError
 from storage.handover.carry import Parcel, carry
 from storage.handover.checkpoint_lines import read_lines, write_lines
 from storage.handover.cluster_metadata import DIRECTORY, ClusterImage, read_cluster_metadata
+from storage.handover.homes import find_homes
+from storage.handover.positions import TOPIC as POSITIONS_TOPIC
+from storage.handover.positions import Positions, belongs, newer_than, position_batches, read_positions
 from storage.manager import open_engine
-from storage.manager.contents import read_contents
-from storage.manager.registry import TopicEntry, TopicRegistry
+from storage.manager.registry import TopicEntry, TopicRegistry, read_copy
 from storage.model import TopicPartition
 
 Tell = Callable[[str], None]
@@ -34,9 +40,10 @@ Tell = Callable[[str], None]
 class Source:
     """Where the broker's topics are."""
 
-    log_dir: Path
+    log_dirs: Sequence[Path]
+    """All of its log.dirs; those left out keep their partitions."""
     metadata_dir: Path | None = None
-    """The directory that holds `__cluster_metadata-0` (metadata.log.dir); None: the log directory itself."""
+    """The directory that holds `__cluster_metadata-0` (metadata.log.dir); None: one of the log directories."""
     without_settings: bool = False
     """Take the topics though their settings cannot be had."""
 
@@ -47,77 +54,109 @@ class TopicFound:
 
     name: str
     topic_id: str
-    numbers: tuple[int, ...]
+    homes: Mapping[int, Path]
+    """The log directory of each of its partitions."""
     settings: Mapping[str, str]
 
 
-class Takeover:
-    """The takeover of one log directory into one data directory."""
+@dataclass(frozen=True, slots=True)
+class PositionsFound:
+    """Where groups stand in the topics that are taken over."""
 
-    def __init__(self, source: Source, data: Path, *, tell: Tell, files: FileSystem | None = None) -> None:
+    wanted: Positions
+    new: Sequence[CommittedOffset]
+    """Those of them that our directory lacks, or has of an earlier time."""
+    partitions: int
+    """How many the broker's `__consumer_offsets` has, as far as can be seen."""
+
+
+class Takeover:
+    """The takeover of one broker's log directories into data directories of one node."""
+
+    def __init__(
+        self, source: Source, data: Sequence[Path], *, tell: Tell, files: FileSystem | None = None
+    ) -> None:
         self._source = source
-        self._log_dir = source.log_dir.absolute()
-        self._data = data.absolute()
+        self._log_dirs = [directory.absolute() for directory in source.log_dirs]
+        self._data = [directory.absolute() for directory in data]
         self._tell = tell
         self._files = files or NativeFileSystem()
 
     def take(self, *, link: bool = False) -> None:
-        """Carry all topics over (blocking); with `link` logs that never change again become hard links.
+        """Carry all topics over, and where groups stand in them (blocking).
 
-        Raises DirectoryLockedError while the broker, or a mount of ours, runs; StorageError, OSError.
+        With `link` logs that never change again become hard links. Raises DirectoryLockedError while the broker, or a
+        mount of ours, runs; StorageError, OSError.
         """
         self._check_stopped()
-        topics = self._find_topics()
-        if not self._files.exists(self._data):
-            self._files.make_directory(self._data)
+        homes = find_homes(self._files, self._log_dirs)
+        topics = self._find_topics(homes)
+        self._make_directories()
         with ExitStack() as stack:
             if isinstance(self._files, NativeFileSystem):
-                stack.callback(DirectoryLock(self._data).release)
+                for directory in self._data:
+                    stack.callback(DirectoryLock(directory).release)
             self._check_free(topics)
             # Whatever is carried over is looked through from its recovery point on, not taken on trust.
-            take_mark(self._files, self._data)
+            for directory in self._data:
+                take_mark(self._files, directory)
             for topic in topics:
                 self._carry_topic(topic, link=link)
+            positions = self._find_positions(homes, topics)
         self._check_stopped()
-        self._open(topics)
+        self._open(topics, positions)
+
+    def _make_directories(self) -> None:
+        for directory in self._data:
+            if not self._files.exists(directory):
+                self._files.make_directory(directory)
+        if len(self._data) > 1:
+            # They are to know of each other before any of them has topics.
+            open_engine(self._data, files=self._files).close()
 
     def _check_stopped(self) -> None:
-        holder = find_holder(self._log_dir) if isinstance(self._files, NativeFileSystem) else None
-        if holder is not None:
-            raise DirectoryLockedError(self._log_dir, holder.pid)
+        if not isinstance(self._files, NativeFileSystem):
+            return
+        for directory in self._log_dirs:
+            holder = find_holder(directory)
+            if holder is not None:
+                raise DirectoryLockedError(directory, holder.pid)
 
     # What is there.
 
-    def _find_topics(self) -> list[TopicFound]:
-        contents = read_contents(self._files.list_directory(self._log_dir), self._log_dir)
+    def _find_topics(self, homes: Mapping[TopicPartition, Path]) -> list[TopicFound]:
+        numbers: dict[str, dict[int, Path]] = {}
+        for (name, number), home in homes.items():
+            numbers.setdefault(name, {})[number] = home
         image = self._read_image()
         found = []
-        for name, numbers in contents.topics().items():
-            if names.is_internal(name):
+        for name, by_number in numbers.items():
+            if not names.is_internal(name):
+                topic_id = self._topic_id(name, by_number)
+                found.append(TopicFound(name, topic_id, by_number, self._settings(image, name)))
+            elif name != POSITIONS_TOPIC:
                 self._tell(f"{name}: Kafka's own, left where it is")
-                continue
-            found.append(
-                TopicFound(name, self._topic_id(name, numbers), tuple(numbers), self._settings(image, name))
-            )
         if not found:
-            raise StorageError(f"{self._log_dir}: no topics there to take over")
+            raise StorageError(f"{', '.join(map(str, self._log_dirs))}: no topics there to take over")
         return found
 
     def _read_image(self) -> ClusterImage | None:
-        directory = (self._source.metadata_dir or self._log_dir).absolute() / DIRECTORY
-        if self._files.exists(directory):
-            return read_cluster_metadata(self._files, directory)
+        given = self._source.metadata_dir
+        places = [given.absolute()] if given else self._log_dirs
+        for directory in (place / DIRECTORY for place in places):
+            if self._files.exists(directory):
+                return read_cluster_metadata(self._files, directory)
         if self._source.without_settings:
             return None
         raise StorageError(
-            f"{directory}: not there, so the topics' settings are unknown; name the broker's metadata.log.dir with "
-            f"--metadata-dir, or do without them with --without-settings"
+            f"{places[0] / DIRECTORY}: not there, so the topics' settings are unknown; name the broker's "
+            f"metadata.log.dir with --metadata-dir, or do without them with --without-settings"
         )
 
-    def _topic_id(self, name: str, numbers: list[int]) -> str:
+    def _topic_id(self, name: str, homes: Mapping[int, Path]) -> str:
         ids = set()
-        for number in numbers:
-            directory = self._log_dir / names.partition_directory(TopicPartition(name, number))
+        for number, home in homes.items():
+            directory = home / names.partition_directory(TopicPartition(name, number))
             found = read_topic_id(self._files, directory)
             if found is None:
                 raise StorageError(f"{directory}: no {names.PARTITION_METADATA} there")
@@ -131,49 +170,91 @@ class Takeover:
         own = image.settings.get(name, {}) if image else {}
         return {**KEEP_FOREVER, **own}
 
+    def _find_positions(
+        self, homes: Mapping[TopicPartition, Path], topics: Iterable[TopicFound]
+    ) -> PositionsFound:
+        """Where groups stand in what is taken over, where our directory does not know it better already."""
+        numbers = [number for name, number in homes if name == POSITIONS_TOPIC]
+        found = read_positions(self._files, _directories_of(homes, POSITIONS_TOPIC))
+        by_name = {topic.name: topic for topic in topics}
+        wanted = {
+            place: position
+            for place, position in found.items()
+            if position.topic in by_name
+            and position.partition in by_name[position.topic].homes
+            and belongs(position, by_name[position.topic].topic_id)
+        }
+        if len(found) > len(wanted):
+            self._tell(
+                f"{POSITIONS_TOPIC}: {len(found) - len(wanted)} positions in topics that are not here, left"
+            )
+        if numbers and len(numbers) <= max(numbers):
+            self._tell(
+                f"{POSITIONS_TOPIC}: partitions are missing here; the groups in them stay on other brokers"
+            )
+        own = find_homes(self._files, self._data)
+        present = read_positions(self._files, _directories_of(own, POSITIONS_TOPIC))
+        partitions = max(numbers, default=0) + 1
+        return PositionsFound(wanted, newer_than(present, wanted), partitions)
+
     # Carrying.
+
+    def _registry(self) -> TopicRegistry:
+        if len(self._data) == 1:
+            return TopicRegistry.read(self._data[0], self._files)
+        copies = {directory: read_copy(directory, self._files) for directory in self._data}
+        together = max(copies.values(), key=lambda copy: copy.revision).directories
+        return TopicRegistry(copies, self._files, all_directories=together)
 
     def _check_free(self, topics: list[TopicFound]) -> None:
         """Raise StorageError before anything is changed if a topic's name is taken by another topic."""
-        entries = TopicRegistry.read(self._data, self._files).entries
+        entries = self._registry().entries
         for topic in topics:
             entry = entries.get(topic.name)
             if entry is not None and entry.topic_id != topic.topic_id:
                 raise StorageError(
-                    f"{topic.name}: {self._data} has another topic of that name; nothing is overwritten"
+                    f"{topic.name}: {', '.join(map(str, self._data))} has another topic of that name; "
+                    f"nothing is overwritten"
                 )
 
     def _carry_topic(self, topic: TopicFound, *, link: bool) -> None:
-        registry = TopicRegistry.read(self._data, self._files)
+        registry = self._registry()
         if topic.name not in registry.entries:
             registry.put({topic.name: TopicEntry(topic.topic_id, dict(topic.settings))})
-        carried = 0
-        for number in topic.numbers:
-            partition = TopicPartition(topic.name, number)
-            directory = names.partition_directory(partition)
-            lines = read_lines(self._files, self._log_dir, partition)
-            parcel = Parcel(
-                partition=partition,
-                source=self._log_dir / directory,
-                target=self._data / directory,
-                topic_id=topic.topic_id,
-                link=link,
-                recovered=is_marked_clean(self._files, self._log_dir),
-            )
-            write_lines(self._files, self._data, partition, lines)
-            carried += carry(self._files, parcel)
+        carried = sum(self._carry_partition(topic, number, link=link) for number in topic.homes)
         settings = ", ".join(f"{name}={value}" for name, value in sorted(topic.settings.items()))
         self._tell(
-            f"{topic.name}: {carried} of {len(topic.numbers)} partitions carried over, the others were there; "
+            f"{topic.name}: {carried} of {len(topic.homes)} partitions carried over, the others were there; "
             f"{settings}"
         )
 
-    def _open(self, topics: list[TopicFound]) -> None:
+    def _carry_partition(self, topic: TopicFound, number: int, *, link: bool) -> bool:
+        partition = TopicPartition(topic.name, number)
+        home, target = topic.homes[number], self._target(partition)
+        directory = names.partition_directory(partition)
+        parcel = Parcel(
+            partition=partition,
+            source=home / directory,
+            target=target / directory,
+            topic_id=topic.topic_id,
+            link=link,
+            recovered=is_marked_clean(self._files, home),
+        )
+        write_lines(self._files, target, partition, read_lines(self._files, home, partition))
+        return carry(self._files, parcel)
+
+    def _target(self, partition: TopicPartition) -> Path:
+        """The data directory that has the partition, or else the one with the fewest, as a broker chooses."""
+        homes = find_homes(self._files, self._data)
+        used = Counter(homes.values())
+        return homes.get(partition) or min(self._data, key=lambda directory: used[directory])
+
+    def _open(self, topics: list[TopicFound], positions: PositionsFound) -> None:
         """Load everything, with recovery where it is due, and close it in order; raises StorageError."""
         engine = open_engine(self._data, files=self._files)
         try:
             for topic in topics:
-                for number in topic.numbers:
+                for number in topic.homes:
                     partition = engine.partition(topic.name, number)
                     state = partition.status().state
                     if state != "online":
@@ -182,5 +263,28 @@ class Takeover:
                     self._tell(
                         f"{topic.name}-{number}: offsets {offsets.log_start_offset} to {offsets.log_end_offset}"
                     )
+            self._put_positions(engine, positions)
         finally:
             engine.close()
+
+    def _put_positions(self, engine: Engine, positions: PositionsFound) -> None:
+        if positions.new:
+            topic = engine.topics().get(POSITIONS_TOPIC) or engine.create_topic(
+                POSITIONS_TOPIC, partitions=positions.partitions
+            )
+            partitions = topic.partitions()
+            for number, batch in position_batches(positions.new, len(partitions)):
+                partitions[number].append(batch, durable=True, encoded_here=True)
+        new = Counter(position.group for position in positions.new)
+        for group, count in sorted(Counter(place.group for place in positions.wanted).items()):
+            self._tell(
+                f"group {group}: {new[group]} of {count} positions carried over, the others were there"
+            )
+
+
+def _directories_of(homes: Mapping[TopicPartition, Path], topic: str) -> list[Path]:
+    return [
+        home / names.partition_directory(partition)
+        for partition, home in homes.items()
+        if partition.topic == topic
+    ]

@@ -165,6 +165,30 @@ class Client:
         """The records alone of what `consume` gives."""
         return [consumed.record for consumed in self.consume(topic, **how)]
 
+    def consume_in_group(self, group: str, topic: str, count: int) -> list[Record]:
+        """Read the next `count` records as the one member of a group, from the start if it is new, and commit."""
+        consumer = Consumer(
+            self._options(
+                group_id=group,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                isolation_level=Isolation.READ_COMMITTED.value,
+                fetch_wait_max_ms=10,
+            )
+        )
+        try:
+            consumer.subscribe([topic])
+            messages = consumer.consume(count, TIMEOUT_SECONDS)
+            if len(messages) != count:
+                raise TimeoutError(f"{len(messages)} of {count} records in {TIMEOUT_SECONDS} s")
+            consumer.commit(asynchronous=False)
+        finally:
+            consumer.close()
+        for error in (message.error() for message in messages):
+            if error is not None:
+                raise KafkaException(error)
+        return [_consumed(message).record for message in messages]
+
     def _options(self, **options: Any) -> dict[str, Any]:
         given = {name.replace("_", "."): value for name, value in options.items()}
         return {"bootstrap.servers": self.bootstrap_server, "log_level": 0, **given}

@@ -163,7 +163,7 @@ def test_takeover(bench: Bench, tmp_path: Path, link: bool) -> None:
 def test_from_one_cluster_to_another(bench: Bench, java: Java, tmp_path: Path) -> None:
     """Taken from one broker and handed to another: transactions, codecs and leader epochs of several starts.
 
-    The Java consumer is asked too: it would take batches of a later epoch than the leader's for news of a new leader.
+    A group that had read half of a topic goes on where it was, as soon as the other broker has started. The Java consumer is asked too: it would take batches of a later epoch than the leader's for news of a new leader.
     """
     plain, transactions = f"{bench.prefix}plain", f"{bench.prefix}transactions"
     bench.client.create_topic(plain)
@@ -173,6 +173,8 @@ def test_from_one_cluster_to_another(bench: Bench, java: Java, tmp_path: Path) -
     bench.client.produce(plain, plain_records(60, 120), batch=20, compression_type="zstd")
     write_transactions(bench.client, transactions)
     consumed = read_all(bench.client, (plain, transactions))
+    group, committed = f"{bench.prefix}group", consumed[plain, Isolation.READ_COMMITTED]
+    read = bench.client.consume_in_group(group, plain, 60)
     bench.broker.stop()
     taken = tmp_path / "taken"
     assert bench.run("takeover", str(bench.broker.log_dir), str(taken)).exit_code == 0
@@ -183,9 +185,13 @@ def test_from_one_cluster_to_another(bench: Bench, java: Java, tmp_path: Path) -
         second.stop()
         assert other.handover().exit_code == 0
         second.start()
-        assert other.handover().exit_code == 0
+        read += other.client.consume_in_group(group, plain, 10)
+        verified = other.handover()
+        assert verified.exit_code == 0, verified.output
+        assert f"group {group}: at 70 in {plain}-0 there, at 60 here: left alone" in verified.output
+        assert committed == read + other.client.consume_in_group(group, plain, 50)
         assert consumed == read_all(other.client, (plain, transactions))
-        expected = [record.offset for record in consumed[plain, Isolation.READ_COMMITTED]]
+        expected = [record.offset for record in committed]
         lines = console_consume(
             java,
             second.bootstrap_server,

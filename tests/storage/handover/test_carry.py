@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from storage.disk import names
 from storage.engine import Engine, Partition
 from storage.errors import StorageError
 from storage.handover.carry import Parcel, carry
-from storage.handover.cluster import ClusterError, ClusterTopic
+from storage.handover.cluster import ClusterError, ClusterTopic, GroupPosition
 from storage.handover.giving import Handover
 from storage.handover.taking import Source, Takeover
 from storage.manager import open_engine
@@ -77,7 +77,7 @@ class StoppingDisk(SimulatedDisk):
         super().happens(operation, path, changes=changes)
 
 
-def served(disk: SimulatedDisk, directory: Path) -> Engine:
+def served(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> Engine:
     return open_engine(directory, files=disk, clock=ManualClock(NOW), config=CONFIG)
 
 
@@ -88,6 +88,7 @@ class OwnCluster:
     disk: SimulatedDisk
     known: dict[str, ClusterTopic] = field(default_factory=dict)
     settings: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    groups: dict[str, dict[TopicPartition, GroupPosition]] = field(default_factory=dict)
 
     def cluster_id(self) -> str:
         meta = read_meta_properties(self.disk, LOG_DIR)
@@ -126,6 +127,13 @@ class OwnCluster:
         engine.close()
         return found
 
+    def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+        present = self.groups.get(group, {})
+        return {each: present[each].offset for each in partitions if each in present}
+
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
+        self.groups.setdefault(group, {}).update(positions)
+
 
 def batch(first: int, count: int) -> bytearray:
     return encode(
@@ -145,7 +153,7 @@ def read(partition: Partition) -> list[Record]:
     return found
 
 
-def contents(disk: SimulatedDisk, directory: Path) -> dict[TopicPartition, list[Record]]:
+def contents(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> dict[TopicPartition, list[Record]]:
     """What a directory serves."""
     engine = served(disk, directory)
     found = {
@@ -178,12 +186,12 @@ def prepared_disk(source: Path) -> tuple[StoppingDisk, dict[TopicPartition, list
 
 def given(disk: SimulatedDisk) -> Handover:
     """A handover as a new run of the command begins it."""
-    return Handover(DATA, [LOG_DIR], tell=lambda _: None, files=disk)
+    return Handover([DATA], [LOG_DIR], tell=lambda _: None, files=disk)
 
 
 def taken(disk: SimulatedDisk, *, link: bool = False) -> None:
-    source = Source(log_dir=LOG_DIR, without_settings=True)
-    Takeover(source, DATA, tell=lambda _: None, files=disk).take(link=link)
+    source = Source(log_dirs=[LOG_DIR], without_settings=True)
+    Takeover(source, [DATA], tell=lambda _: None, files=disk).take(link=link)
 
 
 def interrupt_everywhere(
@@ -252,7 +260,7 @@ def test_what_is_told_and_noted() -> None:
     """Each step is one line; after the last one the broker is found to serve what is here."""
     disk, _ = prepared_disk(DATA)
     told: list[str] = []
-    handover = Handover(DATA, [LOG_DIR], tell=told.append, files=disk)
+    handover = Handover([DATA], [LOG_DIR], tell=told.append, files=disk)
     cluster = OwnCluster(disk)
     assert (False, False) == (handover.prepared, handover.placed)
     handover.prepare(cluster)
@@ -394,7 +402,7 @@ def test_a_directory_of_no_broker_is_refused() -> None:
     disk, _ = prepared_disk(DATA)
     disk.make_directory(Path("/other"))
     with pytest.raises(StorageError, match=r"/other: no meta.properties of a broker there"):
-        Handover(DATA, [Path("/other")], tell=print, files=disk)
+        Handover([DATA], [Path("/other")], tell=print, files=disk)
 
 
 def test_a_damaged_journal_is_refused() -> None:
@@ -464,4 +472,27 @@ def test_settings_that_cannot_be_had_are_asked_about() -> None:
     """Where the metadata log is elsewhere, nothing is taken until that was said."""
     disk, _ = prepared_disk(LOG_DIR)
     with pytest.raises(StorageError, match=r"name the broker.s metadata\.log\.dir with --metadata-dir"):
-        Takeover(Source(log_dir=LOG_DIR), DATA, tell=print, files=disk).take()
+        Takeover(Source(log_dirs=[LOG_DIR]), [DATA], tell=print, files=disk).take()
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped"])
+def test_a_takeover_of_a_torn_tail_can_be_repeated(damage: str) -> None:
+    """What recovery cut off behind the first takeover is not missed by a second one; anything else would be."""
+    disk, records = prepared_disk(LOG_DIR)
+    disk.unlink(LOG_DIR / names.CLEAN_SHUTDOWN)
+    disk.unlink(LOG_DIR / names.RECOVERY_POINTS)
+    path = max(
+        LOG_DIR / "orders-0" / entry.name
+        for entry in disk.list_directory(LOG_DIR / "orders-0")
+        if entry.name.endswith(".log")
+    )
+    torn = bytes(batch(16, 4))
+    torn = torn[:-20] if damage == "torn" else torn[:-1] + b"?"
+    disk.write_bytes(path, disk.read_bytes(path) + (16).to_bytes(8) + torn[8:])
+    for _ in range(2):
+        taken(disk)
+        assert records == contents(disk, DATA)
+    target = DATA / "orders-0" / path.name
+    disk.write_bytes(target, disk.read_bytes(target)[: -len(batch(12, 4))])
+    with pytest.raises(StorageError, match="/data/orders-0: other records are there already"):
+        taken(disk)

@@ -1,0 +1,82 @@
+"""Groups go on in the cluster where they stood here.
+
+They are put there twice, if need be: when the cluster has just made the topics, so that a consumer that starts with
+the broker finds its position, and once more when everything is served, for what is missing then. A group that stands
+anywhere else than where we put it has gone on in the cluster, and is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from storage.coordinators.group_records import CommittedOffset
+from storage.handover.cluster import Cluster, ClusterError, GroupPosition
+from storage.handover.journal import Journal
+from storage.model import Offset, TopicPartition
+
+Tell = Callable[[str], None]
+Note = Callable[[Journal], Journal]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionGiver:
+    """Puts groups of one cluster where they stand here."""
+
+    cluster: Cluster
+    tell: Tell
+    note: Note
+    """Writes the journal."""
+
+    def give(self, journal: Journal, positions: Iterable[CommittedOffset]) -> Journal:
+        """Put each group where it stands here, unless it has gone on there; noted group by group (blocking).
+
+        Raises ClusterError, also for a group that has members: nothing moves it then.
+        """
+        ordered = sorted(positions, key=lambda one: (one.group, one.topic, one.partition))
+        for group, own in groupby(ordered, key=lambda one: one.group):
+            wanted = {
+                TopicPartition(one.topic, one.partition): GroupPosition(Offset(one.offset), one.metadata)
+                for one in own
+            }
+            journal = self._give_group(journal, group, wanted)
+        return journal
+
+    def _give_group(
+        self, journal: Journal, group: str, wanted: Mapping[TopicPartition, GroupPosition]
+    ) -> Journal:
+        present = self.cluster.positions(group, list(wanted))
+        given = journal.positions.get(group, {})
+        missing = {}
+        left = 0
+        for partition, position in wanted.items():
+            there = present.get(partition)
+            if there is None or (there == given.get(str(partition)) and there != position.offset):
+                missing[partition] = position
+            elif there != position.offset:
+                left += 1
+                self.tell(
+                    f"group {group}: at {there} in {partition} there, at {position.offset} here: left alone"
+                )
+        if not missing:
+            if not left:
+                self.tell(f"group {group}: stands where it stood here")
+            return journal
+        # Noted first: if this is interrupted in between, what was put there is still known for ours.
+        journal = self.note(
+            journal.with_positions(group, {each: one.offset for each, one in missing.items()})
+        )
+        self._put(group, missing)
+        return journal
+
+    def _put(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
+        try:
+            self.cluster.set_positions(group, positions)
+        except ClusterError as error:
+            raise ClusterError(
+                f"group {group}: cannot be put where it stood here; if it has consumers there, end them and run this "
+                f"again ({error})"
+            ) from None
+        places = ", ".join(f"{each} at {position.offset}" for each, position in sorted(positions.items()))
+        self.tell(f"group {group}: put where it stood here: {places}")

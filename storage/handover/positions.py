@@ -1,0 +1,180 @@
+"""Where groups stand: committed positions out of the files of `__consumer_offsets`, and records for them.
+
+A group's newest position in a partition counts, by the offset of its record; a null value takes it away. What a
+transaction commits counts when the transaction does, and never where it was aborted or left open. So a coordinator
+that loads the same files finds the same (kafka-storage.md §10).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.checkpoints.identifiers import encode_id
+from storage.codec.columns import Columns, decode
+from storage.codec.control import ControlType, control_type
+from storage.codec.records import encode
+from storage.coordinators.group_records import (
+    OFFSET_COMMIT_TYPES,
+    CommittedOffset,
+    read_committed_offset,
+    read_key,
+    write_committed_offset,
+)
+from storage.coordinators.placement import coordinator_partition
+from storage.disk import names
+from storage.disk.filesystem import FileSystem
+from storage.disk.names import SegmentFileKind, SegmentFileState
+from storage.errors import CorruptBatchError, CorruptionError
+from storage.log.scan import windows
+from storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
+
+TOPIC = "__consumer_offsets"
+RECORDS_A_BATCH = 500
+
+_WINDOW_BYTES = 1 << 20
+_KEPT_STATES = (SegmentFileState.LIVE, SegmentFileState.SWAP)
+"""Of an interrupted compaction the new segments count, too; what both have is the same."""
+
+
+class Place(NamedTuple):
+    """Whose position it is, and in what."""
+
+    group: str
+    partition: TopicPartition
+
+
+Positions = Mapping[Place, CommittedOffset]
+
+
+class _Change(NamedTuple):
+    """One record: where it stands, and what it says; None takes a position away."""
+
+    offset: Offset
+    position: CommittedOffset | None
+
+
+@dataclass(slots=True)
+class _Replay:
+    """One partition of `__consumer_offsets`, read from its first record to its last."""
+
+    newest: dict[Place, _Change] = field(default_factory=dict)
+    pending: dict[ProducerId, list[tuple[Place, _Change]]] = field(default_factory=dict)
+    """Of transactions whose end was not seen yet."""
+
+    def take(self, columns: Columns) -> None:
+        """Take in what one span has; raises CorruptBatchError."""
+        first = 0
+        for batch in columns.batches:
+            records = [columns.record(index) for index in range(first, batch.record_end)]
+            first = batch.record_end
+            if batch.is_control:
+                self._end(batch.producer_id, records)
+                continue
+            changes = list(_changes(records))
+            if batch.is_transactional:
+                self.pending.setdefault(batch.producer_id, []).extend(changes)
+            else:
+                self._apply(changes)
+
+    def _end(self, producer_id: ProducerId, records: Iterable[Record]) -> None:
+        for record in records:
+            kind = control_type(record.key)
+            if kind in (ControlType.COMMIT, ControlType.ABORT):
+                changes = self.pending.pop(producer_id, [])
+                self._apply(changes if kind is ControlType.COMMIT else [])
+
+    def _apply(self, changes: Iterable[tuple[Place, _Change]]) -> None:
+        for place, change in changes:
+            if place not in self.newest or self.newest[place].offset <= change.offset:
+                self.newest[place] = change
+
+
+def read_positions(files: FileSystem, directories: Iterable[Path]) -> dict[Place, CommittedOffset]:
+    """Read the positions out of partitions' directories of `__consumer_offsets`, which nobody writes (blocking).
+
+    A torn end, as a kill leaves it, is passed over. Raises CorruptionError for any other damage, OSError.
+    """
+    found: dict[Place, CommittedOffset] = {}
+    for directory in directories:
+        replay = _Replay()
+        for path, last in _logs(files, directory):
+            _replay_file(files, path, replay, last=last)
+        for place, change in replay.newest.items():
+            if change.position is not None:
+                found[place] = change.position
+    return found
+
+
+def position_batches(
+    positions: Iterable[CommittedOffset], partitions: int
+) -> Iterator[tuple[int, bytearray]]:
+    """Give batches for `__consumer_offsets`, each with the number of the partition that its groups belong to."""
+    records: dict[int, list[Record]] = defaultdict(list)
+    for position in positions:
+        number = coordinator_partition(position.group, partitions)
+        key, value = write_committed_offset(position)
+        time = Timestamp(max(0, position.commit_timestamp))
+        records[number].append(Record(Offset(0), time, key, value))
+    for number, written in sorted(records.items()):
+        for first in range(0, len(written), RECORDS_A_BATCH):
+            chunk = written[first : first + RECORDS_A_BATCH]
+            yield number, encode([each._replace(offset=Offset(at)) for at, each in enumerate(chunk)])
+
+
+def newer_than(present: Positions, positions: Positions) -> list[CommittedOffset]:
+    """Give those of `positions` that `present` lacks, or has of an earlier time."""
+    return [
+        position
+        for place, position in sorted(positions.items())
+        if place not in present or present[place].commit_timestamp < position.commit_timestamp
+    ]
+
+
+def belongs(position: CommittedOffset, topic_id: str) -> bool:
+    """Whether the position is in the topic of that id, and not in a former one of its name; old records do not say."""
+    return position.topic_id.int == 0 or encode_id(position.topic_id) == topic_id
+
+
+def _changes(records: Iterable[Record]) -> Iterator[tuple[Place, _Change]]:
+    for record in records:
+        if record.key is None:
+            continue
+        known = read_key(record.key)
+        if known is None or known[0] not in OFFSET_COMMIT_TYPES:
+            continue
+        fields = known[1]
+        place = Place(fields["group"], TopicPartition(fields["topic"], fields["partition"]))
+        value = record.value
+        position = None if value is None else read_committed_offset(record.key, value)
+        yield place, _Change(record.offset, position)
+
+
+def _logs(files: FileSystem, directory: Path) -> list[tuple[Path, bool]]:
+    """The segments' logs by base offset, and whether each is the last."""
+    found = []
+    for entry in files.list_directory(directory):
+        file = names.parse_segment_file(entry.name)
+        if file is not None and file.kind is SegmentFileKind.LOG and file.state in _KEPT_STATES:
+            found.append((file.base_offset, entry.name))
+    found.sort()
+    return [(directory / name, base == found[-1][0]) for base, name in found]
+
+
+def _replay_file(files: FileSystem, path: Path, replay: _Replay, *, last: bool) -> None:
+    file = files.open(path, read_only=True)
+    try:
+        for window in windows(file, 0, file.size(), window_bytes=_WINDOW_BYTES, check_crc=True):
+            try:
+                for columns in decode(window.data, 0, window.batches.stop, control=True):
+                    replay.take(columns)
+            except CorruptBatchError as error:
+                raise CorruptionError(path, window.position + error.position, error.cause) from None
+            if window.problem is not None and not last:
+                place = window.position + window.batches.stop
+                raise CorruptionError(path, place, window.problem.cause)
+    finally:
+        file.close()
