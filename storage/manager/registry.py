@@ -18,6 +18,7 @@ that was taken back.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -174,6 +175,8 @@ class TopicRegistry:
                 entries[name] = entry
         if entries == self._entries:
             return
+        if not self._directories:
+            raise OSError(errno.EIO, "no data directory serves")
         old, self._entries = self._entries, entries
         self._revision += 1
         self._stale = set(self._directories)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.native import NativeFileSystem
+from storage.disk.native import NativeFile, NativeFileSystem
 from storage.errors import DirectoryLockedError, NotALogDirectoryError
 from storage.manager import open_engine
 from tests.doubles.engines import append_lines, read_lines
@@ -54,6 +54,27 @@ def test_a_thousand_partitions_fit_the_usual_limit(tmp_path: Path, monkeypatch: 
         engine.close()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_look_beside_the_owner_reads_no_preallocated_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are ten megabytes of zeros each, and are made anew in memory: with a thousand logs that took a minute."""
+    engine = open_engine(tmp_path / "data")
+    engine.create_topic("t", partitions=3)
+    for partition in engine.topic("t").partitions().values():
+        append_lines(partition, "x\n")
+        partition.sync()
+    mapped: list[str] = []
+    monkeypatch.setattr(NativeFile, "_map", lambda file, _: mapped.append(file.path.name) or memoryview(b""))
+    looking = open_engine(tmp_path / "data", read_only=True)
+    assert [partition.offsets().log_end_offset for partition in looking.topic("t").partitions().values()] == [
+        1
+    ] * 3
+    assert mapped == []
+    looking.close()
+    monkeypatch.undo()
+    engine.close()
 
 
 def test_directory_has_one_owner(tmp_path: Path) -> None:

@@ -384,6 +384,29 @@ def test_a_topic_deleted_without_a_directory_is_gone_when_that_comes_back(
     assert ["other-1", "t-1"] == names
 
 
+def test_without_any_directory_nothing_can_be_changed(disks: SeveralDisks, clock: ManualClock) -> None:
+    """What was acknowledged must stand somewhere; reads go on, and one can come back alone."""
+    engine = filled(disks, clock)
+    for disk in disks.disks.values():
+        break_disk(disk)
+    clock.advance(10_000)
+    engine.maintenance(clock())
+    assert set(states(engine).values()) == {"offline"}
+    for change in (
+        lambda: engine.alter_config("t", {"segment.ms": "5"}),
+        lambda: engine.create_topic("u"),
+        lambda: engine.delete_topic("t"),
+    ):
+        with pytest.raises(OSError, match="no data directory serves"):
+            change()
+    assert "segment.ms" not in engine.topic("t").overrides
+    assert contents(engine) == {"t-0": ["0"], "t-1": ["1"]}
+    disks.disks[A].heal()
+    engine.reopen_partition("t", 0)
+    engine.alter_config("t", {"segment.ms": "5"})
+    assert states(engine) == {"t-0": "online", "t-1": "offline"}
+
+
 # Opening without one of them.
 
 
