@@ -51,7 +51,9 @@ class Handle:
 class Reader(Protocol):
     """Reads a view; one a handle, for it keeps its place."""
 
-    def read(self, view_position: int, size: int) -> bytes: ...
+    def read_buffer(
+        self, view_position: int, size: int, *, short_at_damage: bool = False
+    ) -> bytes | memoryview: ...
 
 
 class OpenedNode(Protocol):
@@ -89,11 +91,13 @@ class LogHandle(Handle):
         self.direct_io = not cached
         self.keep_cache = cached
 
-    async def read(self, position: int, size: int) -> bytes:
+    async def read(self, position: int, size: int) -> bytes | memoryview:
         if self._reader is None:
             raise FileError(errno.EBADF)
         self._node.check_exists()
-        return self._reader.read(position, size)
+        # The page cache would take what a damaged batch cut short for the end of the file, and fill it up with zeros;
+        # a program that reads past it gets what stands before the damage, and the error when it reads on.
+        return self._reader.read_buffer(position, size, short_at_damage=self.direct_io)
 
     async def write(self, data: bytes) -> int:
         if self._writer is None:

@@ -163,9 +163,6 @@ class Link(Node):
 
     __slots__ = ()
 
-    def attributes(self) -> Attributes:
-        return Attributes(LINK_MODE, len(self.target()), 0, 0, self.node_id)
-
     @abstractmethod
     def target(self) -> str:
         """Where it points. Raises FileError (ENOENT)."""

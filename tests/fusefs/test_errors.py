@@ -28,6 +28,7 @@ RAISED = [
     (errors.NotEnoughReplicasError("x"), errno.EAGAIN),
     (errors.ProducerFencedError("x"), errno.ESTALE),
     (errors.OutOfOrderSequenceError("x"), errno.EILSEQ),
+    (errors.InvalidTransactionStateError("x"), errno.EINVAL),
     (errors.SegmentDeletedError("x"), errno.ESTALE),
     (errors.CorruptionError("file", 7, "x"), errno.EIO),
     (errors.TornBatchError(7, "x"), errno.EIO),

@@ -249,6 +249,13 @@ def test_eio_for_a_damaged_batch_alone(unmounted: Mount):
     assert [(mount.path / "a/0" / name).read_bytes() for name in ("0", "2")] == [b"value-0", b"value-2"]
     assert "00000000000000000000.log" in reason(mount, "a/0/1")
     assert f"position {len(content) // 3}" in reason(mount, "a/0/1")
+    shown = mount.bash("cat a/0/log; exec 2>&1; cat a/0/log.batch | wc -c")
+    assert shown.stdout.splitlines()[0] == "value-0"
+    assert "cat: a/0/log: Input/output error" in shown.stderr
+    assert shown.stdout.splitlines()[1:] == [
+        "cat: a/0/log.batch: Input/output error",
+        str(len(content) // 3),
+    ]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT], ids=["ENOSPC", "EDQUOT"])

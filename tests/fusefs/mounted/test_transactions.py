@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -10,9 +11,11 @@ import pytest
 
 from storage.codec.batch import scan
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.stamp import BatchStamp
 from storage.manager import open_engine
 from storage.model import Isolation, ProducerId, Timestamp
 from storage.producers.append import Origin
+from tests.doubles.logs import batch
 from tests.fusefs.mounted.conftest import ROOT, Mount
 
 pytestmark = pytest.mark.fuse
@@ -123,3 +126,28 @@ def test_a_copy_of_transactions_is_plain_records(unmounted: Mount):
     assert (place / "log").read_bytes() == (mount.path / "transactions" / "0" / "log").read_bytes()
     copied = list(scan((place / "log.batch").read_bytes()))
     assert {(header.is_transactional, header.producer_id) for header in copied} == {(False, -1)}
+
+
+def test_plain_data_amid_a_producers_open_transaction_is_einval(unmounted: Mount):
+    """Its next sequence, its epoch, but no transaction: nothing is kept, and the reason names the producer."""
+    mount = brokers(unmounted)
+    segments = sorted((mount.data / "transactions-0").glob("*.log"))
+    undecided = {}
+    for header in (header for segment in segments for header in scan(segment.read_bytes())):
+        if header.is_control:
+            del undecided[header.producer_id]
+        elif header.is_transactional:
+            undecided[header.producer_id] = header
+    (last,) = undecided.values()
+    stamp = BatchStamp(
+        producer_id=last.producer_id,
+        producer_epoch=last.producer_epoch,
+        base_sequence=last.last_sequence + 1,
+    )
+    descriptor = os.open(mount.path / "transactions/0/log.batch", os.O_WRONLY | os.O_APPEND)
+    with pytest.raises(OSError, match="Invalid argument") as caught:
+        os.write(descriptor, batch(b"plain", key=b"k", timestamp=last.max_timestamp, stamp=stamp))
+    os.close(descriptor)
+
+    assert caught.value.errno == errno.EINVAL
+    assert f"producer {last.producer_id} wrote outside of its open transaction" in mount.status

@@ -136,6 +136,16 @@ async def test_links_name_the_first_and_the_last_record(orders: MountClient):
     assert targets == {"earliest": "0", "latest": "2", "latest.json": "2.json", "earliest.kv": "0.kv"}
 
 
+async def test_a_link_shows_the_time_of_its_record(orders: MountClient):
+    """`ls -l` of it, as of the record's own file."""
+    await orders.append("orders/0/log.json", b'{"payload":"a","ts":1000}\n{"payload":"b","ts":2000}\n')
+    times = [(await orders.stat(f"orders/0/{name}")).mtime_ns for name in ("earliest", "latest", "0")]
+
+    assert times == [1_000_000_000, 2_000_000_000, 1_000_000_000]
+    await orders.append("orders/0/log.json", b'{"payload":"c","ts":3000}\n')
+    assert (await orders.stat("orders/0/latest")).mtime_ns == 3_000_000_000
+
+
 async def test_a_listing_goes_on_behind_its_cookie(orders: MountClient):
     """As of its beginning: what came since does not shift it."""
     fh = orders.filesystem.opendir(orders.lookup("orders").node_id)
