@@ -1,0 +1,178 @@
+"""The broker's cleaner and ours over the same files: what stays is the same, byte for byte.
+
+The broker's time of a pass stands in the delete horizons it set, so that ours can be run at the same moment.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from storage.checkpoints.offset_checkpoint import read_offsets
+from storage.codec.batch import BatchHeader, Codec, scan
+from storage.compaction.choose import plan
+from storage.compaction.clean import clean, cleaning_params
+from storage.disk import names
+from storage.disk.native import NativeFileSystem
+from storage.log.log import Log
+from storage.model import Isolation, Offset, Timestamp, TopicPartition
+from tests.broker.broker import Broker
+from tests.broker.client import Client, Outgoing, send
+from tests.interop import ours
+from tests.interop.test_brokers_files_under_us import DENSE_INDEX, segment_files
+
+pytestmark = pytest.mark.java
+
+TOPIC = TopicPartition("compacted-by-both", 0)
+DELETE_RETENTION_MS = 50
+SETTINGS = {
+    **DENSE_INDEX,
+    "internal.segment.bytes": "4000",
+    "cleanup.policy": "compact",
+    "delete.retention.ms": str(DELETE_RETENTION_MS),
+    "min.cleanable.dirty.ratio": "1.0",
+}
+"""No ratio is above 1: nothing is cleaned until a lower one is set."""
+TIMEOUT_SECONDS = 30.0
+POLL_SECONDS = 0.02
+
+
+class Pass(NamedTuple):
+    """One pass of the broker's cleaner."""
+
+    before: Path
+    """The partition's files before it."""
+    first_dirty_offset: Offset | None
+    after: Path
+
+
+@pytest.fixture(scope="module")
+def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> list[Pass]:
+    """Two passes: the first sets horizons, which are over in the second; that one has compressed batches, too."""
+    folder = tmp_path_factory.mktemp("compaction")
+    client.create_topic(TOPIC.topic, settings=SETTINGS)
+    writer = client.producer(transactional_id=TOPIC.topic, linger_ms=1000)
+    writer.init_transactions(30)
+    done: list[Pass] = []
+    for number in range(2):
+        client.set_setting(TOPIC.topic, "min.cleanable.dirty.ratio", "1.0")
+        for turn in range(12):
+            records = keyed_records(number * 12 + turn)
+            with client.transaction(writer, commit=turn % 3 != 1):
+                send(writer, TOPIC.topic, records[:8], batch=4)
+            client.produce(
+                TOPIC.topic,
+                records[8:],
+                batch=6,
+                enable_idempotence=turn % 2 == 0,
+                compression_type="zstd" if number and turn % 4 == 3 else "none",
+            )
+        checkpoint = cleaner_checkpoint(broker.log_dir)
+        before = copy_partition(broker, folder / f"before-{number}")
+        client.set_setting(TOPIC.topic, "min.cleanable.dirty.ratio", "0.0")
+        active = max(int(path.stem) for path in before.glob("*.log"))
+        wait_until(lambda: cleaner_checkpoint(broker.log_dir) == active)  # noqa: B023 - asked in this turn only
+        done.append(Pass(before, checkpoint, copy_partition(broker, folder / f"after-{number}")))
+    return done
+
+
+def keyed_records(number: int) -> list[Outgoing]:
+    """Twenty records: keys of a few, tombstones among them, and at the end of each batch keys of their own.
+
+    The last batch of a pass must have something to keep: brokers of this version keep its header in any case.
+    """
+    return [
+        Outgoing(
+            None if at % 9 == 0 else b"value %d " % at + b"x" * 40,
+            b"own %d" % at if at % 20 in (13, 19) else b"key %d" % (at % 31),
+            [("number", b"%d" % at)] if at % 4 == 0 else [],
+        )
+        for at in range(number * 20, number * 20 + 20)
+    ]
+
+
+def cleaner_checkpoint(log_dir: Path) -> Offset | None:
+    return read_offsets(NativeFileSystem(), log_dir / names.CLEANER_OFFSETS).get(TOPIC)
+
+
+def copy_partition(broker: Broker, target: Path) -> Path:
+    """Copy the files as they stand; closed segments change no more while nothing is cleaned."""
+    source = broker.log_dir / names.partition_directory(TOPIC)
+    return shutil.copytree(
+        source, target / source.name, ignore=shutil.ignore_patterns("*.deleted", "*.cleaned", "*.swap")
+    )
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {TIMEOUT_SECONDS} s")
+        time.sleep(POLL_SECONDS)
+
+
+def batches_of(directory: Path) -> list[BatchHeader]:
+    return [batch for log in sorted(directory.glob("*.log")) for batch in scan(log.read_bytes())]
+
+
+def time_of(done: Pass) -> Timestamp:
+    """When the pass was: the latest horizon is that much later."""
+    horizons = [batch.delete_horizon_ms for batch in batches_of(done.after)]
+    return Timestamp(max(horizon for horizon in horizons if horizon is not None) - DELETE_RETENTION_MS)
+
+
+def cleaned_by_us(done: Pass, directory: Path) -> Log:
+    shutil.copytree(done.before, directory)
+    log = ours.load(directory, SETTINGS, clean=False)
+    now = time_of(done)
+    chosen = plan(cleaning_params(log, done.first_dirty_offset, now))
+    assert clean(log, chosen, now=now).counts.records_kept
+    return log
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_both_leave_the_same(passes: list[Pass], tmp_path: Path, number: int) -> None:
+    """The same records in batches with the same headers; without compression the same logs and indexes."""
+    done = passes[number]
+    log = cleaned_by_us(done, tmp_path / "ours" / done.before.name)
+    found = [ours.read_records(log, isolation) for isolation in Isolation]
+    log.close()
+    theirs = ours.load(shutil.copytree(done.after, tmp_path / done.after.name), SETTINGS, clean=False)
+    assert [ours.read_records(theirs, isolation) for isolation in Isolation] == found
+    theirs.close()
+    assert headers_of(done.after) == headers_of(log.directory)
+    expected, made = closed_files(done.after), closed_files(log.directory)
+    assert list(expected) == list(made)
+    assert number == 1 or expected == made
+
+
+def headers_of(directory: Path) -> list[BatchHeader]:
+    """What does not depend on how well a library compresses."""
+    return [
+        batch._replace(position=0, size_bytes=0, checksum=0)
+        if batch.codec is not Codec.NONE
+        else batch._replace(position=0)
+        for batch in batches_of(directory)
+    ]
+
+
+def closed_files(directory: Path) -> dict[str, bytes]:
+    """But for the active segment's, whose indexes are preallocated while a broker runs."""
+    files = segment_files(directory)
+    active = max(files)[:20]
+    return {name: data for name, data in files.items() if not name.startswith(active)}
+
+
+def test_the_passes_had_something_to_do(passes: list[Pass]) -> None:
+    """Tombstones and markers with horizons, then gone; aborted records gone; headers of emptied batches."""
+    first, second = (batches_of(done.after) for done in passes)
+    assert len(first) < len(batches_of(passes[0].before))
+    horizons = {batch.base_offset for batch in first if batch.delete_horizon_ms is not None}
+    assert horizons - {batch.base_offset for batch in second}
+    assert any(batch.is_control for batch in first)
+    assert any(not batch.record_count for batch in second)
