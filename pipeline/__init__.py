@@ -3,3 +3,25 @@
 What is asked for and which offsets that means is decided by modules that know no Spark; only those that face it import
 pyspark, the extra `topicfs[spark]`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.errors import SparkMissingError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("topicfs")` known to a session, with filter pushdown. SparkMissingError without pyspark."""
+    try:
+        from pipeline import data_source  # noqa: PLC0415 (everything else works without Spark)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in {"pyspark", "pyarrow"}:
+            raise SparkMissingError from None
+        raise
+    data_source.register(spark)

@@ -1,0 +1,24 @@
+"""What goes wrong between Spark and a data directory, in one clear line each: the thing, the cause, the remedy."""
+
+from __future__ import annotations
+
+from storage.errors import StorageError
+
+
+class PipelineError(StorageError):
+    """Base of the pipeline's own errors."""
+
+
+class InvalidOptionError(PipelineError):
+    """An option that is unknown, has a bad value, or contradicts another."""
+
+
+class DataLossError(PipelineError):
+    """Records that were asked for are not there (any more), and failOnDataLoss says that this matters."""
+
+
+class SparkMissingError(PipelineError):
+    """Without the extra `spark` there is nothing to do here."""
+
+    def __init__(self) -> None:
+        super().__init__("Spark is not installed here; get it with: pip install 'topicfs[spark]'")

@@ -1,0 +1,31 @@
+"""The data directories that an option `path` names: one, several after commas, globs."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+
+from pipeline.errors import PipelineError
+
+
+def data_directories(text: str) -> tuple[Path, ...]:
+    """Give each directory once, absolute, in the order named; those of a glob ascending.
+
+    A comma or a bracket in the name of a directory that is there belongs to it. PipelineError where one is none.
+    """
+    whole = Path(text.strip())
+    names = [str(whole)] if whole.is_dir() else [one.strip() for one in text.split(",") if one.strip()]
+    found: dict[Path, None] = {}
+    for name in names:
+        if Path(name).is_dir():
+            found[Path(name).absolute()] = None
+            continue
+        matches = sorted(one for one in map(Path, glob.glob(name)) if one.is_dir())  # noqa: PTH207 (an absolute pattern)
+        if not matches:
+            raise PipelineError(
+                f"{name}: no data directory there; path names one, several after commas, or a glob"
+            )
+        found.update(dict.fromkeys(one.absolute() for one in matches))
+    if not found:
+        raise PipelineError("path names no data directory")
+    return tuple(found)

@@ -1,0 +1,123 @@
+"""The driver's part of a write: ask for it, and see to it that it is appended.
+
+Whoever owns the data directory appends. Nobody does: then this process owns it for that moment. A daemon does: then
+it finds the request, and this process waits. An owner that takes no requests (a broker) lets the time run out; what
+nobody began on is withdrawn then, so that an error always means that nothing was or will be written, unless it says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pipeline.errors import PipelineError
+from storage.disk.names import WriteId
+from storage.disk.native import NativeFileSystem
+from storage.errors import DirectoryLockedError, StorageError
+from storage.manager import open_engine
+from storage.staging.area import StagingArea, WriteState
+from storage.staging.staged_file import StagedFile
+
+FIRST_PAUSE_S = 0.02
+LONGEST_PAUSE_S = 0.5
+"""Between two looks whether the owner is done, or gone."""
+
+
+class CommitTimeoutError(PipelineError):
+    """The owner of the data directory did not append a write in time."""
+
+
+def staging_area(directories: Sequence[Path]) -> StagingArea:
+    """Where the writes to data directories that serve together are staged: the same in whichever order they are named."""
+    return StagingArea(min(directory.resolve() for directory in directories), NativeFileSystem())
+
+
+class Handover:
+    """One write on its way to the owner of the data directories."""
+
+    def __init__(
+        self,
+        directories: Sequence[Path],
+        write: WriteId,
+        staged: Sequence[StagedFile],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`staged`: what the tasks brought, in the order of appending."""
+        self._directories = tuple(directories)
+        self._area = staging_area(directories)
+        self._write = write
+        self._staged = tuple(staged)
+        self._clock = clock
+        self._sleep = sleep
+        self._owner = "nobody"
+        self._told: tuple[str, ...] = ()
+
+    def commit(self, timeout_s: float) -> None:
+        """Return when every record is in its log and on disk (blocking).
+
+        Raises WriteRefusedError, CommitTimeoutError and what keeps the directory from being opened.
+        """
+        if not self._staged:
+            return
+        self._area.hand_in(self._write, self._staged)
+        try:
+            self._wait(timeout_s)
+        except Exception:
+            with suppress(OSError):
+                self._area.withdraw(self._write)
+            self.abort()
+            raise
+        self._area.discard(one.name for one in self._staged)
+
+    def abort(self) -> None:
+        """Remove what was staged, unless it may have been, or may yet be, committed."""
+        with suppress(OSError, StorageError):
+            if self._area.state(self._write) not in (WriteState.REQUESTED, WriteState.CLAIMED):
+                self._area.discard(one.name for one in self._staged)
+
+    def _wait(self, timeout_s: float) -> None:
+        deadline, pause = self._clock() + timeout_s, FIRST_PAUSE_S
+        while not self._is_done():
+            self._own_for_a_moment()
+            if self._is_done():
+                return
+            if self._clock() >= deadline:
+                raise CommitTimeoutError(self._what_happened(timeout_s))
+            self._sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    def _is_done(self) -> bool:
+        state = self._area.state(self._write)
+        if state is WriteState.REFUSED:
+            raise self._area.take_refusal(self._write)
+        return state is WriteState.COMMITTED or (state is WriteState.UNKNOWN and self._write.batch is None)
+
+    def _own_for_a_moment(self) -> None:
+        try:
+            engine = open_engine(self._directories)
+        except DirectoryLockedError as error:
+            self._owner = f"process {error.holder_pid}" if error.holder_pid else "another process"
+            return
+        try:
+            self._owner = "nobody else"
+            engine.commit_staged_writes()
+            self._told = tuple(line for line in engine.warnings if str(self._write) in line)
+        finally:
+            engine.close()
+
+    def _what_happened(self, timeout_s: float) -> str:
+        where = ",".join(map(str, self._directories))
+        if self._area.withdraw(self._write):
+            return (
+                f"{where}: owned by {self._owner}, which did not take the write within {timeout_s:g} s; nothing was "
+                "written. A topicfs mount takes it; a broker does not: write through the broker, or stop it"
+            )
+        cause = f" ({self._told[-1]})" if self._told else ""
+        return (
+            f"{where}: write {self._write} is being appended by {self._owner} and was not done within "
+            f"{timeout_s:g} s{cause}; the directory's owner will complete it"
+        )

@@ -1,0 +1,60 @@
+"""What a writer must know of the topics: how many partitions each has, and how large a batch may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.codec.records import DEFAULT_MAX_BATCH_BYTES
+from storage.config.topic import TopicConfig
+from storage.disk.names import is_internal
+from storage.disk.native import NativeFileSystem
+from storage.errors import PolicyViolationError, UnknownTopicError
+from storage.manager.contents import read_contents
+from storage.manager.registry import merge_copies, read_copy
+from storage.manager.topics import lenient_config
+
+MAX_BATCH_BYTES = DEFAULT_MAX_BATCH_BYTES
+"""Of a batch that a task stages, where the topic would take a larger one: it bounds memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLayout:
+    """One topic."""
+
+    partitions: tuple[int, ...]
+    """Their numbers, ascending."""
+    max_batch_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The topics of data directories as they were when looked at. Small: it travels to every task."""
+
+    topics: Mapping[str, TopicLayout]
+
+    def topic(self, name: str) -> TopicLayout:
+        """Raises UnknownTopicError, PolicyViolationError."""
+        if is_internal(name):
+            raise PolicyViolationError(f"{name}: Kafka's own; nobody else writes there")
+        found = self.topics.get(name)
+        if found is None:
+            raise UnknownTopicError(f"{name}: no such topic; make it first: topicfs topics create {name}")
+        return found
+
+
+def read_layout(directories: Sequence[Path]) -> Layout:
+    """Look at names and settings alone: nothing is locked or opened (StorageError, OSError)."""
+    files = NativeFileSystem(read_only=True)
+    registry = merge_copies([read_copy(directory, files) for directory in directories])
+    numbers: dict[str, list[int]] = {}
+    for directory in directories:
+        for topic, found in read_contents(files.list_directory(directory), directory).topics().items():
+            numbers.setdefault(topic, []).extend(found)
+    topics = {}
+    for topic, found in numbers.items():
+        entry = registry.entries.get(topic)
+        config, _ = lenient_config(entry.overrides if entry else {}, TopicConfig())
+        topics[topic] = TopicLayout(tuple(sorted(found)), min(config.max_message_bytes, MAX_BATCH_BYTES))
+    return Layout(topics)

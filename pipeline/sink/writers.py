@@ -1,0 +1,177 @@
+"""The sink as Spark sees it: its writers stage in the tasks, and hand in where the driver commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pipeline.errors import InvalidOptionError, PipelineError
+from pipeline.sink.handing_in import Handover, staging_area
+from pipeline.sink.layout import Layout, read_layout
+from pipeline.sink.options import SinkOptions, parse_sink_options
+from storage.disk.names import WriteId
+from storage.disk.native import system_clock
+from storage.staging.staged_file import StagedFile, StagedFileWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+"""Where a streaming query's tasks find what they write for."""
+
+COLUMNS = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp", "timestamp_ntz"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+"""The columns that are written, by name, with the types they may have; others are passed over."""
+
+
+@dataclass(frozen=True)
+class TaskStaged(WriterCommitMessage):
+    """What a task brings to the commit."""
+
+    write: WriteId
+    task: int
+    staged: StagedFile | None
+    """None where the task had no row."""
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What every writer needs. Travels to the tasks."""
+
+    options: SinkOptions
+    layout: Layout
+
+    def stage(self, write: WriteId, rows: Iterator[pa.RecordBatch]) -> TaskStaged:
+        """Encode a task's rows into a file of its own; on disk when this returns."""
+        from pipeline.sink.rows import RowEncoder  # noqa: PLC0415 (pyarrow is needed in the tasks alone)
+
+        task = _task_context().partitionId()
+        area = staging_area(self.options.directories)
+        encoder = RowEncoder(self.layout, self.options.topic, now_ms=system_clock)
+        writer: StagedFileWriter | None = None
+        try:
+            for batch in rows:
+                for partition, encoded in encoder.encode(batch):
+                    writer = writer or area.stage(write, task)
+                    writer.append(partition, encoded)
+            return TaskStaged(write, task, writer.finish() if writer is not None else None)
+        except BaseException:
+            if writer is not None:
+                writer.abandon()
+            raise
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        for handover in self._handovers(messages):
+            handover.commit(self.options.commit_timeout_s)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        for handover in self._handovers(messages):
+            handover.abort()
+
+    def _handovers(self, messages: list[WriterCommitMessage | None]) -> Iterator[Handover]:
+        """The one write that the tasks' messages are about; none where no task had a row."""
+        brought = sorted(
+            (one for one in messages if isinstance(one, TaskStaged) and one.staged is not None),
+            key=lambda one: one.task,
+        )
+        if len({one.write for one in brought}) > 1:
+            raise PipelineError(f"tasks of different writes in one commit: {brought}")
+        if brought:
+            files = [one.staged for one in brought if one.staged is not None]
+            yield Handover(self.options.directories, brought[0].write, files)
+
+
+class TopicWriter(DataSourceArrowWriter):
+    """A write that happens once: all of its records, or none."""
+
+    def __init__(self, target: _Target) -> None:
+        self._target = target
+        self._write = WriteId(str(uuid4()))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
+        """Stage a task's rows."""
+        return self._target.stage(self._write, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Hand in what the tasks staged, and wait until it is appended."""
+        self._target.commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what the tasks staged."""
+        self._target.abort(messages)
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """A streaming query's micro-batches: each of them once."""
+
+    def __init__(self, target: _Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
+        """Stage a task's rows under the query's id and the micro-batch's number."""
+        context = _task_context()
+        query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        if not query or batch is None:
+            raise PipelineError(f"Spark tells this task neither {QUERY_ID} nor {BATCH_ID}")
+        return self._target.stage(WriteId(query, int(batch)), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 (Spark's)
+        """Hand in what the tasks staged, unless the micro-batch is committed already."""
+        self._target.commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 (Spark's)
+        """Remove what the tasks staged, unless it may have been committed."""
+        self._target.abort(messages)
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> TopicWriter:
+    """The writer of a batch query. Raises InvalidOptionError, PipelineError, StorageError."""
+    return TopicWriter(_target(options, schema, overwrite=overwrite))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> TopicStreamWriter:
+    """The writer of a streaming query. Raises InvalidOptionError, PipelineError, StorageError."""
+    return TopicStreamWriter(_target(options, schema, overwrite=overwrite))
+
+
+def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> _Target:
+    if overwrite:
+        raise InvalidOptionError("a topic is only ever appended to: use mode append")
+    options = parse_sink_options(given)
+    check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, options)
+    layout = read_layout(options.directories)
+    if options.topic is not None:
+        layout.topic(options.topic)
+    return _Target(options, layout)
+
+
+def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
+    """Whether a DataFrame of these columns, by name with their types, can be written (InvalidOptionError)."""
+    if "value" not in columns:
+        raise InvalidOptionError("a column 'value' is needed, of type binary or string")
+    if options.topic is None and "topic" not in columns:
+        raise InvalidOptionError("where to write to? Give the option topic, or a column 'topic'")
+    for name, kinds in COLUMNS.items():
+        if columns.get(name, kinds[0]) not in kinds:
+            raise InvalidOptionError(
+                f"column '{name}' is {columns[name]}; it is written as {' or '.join(kinds)}"
+            )
+
+
+def _task_context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "only tasks write"
+    return context

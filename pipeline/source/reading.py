@@ -1,0 +1,173 @@
+"""A data directory as a query sees it: what it may read, which tasks that makes, and a task's records as Arrow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.errors import DataLossError
+from pipeline.paths import data_directories
+from pipeline.source.arrow import record_batch
+from pipeline.source.bounds import clamp, ending_offsets, select, starting_offsets, within
+from pipeline.source.directories import SourceDirectories, visible_end
+from pipeline.source.narrowing import EVERYTHING, Narrowing
+from pipeline.source.options import SourceOptions
+from pipeline.source.planning import OffsetRange, split_ranges
+from pipeline.source.slices import SegmentChangedError, SliceReader, Task, plan_task
+from storage.model import Timestamp, TopicPartition
+
+_LOGGER = logging.getLogger(__name__)
+
+BATCH_ROWS = 65_536
+"""Most records in an Arrow batch: larger ones cost the JVM more than they save."""
+ENOUGH_ROWS = 16_384
+"""Smaller batches (those of compressed record batches) are joined until they have so many."""
+_ATTEMPTS = 3
+"""How often a task is planned anew when segments change under it."""
+
+
+class Source:
+    """What one query reads. It implements `bounds.Ends`."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self._directories = SourceDirectories(data_directories(options.path))
+
+    def refresh(self) -> None:
+        """See what is there now."""
+        self._directories.refresh()
+
+    def close(self) -> None:
+        self._directories.close()
+
+    def partitions(self, *, must_exist: bool = True) -> list[TopicPartition]:
+        """Those the query reads (PipelineError for one named that is not there)."""
+        return select(self.options.selection, self._directories.partitions(), must_exist=must_exist)
+
+    def earliest(self, partition: TopicPartition) -> int:
+        return self._directories.log(partition).log_start_offset
+
+    def latest(self, partition: TopicPartition) -> int:
+        return visible_end(self._directories.log(partition), self.options.isolation)
+
+    def at_time(self, partition: TopicPartition, timestamp: int) -> int | None:
+        log = self._directories.log(partition)
+        found = log.offset_for_timestamp(Timestamp(timestamp), isolation=self.options.isolation)
+        return None if found is None else found.offset
+
+    def start(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the query begins each partition."""
+        options = self.options
+        return starting_offsets(
+            options.starting, partitions, self, latest_if_none_as_late=options.starting_strategy_latest
+        )
+
+    def batch_ranges(self, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
+        """What a batch query reads, a range a partition (PipelineError and its kinds)."""
+        partitions = self.partitions()
+        start, end = self.start(partitions), ending_offsets(self.options.ending, partitions, self)
+        ranges = [self.checked(OffsetRange(one, start[one], end[one])) for one in partitions]
+        return [self._narrowed(one, narrowing) for one in ranges if narrowing.admits(one.partition)]
+
+    def checked(self, wanted: OffsetRange) -> OffsetRange:
+        """What of a range is there; DataLossError for the rest, unless the options say that it does not matter."""
+        partition, start, end = wanted
+        earliest, latest = self.earliest(partition), self.latest(partition)
+        try:
+            return OffsetRange(partition, *within(partition, start, end, earliest=earliest, latest=latest))
+        except DataLossError as error:
+            if self.options.fail_on_data_loss:
+                raise
+            _LOGGER.warning("%s", error)
+        return OffsetRange(partition, *clamp(start, end, earliest=earliest, latest=latest))
+
+    def _narrowed(self, whole: OffsetRange, narrowing: Narrowing) -> OffsetRange:
+        """Leave out offsets that the query's filters cannot want; what remains is still filtered by Spark."""
+        start = max(whole.start_offset, narrowing.start_offset)
+        end = (
+            whole.end_offset if narrowing.end_offset is None else min(whole.end_offset, narrowing.end_offset)
+        )
+        if narrowing.start_timestamp is not None and start < end:
+            found = self.at_time(whole.partition, narrowing.start_timestamp)
+            start = end if found is None else max(start, found)
+        return OffsetRange(whole.partition, start, max(start, end))
+
+    def tasks(self, ranges: list[OffsetRange]) -> list[Task]:
+        """Split ranges as the options say, and find where each part stands (StorageError, OSError)."""
+        parts = split_ranges(
+            ranges,
+            min_partitions=self.options.min_partitions,
+            max_records=self.options.max_records_per_partition,
+        )
+        return [self.task(part) for part in parts]
+
+    def task(self, part: OffsetRange) -> Task:
+        return plan_task(self._directories.log(part.partition), part, self.options.isolation)
+
+
+def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[Any]:
+    """The task's records as Arrow batches of `schema`.
+
+    Segments that retention or compaction changed since the task was planned are looked up again; what is gone then is
+    a DataLossError, or passed over. Raises CorruptionError with file and position, unless such batches are skipped.
+    """
+    for attempt in range(_ATTEMPTS):
+        reader = SliceReader(task, skip_corrupt=options.skip_corrupt_batches)
+        try:
+            yield from _joined(_batches(reader, task, schema))
+        except SegmentChangedError:
+            if attempt + 1 == _ATTEMPTS:
+                raise
+        else:
+            return
+        task = _replanned(task, reader.next_offset, options)
+
+
+def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task:
+    source = Source(options)
+    try:
+        left = task.range._replace(start_offset=next_offset)
+        return source.task(source.checked(left))
+    finally:
+        source.close()
+
+
+def _batches(reader: SliceReader, task: Task, schema: Any) -> Iterator[Any]:
+    partition = task.range.partition
+    for columns, start, end in reader:
+        for first in range(start, end, BATCH_ROWS):
+            last = min(end, first + BATCH_ROWS)
+            yield record_batch(columns, first, last, partition=partition, schema=schema)
+
+
+def _joined(batches: Iterator[Any]) -> Iterator[Any]:
+    """Join small batches; all that were read are given out even when reading ends with an error."""
+    waiting: list[Any] = []
+    rows = 0
+    try:
+        for batch in batches:
+            waiting.append(batch)
+            rows += batch.num_rows
+            if rows >= ENOUGH_ROWS:
+                ready, waiting, rows = waiting, [], 0
+                yield _join(ready)
+    except SegmentChangedError:
+        if waiting:
+            yield _join(waiting)
+        raise
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(batches: list[Any]) -> Any:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def stream_start(
+    source: Source, known: Mapping[TopicPartition, int], partitions: list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where a stream goes on: where it was; a partition that is new since then from its earliest offset."""
+    return {one: known[one] if one in known else source.earliest(one) for one in partitions}

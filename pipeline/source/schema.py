@@ -1,0 +1,53 @@
+"""The columns of a read as Spark names them, and which of them a user's own schema asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pipeline.errors import InvalidOptionError
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_COLUMNS = (
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+)
+_HEADERS = StructField("headers", ArrayType(_HEADER))
+
+
+def full_schema(*, include_headers: bool) -> StructType:
+    """All columns, as Spark's Kafka connector has them: each may be null."""
+    return StructType([*_COLUMNS, _HEADERS] if include_headers else list(_COLUMNS))
+
+
+def arrow_schema(asked: StructType) -> Any:
+    """What batches must look like for a schema that a user asked for: any of the columns, in any order.
+
+    InvalidOptionError for others, or for another type.
+    """
+    known = {field.name: field for field in full_schema(include_headers=True)}
+    for field in asked:
+        if field.name not in known:
+            raise InvalidOptionError(f"schema: no column {field.name}; there are {', '.join(known)}")
+        expected = known[field.name].dataType
+        if field.dataType != expected:
+            raise InvalidOptionError(
+                f"schema: {field.name} is {expected.simpleString()}, not {field.dataType.simpleString()}"
+            )
+    return to_arrow_schema(asked, timezone="UTC")

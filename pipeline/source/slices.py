@@ -1,0 +1,153 @@
+"""Slices: what a task reads, found once by whoever plans, so that a task opens files and searches nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import PipelineError
+from pipeline.source.planning import OffsetRange
+from storage.codec.columns import Columns, decode
+from storage.codec.hiding import still_aborted
+from storage.disk.filesystem import File
+from storage.disk.native import NativeFileSystem
+from storage.errors import CorruptBatchError, CorruptionError
+from storage.log.aborted import overlapping
+from storage.log.log import Log
+from storage.log.scan import Window, windows
+from storage.model import AbortedTransaction, Isolation, Offset
+
+_LOGGER = logging.getLogger(__name__)
+
+WINDOW_BYTES = 4 << 20
+"""What is read and decoded at a time: with small records some 40,000 of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A stretch of one segment's file, beginning at a batch."""
+
+    file: str
+    position: int
+    end_position: int
+    """Where the segment's batches ended when it was planned."""
+    base_offset: int
+    """Of the batch at `position`: a file that was compacted since has another one there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A range of one partition, and where it stands."""
+
+    range: OffsetRange
+    slices: tuple[Slice, ...]
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """Those to be hidden, by ascending first offset."""
+
+
+def plan_task(log: Log, wanted: OffsetRange, isolation: Isolation) -> Task:
+    """Find the stretches that hold `wanted`, which lies between log start and log end (StorageError; blocking)."""
+    aborted: tuple[AbortedTransaction, ...] = ()
+    if isolation is Isolation.READ_COMMITTED:
+        aborted = overlapping(log.aborted, wanted.start_offset, wanted.end_offset)
+    return Task(wanted, tuple(_slices(log, wanted.start_offset, wanted.end_offset)), aborted)
+
+
+def _slices(log: Log, start_offset: int, end_offset: int) -> Iterator[Slice]:
+    if start_offset >= end_offset:
+        return
+    for segment in log.chain.segments[log.chain.floor(Offset(start_offset)) :]:
+        if segment.base_offset >= end_offset:
+            return
+        first = segment.find_batch(start_offset, segment.size)
+        if first is None or first.base_offset >= end_offset:
+            continue
+        last = segment.find_batch(end_offset - 1, segment.size)
+        end_position = segment.size if last is None else last.end_position
+        yield Slice(str(segment.log.path), first.position, end_position, first.base_offset)
+
+
+class SegmentChangedError(PipelineError):
+    """A file is not what it was when the task was planned: it must be planned again."""
+
+
+class SliceReader:
+    """Reads a task's records as columns, and counts the corrupt batches that it was told to pass over."""
+
+    def __init__(self, task: Task, *, skip_corrupt: bool) -> None:
+        self._task = task
+        self._skip_corrupt = skip_corrupt
+        self._aborted = task.aborted
+        self.skipped_batches = 0
+        self.next_offset = task.range.start_offset
+        """Everything below was given out, or is not there."""
+
+    def __iter__(self) -> Iterator[tuple[Columns, int, int]]:
+        """Columns, and the range of records in them that belongs to the task.
+
+        Raises CorruptionError with file and position; SegmentChangedError; OSError.
+        """
+        files = NativeFileSystem(read_only=True)
+        for one in self._task.slices:
+            try:
+                file = files.open(Path(one.file), read_only=True)
+            except FileNotFoundError:
+                raise SegmentChangedError(f"{one.file}: removed since it was planned") from None
+            try:
+                yield from self._read(one, file)
+            finally:
+                file.close()
+        self.next_offset = self._task.range.end_offset
+
+    def _read(self, one: Slice, file: File) -> Iterator[tuple[Columns, int, int]]:
+        begun = False
+        for window in windows(file, one.position, one.end_position, window_bytes=WINDOW_BYTES):
+            if not begun:
+                begun = True
+                self._check_same(one, file, window)
+            for columns in self._decode(one, window):
+                start = columns.find(self.next_offset)
+                end = columns.find(self._task.range.end_offset)
+                if start < end:
+                    yield columns, start, end
+            if len(window.batches):
+                self.next_offset = max(self.next_offset, window.batches[-1].end_offset)
+            if window.problem is not None:
+                self._pass_over(one, window.position + window.problem.position, window.problem.cause)
+
+    def _check_same(self, one: Slice, file: File, window: Window) -> None:
+        base_offset = window.batches[0].base_offset if len(window.batches) else None
+        if file.size() < one.end_position or (base_offset is not None and base_offset != one.base_offset):
+            raise SegmentChangedError(f"{one.file}: rewritten since it was planned")
+
+    def _decode(self, one: Slice, window: Window) -> Iterator[Columns]:
+        batches = window.batches
+        try:
+            yield from decode(window.data, 0, batches.stop, aborted=self._aborted)
+        except CorruptBatchError as error:
+            if not self._skip_corrupt:
+                raise CorruptionError(one.file, window.position + error.position, error.cause) from None
+        else:
+            self._aborted = still_aborted(self._aborted, batches) if self._aborted else ()
+            return
+        yield from self._decode_one_by_one(one, window)
+
+    def _decode_one_by_one(self, one: Slice, window: Window) -> Iterator[Columns]:
+        for batch in window.batches:
+            try:
+                found = decode(window.data, batch.position, batch.end_position, aborted=self._aborted)
+            except CorruptBatchError as error:
+                self._pass_over(one, window.position + error.position, error.cause)
+                continue
+            yield from found
+            self._aborted = still_aborted(self._aborted, [batch])
+
+    def _pass_over(self, one: Slice, position: int, cause: str) -> None:
+        """Count a corrupt batch, or fail by it. Behind one whose size cannot be trusted a segment is read no further."""
+        error = CorruptionError(one.file, position, cause)
+        if not self._skip_corrupt:
+            raise error
+        self.skipped_batches += 1
+        _LOGGER.warning("%s: passed over a corrupt batch: %s", self._task.range.partition, error)

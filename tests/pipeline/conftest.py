@@ -1,0 +1,69 @@
+"""One Spark session for all tests that need one, and data directories to read."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def absent() -> str | None:
+    """Why there can be no Spark here; None where there can."""
+    for module in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(module) is None:
+            return f"{module} is not installed"
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        return "java is missing"
+    return None
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session on two threads, with filters handed down."""
+    reason = absent()
+    if reason is not None and not os.environ.get("CI"):
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(":"))
+        patch.setenv("TZ", "UTC")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            session = _start(folder)
+        yield session
+        session.stop()
+
+
+def _start(folder: Path) -> Any:
+    from pyspark.sql import SparkSession  # noqa: PLC0415 (where it cannot be had the tests are skipped)
+
+    import pipeline  # noqa: PLC0415
+
+    builder = SparkSession.builder.master("local[2]").appName("topicfs tests")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder),
+        "spark.driver.host": "localhost",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    pipeline.register(session)
+    return session
