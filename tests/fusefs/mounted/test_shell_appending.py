@@ -119,6 +119,7 @@ def test_writers_that_hold_their_file_never_interleave_inside_a_record(topic: Pa
         pytest.param("echo X >> 0-", id="a range"),
         pytest.param("echo X >> follow", id="follow"),
         pytest.param("echo X > log.kv", id="> log.kv"),
+        pytest.param("cat log.batch > log.batch", id="> log.batch"),
         pytest.param("echo X >> status", id="status"),
         pytest.param("echo 1 >> start", id="start"),
         pytest.param("echo X >> segments/00000000000000000000.log", id="segment"),
@@ -136,9 +137,9 @@ def test_what_would_destroy_or_double_records_is_refused(topic: Path, command: s
 
     assert result.returncode != 0 or "not permitted" in result.stderr, result
     assert log.read_text() == "a\nb\na\n"
-    assert sorted(path.name for path in log.parent.iterdir()) == sorted(
-        ["log", "log.kv", "log.json", "earliest", "latest", "start", "status", "segments"]
-    )
+    forms = ["log", "log.kv", "log.json", "log.batch"]
+    others = ["earliest", "latest", "start", "state", "status", "segments"]
+    assert sorted(path.name for path in log.parent.iterdir()) == sorted(forms + others)
 
 
 @pytest.mark.parametrize("command", ["touch log", "touch -d 2001-01-01 log", ": > log", ": >> log"])

@@ -278,3 +278,16 @@ def test_subprocess_pipes_work(topic: Path):
     subprocess.run(["tee", "-a", topic / "0" / "log"], input=b"a\nb\n", check=True, stdout=subprocess.DEVNULL)
 
     assert (topic / "0" / "log").read_text() == "a\nb\n"
+
+
+def test_batches_are_copied_by_cat_alone_and_end(topic: Path, shared_mount: Mount, tmp_path: Path):
+    """From a file, a pipe, and with cp's own block size; what was copied is the same in every form but offsets."""
+    copy = shared_mount.path / f"{topic.name}-copy"
+    copy.mkdir()
+    shared_mount.bash("seq 100000 >> $T/0/log; printf 'k\\tv\\n' >> $T/0/log.kv", T=topic.name)
+    script = "cat $T/0/log.batch >> $T-copy/0/log.batch && cp $T/0/log.batch $F && dd if=$F bs=1000 status=none >> $T-copy/0/log.batch"
+    result = shared_mount.bash(script, T=topic.name, F=tmp_path / "saved")
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (copy / "0" / "log.kv").read_bytes() == (topic / "0" / "log.kv").read_bytes() * 2
+    assert (tmp_path / "saved").stat().st_size == (topic / "0" / "log.batch").stat().st_size
