@@ -1,4 +1,6 @@
-"""The options of a write: those of Spark's Kafka connector that mean something here, and our own.
+"""The options of a write and the columns it takes.
+
+Options are those of Spark's Kafka connector that mean something here, and our own.
 
 | option | default | rule |
 |---|---|---|
@@ -21,6 +23,16 @@ from pipeline.errors import InvalidOptionError
 from pipeline.paths import data_directories
 from storage.disk.names import check_topic_name
 from storage.errors import InvalidNameError
+
+COLUMNS = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp", "timestamp_ntz"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+"""The columns that are written, by name, with the types they may have; others are passed over."""
 
 _SPELLING = {name.lower(): name for name in ("path", "topic", "commitTimeout")}
 _PASSED_OVER = frozenset({"includeheaders", "checkpointlocation", "queryname"})
@@ -53,6 +65,19 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(
         data_directories(path), _topic(options.get("topic")), _timeout_s(options.get("committimeout", "60s"))
     )
+
+
+def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
+    """Whether a DataFrame of these columns, by name with their types, can be written (InvalidOptionError)."""
+    if "value" not in columns:
+        raise InvalidOptionError("a column 'value' is needed, of type binary or string")
+    if options.topic is None and "topic" not in columns:
+        raise InvalidOptionError("where to write to? Give the option topic, or a column 'topic'")
+    for name, kinds in COLUMNS.items():
+        if columns.get(name, kinds[0]) not in kinds:
+            raise InvalidOptionError(
+                f"column '{name}' is {columns[name]}; it is written as {' or '.join(kinds)}"
+            )
 
 
 def _topic(text: str | None) -> str | None:

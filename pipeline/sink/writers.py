@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from pipeline.errors import InvalidOptionError, PipelineError
 from pipeline.sink.handing_in import Handover, staging_area
 from pipeline.sink.layout import Layout, read_layout
-from pipeline.sink.options import SinkOptions, parse_sink_options
+from pipeline.sink.options import SinkOptions, check_columns, parse_sink_options
 from storage.disk.names import WriteId
 from storage.disk.native import system_clock
 from storage.staging.staged_file import StagedFile, StagedFileWriter
@@ -25,16 +25,6 @@ if TYPE_CHECKING:
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 """Where a streaming query's tasks find what they write for."""
-
-COLUMNS = {
-    "value": ("binary", "string"),
-    "key": ("binary", "string"),
-    "topic": ("string",),
-    "partition": ("int",),
-    "timestamp": ("timestamp", "timestamp_ntz"),
-    "headers": ("array<struct<key:string,value:binary>>",),
-}
-"""The columns that are written, by name, with the types they may have; others are passed over."""
 
 
 @dataclass(frozen=True)
@@ -156,19 +146,6 @@ def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) ->
     if options.topic is not None:
         layout.topic(options.topic)
     return _Target(options, layout)
-
-
-def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
-    """Whether a DataFrame of these columns, by name with their types, can be written (InvalidOptionError)."""
-    if "value" not in columns:
-        raise InvalidOptionError("a column 'value' is needed, of type binary or string")
-    if options.topic is None and "topic" not in columns:
-        raise InvalidOptionError("where to write to? Give the option topic, or a column 'topic'")
-    for name, kinds in COLUMNS.items():
-        if columns.get(name, kinds[0]) not in kinds:
-            raise InvalidOptionError(
-                f"column '{name}' is {columns[name]}; it is written as {' or '.join(kinds)}"
-            )
 
 
 def _task_context() -> TaskContext:

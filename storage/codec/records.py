@@ -33,6 +33,7 @@ __all__ = [
     "encode_lines",
     "read_varint",
     "varint",
+    "wire_headers",
 ]
 
 
@@ -73,7 +74,7 @@ def columns_of(records: Sequence[Record]) -> Columns:
         _store(data, block, 2 * count + index, count, record.key)
         _store(data, block, 4 * count + index, count, record.value)
         _store(
-            data, block, 6 * count + index, count, _wire_headers(record.headers) if record.headers else b""
+            data, block, 6 * count + index, count, wire_headers(record.headers) if record.headers else b""
         )
     return Columns(memoryview(data), memoryview(block), count, Batches(memoryview(array("q")), 0))
 
@@ -86,8 +87,8 @@ def _store(data: bytearray, block: array[int], at: int, stride: int, octets: byt
         data += octets
 
 
-def _wire_headers(headers: Sequence[Header]) -> bytes:
-    """The header count and the headers."""
+def wire_headers(headers: Sequence[Header]) -> bytes:
+    """The header count and the headers, as they stand in a record."""
     parts = [varint(len(headers))]
     for key, value in headers:
         parts += (varint(len(key)), key)

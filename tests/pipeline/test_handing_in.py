@@ -1,0 +1,184 @@
+"""A write is appended by whoever owns the data directory, or an error says what became of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.sink.handing_in import CommitTimeoutError, Handover, staging_area
+from storage.codec.records import encode_lines
+from storage.disk.names import WriteFileKind, WriteId, parse_write_file
+from storage.errors import NotALogDirectoryError
+from storage.manager import open_engine
+from storage.model import TopicPartition
+from storage.staging.area import WriteRefusedError, WriteState
+from storage.staging.staged_file import StagedFile
+from tests.doubles.engines import read_lines
+
+ONCE = WriteId("0d9ec173")
+OWNER = """
+import sys, time
+from pathlib import Path
+from storage.disk.native import system_clock
+from storage.manager import open_engine
+engine = open_engine(Path(sys.argv[1]))
+print("owned", flush=True)
+while sys.argv[2] == "works":
+    engine.maintenance(system_clock())
+    time.sleep(0.02)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A data directory with a topic `orders` of two partitions."""
+    engine = open_engine(tmp_path / "data")
+    engine.create_topic("orders", partitions=2)
+    engine.close()
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def owner(data):
+    """Starts another process that owns the directory, and takes requests or does not."""
+    processes = []
+
+    def start(what: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", OWNER, str(data), what],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[3],
+        )
+        processes.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "owned\n"
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def staged(data: Path, write: WriteId = ONCE, text: str = "a\nb\n", topic: str = "orders") -> StagedFile:
+    writer = staging_area([data]).stage(write, 0)
+    writer.append(TopicPartition(topic, 1), encode_lines(text.encode(), timestamp=0)[0])
+    return writer.finish()
+
+
+def lines(data: Path) -> list[str]:
+    engine = open_engine(data, read_only=True)
+    try:
+        return read_lines(engine.partition("orders", 1))
+    finally:
+        engine.close()
+
+
+def left(data: Path) -> list[str]:
+    return [path.name for path in data.iterdir() if parse_write_file(path.name)]
+
+
+def test_without_an_owner_the_writer_owns_for_a_moment(data):
+    """The records are there when commit returns, the lock is free, no file is left."""
+    Handover([data], ONCE, [staged(data)]).commit(10)
+    assert lines(data) == ["a", "b"]
+    assert [] == left(data)
+    open_engine(data).close()
+
+
+def test_an_owner_that_works_appends(data, owner):
+    """The writer waits for it."""
+    process = owner("works")
+    Handover([data], ONCE, [staged(data)]).commit(30)
+    assert process.poll() is None
+    assert [] == left(data)
+    process.kill()
+    process.wait()
+    assert lines(data) == ["a", "b"]
+
+
+def test_an_owner_that_takes_nothing_is_told_after_the_timeout(data, owner):
+    """With its process id; the write is withdrawn, so that nobody appends it behind the error."""
+    process = owner("sleeps")
+    with pytest.raises(CommitTimeoutError, match=f"owned by process {process.pid}.*nothing was written"):
+        Handover([data], ONCE, [staged(data)]).commit(0.1)
+    assert [] == left(data)
+
+
+def test_an_owner_that_goes_away_is_followed_by_the_writer(data, owner):
+    """Whoever waits looks again and again whether the directory is free."""
+    process = owner("sleeps")
+    pauses = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        process.kill()
+        process.wait()
+
+    Handover([data], ONCE, [staged(data)], sleep=sleep).commit(60)
+    assert len(pauses) == 1
+    assert lines(data) == ["a", "b"]
+
+
+def test_a_claimed_write_is_never_withdrawn(data, owner):
+    """Its owner will go on with it: the error says so, and the staged records stay."""
+    owner("sleeps")
+    file = staged(data)
+    area = staging_area([data])
+    area.hand_in(ONCE, [file])
+    assert area.claim(ONCE) is not None
+    with pytest.raises(CommitTimeoutError, match="will complete it"):
+        Handover([data], ONCE, [file]).commit(0.1)
+    assert area.state(ONCE) is WriteState.CLAIMED
+    assert (data / file.name).exists()
+
+
+def test_a_refused_write_says_why_and_leaves_nothing(data):
+    """No topic of that name."""
+    with pytest.raises(WriteRefusedError, match="nowhere: no such topic"):
+        Handover([data], ONCE, [staged(data, topic="nowhere")]).commit(10)
+    assert [] == left(data)
+
+
+def test_a_replayed_micro_batch_is_dropped(data):
+    """With what its tasks staged again."""
+    write = WriteId("query", 0)
+    for _ in range(2):
+        Handover([data], write, [staged(data, write)]).commit(10)
+    assert lines(data) == ["a", "b"]
+    assert [] == left(data)
+
+
+def test_abort_removes_what_was_staged(data):
+    """But for what was handed in: a driver that died may have been followed by another."""
+    file = staged(data)
+    Handover([data], ONCE, [file]).abort()
+    assert [] == left(data)
+    file = staged(data)
+    staging_area([data]).hand_in(ONCE, [file])
+    Handover([data], ONCE, [file]).abort()
+    assert sorted(parse_write_file(name).kind.value for name in left(data)) == [
+        WriteFileKind.REQUESTED.value,
+        WriteFileKind.STAGED.value,
+    ]
+
+
+def test_a_directory_that_cannot_be_opened_leaves_nothing(data):
+    """The error is the engine's own."""
+    file = staged(data)
+    (data / "holiday pictures").mkdir()
+    with pytest.raises(NotALogDirectoryError, match="holiday pictures"):
+        Handover([data], ONCE, [file]).commit(10)
+    assert [] == left(data)
+
+
+def test_nothing_staged_is_nothing_to_do(data):
+    """A micro-batch without rows."""
+    Handover([data], ONCE, []).commit(0)
+    assert [] == left(data)

@@ -1,0 +1,95 @@
+"""What a write may be asked for, and what its columns may be."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.errors import InvalidOptionError, PipelineError
+from pipeline.sink.layout import TopicLayout, read_layout
+from pipeline.sink.options import check_columns, parse_sink_options
+from storage.errors import PolicyViolationError, UnknownTopicError
+from storage.manager import open_engine
+
+
+def test_options_in_any_case(tmp_path):
+    """As Spark hands them on; the connector's own are passed over."""
+    options = parse_sink_options(
+        {
+            "PATH": str(tmp_path),
+            "Topic": "t",
+            "committimeout": "2m",
+            "kafka.acks": "1",
+            "includeHeaders": "true",
+        }
+    )
+    assert ((tmp_path,), "t", 120.0) == (options.directories, options.topic, options.commit_timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "path: name a data directory"),
+        ({"path": "/nowhere/at/all"}, "no data directory there"),
+        ({"topci": "t"}, "topci: no option of writing to topicfs; did you mean topic?"),
+        ({"topic": "a/b"}, "topic: .*a/b"),
+        ({"commitTimeout": "soon"}, "commitTimeout: expected e.g. 60s"),
+    ],
+)
+def test_bad_options_are_told(tmp_path, given, said):
+    """Each in one line, before anything is written."""
+    if "path" not in given and given:
+        given = {**given, "path": str(tmp_path)}
+    with pytest.raises(PipelineError, match=said) as caught:
+        parse_sink_options(given)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("500", 0.5), ("500ms", 0.5), ("7s", 7.0), ("1m", 60.0)])
+def test_time_outs(tmp_path, text, seconds):
+    """Milliseconds where no unit stands, as in Spark."""
+    assert parse_sink_options({"path": str(tmp_path), "commitTimeout": text}).commit_timeout_s == seconds
+
+
+def test_layout_is_read_without_opening(tmp_path):
+    """Names and settings: beside whoever owns the directory."""
+    engine = open_engine(tmp_path / "data")
+    engine.create_topic("small", partitions=3, overrides={"max.message.bytes": "777"})
+    engine.create_topic("__consumer_offsets")
+    try:
+        layout = read_layout([tmp_path / "data"])
+    finally:
+        engine.close()
+    assert TopicLayout((0, 1, 2), 777) == layout.topic("small")
+    with pytest.raises(
+        UnknownTopicError, match="none: no such topic; make it first: topicfs topics create none"
+    ):
+        layout.topic("none")
+    with pytest.raises(PolicyViolationError, match="Kafka's own"):
+        layout.topic("__consumer_offsets")
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "said"),
+    [
+        ({"key": "string"}, "t", "'value' is needed"),
+        ({"value": "int"}, "t", "column 'value' is int; it is written as binary or string"),
+        ({"value": "string"}, None, "option topic, or a column 'topic'"),
+        (
+            {"value": "string", "partition": "bigint"},
+            "t",
+            "column 'partition' is bigint; it is written as int",
+        ),
+        ({"value": "string", "headers": "map<string,string>"}, "t", "column 'headers'"),
+    ],
+)
+def test_columns_that_cannot_be_written_are_told(tmp_path, columns, topic, said):
+    """The connector's rules."""
+    options = parse_sink_options({"path": str(tmp_path), **({"topic": topic} if topic else {})})
+    with pytest.raises(InvalidOptionError, match=said):
+        check_columns(columns, options)
+
+
+def test_columns_nobody_knows_are_passed_over(tmp_path):
+    """As the connector does."""
+    options = parse_sink_options({"path": str(tmp_path)})
+    check_columns({"value": "binary", "topic": "string", "mood": "map<int,int>"}, options)

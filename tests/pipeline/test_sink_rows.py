@@ -1,0 +1,148 @@
+"""Rows become records: every column's values, and the partition that Kafka would choose."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from pipeline.sink.layout import Layout, TopicLayout
+from storage.codec.records import decode
+from storage.errors import InvalidRecordError, PolicyViolationError, RecordTooLargeError, UnknownTopicError
+from storage.model import Header, TopicPartition
+from storage.partitioning.murmur2 import partition_of_key
+
+pytestmark = pytest.mark.spark
+
+LAYOUT = Layout({"t": TopicLayout((0, 1, 2), 1 << 20), "u": TopicLayout((0,), 200)})
+NOW = 1_700_000_000_000
+UTC = dt.UTC
+
+
+def arrow():
+    """The library, which only those who have the extra can import."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa
+
+
+def encoder(topic):
+    """Rows without a key begin at partition 0."""
+    from pipeline.sink.rows import RowEncoder  # noqa: PLC0415
+
+    return RowEncoder(LAYOUT, topic, now_ms=lambda: NOW, pick=lambda _: 0)
+
+
+def encoded(rows, *, topic="t"):
+    """Of each partition its records, in order, as tuples (timestamp, key, value, headers)."""
+    found = {}
+    for partition, batch in encoder(topic).encode(rows):
+        for columns in decode(batch):
+            found.setdefault(partition, []).extend(tuple(record)[1:] for record in columns)
+    return found
+
+
+def test_every_column():
+    """Key, value, headers and time, with nulls where they may be; other columns are passed over."""
+    pa = arrow()
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    rows = pa.record_batch(
+        {
+            "value": pa.array([b"one", None, b""], pa.binary()),
+            "key": pa.array(["k", None, ""], pa.string()),
+            "partition": pa.array([1, 1, 1], pa.int32()),
+            "timestamp": pa.array(
+                [
+                    dt.datetime(2026, 1, 2, 3, 4, 5, 678_900, UTC),
+                    None,
+                    dt.datetime(1970, 1, 1, tzinfo=UTC),
+                ],
+                pa.timestamp("us", tz="UTC"),
+            ),
+            "headers": pa.array(
+                [[{"key": "h", "value": b"v"}, {"key": "ü", "value": None}], None, []], pa.list_(header)
+            ),
+            "other": pa.array([1, 2, 3]),
+        }
+    )
+    assert encoded(rows) == {
+        TopicPartition("t", 1): [
+            (1_767_323_045_678, b"k", b"one", (Header(b"h", b"v"), Header("ü".encode(), None))),
+            (NOW, None, None, ()),
+            (0, b"", b"", ()),
+        ]
+    }
+
+
+def test_keys_choose_as_in_kafka():
+    """By murmur2, and a partition's rows keep their order."""
+    pa = arrow()
+    keys = [f"key {number}".encode() for number in range(50)]
+    rows = pa.record_batch({"key": pa.array(keys), "value": pa.array(keys)})
+    expected = {}
+    for key in keys:
+        expected.setdefault(TopicPartition("t", partition_of_key(key, 3)), []).append(key)
+    found = {where: [record[2] for record in records] for where, records in encoded(rows).items()}
+    assert expected == found
+    assert len(found) == 3
+
+
+def test_unkeyed_rows_take_turns():
+    """One partition for 16 KiB of values, then the next."""
+    pa = arrow()
+    rows = pa.record_batch({"value": pa.array([b"x" * 4096] * 9)})
+    assert {where.partition: len(records) for where, records in encoded(rows).items()} == {0: 4, 1: 4, 2: 1}
+
+
+def test_topics_by_column():
+    """Unless the option names one."""
+    pa = arrow()
+    rows = pa.record_batch({"topic": pa.array(["t", "u"]), "value": pa.array(["a", "b"])})
+    assert {"t", "u"} == {where.topic for where in encoded(rows, topic=None)}
+    assert {"u"} == {where.topic for where in encoded(rows, topic="u")}
+
+
+def test_a_slice_is_its_rows():
+    """Arrow shares buffers; only the slice's rows count."""
+    pa = arrow()
+    rows = pa.record_batch(
+        {"key": pa.array([b"a", b"b", None, b"d"]), "value": pa.array(["1", "2", "3", "4"])}
+    )
+    found = encoded(rows.slice(1, 2), topic="u")
+    assert [(b"b", b"2"), (None, b"3")] == [record[1:3] for record in found[TopicPartition("u", 0)]]
+
+
+def test_batches_fit_the_topic():
+    """None is above max.message.bytes."""
+    pa = arrow()
+    sizes = [
+        len(batch) for _, batch in encoder("u").encode(pa.record_batch({"value": pa.array(["x" * 50] * 20)}))
+    ]
+    assert len(sizes) > 1
+    assert max(sizes) <= 200
+
+
+def test_no_rows_are_no_batches():
+    """An empty Arrow batch."""
+    pa = arrow()
+    assert encoded(pa.record_batch({"value": pa.array([], pa.binary())})) == {}
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "error", "said"),
+    [
+        ({"value": ["v"], "topic": ["none"]}, None, UnknownTopicError, "none: no such topic"),
+        ({"value": ["v"], "topic": [None]}, None, InvalidRecordError, "without a topic"),
+        ({"value": ["v"], "topic": ["__consumer_offsets"]}, None, PolicyViolationError, "Kafka's own"),
+        ({"value": ["v"], "partition": [3]}, "t", InvalidRecordError, "t: no partition 3; it has 3"),
+        ({"value": ["v"], "partition": [-1]}, "t", InvalidRecordError, "t: no partition -1"),
+        ({"value": ["v" * 300]}, "u", RecordTooLargeError, "u-0: record 1 does not fit"),
+    ],
+)
+def test_rows_that_cannot_be_written_are_told(columns, topic, error, said):
+    """Whatever a row says of its place."""
+    pa = arrow()
+    kinds = {"value": pa.string(), "topic": pa.string(), "partition": pa.int32()}
+    rows = pa.record_batch({name: pa.array(values, kinds[name]) for name, values in columns.items()})
+    with pytest.raises(error, match=said):
+        encoded(rows, topic=topic)
