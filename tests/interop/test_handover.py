@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from storage.codec.batch import scan
 from storage.engine import Engine
+from storage.log.log import Log
 from storage.manager import open_engine
 from storage.model import Isolation, Record, TopicPartition
 from tests.broker import kcat
@@ -22,6 +23,7 @@ from tests.broker.libraries import Java
 from tests.broker.tools import console_consume
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import START_TIME, plain_records, write_transactions
+from tests.interop.test_our_files_under_a_broker import COMPACTED, write_compacted
 from topicfs.main import cli
 
 pytestmark = pytest.mark.java
@@ -67,7 +69,7 @@ def bench(node: Broker, tmp_path: Path) -> Bench:
 
 
 def fill(engine: Engine, prefix: str) -> dict[TopicPartition, list[Record]]:
-    """Two partitions of one topic over several segments; another with a log start inside a batch; an empty one."""
+    """Two partitions of one topic over several segments; a log start inside a batch; a cleaned log; an empty one."""
     settings = {"retention.ms": "-1", "internal.segment.bytes": "4000", "index.interval.bytes": "300"}
     orders = engine.create_topic(f"{prefix}orders", partitions=2, overrides=settings)
     for number, partition in orders.partitions().items():
@@ -77,6 +79,9 @@ def fill(engine: Engine, prefix: str) -> dict[TopicPartition, list[Record]]:
     for start in range(0, 200, 10):
         trimmed.append(ours.batch_of(plain_records(start, start + 10)))
     trimmed.delete_records(123)
+    compacted = engine.create_topic(f"{prefix}compacted", overrides={**settings, **COMPACTED}).partitions()[0]
+    assert isinstance(compacted, Log)
+    write_compacted(compacted)
     engine.create_topic(f"{prefix}empty", overrides={"retention.ms": "3600000"})
     return {
         TopicPartition(topic.name, number): ours.read_records(partition)
