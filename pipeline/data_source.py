@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from pipeline.sink.writers import TopicStreamWriter, TopicWriter, batch_writer, stream_writer
 from pipeline.source.batch import BatchReader, FilteringBatchReader
 from pipeline.source.options import includes_headers, parse_source_options
 from pipeline.source.schema import full_schema
@@ -30,6 +31,12 @@ class TopicfsDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 (Spark's name)
         return StreamReader(parse_source_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:  # noqa: N802 (Spark's name)
+        return stream_writer(self.options, schema, overwrite=overwrite)
 
 
 class FilteringDataSource(TopicfsDataSource):
