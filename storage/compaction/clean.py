@@ -115,6 +115,8 @@ class _Pass:
         )
         transactions = PassTransactions(self._aborted)
         rewriter = Rewriter(self._newest, transactions, params, map_end_offset=map_end)
+        # A record goes because a newer one is there, or its transaction's marker: these must not be lost any more.
+        self._log.flush()
         touched = [s for s in self._segments if s.base_offset < map_end]
         groups = self._groups(touched, map_end)
         after = []

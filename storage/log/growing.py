@@ -209,9 +209,11 @@ class GrowingLog(ReadableLog):
     def _finish(self, pending: Pending) -> None:
         """Remember what was written of its producers."""
         try:
-            for span in self._producers.take_in(pending, self._end.offset):
+            spans = self._producers.take_in(pending, self._end.offset)
+            # Readers first: whatever becomes of the file, they must not take aborted records for committed ones.
+            self._aborted = (*self._aborted, *spans)
+            for span in spans:
                 self._end.segment.add_aborted(span)
-                self._aborted = (*self._aborted, span)
         except OSError as error:
             # The batch is in the log and stays; recovery makes the index anew.
             self.mark_offline(f"writing the transaction index failed: {error}")

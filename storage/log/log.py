@@ -222,7 +222,7 @@ class Log(GrowingLog):
         kept = self._chain.floor(offset) + 1
         doomed = self._chain.segments[kept:]
         self._chain = Chain.of(self._chain.segments[:kept])
-        self._retire(doomed)
+        self._retire_for_good(doomed)
         active = self._chain.active
         active.truncate_to(offset)
         self._end = Bound(offset, active, active.size)
@@ -231,8 +231,7 @@ class Log(GrowingLog):
         self._durability.truncate_to(offset)
 
     def _start_over(self, offset: Offset) -> None:
-        doomed = self._chain.segments
-        self._retire(doomed)
+        self._retire_for_good(self._chain.segments)
         segment = self._create_segment(offset)
         self._chain = Chain.of([segment])
         self._end = Bound(offset, segment, 0)
@@ -254,6 +253,12 @@ class Log(GrowingLog):
         self._publish_stable()
         if self._high_watermark is not None:
             self._high_watermark = max(self._log_start_offset, min(self._high_watermark, offset))
+
+    def _retire_for_good(self, doomed: Sequence[Segment]) -> None:
+        """Retire segments whose offsets will be given anew: no crash may bring them back beside the new ones."""
+        if doomed:
+            self._retire(doomed)
+            self._files.sync_directory(self._directory)
 
     def _retire(self, doomed: Sequence[Segment]) -> list[str]:
         self._reader.forget()

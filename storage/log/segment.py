@@ -482,7 +482,11 @@ class Segment:
     def _open_index(self, index: Callable[..., _Index], kind: SegmentFileKind) -> _Index:
         path = self._path(kind)
         if self._files.exists(path):
-            return index(self._files.open(path), self.base_offset)
+            opened = index(self._files.open(path), self.base_offset)
+            if self.active and not self._files.read_only:
+                # Making it may have failed half-way, on a full disk: a file without room.
+                opened.slots.resize(self.settings.index_bytes)
+            return opened
         if self._files.read_only:
             return self._in_memory(index, kind)
         self._names = None

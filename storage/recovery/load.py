@@ -342,6 +342,9 @@ class _Loader:
             )
         self._producers.take(segment.base_offset)
         recovered = recover_segment(segment, self._epochs, self._producers, may_split=self._may_split)
+        if recovered.cut_bytes and not self._files.read_only:
+            # Else another crash could bring back what was cut, among records that were written meanwhile.
+            segment.log.sync()
         self._producers.take(recovered.end_offset)
         return recovered
 
@@ -393,3 +396,6 @@ class _Loader:
             if not self._files.read_only:
                 self._removal.retire(segment, self._directory, due)
             segment.close()
+        if segments and not self._files.read_only:
+            # Else another crash could bring them back, behind records that were written meanwhile.
+            self._files.sync_directory(self._directory)

@@ -1,0 +1,149 @@
+"""What failures in the middle of something, and the crash after them, must not do: found by the model of a partition."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.codec.columns import decode
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.records import BatchStamp, encode
+from storage.compaction.choose import plan
+from storage.compaction.clean import clean, cleaning_params
+from storage.model import Isolation, Offset, ProducerId, Record, Timestamp
+from storage.producers.append import Origin
+from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, records_of
+
+NOW = Timestamp(1_700_000_000_000)
+
+
+def keyed(value: bytes, *, producer_id: int = -1) -> bytearray:
+    stamp = BatchStamp()
+    if producer_id >= 0:
+        stamp = BatchStamp(
+            producer_id=ProducerId(producer_id), producer_epoch=0, base_sequence=0, transactional=True
+        )
+    return encode([Record(Offset(0), NOW, b"key", value)], stamp)
+
+
+def abort(producer_id: int) -> bytearray:
+    return encode_marker(
+        EndTransactionMarker(ControlType.ABORT, 0),
+        timestamp=NOW,
+        producer_id=ProducerId(producer_id),
+        producer_epoch=0,
+    )
+
+
+def committed(on_disk: LogOnDisk) -> list[bytes | None]:
+    fetched = on_disk.log.read(Offset(0), max_bytes=10_000, isolation=Isolation.READ_COMMITTED)
+    return [each.value for columns in decode(fetched.data, aborted=fetched.aborted) for each in columns]
+
+
+def compacted() -> LogOnDisk:
+    return LogOnDisk(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0)
+
+
+def cleaned(on_disk: LogOnDisk) -> None:
+    clean(on_disk.log, plan(cleaning_params(on_disk.log, Offset(0), NOW)), now=NOW)
+
+
+def test_a_record_never_goes_for_one_that_a_crash_can_take():
+    """Cleaning flushes what it goes by: else the synced older value would be gone, and the newer one with the crash."""
+    on_disk = compacted()
+    on_disk.log.append(keyed(b"old"), durable=True)
+    on_disk.log.roll()
+    on_disk.log.append(keyed(b"new"))
+    on_disk.log.roll()
+    cleaned(on_disk)
+    on_disk.crash(keep=0)
+    assert [b"new"] == committed(on_disk)
+
+
+def test_aborted_records_never_go_for_a_marker_that_a_crash_can_take():
+    """The marker may stand in the active segment, above all that is cleaned."""
+    on_disk = compacted()
+    on_disk.log.append(keyed(b"aborted", producer_id=7), durable=True)
+    on_disk.log.roll()
+    on_disk.log.append(abort(7), origin=Origin.COORDINATOR)
+    cleaned(on_disk)
+    on_disk.crash(keep=0)
+    assert 2 == on_disk.log.log_end_offset
+    assert 2 == on_disk.log.offsets().last_stable_offset
+
+
+def test_aborted_records_stay_hidden_when_their_index_cannot_be_written():
+    """The log takes no more writes; those who still read it must not take them for committed."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(keyed(b"aborted", producer_id=7))
+    on_disk.disk.fail("open", suffix=".txnindex")
+    with pytest.raises(OSError, match="Input/output"):
+        on_disk.log.append(abort(7), origin=Origin.COORDINATOR)
+    assert on_disk.log.offline_reason
+    assert 2 == on_disk.log.offsets().last_stable_offset
+    assert [] == committed(on_disk)
+
+
+def test_segments_that_recovery_removed_never_come_back():
+    """Their renaming is on disk before anything else is appended at their offsets."""
+    on_disk = LogOnDisk(internal_segment_bytes=150)
+    for number in range(4):
+        on_disk.log.append(batch(b"old %d" % number), durable=True)
+    assert 1 < len(on_disk.base_offsets())
+    on_disk.log.close()
+    file = on_disk.disk.open(DIRECTORY / "00000000000000000000.log")
+    file.truncate(file.size() - 1)
+    file.sync()
+    file.close()
+    on_disk.log = on_disk.load(clean=False)
+    end_offset = on_disk.log.log_end_offset
+    on_disk.log.append(batch(b"new"), durable=True)
+    on_disk.crash(keep=0)
+    assert (end_offset, b"new") == records_of(on_disk.log)[-1]
+
+
+def test_what_recovery_cut_never_comes_back():
+    """The shorter file is on disk before anything else is appended to it."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a"), durable=True)
+    whole = on_disk.log.segments()[0].size_bytes
+    torn = bytes(batch(b"torn", offset=1))[:-1]
+    on_disk.log.close()
+    name = "00000000000000000000.log"
+    file = on_disk.disk.open(DIRECTORY / name)
+    file.pwrite(torn, whole)
+    file.sync()
+    file.close()
+    on_disk.log = on_disk.load(clean=False)
+    assert whole == on_disk.disk.size(DIRECTORY / name)
+    on_disk.disk.crash(keep=0)
+    assert whole == on_disk.disk.size(DIRECTORY / name)
+
+
+def test_truncated_segments_never_come_back():
+    """Neither those that a follower drops to follow another leader."""
+    on_disk = LogOnDisk(internal_segment_bytes=150)
+    for number in range(4):
+        on_disk.log.append(batch(b"old %d" % number), durable=True)
+    on_disk.log.truncate_to(1)
+    on_disk.log.append(batch(b"new 1"), durable=True)
+    on_disk.crash(keep=0)
+    assert [(0, b"old 0"), (1, b"new 1")] == records_of(on_disk.log)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_that_was_made_without_room_gets_it(suffix):
+    """Making a new segment's index failed half-way; the log goes on, and rolls in order later."""
+    on_disk = LogOnDisk(index_interval_bytes=0)
+    on_disk.log.append(batch(b"a", timestamp=5))
+    on_disk.log.roll()
+    on_disk.disk.fail("truncate", suffix=f"1{suffix}")
+    on_disk.log.append(batch(b"b", timestamp=6))
+    with pytest.raises(OSError, match="Input/output"):
+        on_disk.log.append(batch(b"c", timestamp=7))
+    on_disk.disk.heal()
+    for number in range(4):
+        on_disk.log.append(batch(b"d", timestamp=8 + number))
+    on_disk.log.roll()
+    assert [0, 1, 2, 3, 4, 5] == offsets_of(on_disk.log)
+    sealed = on_disk.log.chain.segments[1]
+    assert (5, 11) == (sealed.offset_index.last_offset, sealed.time_index.last.timestamp)
