@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from storage.model import TopicPartition
@@ -87,11 +87,3 @@ def must_wait(*, new_offsets: int, min_offsets: int | None, waited_ms: int, max_
 def lag(end: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """How many offsets of each partition a query has still to read; one it has not seen yet counts whole."""
     return {one: max(0, latest[one] - end.get(one, 0)) for one in sorted(latest)}
-
-
-def by_partition(ranges: Sequence[OffsetRange]) -> dict[TopicPartition, list[OffsetRange]]:
-    """Group, keeping the order."""
-    found: dict[TopicPartition, list[OffsetRange]] = {}
-    for one in ranges:
-        found.setdefault(one.partition, []).append(one)
-    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -123,6 +123,11 @@ def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[An
                 raise
         else:
             return
+        finally:
+            if reader.skipped_batches:
+                _LOGGER.warning(
+                    "%s: passed over %d corrupt batches", task.range.partition, reader.skipped_batches
+                )
         task = _replanned(task, reader.next_offset, options)
 
 
@@ -164,10 +169,3 @@ def _joined(batches: Iterator[Any]) -> Iterator[Any]:
 
 def _join(batches: list[Any]) -> Any:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
-def stream_start(
-    source: Source, known: Mapping[TopicPartition, int], partitions: list[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """Where a stream goes on: where it was; a partition that is new since then from its earliest offset."""
-    return {one: known[one] if one in known else source.earliest(one) for one in partitions}

@@ -1,0 +1,249 @@
+"""Segments as Arrow batches: what a broker wrote, what a consumer of it got; damage, and change while reading."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+if not os.environ.get("CI"):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: it comes with the extra spark")
+
+import pyarrow as pa
+
+from pipeline.errors import DataLossError, PipelineError
+from pipeline.paths import data_directories
+from pipeline.source.narrowing import EVERYTHING, at_least, one_of
+from pipeline.source.options import parse_source_options
+from pipeline.source.reading import Source, read_task
+from storage.codec.records import encode_lines
+from storage.errors import CorruptionError, NotALogDirectoryError
+from storage.manager import open_engine
+
+BROKER = Path(__file__).parents[1] / "vectors" / "broker-made"
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", HEADERS),
+    ]
+)
+LEVELS = ("read_committed", "read_uncommitted")
+CONSUMED = sorted(path.name.split(".")[0] for path in (BROKER / "consumed").glob("*.read_committed.jsonl"))
+
+
+def options_of(path, topic="orders", **given):
+    given = {"path": str(path), "subscribe": topic} | given
+    if "assign" in given:
+        del given["subscribe"]
+    return parse_source_options(given, streaming=False)
+
+
+def read(options, schema=SCHEMA, narrowing=EVERYTHING):
+    """All records of a batch query, and the tasks it took."""
+    source = Source(options)
+    tasks = source.tasks(source.batch_ranges(narrowing))
+    source.close()
+    batches = [batch for task in tasks for batch in read_task(task, options=options, schema=schema)]
+    return pa.Table.from_batches(batches, schema), tasks
+
+
+def make_topic(path, *texts, partitions=1):
+    """A topic `orders` with one batch a text in its first partition."""
+    engine = open_engine(path)
+    topic = engine.create_topic("orders", partitions=partitions)
+    for number, text in enumerate(texts):
+        (batch,) = encode_lines(text.encode(), timestamp=1_700_000_000_000 + 1000 * number)
+        topic.partitions()[0].append(batch)
+    engine.close()
+    return path
+
+
+def values(table):
+    return [value.decode() for value in table["value"].to_pylist()]
+
+
+def consumed(name, level):
+    """What the broker's own consumer got, as rows."""
+    rows = []
+    for line in (BROKER / "consumed" / f"{name}.{level}.jsonl").read_text().splitlines():
+        one = json.loads(line)
+        headers = [
+            (bytes.fromhex(key).decode("utf-8", "replace"), octets(value)) for key, value in one["headers"]
+        ]
+        kind = int(one["timestamp_type"] == "LogAppendTime")
+        rows.append(
+            (one["offset"], one["timestamp"], kind, octets(one["key"]), octets(one["value"]), headers)
+        )
+    return rows
+
+
+def octets(text):
+    return None if text is None else bytes.fromhex(text)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", CONSUMED)
+def test_what_a_consumer_got(name, level):
+    """Every codec, both timestamp types, transactions, compacted and trimmed logs: record by record."""
+    topic, _, number = name.rpartition("-")
+    given = {"assign": json.dumps({topic: [int(number)]}), "isolation.level": level}
+    table, _ = read(options_of(BROKER / "log-dirs", **given))
+    found = [
+        (
+            row["offset"],
+            round(row["timestamp"].timestamp() * 1000),
+            row["timestampType"],
+            row["key"],
+            row["value"],
+            [(one["key"], one["value"]) for one in row["headers"] or []],
+        )
+        for row in table.to_pylist()
+    ]
+    assert consumed(name, level) == found
+    assert {topic} == set(table["topic"].to_pylist())
+
+
+def test_headers_and_their_absence():
+    """Names as text, null and empty values kept apart; none are null."""
+    table, _ = read(options_of(BROKER / "log-dirs", "headers"))
+    first, second = table["headers"].to_pylist()[:2]
+    assert [("h1", b"x"), ("h2", None), ("h3", b"")] == [(one["key"], one["value"]) for one in first]
+    assert second is None
+
+
+@pytest.mark.parametrize("least", [1, 2, 7, 40])
+@pytest.mark.parametrize("level", LEVELS)
+def test_tasks_together_read_the_whole(least, level):
+    """However a partition with transactions is split, in the middle of batches too."""
+    given = {"isolation.level": level, "minPartitions": str(least)}
+    table, tasks = read(options_of(BROKER / "log-dirs", "transactions", **given))
+    assert least == len(tasks)
+    assert [row[0] for row in consumed("transactions-0", level)] == table["offset"].to_pylist()
+
+
+def test_only_what_is_asked_for():
+    """A projection has its columns, in its order."""
+    schema = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
+    table, _ = read(options_of(BROKER / "log-dirs", "codecs"), schema)
+    assert schema == table.schema
+    assert list(range(200)) == table["offset"].to_pylist()
+
+
+def test_offsets_and_times(tmp_path):
+    """Ranges end before their end; times find the first record as late."""
+    make_topic(tmp_path, "a\nb\n", "c\n", "d\ne\n")
+    given = {"startingOffsets": '{"orders":{"0":1}}', "endingOffsets": '{"orders":{"0":4}}'}
+    assert ["b", "c", "d"] == values(read(options_of(tmp_path, **given))[0])
+    given = {"startingTimestamp": "1700000000001", "endingTimestamp": "1700000002000"}
+    assert ["c"] == values(read(options_of(tmp_path, **given))[0])
+
+
+def test_narrowing_skips(tmp_path):
+    """Filters on offsets and times move the ends; on topics and partitions whole tasks fall away."""
+    options = options_of(make_topic(tmp_path, "a\nb\n", "c\n", "d\ne\n", partitions=2))
+    offsets, _ = read(options, narrowing=at_least(EVERYTHING, "offset", 3))
+    assert ["d", "e"] == values(offsets)
+    times, _ = read(options, narrowing=at_least(EVERYTHING, "timestamp", 1_700_000_000_500))
+    assert ["c", "d", "e"] == values(times)
+    _, tasks = read(options, narrowing=one_of(EVERYTHING, "partition", [1]))
+    assert [] == tasks
+
+
+def test_offsets_that_are_not_there(tmp_path):
+    """An error that tells the bounds; with failOnDataLoss=false what is there."""
+    make_topic(tmp_path, "a\nb\n")
+    given = {"endingOffsets": '{"orders":{"0":9}}'}
+    with pytest.raises(DataLossError, match="orders-0: offset 9 to end at is beyond 2"):
+        read(options_of(tmp_path, **given))
+    assert ["a", "b"] == values(read(options_of(tmp_path, failOnDataLoss="false", **given))[0])
+    given = {"startingOffsets": '{"trimmed":{"0":5}}'}
+    with pytest.raises(DataLossError, match="is outside \\[73, 100\\]"):
+        read(options_of(BROKER / "log-dirs", "trimmed", **given))
+
+
+def damage(path):
+    """Turn a bit of the second batch's value; returns the file."""
+    (log,) = path.glob("orders-0/*.log")
+    data = bytearray(log.read_bytes())
+    at = data.index(b"ruined")
+    data[at] ^= 1
+    log.write_bytes(data)
+    return log
+
+
+def test_a_corrupt_batch(tmp_path, caplog):
+    """Fails with the file and the batch's position, or is passed over and told."""
+    log = damage(make_topic(tmp_path, "a\n", "ruined\n", "c\n"))
+    with pytest.raises(CorruptionError) as caught:
+        read(options_of(tmp_path))
+    assert log == caught.value.file
+    assert 69 == caught.value.position
+    assert ["a", "c"] == values(read(options_of(tmp_path, corruptBatches="skip"))[0])
+    assert "orders-0: passed over 1 corrupt batches" in caplog.text
+
+
+def test_what_is_no_data_directory(tmp_path):
+    """Neither nothing, nor an empty folder, nor somebody's files."""
+    with pytest.raises(PipelineError, match="no data directory there"):
+        read(options_of(tmp_path / "absent"))
+    with pytest.raises(PipelineError, match="no data directory"):
+        read(options_of(tmp_path))
+    (tmp_path / "pictures").mkdir()
+    with pytest.raises(NotALogDirectoryError):
+        read(options_of(tmp_path))
+    make_topic(tmp_path / "data")
+    with pytest.raises(PipelineError, match="no such topic: payments"):
+        read(options_of(tmp_path / "data", "payments"))
+
+
+def test_directories_by_comma_and_glob(tmp_path):
+    """Each once, in order; a comma in a name that exists belongs to it."""
+    for name in ("b1", "b2", "odd,name"):
+        (tmp_path / name).mkdir()
+    found = data_directories(f"{tmp_path}/b2, {tmp_path}/b?")
+    assert ["b2", "b1"] == [one.name for one in found]
+    assert ["odd,name"] == [one.name for one in data_directories(f"{tmp_path}/odd,name")]
+
+
+def test_replicas_are_read_once(tmp_path):
+    """Of a partition in several brokers' directories the replica that shows most counts, below the high watermark."""
+    make_topic(tmp_path / "b1", "a\nb\n")
+    shutil.copytree(tmp_path / "b1", tmp_path / "b2")
+    engine = open_engine(tmp_path / "b2")
+    (batch,) = encode_lines(b"c\n", timestamp=1_700_000_000_000)
+    engine.partition("orders", 0).append(batch)
+    engine.close()
+    assert ["a", "b", "c"] == values(read(options_of(tmp_path / "b?"))[0])
+
+
+def test_segments_that_go_away_while_reading(tmp_path):
+    """What retention took is a loss, or passed over; the rest is found again."""
+    engine = open_engine(tmp_path)
+    topic = engine.create_topic("orders", partitions=1, overrides={"internal.segment.bytes": "200"})
+    for number in range(6):
+        (batch,) = encode_lines(b"%d" % number + b"x" * 100 + b"\n", timestamp=1_700_000_000_000)
+        topic.partitions()[0].append(batch)
+    engine.close()
+    source = Source(options_of(tmp_path))
+    (task,) = source.tasks(source.batch_ranges())
+    source.close()
+    engine = open_engine(tmp_path)
+    engine.partition("orders", 0).delete_records(4)
+    engine.close()
+    for path in tmp_path.glob("orders-0/0*[0123].*"):
+        path.unlink()
+    with pytest.raises(DataLossError):
+        list(read_task(task, options=options_of(tmp_path), schema=SCHEMA))
+    lenient = options_of(tmp_path, failOnDataLoss="false")
+    (batch,) = read_task(task, options=lenient, schema=SCHEMA)
+    assert [4, 5] == batch["offset"].to_pylist()

@@ -1,0 +1,129 @@
+"""The options of a read, their rules and their errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.errors import InvalidOptionError
+from pipeline.source.offsets import (
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    Everywhere,
+    decode_stream_offset,
+    encode_stream_offset,
+)
+from pipeline.source.options import parse_source_options
+from storage.model import Isolation, TopicPartition
+
+BASE = {"path": "/data", "subscribe": "orders"}
+ORDERS = TopicPartition("orders", 0)
+
+
+def parse(*, streaming=False, **given):
+    return parse_source_options(BASE | given, streaming=streaming)
+
+
+def test_defaults_are_the_connectors():
+    """A batch goes from earliest to latest; a stream begins at latest."""
+    options = parse()
+    assert (Everywhere(-2), Everywhere(-1)) == (options.starting, options.ending)
+    assert Everywhere(-1) == parse(streaming=True).starting
+    assert options.fail_on_data_loss
+    assert not options.include_headers
+    assert Isolation.READ_UNCOMMITTED is options.isolation
+    assert 900_000 == options.max_trigger_delay_ms
+
+
+def test_names_in_any_case_and_options_of_the_network_are_passed_over():
+    """Spark hands names over in lower case; a job keeps the connector's options when it moves."""
+    given = {"MINPARTITIONS": "7", "kafka.bootstrap.servers": "here:9092", "kafkaConsumer.pollTimeoutMs": "5"}
+    assert 7 == parse_source_options(BASE | given, streaming=False).min_partitions
+
+
+def test_isolation_under_the_connectors_name_too():
+    """A consumer property there, an option of ours here."""
+    given = BASE | {"kafka.isolation.level": "read_committed"}
+    assert Isolation.READ_COMMITTED is parse_source_options(given, streaming=False).isolation
+
+
+def test_the_most_exact_option_of_an_end_counts():
+    """A time beats times by partition, which beat offsets."""
+    offsets, times = '{"orders":{"0":3}}', '{"orders":{"0":1000}}'
+    assert AtOffsets({ORDERS: 3}) == parse(startingOffsets=offsets).starting
+    both = parse(startingOffsets=offsets, startingOffsetsByTimestamp=times)
+    assert AtTimes({ORDERS: 1000}) == both.starting
+    all_three = parse(startingOffsets=offsets, startingOffsetsByTimestamp=times, startingTimestamp="5")
+    assert AtTime(5) == all_three.starting
+    assert AtTime(6) == parse(endingOffsets=offsets, endingTimestamp="6").ending
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"subscribPattern": "x"}, "did you mean subscribePattern"),
+        ({"colour": "red"}, "colour: no option of topicfs"),
+        ({"assign": '{"orders":[0]}'}, "exactly one of"),
+        ({"startingOffsets": "latest"}, "leaves a batch query nothing"),
+        ({"startingOffsets": '{"orders":{"0":-1}}'}, "begins at latest"),
+        ({"endingOffsets": "earliest"}, "leaves nothing"),
+        ({"endingOffsets": '{"orders":{"0":-2}}'}, "ends at earliest"),
+        ({"startingOffsets": '{"orders":{"0":-3}}'}, "no offset -3"),
+        ({"startingOffsets": "tomorrow"}, "expected e.g."),
+        ({"startingOffsets": '{"orders":[0]}'}, "expected e.g."),
+        ({"startingOffsetsByTimestamp": "7"}, "expected e.g."),
+        ({"startingTimestamp": "yesterday"}, "milliseconds"),
+        ({"startingOffsetsByTimestampStrategy": "guess"}, "error or latest"),
+        ({"failOnDataLoss": "perhaps"}, "true or false"),
+        ({"minPartitions": "0"}, "positive"),
+        ({"maxRecordsPerPartition": "-1"}, "positive"),
+        ({"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2"}, "more than maxOffsetsPerTrigger"),
+        ({"maxTriggerDelay": "soon"}, "expected e.g. 15m"),
+        ({"includeHeaders": "1"}, "true or false"),
+        ({"isolation.level": "none"}, "read_committed"),
+        ({"corruptBatches": "ignore"}, "fail or skip"),
+        ({"path": " "}, "name a data directory"),
+    ],
+)
+def test_what_is_refused(given, message):
+    """Each with the option's name and what was expected."""
+    with pytest.raises(InvalidOptionError, match=message):
+        parse_source_options(BASE | given, streaming=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "given: none"),
+        ({"assign": "{}"}, "names no partition"),
+        ({"assign": '{"orders":{"0":1}}'}, "expected e.g."),
+        ({"assign": '{"orders":[-1]}'}, "expected e.g."),
+        ({"subscribe": " , "}, "names no topic"),
+        ({"subscribePattern": "("}, "is no pattern"),
+    ],
+)
+def test_what_selects_nothing_is_refused(given, message):
+    """One way of choosing, and it must be well formed."""
+    with pytest.raises(InvalidOptionError, match=message):
+        parse_source_options({"path": "/data"} | given, streaming=False)
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(name):
+    """Its ending options are refused, not passed over."""
+    with pytest.raises(InvalidOptionError, match=f"{name}: a stream has no end"):
+        parse(streaming=True, **{name: "latest"})
+
+
+def test_durations():
+    """A number and a unit; milliseconds without one."""
+    spellings = {"15m": 900_000, "30 s": 30_000, "500ms": 500, "2h": 7_200_000, "250": 250}
+    assert spellings == {text: parse(maxTriggerDelay=text).max_trigger_delay_ms for text in spellings}
+
+
+def test_a_streams_offsets_survive_the_checkpoint():
+    """Topics and partitions ascending, next offsets."""
+    offsets = {TopicPartition("b", 10): 3, TopicPartition("b", 2): 1, TopicPartition("a", 0): 6}
+    encoded = encode_stream_offset(offsets)
+    assert '{"a": {"0": 6}, "b": {"2": 1, "10": 3}}' == str(encoded).replace("'", '"')
+    assert offsets == decode_stream_offset(encoded)

@@ -1,0 +1,187 @@
+"""Ranges into tasks, limits of a trigger, ends into offsets, filters into narrowings: arithmetic alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import DataLossError, InvalidOptionError, PipelineError
+from pipeline.source.bounds import clamp, ending_offsets, select, starting_offsets, within
+from pipeline.source.narrowing import EVERYTHING, at_least, below, one_of
+from pipeline.source.offsets import AtOffsets, AtTime, AtTimes, Everywhere
+from pipeline.source.options import Selection
+from pipeline.source.planning import (
+    OffsetRange,
+    count_new,
+    lag,
+    limit_offsets,
+    must_wait,
+    split_ranges,
+)
+from storage.model import TopicPartition
+
+A, B, C = (TopicPartition("orders", number) for number in range(3))
+
+
+def ranges(*sizes):
+    return [OffsetRange(TopicPartition("orders", number), 0, size) for number, size in enumerate(sizes)]
+
+
+def sizes_of(found):
+    return [one.size for one in found]
+
+
+def test_without_wishes_a_task_a_partition():
+    """Empty ranges fall away."""
+    assert [10, 5] == sizes_of(split_ranges(ranges(10, 0, 5), min_partitions=None, max_records=None))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "least", "expected"),
+    [
+        ((100,), 3, [33, 33, 34]),
+        ((100, 100), 4, [50, 50, 50, 50]),
+        ((100, 1), 3, [50, 50, 1]),
+        ((1, 1), 10, [1, 1]),
+        ((10, 10, 10), 2, [10, 10, 10]),
+    ],
+)
+def test_the_larger_ranges_are_split_in_proportion(sizes, least, expected):
+    """minPartitions: small ranges stay whole, an offset is never split."""
+    assert expected == sizes_of(split_ranges(ranges(*sizes), min_partitions=least, max_records=None))
+
+
+def test_no_task_has_more_records_than_allowed():
+    """maxRecordsPerPartition, before minPartitions."""
+    assert [3, 3, 4, 2] == sizes_of(split_ranges(ranges(10, 2), min_partitions=None, max_records=4))
+    assert 6 <= len(split_ranges(ranges(10, 2), min_partitions=6, max_records=4))
+
+
+@given(
+    st.lists(st.integers(0, 1000), max_size=6),
+    st.none() | st.integers(1, 20),
+    st.none() | st.integers(1, 50),
+)
+def test_splitting_loses_and_doubles_nothing(sizes, least, most):
+    """The parts of a partition are adjacent, never empty and make up the whole."""
+    found = split_ranges(ranges(*sizes), min_partitions=least, max_records=most)
+    for whole in ranges(*sizes):
+        parts = [one for one in found if one.partition == whole.partition]
+        assert all(one.size > 0 for one in parts)
+        cuts = [0, *(one.end_offset for one in parts)]
+        assert cuts[:-1] == [one.start_offset for one in parts]
+        assert whole.size == cuts[-1]
+
+
+def test_a_trigger_takes_from_each_partition_its_share():
+    """maxOffsetsPerTrigger: by what is there, at least one where there is anything."""
+    start, end = {A: 0, B: 100, C: 5}, {A: 90, B: 110, C: 5}
+    assert {A: 45, B: 105, C: 5} == limit_offsets(start, end, 50)
+    assert {A: 1, B: 101, C: 5} == limit_offsets(start, end, 1)
+    assert end == limit_offsets(start, end, 100)
+    assert 100 == count_new(start, end)
+
+
+@given(st.dictionaries(st.sampled_from([A, B, C]), st.integers(0, 500), min_size=1), st.integers(1, 100))
+def test_limited_triggers_come_to_the_end(end, limit):
+    """Each goes on, none beyond the end."""
+    at = dict.fromkeys(end, 0)
+    for _ in range(sum(end.values()) + 1):
+        after = limit_offsets(at, end, limit)
+        assert all(at[one] <= after[one] <= end[one] for one in end)
+        if after == at:
+            break
+        at = after
+    assert end == at
+
+
+def test_waiting_for_more():
+    """minOffsetsPerTrigger, and maxTriggerDelay after which the least will do."""
+    waits = [
+        must_wait(new_offsets=new, min_offsets=least, waited_ms=waited, max_delay_ms=1000)
+        for new, least, waited in [(5, None, 0), (5, 10, 0), (10, 10, 0), (5, 10, 1000)]
+    ]
+    assert [False, True, False, False] == waits
+
+
+def test_lag():
+    """How far a query is behind, a partition; one it never saw counts whole."""
+    assert {A: 4, B: 7} == lag({A: 6}, {A: 10, B: 7})
+
+
+class Ends:
+    """Partitions with offsets 10 to 20, a record a second from 1000."""
+
+    def earliest(self, _):
+        return 10
+
+    def latest(self, _):
+        return 20
+
+    def at_time(self, _, timestamp):
+        offset = max(10, 10 + -(-(timestamp - 1000) // 1000))
+        return offset if offset < 20 else None
+
+
+def test_ends_become_offsets():
+    """-2 and -1 too, and times; of an end a time beyond the last record is the latest."""
+    ends = Ends()
+    given = AtOffsets({A: -2, B: 13})
+    assert {A: 10, B: 13} == starting_offsets(given, [A, B], ends, latest_if_none_as_late=False)
+    times = AtTimes({A: 3000, B: -2})
+    assert {A: 12, B: 10} == starting_offsets(times, [A, B], ends, latest_if_none_as_late=False)
+    assert {A: 20} == ending_offsets(AtTime(10**9), [A], ends)
+    assert {A: 20} == ending_offsets(Everywhere(-1), [A], ends)
+    assert {A: 20} == starting_offsets(AtTime(10**9), [A], ends, latest_if_none_as_late=True)
+
+
+def test_beginning_after_the_last_record_is_an_error():
+    """Unless the strategy is latest."""
+    with pytest.raises(PipelineError, match="startingOffsetsByTimestampStrategy=latest"):
+        starting_offsets(AtTime(10**9), [A], Ends(), latest_if_none_as_late=False)
+
+
+@pytest.mark.parametrize("named", [{A: 0}, {A: 0, B: 0, C: 0}])
+def test_offsets_name_exactly_what_is_read(named):
+    """Neither fewer partitions nor others."""
+    with pytest.raises(InvalidOptionError, match="exactly those"):
+        starting_offsets(AtOffsets(named), [A, B], Ends(), latest_if_none_as_late=False)
+
+
+def test_choosing_partitions():
+    """By name, by pattern over whole names, by number; what is named must be there."""
+    other = TopicPartition("orders-old", 0)
+    present = [A, B, other]
+    assert [A, B] == select(Selection(topics=("orders",)), present)
+    assert [A, B] == select(Selection(pattern="ord.rs"), present)
+    assert [B] == select(Selection(assigned=frozenset({B})), present)
+    with pytest.raises(PipelineError, match="no such topic: payments"):
+        select(Selection(topics=("orders", "payments")), present)
+    with pytest.raises(PipelineError, match="no such partition: orders-2"):
+        select(Selection(assigned=frozenset({A, C})), present)
+    assert [] == select(Selection(topics=("payments",)), present, must_exist=False)
+
+
+@pytest.mark.parametrize(("start", "end"), [(5, 15), (21, 22), (15, 30)])
+def test_ranges_that_are_not_there(start, end):
+    """An error by default, and cut down for those who do not mind."""
+    with pytest.raises(DataLossError, match="failOnDataLoss=false"):
+        within(A, start, end, earliest=10, latest=20)
+    low, high = clamp(start, end, earliest=10, latest=20)
+    assert 10 <= low <= high <= 20
+
+
+def test_filters_narrow():
+    """All hold at once; what admits too much is filtered by Spark again."""
+    found = below(at_least(EVERYTHING, "offset", 5), "offset", 9)
+    assert (5, 9) == (found.start_offset, found.end_offset)
+    found = one_of(found, "offset", [6, 7, None])
+    assert (6, 8) == (found.start_offset, found.end_offset)
+    found = one_of(one_of(EVERYTHING, "topic", ["a", "b"]), "topic", ["b", "c"])
+    assert frozenset({"b"}) == found.topics
+    numbers = below(at_least(one_of(EVERYTHING, "partition", [0, 1, 2]), "partition", 1), "partition", 2)
+    assert [B] == [one for one in (A, B, C) if numbers.admits(one)]
+    assert 1000 == at_least(EVERYTHING, "timestamp", 1000).start_timestamp
+    assert EVERYTHING == below(EVERYTHING, "timestamp", 1000)
+    assert not one_of(EVERYTHING, "offset", [None]).admits(A)
