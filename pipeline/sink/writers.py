@@ -38,7 +38,7 @@ class TaskStaged(WriterCommitMessage):
 
 
 @dataclass(frozen=True)
-class _Target:
+class Target:
     """What every writer needs. Travels to the tasks."""
 
     options: SinkOptions
@@ -87,7 +87,7 @@ class _Target:
 class TopicWriter(DataSourceArrowWriter):
     """A write that happens once: all of its records, or none."""
 
-    def __init__(self, target: _Target) -> None:
+    def __init__(self, target: Target) -> None:
         self._target = target
         self._write = WriteId(str(uuid4()))
 
@@ -107,8 +107,8 @@ class TopicWriter(DataSourceArrowWriter):
 class TopicStreamWriter(DataSourceStreamArrowWriter):
     """A streaming query's micro-batches: each of them once."""
 
-    def __init__(self, target: _Target) -> None:
-        self._target = target
+    def __init__(self, target: Target) -> None:
+        self.target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
         """Stage a task's rows under the query's id and the micro-batch's number."""
@@ -116,15 +116,15 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if not query or batch is None:
             raise PipelineError(f"Spark tells this task neither {QUERY_ID} nor {BATCH_ID}")
-        return self._target.stage(WriteId(query, int(batch)), iterator)
+        return self.target.stage(WriteId(query, int(batch)), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 (Spark's)
         """Hand in what the tasks staged, unless the micro-batch is committed already."""
-        self._target.commit(messages)
+        self.target.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 (Spark's)
         """Remove what the tasks staged, unless it may have been committed."""
-        self._target.abort(messages)
+        self.target.abort(messages)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> TopicWriter:
@@ -137,7 +137,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: 
     return TopicStreamWriter(_target(options, schema, overwrite=overwrite))
 
 
-def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> _Target:
+def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Target:
     if overwrite:
         raise InvalidOptionError("a topic is only ever appended to: use mode append")
     options = parse_sink_options(given)
@@ -145,7 +145,7 @@ def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) ->
     layout = read_layout(options.directories)
     if options.topic is not None:
         layout.topic(options.topic)
-    return _Target(options, layout)
+    return Target(options, layout)
 
 
 def _task_context() -> TaskContext:

@@ -1,0 +1,140 @@
+"""`format("topicfs")` as a sink: what Spark's writers leave in the topics."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from storage.codec.records import decode
+from storage.disk.names import parse_write_file
+from storage.manager import open_engine
+from storage.model import Header, Offset
+from storage.partitioning.murmur2 import partition_of_key
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A data directory with `orders` of three partitions, and `clicks` of one."""
+    engine = open_engine(tmp_path / "data")
+    engine.create_topic("orders", partitions=3)
+    engine.create_topic("clicks")
+    engine.close()
+    return tmp_path / "data"
+
+
+def records(data, topic):
+    """Of each partition its records."""
+    with contextlib.closing(open_engine(data, read_only=True)) as engine:
+        return {
+            number: [
+                record
+                for columns in decode(partition.read(Offset(0), max_bytes=1 << 24).data)
+                for record in columns
+            ]
+            for number, partition in engine.topic(topic).partitions().items()
+        }
+
+
+def write(frame, data, **options):
+    frame.write.format("topicfs").mode("append").option("path", str(data)).options(**options).save()
+
+
+def left(data):
+    return [path.name for path in data.iterdir() if parse_write_file(path.name)]
+
+
+def test_a_batch_write_has_every_row_once_in_its_keys_partition(spark, data):
+    """Several tasks, one write; no file of it stays."""
+    frame = spark.range(1000, numPartitions=4).selectExpr(
+        "cast(id AS string) AS key", "concat('v', id) AS value"
+    )
+    write(frame, data, topic="orders")
+    found = {
+        number: sorted(int(record.key) for record in all_of)
+        for number, all_of in records(data, "orders").items()
+    }
+    expected = {number: [] for number in range(3)}
+    for key in range(1000):
+        expected[partition_of_key(str(key).encode(), 3)].append(key)
+    assert expected == found
+    assert [] == left(data)
+
+
+def test_every_column_reaches_the_record(spark, data):
+    """Topic, partition, time and headers of the row's own."""
+    frame = spark.sql(
+        "SELECT 'orders' AS topic, 2 AS partition, X'6b' AS key, X'76' AS value, "
+        "TIMESTAMP '2026-01-02 03:04:05.678Z' AS timestamp, "
+        "array(named_struct('key', 'h', 'value', X'01')) AS headers"
+    )
+    write(frame, data)
+    assert [(0, 1_767_323_045_678, b"k", b"v", (Header(b"h", b"\x01"),))] == [
+        tuple(record) for record in records(data, "orders")[2]
+    ]
+
+
+def test_a_task_that_fails_leaves_nothing(spark, data):
+    """All or nothing: the other tasks' rows are not written either."""
+    frame = spark.range(1000, numPartitions=4).selectExpr(
+        "if(id = 999, raise_error('as planned'), cast(id AS string)) AS value"
+    )
+    with pytest.raises(Exception, match="as planned"):
+        write(frame, data, topic="orders")
+    assert {0: [], 1: [], 2: []} == records(data, "orders")
+    assert [] == left(data)
+
+
+def test_what_the_topic_refuses_is_refused_whole(spark, data):
+    """A row for a topic that does not exist, in one of several tasks."""
+    frame = spark.range(100, numPartitions=2).selectExpr(
+        "if(id = 99, 'none', 'orders') AS topic", "cast(id AS string) AS value"
+    )
+    with pytest.raises(Exception, match="none: no such topic; make it first"):
+        write(frame, data)
+    assert {0: [], 1: [], 2: []} == records(data, "orders")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topic": "none"}, "none: no such topic"),
+        ({"topic": "orders", "topci": "x"}, "topci: no option of writing to topicfs"),
+        ({}, "option topic, or a column"),
+    ],
+)
+def test_a_bad_write_is_told_in_the_driver(spark, data, options, said):
+    """Before a task runs."""
+    with pytest.raises(Exception, match=said):
+        write(spark.range(1).selectExpr("'v' AS value"), data, **options)
+
+
+def test_overwrite_is_refused(spark, data):
+    """A topic is only ever appended to."""
+    frame = spark.range(1).selectExpr("'v' AS value")
+    with pytest.raises(Exception, match="use mode append"):
+        frame.write.format("topicfs").mode("overwrite").option("path", str(data)).option(
+            "topic", "clicks"
+        ).save()
+
+
+def test_a_stream_goes_on_where_it_was(spark, data, tmp_path):
+    """Topic to topic: the second run brings what came since, and nothing again."""
+
+    def run():
+        source = spark.readStream.format("topicfs").option("path", str(data)).option("subscribe", "clicks")
+        rows = source.option("startingOffsets", "earliest").load().selectExpr("value AS key", "value")
+        sink = rows.writeStream.format("topicfs").option("path", str(data)).option("topic", "orders")
+        query = (
+            sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        )
+        query.awaitTermination()
+
+    for first in (0, 50):
+        write(spark.range(first, first + 50).selectExpr("cast(id AS string) AS value"), data, topic="clicks")
+        run()
+    found = sorted(int(record.value) for all_of in records(data, "orders").values() for record in all_of)
+    assert list(range(100)) == found
+    assert [] == left(data)
