@@ -1,0 +1,209 @@
+"""`format("topicfs")` in a Spark session: batches, streams, filters, and errors in the driver."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from storage.codec.records import columns_of, encode_columns, encode_lines
+from storage.manager import open_engine
+from storage.model import Header, Offset, Record, Timestamp
+
+pytestmark = pytest.mark.spark
+
+NAMES = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+START = 1_700_000_000_000
+
+
+def append(path, text, *, partition=0, timestamp=START, topic="orders"):
+    """Append each line, as the directory's owner."""
+    engine = open_engine(path)
+    (batch,) = encode_lines(text.encode(), timestamp=timestamp)
+    engine.partition(topic, partition).append(batch)
+    engine.close()
+
+
+def make(path, *, partitions=1, topic="orders"):
+    engine = open_engine(path)
+    engine.create_topic(topic, partitions=partitions)
+    engine.close()
+    return path
+
+
+def reader(spark, data, **options):
+    given = {"path": str(data), "subscribe": "orders"} | options
+    return spark.read.format("topicfs").options(**given)
+
+
+def lines(rows):
+    return [bytes(row.value).decode() for row in rows]
+
+
+def run(frame, checkpoint, *, more=None):
+    """Stream what is there into a list of batches; `more` is called after the first one."""
+    batches = []
+
+    def take(batch, number):
+        rows = batch.orderBy("partition", "offset").collect()
+        if rows:
+            batches.append(rows)
+        if number == 0 and more is not None:
+            more()
+
+    query = (
+        frame.writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    assert query.exception() is None
+    return batches, query
+
+
+def test_a_batch_has_the_connectors_columns(spark, tmp_path):
+    """Names, types and values; headers when they are asked for."""
+    engine = open_engine(tmp_path)
+    topic = engine.create_topic("orders", partitions=1)
+    records = [
+        Record(Offset(0), Timestamp(START), b"k", b"v", (Header(b"h", b"1"), Header(b"n", None))),
+        Record(Offset(1), Timestamp(START + 1), None, None),
+    ]
+    for batch in encode_columns(columns_of(records)):
+        topic.partitions()[0].append(batch)
+    engine.close()
+    frame = reader(spark, tmp_path, includeHeaders="true").load()
+    assert [*NAMES, "headers"] == frame.columns
+    assert NAMES == reader(spark, tmp_path).load().columns
+    assert "array<struct<key:string,value:binary>>" == frame.schema["headers"].dataType.simpleString()
+    first, second = frame.orderBy("offset").collect()
+    instant = datetime.fromtimestamp(START / 1000, tz=UTC)
+    assert (b"k", b"v", "orders", 0, 0, 0) == (
+        bytes(first.key), bytes(first.value), first.topic, first.partition, first.offset, first.timestampType
+    )  # fmt: skip
+    assert [("h", b"1"), ("n", None)] == [(one.key, one.value and bytes(one.value)) for one in first.headers]
+    assert (None, None, None) == (second.key, second.value, second.headers)
+    assert instant == frame.selectExpr("min(timestamp) as t").first().t.replace(tzinfo=UTC)
+
+
+def test_a_projection_and_filters(spark, tmp_path):
+    """A schema of one's own, and filters that move the ends of ranges and still are exact."""
+    make(tmp_path, partitions=2)
+    for number in range(2):
+        for second in range(5):
+            append(tmp_path, "a\nb\n", partition=number, timestamp=START + 1000 * second)
+    narrow = reader(spark, tmp_path).schema("offset bigint, partition int").load()
+    assert ["offset", "partition"] == narrow.columns
+    assert 20 == narrow.count()
+    assert [(8, 1), (9, 1)] == sorted(map(tuple, narrow.where("offset > 7 and partition = 1").collect()))
+    assert 4 == narrow.where("offset in (2, 5)").count()
+    assert 0 == reader(spark, tmp_path).load().where("topic = 'payments'").count()
+    late = f"timestamp > timestamp'{datetime.fromtimestamp(START / 1000 + 2, tz=UTC).isoformat()}'"
+    assert 8 == reader(spark, tmp_path).load().where(late).count()
+
+
+def test_splitting_and_bounds(spark, tmp_path):
+    """minPartitions makes tasks, offsets bound them, and none is read twice."""
+    make(tmp_path)
+    append(tmp_path, "".join(f"{number}\n" for number in range(100)))
+    given = {"startingOffsets": '{"orders":{"0":10}}', "endingOffsets": '{"orders":{"0":50}}'}
+    frame = reader(spark, tmp_path, minPartitions="4", **given).load()
+    assert 4 == frame.rdd.getNumPartitions()
+    assert [str(number) for number in range(10, 50)] == lines(frame.orderBy("offset").collect())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"colour": "red"}, "colour: no option of topicfs"),
+        ({"subscribe": "payments"}, "subscribe: no such topic: payments"),
+        ({"path": "/nowhere/at/all"}, "/nowhere/at/all: no data directory there"),
+        ({"startingOffsets": "latest"}, "leaves a batch query nothing"),
+        ({"endingOffsets": '{"orders":{"0":7}}'}, "orders-0: offset 7 to end at is beyond 1"),
+    ],
+)
+def test_errors_in_the_driver(spark, tmp_path, options, message):
+    """Told when the query is made or planned, before any task."""
+    make(tmp_path)
+    append(tmp_path, "a\n")
+    with pytest.raises(Exception, match=message):
+        reader(spark, tmp_path, **options).load().count()
+
+
+def test_a_column_that_is_none(spark, tmp_path):
+    """A schema of one's own may only name what there is, with its type."""
+    with pytest.raises(Exception, match="schema: no column weight"):
+        reader(spark, make(tmp_path)).schema("weight int").load().count()
+    with pytest.raises(Exception, match="offset is bigint, not int"):
+        reader(spark, tmp_path).schema("offset int").load().count()
+
+
+def test_a_stream_goes_on_where_it_was(spark, tmp_path):
+    """From the checkpoint, with limits, and partitions that came meanwhile from their earliest offset."""
+    data = make(tmp_path / "data", partitions=2)
+    append(data, "a\nb\nc\nd\n")
+    append(data, "e\nf\n", partition=1)
+    frame = (
+        spark.readStream.format("topicfs")
+        .options(path=str(data), subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="3")
+        .load()
+    )
+    batches, query = run(frame, tmp_path / "checkpoint")
+    assert [["a", "b", "e"], ["c", "d", "f"]] == [lines(batch) for batch in batches]
+    progress = json.loads(query.lastProgress.json) if query.lastProgress else {}
+    source = progress["sources"][0]
+    assert {"orders": {"0": 4, "1": 2}} == json.loads(json.dumps(source["endOffset"]))
+    engine = open_engine(data)
+    engine.add_partitions("orders", total=3)
+    engine.close()
+    append(data, "g\n", partition=2)
+    append(data, "h\n")
+    batches, _ = run(frame, tmp_path / "checkpoint")
+    assert [["h", "g"]] == [lines(batch) for batch in batches]
+
+
+def test_available_now_reads_what_was_there(spark, tmp_path):
+    """Records that come while the query runs are for the next run."""
+    data = make(tmp_path / "data")
+    append(data, "a\nb\nc\n")
+    frame = (
+        spark.readStream.format("topicfs")
+        .options(path=str(data), subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="2")
+        .load()
+    )
+    batches, _ = run(frame, tmp_path / "checkpoint", more=lambda: append(data, "later\n"))
+    assert [["a", "b"], ["c"]] == [lines(batch) for batch in batches]
+    batches, _ = run(frame, tmp_path / "checkpoint")
+    assert [["later"]] == [lines(batch) for batch in batches]
+
+
+def test_micro_batches_follow_a_growing_topic(spark, tmp_path):
+    """From latest on, batch after batch, while the query runs."""
+    data = make(tmp_path / "data")
+    append(data, "before\n")
+    found, came, begun = [], threading.Event(), threading.Event()
+
+    def take(batch, _):
+        found.extend(lines(batch.collect()))
+        if found:
+            came.set()
+
+    query = (
+        spark.readStream.format("topicfs")
+        .options(path=str(data), subscribe="orders")
+        .load()
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        while not query.recentProgress and query.isActive:
+            begun.wait(0.05)
+        append(data, "after\n")
+        assert came.wait(60), query.exception()
+    finally:
+        query.stop()
+    assert ["after"] == found
