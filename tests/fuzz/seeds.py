@@ -1,0 +1,73 @@
+"""Writes the first inputs of the corpus: one of every kind, so that a run begins deep inside.
+
+python -m tests.fuzz.seeds tests/fuzz/corpus
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from storage.codec.batch import HEADER_SIZE, Codec
+from storage.codec.compression import deflate
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.records import BatchStamp, encode
+from storage.model import Header, Offset, ProducerId, Record, Timestamp
+from tests.fuzz.targets import COMPRESSED, KINDS, RAW, RECORDS, WRAPPED_V0, WRAPPED_V1
+
+NOW = Timestamp(1_700_000_000_000)
+RECORDS_OF_ONE_BATCH = [
+    Record(Offset(0), NOW, b"key", b"value", (Header(b"h1", b"x"), Header(b"h2", None))),
+    Record(Offset(1), Timestamp(NOW - 5), None, None),
+    Record(Offset(2), Timestamp(NOW + 200), b"", b"v" * 90),
+]
+
+
+def selector(kind: int, codec: Codec = Codec.GZIP) -> bytes:
+    """The byte that begins an input."""
+    return bytes([kind + KINDS * (codec - 1)])
+
+
+def entry(offset: int, magic: int, value: bytes) -> bytes:
+    """An entry of an old format."""
+    body = bytes([magic, 0]) + (struct.pack(">q", 5) if magic else b"")
+    body += struct.pack(">i1si", 1, b"k", len(value)) + value
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def seeds() -> Iterator[tuple[str, bytes]]:
+    """Name and content of each."""
+    plain = bytes(encode(RECORDS_OF_ONE_BATCH))
+    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=1, base_sequence=2, transactional=True)
+    marker = encode_marker(
+        EndTransactionMarker(ControlType.COMMIT, 0),
+        timestamp=NOW,
+        producer_id=ProducerId(7),
+        producer_epoch=1,
+    )
+    yield "batches", selector(RAW) + plain + bytes(encode(RECORDS_OF_ONE_BATCH, stamp)) + bytes(marker)
+    yield "entries", selector(RAW) + entry(1, 1, b"v1") + entry(2, 0, b"v0") + plain
+    yield "torn", selector(RAW) + plain + plain[:-1]
+    count = bytes([len(RECORDS_OF_ONE_BATCH)])
+    yield "records", selector(RECORDS) + count + plain[HEADER_SIZE:]
+    for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
+        compressed = bytes(encode(RECORDS_OF_ONE_BATCH, BatchStamp(codec=codec)))
+        yield f"batch-{codec.label}", selector(RAW) + compressed
+        yield f"records-{codec.label}", selector(COMPRESSED, codec) + count + compressed[HEADER_SIZE:]
+        for kind, magic in ((WRAPPED_V0, 0), (WRAPPED_V1, 1)):
+            inner = b"".join(entry(number, magic, b"v%d" % number) for number in range(3))
+            yield f"wrapper-v{magic}-{codec.label}", selector(kind, codec) + deflate(codec, inner)
+
+
+def main(folder: Path) -> None:
+    """Write them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in seeds():
+        (folder / f"seed-{name}").write_bytes(content)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,101 @@
+"""What is done with any bytes: read as batches in every way, without a crash, a hang, or memory beyond a bound.
+
+The first byte of an input says what the rest is, so that a change of a few bytes leads far: a segment's content; or the
+records of one sound header, of each codec; or the content of an old format's wrapper, of each codec.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from storage.codec.batch import CODEC_MASK, Batches, Codec, scan
+from storage.codec.columns import Columns, decode
+from storage.errors import CorruptBatchError
+
+MAX_INPUT_BYTES = 4096
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_ENTRY = struct.Struct(">qiIbb")
+
+RAW, RECORDS, COMPRESSED, WRAPPED_V0, WRAPPED_V1 = range(5)
+"""What the rest of an input is; the codec comes from the same byte."""
+
+KINDS = 5
+
+
+def read_as_batches(data: bytes) -> None:
+    """Read one input. Raises anything but CorruptBatchError only where something is wrong with the reader."""
+    if not data:
+        return
+    kind, codec = data[0] % KINDS, Codec(1 + data[0] // KINDS % 4)
+    for log in _logs(kind, codec, data[1:]):
+        _read(log)
+
+
+def _logs(kind: int, codec: Codec, rest: bytes) -> list[bytes]:
+    if kind == RAW:
+        return [rest]
+    if kind == RECORDS:
+        return [_batch(rest[1:], attributes=0, count=rest[0] if rest else 0)]
+    if kind == COMPRESSED:
+        return [_batch(rest[1:], attributes=codec, count=rest[0] if rest else 0)]
+    return [_wrapper(rest, magic=kind - WRAPPED_V0, codec=codec)]
+
+
+def _batch(records: bytes, *, attributes: int, count: int) -> bytes:
+    """A sound header before any records; its checksum is not looked at."""
+    last_offset_delta = max(count - 1, 0)
+    return (
+        _HEADER.pack(0, 49 + len(records), 0, 2, 0, attributes, last_offset_delta, 0, 0, -1, -1, -1, count)
+        + records
+    )
+
+
+def _wrapper(compressed: bytes, *, magic: int, codec: Codec) -> bytes:
+    """An entry of an old format with any bytes for its compressed value."""
+    timestamp = struct.pack(">q", 5) if magic else b""
+    value = struct.pack(">ii", -1, len(compressed)) + compressed
+    size = _ENTRY.size - 12 + len(timestamp) + len(value)
+    return _ENTRY.pack(100, size, 0, magic, codec & CODEC_MASK) + timestamp + value
+
+
+def _read(log: bytes) -> None:
+    for check_crc in (False, True):
+        _look_at(scan(log, check_crc=check_crc), log)
+    for header in scan(log):
+        try:
+            _ = header.codec, header.delete_horizon_ms, header.last_sequence
+            spans = decode(log, header.position, header.end_position, check_crc=False, control=True)
+        except CorruptBatchError as error:
+            assert header.position == error.position
+            continue
+        for columns in spans:
+            _use(columns)
+    try:
+        decode(log, check_crc=False)
+    except CorruptBatchError as error:
+        assert 0 <= error.position <= len(log)
+
+
+def _look_at(batches: Batches, log: bytes) -> None:
+    """Batches lie side by side inside the buffer, in the order of their positions."""
+    position = 0
+    for header in batches:
+        assert position == header.position
+        position = header.end_position
+    assert position == batches.stop <= len(log)
+
+
+def _use(columns: Columns) -> None:
+    """Every span lies inside the buffer, every offset inside its batch; everything can be taken out."""
+    size = len(columns.data)
+    batch = columns.batches[0]
+    for index, record in enumerate(columns):
+        assert batch.base_offset <= record.offset <= batch.last_offset
+        for position, length in (
+            (columns.key_positions[index], columns.key_lengths[index]),
+            (columns.value_positions[index], columns.value_lengths[index]),
+            (columns.header_positions[index], columns.header_lengths[index]),
+        ):
+            assert -1 <= length
+            assert length <= 0 or 0 <= position <= position + length <= size
