@@ -19,6 +19,7 @@ from pipeline.source.planning import (
     must_wait,
     split_ranges,
 )
+from pipeline.source.progress import lag_by_partition
 from storage.model import TopicPartition
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
@@ -108,6 +109,20 @@ def test_waiting_for_more():
 def test_lag():
     """How far a query is behind, a partition; one it never saw counts whole."""
     assert {A: 4, B: 7} == lag({A: 6}, {A: 10, B: 7})
+
+
+def test_lag_from_a_querys_progress():
+    """As Spark reports it; other sources, and queries before their first batch, have none."""
+    ours = {
+        "description": "org.apache.spark.sql.PythonMicroBatchStream@1",
+        "endOffset": {"orders": {"0": 6}},
+        "latestOffset": '{"orders": {"0": 10, "1": 7}}',
+    }
+    theirs = {"description": "RateStream", "endOffset": 5, "latestOffset": 9}
+    before = ours | {"endOffset": None, "latestOffset": None}
+    strange = ours | {"endOffset": 5, "latestOffset": {"a": 1}}
+    assert {A: 4, B: 7} == lag_by_partition({"sources": [theirs, ours]})
+    assert {} == lag_by_partition({"sources": [before, strange]})
 
 
 class Ends:

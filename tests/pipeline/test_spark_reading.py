@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from pipeline.source.progress import lag_by_partition
 from storage.codec.records import columns_of, encode_columns, encode_lines
 from storage.manager import open_engine
-from storage.model import Header, Offset, Record, Timestamp
+from storage.model import Header, Offset, Record, Timestamp, TopicPartition
 
 pytestmark = pytest.mark.spark
 
@@ -153,9 +154,9 @@ def test_a_stream_goes_on_where_it_was(spark, tmp_path):
     )
     batches, query = run(frame, tmp_path / "checkpoint")
     assert [["a", "b", "e"], ["c", "d", "f"]] == [lines(batch) for batch in batches]
-    progress = json.loads(query.lastProgress.json) if query.lastProgress else {}
-    source = progress["sources"][0]
-    assert {"orders": {"0": 4, "1": 2}} == json.loads(json.dumps(source["endOffset"]))
+    progress = [json.loads(one.json) for one in query.recentProgress]
+    assert {"orders": {"0": 4, "1": 2}} == progress[-1]["sources"][0]["endOffset"]
+    assert {TopicPartition("orders", 0): 2, TopicPartition("orders", 1): 1} == lag_by_partition(progress[0])
     engine = open_engine(data)
     engine.add_partitions("orders", total=3)
     engine.close()
