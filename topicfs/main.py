@@ -30,6 +30,7 @@ COMMANDS = {
     "maintain": "topicfs.maintaining:maintain",
     "check": "topicfs.checking:check",
     "dump": "topicfs.dumping:dump",
+    "pipeline": "topicfs.pipelining:pipeline",
     "handover": "topicfs.handing_over:handover",
     "takeover": "topicfs.handing_over:takeover",
 }
