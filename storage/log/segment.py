@@ -483,8 +483,7 @@ class Segment:
         path = self._path(kind)
         if self._files.exists(path):
             opened = index(self._files.open(path), self.base_offset)
-            if self.active and not self._files.read_only:
-                # Making it may have failed half-way, on a full disk: a file without room.
+            if self.active and not self._files.read_only:  # perhaps made half-way, on a full disk
                 opened.slots.resize(self.settings.index_bytes)
             return opened
         if self._files.read_only:

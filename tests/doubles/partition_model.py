@@ -69,8 +69,8 @@ class Replayed:
     producers: dict[int, ModelProducer] = field(default_factory=dict)
     committed: dict[int, tuple[bytes, bytes | None]] = field(default_factory=dict)
     """Key and value by offset, of all that readers of committed records see below the last stable offset."""
-    aborted: set[tuple[int, int, int]] = field(default_factory=set)
-    """Producer, first offset, marker's offset."""
+    aborted: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    """The base offsets of its batches, by an aborted transaction's producer and its marker's offset."""
     last_stable_offset: int = 0
 
     def table(self) -> dict[bytes, bytes]:
@@ -120,7 +120,7 @@ def _end(
     if began is None:
         return {}
     if not marker.commit:
-        found.aborted.add((marker.producer_id, began, marker.base_offset))
+        found.aborted[marker.producer_id, marker.base_offset] = [batch.base_offset for batch in written]
         return {}
     return {at: record for batch in written for at, record in _records(batch).items()}
 
