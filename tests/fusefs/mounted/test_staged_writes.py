@@ -1,0 +1,27 @@
+"""A mount's daemon appends what other processes hand in, while its users go on reading and writing."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.sink.handing_in import Handover, staging_area
+from storage.codec.records import encode_lines
+from storage.disk.names import WriteId, parse_write_file
+from storage.model import TopicPartition
+
+pytestmark = pytest.mark.fuse
+
+
+def test_a_write_handed_in_shows_in_the_mount(mount):
+    """Once, behind what was there, and no file of it stays."""
+    (mount.path / "orders").mkdir()
+    log = mount.path / "orders" / "0" / "log"
+    with log.open("ab") as file:
+        file.write(b"before\n")
+    write = WriteId("7c1f3f0a", 0)
+    for _ in range(2):
+        staged = staging_area([mount.data]).stage(write, 0)
+        staged.append(TopicPartition("orders", 0), encode_lines(b"one\ntwo\n", timestamp=0)[0])
+        Handover([mount.data], write, [staged.finish()]).commit(30)
+    assert log.read_bytes() == b"before\none\ntwo\n"
+    assert [] == [path.name for path in mount.data.iterdir() if parse_write_file(path.name)]
