@@ -73,9 +73,7 @@ def columns_of(records: Sequence[Record]) -> Columns:
         block[count + index] = record.timestamp
         _store(data, block, 2 * count + index, count, record.key)
         _store(data, block, 4 * count + index, count, record.value)
-        _store(
-            data, block, 6 * count + index, count, wire_headers(record.headers) if record.headers else b""
-        )
+        _store(data, block, 6 * count + index, count, wire_headers(record.headers) if record.headers else b"")
     return Columns(memoryview(data), memoryview(block), count, Batches(memoryview(array("q")), 0))
 
 
