@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -34,6 +35,8 @@ Result = TypeVar("Result")
 
 TIMEOUT_SECONDS = 30.0
 POLL_SECONDS = 0.02
+_KEPT: deque[AdminClient] = deque(maxlen=16)
+"""The newest admin clients of all brokers."""
 _NEWEST = OffsetSpec.latest()
 _OLDEST = OffsetSpec.earliest()
 _TYPES = {
@@ -68,9 +71,12 @@ class Client:
     def admin(self) -> AdminClient:
         """A new one each time: an old one remembers leader epochs from before a restart.
 
-        Hold it until its answer is there.
+        It is kept for a while: its thread may still be on its way out when the answer is there, and a client
+        destroyed under it takes the process with it.
         """
-        return AdminClient(self._options())
+        admin = AdminClient(self._options())
+        _KEPT.append(admin)
+        return admin
 
     def create_topic(
         self, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None
