@@ -61,6 +61,11 @@ class Consumed(NamedTuple):
     timestamp_type: TimestampType
 
 
+def let_go() -> None:
+    """Destroy the admin clients that were kept, while the interpreter is still whole."""
+    _KEPT.clear()
+
+
 class Client:
     """A client of one broker."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.broker.broker import Broker, running_broker
-from tests.broker.client import Client
+from tests.broker.client import Client, let_go
 from tests.broker.libraries import Java, UnavailableError, find_java
 
 
@@ -31,5 +31,6 @@ def broker(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bro
 
 
 @pytest.fixture(scope="session")
-def client(broker: Broker) -> Client:
-    return Client(broker.bootstrap_server)
+def client(broker: Broker) -> Iterator[Client]:
+    yield Client(broker.bootstrap_server)
+    let_go()
