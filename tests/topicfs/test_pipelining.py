@@ -11,7 +11,6 @@ import pytest
 
 from topicfs.pipelining import _cause
 
-
 ROOT = Path(__file__).parents[2]
 WITHOUT = """
 import sys
