@@ -25,7 +25,8 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-FILES = 6
+FILES_A_RUN = 6
+"""Micro-batches that every run of the driver finds to do: more than it can before it is killed."""
 LINES = 200
 KILLS = 3
 DEADLINE_S = 120
@@ -33,15 +34,21 @@ DEADLINE_S = 120
 
 @pytest.fixture
 def folder(tmp_path):
-    """Input files with lines that are all different, and a data directory with a topic of two partitions."""
+    """A folder for input files, and a data directory with a topic of two partitions."""
     (tmp_path / "input").mkdir()
-    for number in range(FILES):
-        text = "".join(f"file {number} line {line}\n" for line in range(LINES))
-        (tmp_path / "input" / f"{number}.txt").write_text(text)
     engine = open_engine(tmp_path / "data")
     engine.create_topic("lines", partitions=2)
     engine.close()
     return tmp_path
+
+
+def add_files(folder: Path, numbers: range) -> None:
+    """Input files with lines that are all different; each appears whole."""
+    for number in numbers:
+        text = "".join(f"file {number} line {line}\n" for line in range(LINES))
+        begun = folder / f"{number}.begun"
+        begun.write_text(text)
+        begun.rename(folder / "input" / f"{number}.txt")
 
 
 def start(folder: Path, *options: str) -> subprocess.Popen[bytes]:
@@ -94,26 +101,26 @@ def records(folder: Path) -> list[str]:
         engine.close()
 
 
-def expected(files: int = FILES) -> list[str]:
+def expected(files: int) -> list[str]:
     return sorted(f"file {number} line {line}" for number in range(files) for line in range(LINES))
 
 
 def test_a_driver_that_is_killed_doubles_and_loses_nothing(folder):
     """SIGKILL of driver and JVM at random moments of micro-batches, then a run to the end."""
     chance = random.Random()
-    for _ in range(KILLS):
+    for run in range(KILLS):
+        add_files(folder, range(run * FILES_A_RUN, (run + 1) * FILES_A_RUN))
         kill_at_a_random_point(folder, chance)
         found = records(folder)
         assert len(set(found)) == len(found)
     assert start(folder).wait(DEADLINE_S) == 0
-    assert expected() == sorted(records(folder))
+    assert expected(KILLS * FILES_A_RUN) == sorted(records(folder))
     assert [] == [path.name for path in (folder / "data").iterdir() if parse_write_file(path.name)]
 
 
 def test_tasks_that_fail_after_writing_double_nothing(folder):
     """What a failed attempt staged is never appended."""
-    for number in range(2, FILES):
-        (folder / "input" / f"{number}.txt").unlink()
+    add_files(folder, range(2))
     assert start(folder, "flaky").wait(DEADLINE_S) == 0
-    assert expected(files=2) == sorted(records(folder))
+    assert expected(2) == sorted(records(folder))
     assert [] == [path.name for path in (folder / "data").iterdir() if parse_write_file(path.name)]
