@@ -1,0 +1,71 @@
+"""What names a place where topics are, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.errors import PipelineError
+from pipeline.place import Place, place_of
+
+
+@pytest.mark.parametrize("text", ["/srv/topics", "topics", "/a,/b", "/srv/*/data", "C:topics", "/odd:name"])
+def test_data_directories_are_named_by_their_paths(text):
+    """One, several, a glob; nothing is looked up here."""
+    place = place_of(text)
+    assert ("topicfs", {"path": text}, False) == (place.format, place.options, place.is_kafka)
+    assert text == str(place)
+
+
+@pytest.mark.parametrize(
+    ("text", "servers"),
+    [
+        ("kafka://localhost:9092", "localhost:9092"),
+        (" KAFKA://10.0.0.1:1/ ", "10.0.0.1:1"),
+        ("kafka://one.example:9092, two.example:65535", "one.example:9092,two.example:65535"),
+        ("kafka://[::1]:9092", "[::1]:9092"),
+    ],
+)
+def test_a_cluster_is_named_by_its_brokers(text, servers):
+    """One or several; said again in one form."""
+    place = place_of(text)
+    assert ("kafka", {"kafka.bootstrap.servers": servers}) == (place.format, place.options)
+    assert place.is_kafka
+    assert f"kafka://{servers}" == str(place)
+    assert place == place_of(str(place))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "a place is a data directory, or a cluster: kafka://host:9092"),
+        ("  ", "a place is a data directory"),
+        ("http://host:9092", "no places of the kind http:// are known"),
+        ("file:///srv/topics", "no places of the kind file:// are known"),
+        ("/srv/a,kafka://host:9092", "a cluster and a directory are not one place"),
+        ("kafka://", "kafka://: no host"),
+        ("kafka://:9092", "no host"),
+        ("kafka://one:9092,", "no host"),
+        ("kafka://host", "no port of host"),
+        ("kafka://host:", "no port of host"),
+        ("kafka://one:9092,two", "no port of two"),
+        ("kafka://host:0", "'0' is no port"),
+        ("kafka://host:65536", "'65536' is no port"),
+        ("kafka://host:http", "'http' is no port"),
+        ("kafka://host:٣", "is no port"),
+        ("kafka://host:9092/orders", "is no host:port"),
+        ("kafka://me@host:9092", "is no host:port"),
+        ("kafka://one:1,kafka://two:2", "is no host:port"),
+        ("kafka://a b:9092", "is no host:port"),
+    ],
+)
+def test_what_names_no_place(text, said):
+    """Each with its text, the cause, and what was expected."""
+    with pytest.raises(PipelineError) as caught:
+        place_of(text)
+    assert said in str(caught.value)
+    assert text.strip() in str(caught.value)
+
+
+def test_a_place_is_a_value():
+    """Equal places are one, in sets too."""
+    assert {Place(path="/srv")} == {place_of("/srv"), place_of(" /srv ")}
