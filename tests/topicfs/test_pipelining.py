@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from topicfs.pipelining import _cause
+from topicfs.pipelining.causes import cause as cause_of
 
 ROOT = Path(__file__).parents[2]
 WITHOUT = """
@@ -61,4 +61,4 @@ def test_help_names_the_jobs(topicfs):
 )
 def test_of_sparks_errors_one_line_is_told(text, cause):
     """Ours where there is one, else the first."""
-    assert cause == _cause(text)
+    assert cause == cause_of(text)

@@ -1,0 +1,47 @@
+"""The group of commands: one line a job."""
+
+from __future__ import annotations
+
+import click
+
+from topicfs.examples import ExampleGroup
+from topicfs.pipelining.archiving import archive
+from topicfs.pipelining.replaying import replay
+
+JOBS: tuple[click.Command, ...] = (archive, replay)
+"""In the order of the help."""
+
+
+class _InOrder(ExampleGroup):
+    """Click would sort the jobs by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(self.commands)
+
+
+@click.group(
+    cls=_InOrder,
+    short_help="Jobs over whole topics, run by Spark.",
+    examples=(
+        (
+            "topicfs pipeline archive orders,clicks ./archive",
+            "two topics to Parquet, by date; again: what came since",
+        ),
+        ("topicfs pipeline replay orders copy", "every record of a topic into another"),
+        (
+            "topicfs pipeline replay orders late --where \"key = 'late'\"",
+            "some of them, chosen by SQL",
+        ),
+    ),
+)
+def pipeline() -> None:
+    """Run a job over whole topics with Spark, here on this machine.
+
+    It needs the extra: pip install 'topicfs[spark]', and Java. A running daemon is not disturbed; what a job writes to
+    topics goes through it.
+    """
+
+
+for job in JOBS:
+    pipeline.add_command(job)
