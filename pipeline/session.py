@@ -1,11 +1,16 @@
-"""A Spark session of one's own, for commands: on this machine, quiet, and with this interpreter in its workers."""
+"""A Spark session of one's own, for commands: quiet, in UTC, and with this interpreter in its workers.
+
+Where it runs is Spark's own rule: what is asked for here, else MASTER or SPARK_REMOTE of the environment, else
+`spark.master` of spark-defaults.conf, else every core of this machine.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pipeline.errors import SparkMissingError
@@ -14,8 +19,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What a user says of the session."""
+
+    master: str | None = None
+    """Spark's master URL; None: as the environment or Spark's own configuration has it."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Spark's settings by name; they win over those made here."""
+
+
 @contextmanager
-def local_session(*, show_progress: bool) -> Iterator[SparkSession]:
+def job_session(options: SessionOptions, *, show_progress: bool) -> Iterator[SparkSession]:
     """A session that ends with the block. SparkMissingError without pyspark and pyarrow."""
     try:
         import pyarrow  # noqa: F401, ICN001, PLC0415 (asked for only whether it is there)
@@ -30,10 +45,11 @@ def local_session(*, show_progress: bool) -> Iterator[SparkSession]:
         "spark.ui.showConsoleProgress": str(show_progress).lower(),
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
+        **options.settings,
     }
     builder = Session.builder.appName("topicfs")
-    if "SPARK_REMOTE" not in os.environ and "MASTER" not in os.environ:
-        builder = builder.master("local[*]")
+    if options.master is not None:
+        builder = builder.master(options.master)
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
@@ -41,3 +57,14 @@ def local_session(*, show_progress: bool) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+
+
+def _connector(say: Callable[[str], object] | None) -> dict[str, str]:
+    """What brings Spark's Kafka connector into a session; nothing where the user's own settings do."""
+    import pyspark  # noqa: PLC0415 (everything else works without Spark)
+
+    from pipeline.connector.jars import CONNECTOR  # noqa: PLC0415 (needed for clusters alone)
+    from pipeline.connector.settings import settings_of_session  # noqa: PLC0415 (as above)
+
+    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    return settings_of_session(home, CONNECTOR.folder if say is None else lambda: CONNECTOR.folder(say=say))

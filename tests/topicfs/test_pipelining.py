@@ -42,6 +42,22 @@ def test_a_directory_that_is_none_is_told_before_spark_is_started(topicfs):
     assert b"no data directory there" in ran.errors
 
 
+@pytest.mark.parametrize("job", ["archive", "replay"])
+def test_every_job_says_where_spark_may_run(topicfs, job):
+    """Another machine's master, and Spark's own settings."""
+    text = topicfs("pipeline", job, "--help").text
+    assert "--master URL" in text
+    assert "--conf NAME=VALUE" in text
+
+
+def test_a_setting_that_is_none_is_told_before_spark_is_started(orders):
+    """Spark's settings have a name that begins with spark, and a value."""
+    for setting in ("spark.executor.memory", "cores=2"):
+        ran = orders("pipeline", "replay", "orders", "copy", "--conf", setting)
+        assert ran.status == 2
+        assert f"--conf: expected spark.NAME=VALUE, got {setting}".encode() in ran.errors
+
+
 def test_help_names_the_jobs(topicfs):
     """Without Spark, too."""
     text = topicfs("pipeline", "--help").text

@@ -7,6 +7,7 @@ import click
 from topicfs.examples import ExampleGroup
 from topicfs.pipelining.archiving import archive
 from topicfs.pipelining.replaying import replay
+from topicfs.pipelining.running import session_options
 
 JOBS: tuple[click.Command, ...] = (archive, replay)
 """In the order of the help."""
@@ -36,7 +37,7 @@ class _InOrder(ExampleGroup):
     ),
 )
 def pipeline() -> None:
-    """Run a job over whole topics with Spark, here on this machine.
+    """Run a job over whole topics with Spark, on this machine or, by --master, on a cluster.
 
     It needs the extra: pip install 'topicfs[spark]', and Java. A running daemon is not disturbed; what a job writes to
     topics goes through it.
@@ -44,4 +45,5 @@ def pipeline() -> None:
 
 
 for job in JOBS:
+    job.params.extend(session_options())
     pipeline.add_command(job)

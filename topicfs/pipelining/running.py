@@ -8,12 +8,37 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.session import local_session
+from pipeline.session import SessionOptions, job_session
 from topicfs.pipelining.causes import JobFailedError, cause
 from topicfs.terminal import is_terminal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_MASTER, _SETTINGS = "topicfs.spark.master", "topicfs.spark.settings"
+"""Where the options of the session wait, in click's context, for the job to be run."""
+
+
+def session_options() -> list[click.Parameter]:
+    """What every job takes beside its own words: where Spark runs, and Spark's settings."""
+    return [
+        click.Option(
+            ["--master"],
+            metavar="URL",
+            expose_value=False,
+            callback=_keep(_MASTER),
+            help="Where Spark runs: spark://HOST:PORT, local[4], …; else as MASTER or spark-defaults.conf "
+            "have it, else on all cores here.",
+        ),
+        click.Option(
+            ["--conf", "-c"],
+            metavar="NAME=VALUE",
+            multiple=True,
+            expose_value=False,
+            callback=_keep(_SETTINGS),
+            help="A setting of Spark, e.g. spark.executor.memory=2g.",
+        ),
+    ]
 
 
 def run_job(job: Callable[[SparkSession], DataFrame]) -> None:
@@ -21,7 +46,7 @@ def run_job(job: Callable[[SparkSession], DataFrame]) -> None:
 
     `job` imports what it runs: that needs Spark, which a session that could be had proves to be there.
     """
-    with local_session(show_progress=is_terminal()) as session:
+    with job_session(_session_options(), show_progress=is_terminal()) as session:
         from pyspark.errors import PySparkException  # noqa: PLC0415 (needs Spark)
 
         try:
@@ -35,3 +60,22 @@ def run_job(job: Callable[[SparkSession], DataFrame]) -> None:
 def path_of(directories: Sequence[Path]) -> str:
     """The data directories as the option `path` of the format."""
     return ",".join(str(directory.absolute()) for directory in directories)
+
+
+def _keep(name: str) -> Callable[[click.Context, click.Parameter, object], None]:
+    def keep(context: click.Context, parameter: click.Parameter, value: object) -> None:
+        del parameter
+        context.meta[name] = value
+
+    return keep
+
+
+def _session_options() -> SessionOptions:
+    meta = click.get_current_context().meta
+    settings = {}
+    for text in meta[_SETTINGS]:
+        name, separator, value = text.partition("=")
+        if not separator or not name.startswith("spark."):
+            raise click.BadParameter(f"expected spark.NAME=VALUE, got {text}", param_hint="--conf")
+        settings[name] = value
+    return SessionOptions(meta[_MASTER], settings)
