@@ -13,7 +13,7 @@ from pipeline.errors import SparkMissingError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+__all__ = ["kafka_jars", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -25,3 +25,17 @@ def register(spark: SparkSession) -> None:
             raise SparkMissingError from None
         raise
     data_source.register(spark)
+
+
+def kafka_jars() -> str:
+    """Give the jars of Spark's own Kafka connector, for the setting `spark.jars` of a session that is not begun yet.
+
+        SparkSession.builder.config("spark.jars", pipeline.kafka_jars()).getOrCreate()
+
+    Maven fetches them the first time (a line of the log says so); TOPICFS_SPARK_KAFKA_JARS may name a folder that has
+    them. PipelineError where they cannot be had.
+    """
+    from pipeline.connector.jars import CONNECTOR  # noqa: PLC0415 (nobody else needs Maven)
+    from pipeline.connector.settings import joined  # noqa: PLC0415 (as above)
+
+    return joined(CONNECTOR.folder())

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import SparkMissingError
+from pipeline.place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,8 +32,17 @@ class SessionOptions:
 
 
 @contextmanager
-def job_session(options: SessionOptions, *, show_progress: bool) -> Iterator[SparkSession]:
-    """A session that ends with the block. SparkMissingError without pyspark and pyarrow."""
+def job_session(
+    options: SessionOptions,
+    *,
+    show_progress: bool,
+    places: Iterable[Place] = (),
+    say: Callable[[str], object] | None = None,
+) -> Iterator[SparkSession]:
+    """A session that ends with the block and reaches `places`; `say` gets a line when jars are fetched for that.
+
+    Raises SparkMissingError without pyspark and pyarrow, PipelineError where Spark's Kafka connector cannot be had.
+    """
     try:
         import pyarrow  # noqa: F401, ICN001, PLC0415 (asked for only whether it is there)
         from pyspark.sql import SparkSession as Session  # noqa: PLC0415 (everything else works without Spark)
@@ -47,6 +58,8 @@ def job_session(options: SessionOptions, *, show_progress: bool) -> Iterator[Spa
         "spark.sql.session.timeZone": "UTC",
         **options.settings,
     }
+    if any(place.is_kafka for place in places) and "SPARK_REMOTE" not in os.environ:
+        settings |= _connector(options.settings, say)
     builder = Session.builder.appName("topicfs")
     if options.master is not None:
         builder = builder.master(options.master)
@@ -59,7 +72,7 @@ def job_session(options: SessionOptions, *, show_progress: bool) -> Iterator[Spa
         session.stop()
 
 
-def _connector(say: Callable[[str], object] | None) -> dict[str, str]:
+def _connector(given: Mapping[str, str], say: Callable[[str], object] | None) -> dict[str, str]:
     """What brings Spark's Kafka connector into a session; nothing where the user's own settings do."""
     import pyspark  # noqa: PLC0415 (everything else works without Spark)
 
@@ -67,4 +80,5 @@ def _connector(say: Callable[[str], object] | None) -> dict[str, str]:
     from pipeline.connector.settings import settings_of_session  # noqa: PLC0415 (as above)
 
     home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
-    return settings_of_session(home, CONNECTOR.folder if say is None else lambda: CONNECTOR.folder(say=say))
+    jars = CONNECTOR.folder if say is None else lambda: CONNECTOR.folder(say=say)
+    return settings_of_session(home, jars, given)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_cache_path
+from pipeline.connector.maven import Jars, JarsMissingError
 
-POM = Path(__file__).with_name("pom.xml")
-VARIABLE = "TOPICFS_KAFKA_LIBS"
-"""Names a folder that has the jars already; nothing is fetched then."""
+KAFKA = Jars(
+    name="kafka",
+    pom=Path(__file__).with_name("pom.xml"),
+    variable="TOPICFS_KAFKA_LIBS",
+    first="kafka_2.13-*.jar",
+)
+"""A broker and its command line tools."""
 
 MINIMUM_JAVA = 17
-FETCH_TIMEOUT_SECONDS = 280
-"""Below the time limit of a test, so that the reason is told."""
 
 
 class UnavailableError(Exception):
@@ -76,43 +76,7 @@ def _find_program() -> str:
 
 
 def _find_jars() -> Path:
-    given = os.environ.get(VARIABLE)
-    if given:
-        if not any(Path(given).glob("kafka_2.13-*.jar")):
-            raise UnavailableError(f"{VARIABLE}={given}: no Kafka jars there")
-        return Path(given)
-    fingerprint = hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
-    jars = user_cache_path("topicfs") / f"kafka-{fingerprint}"
-    if not jars.is_dir():
-        _fetch(jars)
-    return jars
-
-
-def _fetch(jars: Path) -> None:
-    """Let Maven copy the jars beside `jars`, then rename the whole folder: it is there complete or not at all."""
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise UnavailableError(f"no mvn: install Maven, or name a folder of Kafka's jars in {VARIABLE}")
-    jars.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="fetching-", dir=jars.parent) as folder:
-        output = Path(folder) / "jars"
-        _run_maven(maven, output)
-        try:
-            output.rename(jars)
-        except OSError:
-            if not jars.is_dir():  # Otherwise somebody else fetched the same meanwhile.
-                raise
-
-
-def _run_maven(maven: str, output: Path) -> None:
-    command = [maven, "--quiet", "--batch-mode", "--file", str(POM), "dependency:copy-dependencies"]
-    command += ["-DincludeScope=runtime", f"-DoutputDirectory={output}"]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        raise UnavailableError(f"mvn did not fetch the jars in {FETCH_TIMEOUT_SECONDS} s") from None
-    if done.returncode:
-        errors = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
-        raise UnavailableError(f"mvn could not fetch the jars: {' '.join(errors[:1]) or done.stderr[-300:]}")
+        return KAFKA.folder()
+    except JarsMissingError as error:
+        raise UnavailableError(str(error)) from None

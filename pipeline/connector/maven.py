@@ -1,0 +1,103 @@
+"""The jars that a pom names, fetched once by Maven into the user's cache: a folder of them is there whole or not at all.
+
+A pom's folder is named after its content: another version of it, or another set of jars, is another folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from pipeline.errors import PipelineError
+
+_LOGGER = logging.getLogger(__name__)
+
+TIMEOUT_S = 280
+"""For all of one pom: a slow network needs a minute or two. Below the time limit of a test, so that the reason is told."""
+
+
+class JarsMissingError(PipelineError):
+    """The jars are not there and cannot be fetched; one line says why and what helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jars:
+    """A set of jars."""
+
+    name: str
+    """Of their folder in the cache, and in what is said of them."""
+    pom: Path
+    variable: str
+    """Of the environment: names a folder that has them already; nothing is fetched then."""
+    first: str
+    """A glob that matches one of them: a folder without it is another one."""
+
+    def folder(self, *, say: Callable[[str], object] = _LOGGER.warning) -> Path:
+        """Where they are, fetched if need be: then `say` gets a line before (JarsMissingError, OSError; blocking)."""
+        given = os.environ.get(self.variable)
+        if given:
+            if not any(Path(given).glob(self.first)):
+                raise JarsMissingError(f"{self.variable}={given}: no {self.first} there")
+            return Path(given)
+        fingerprint = hashlib.sha256(self.pom.read_bytes()).hexdigest()[:16]
+        folder = user_cache_path("topicfs") / f"{self.name}-{fingerprint}"
+        if not folder.is_dir():
+            self._fetch(folder, say)
+        return folder
+
+    def _fetch(self, folder: Path, say: Callable[[str], object]) -> None:
+        """Let Maven copy the jars beside `folder`, then rename the whole: it is there complete or not at all."""
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise JarsMissingError(
+                f"no mvn to fetch the jars of {self.name}: install Maven, or name a folder that has them in {self.variable}"
+            )
+        say(f"fetching the jars of {self.name} into {folder} (once; a minute at most)")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="fetching-", dir=folder.parent) as beside:
+            output = Path(beside) / "jars"
+            self._run(maven, output)
+            try:
+                output.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # Otherwise somebody else fetched the same meanwhile.
+                    raise
+
+    def _run(self, maven: str, output: Path) -> None:
+        command = [maven, "--quiet", "--batch-mode", "--file", str(self.pom), "dependency:copy-dependencies"]
+        command += ["-DincludeScope=runtime", f"-DoutputDirectory={output}"]
+        try:
+            done = subprocess.run(  # noqa: S603 (our own pom, no shell)
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=TIMEOUT_S,
+                stdin=subprocess.DEVNULL,
+            )
+        except subprocess.TimeoutExpired:
+            raise JarsMissingError(
+                f"{maven} did not fetch the jars of {self.name} in {TIMEOUT_S} s; try again, or name a folder "
+                f"that has them in {self.variable}"
+            ) from None
+        if done.returncode or not any(output.glob(self.first)):
+            raise JarsMissingError(
+                f"{maven} could not fetch the jars of {self.name}: {_cause(done.stdout + done.stderr)}; "
+                f"mend that, or name a folder that has them in {self.variable}"
+            )
+
+
+def _cause(printed: str) -> str:
+    """Maven's first line of an error, which names what it could not have; else the last one that it printed."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")]
+    return (errors or lines[-1:] or ["it printed nothing"])[0]

@@ -1,0 +1,183 @@
+"""Spark's Kafka connector: its jars fetched whole or not at all, and what a session is given for it."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+import pipeline
+from pipeline.connector import maven
+from pipeline.connector.jars import CONNECTOR
+from pipeline.connector.maven import Jars, JarsMissingError
+from pipeline.connector.settings import JARS, PACKAGES, settings_of_session
+from pipeline.errors import PipelineError
+
+ABOVE = "spark-sql-kafka-0-10_2.13-9.jar"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache, and a PATH, of this test's own."""
+    monkeypatch.setattr(maven, "user_cache_path", lambda _: tmp_path / "cache")
+    monkeypatch.delenv(CONNECTOR.variable, raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    return tmp_path / "cache"
+
+
+def install_maven(tmp_path, script):
+    """A program called mvn; `$output` is the folder that it is to fill."""
+    program = tmp_path / "bin" / "mvn"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\noutput=${{7#-DoutputDirectory=}}\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+
+
+def test_jars_are_fetched_once_and_said_once(tmp_path, cache):
+    """The second time nothing runs and nothing is said."""
+    install_maven(tmp_path, f'echo once >>{tmp_path}/runs; mkdir "$output"; touch "$output/{ABOVE}"')
+    said = []
+    first = CONNECTOR.folder(say=said.append)
+    assert [ABOVE] == [path.name for path in first.iterdir()]
+    assert first == CONNECTOR.folder(say=said.append)
+    assert "once\n" == (tmp_path / "runs").read_text()
+    assert [f"fetching the jars of spark-kafka into {first} (once; a minute at most)"] == said
+    assert [first] == list(cache.iterdir())
+
+
+def test_another_pom_is_another_folder(tmp_path, cache):
+    """So that an update of the versions is fetched, and the old ones serve who still needs them."""
+    install_maven(tmp_path, f'mkdir "$output"; touch "$output/{ABOVE}"')
+    (tmp_path / "pom.xml").write_text("<project/>")
+    other = Jars(name="spark-kafka", pom=tmp_path / "pom.xml", variable="NONE", first="*.jar")
+    assert other.folder(say=str) != CONNECTOR.folder(say=str)
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (
+            'mkdir "$output"; touch "$output/half.jar"; echo "[ERROR] no route"; exit 1',
+            "jars of spark-kafka: no route",
+        ),
+        ("echo gone wrong >&2; exit 1", "jars of spark-kafka: gone wrong; mend that"),
+        ("exit 1", "it printed nothing"),
+        ('mkdir "$output"; touch "$output/other.jar"', "could not fetch the jars"),
+    ],
+)
+def test_a_fetch_that_fails_leaves_nothing(tmp_path, cache, script, said):
+    """Maven's own reason is told, with what helps; nothing half-done stays."""
+    install_maven(tmp_path, script)
+    with pytest.raises(JarsMissingError, match=said) as caught:
+        CONNECTOR.folder(say=str)
+    assert CONNECTOR.variable in str(caught.value)
+    assert [] == list(cache.iterdir())
+
+
+def test_a_fetch_that_takes_too_long_is_given_up(tmp_path, cache, monkeypatch):
+    """Instead of a command that seems to hang."""
+    install_maven(tmp_path, "exec sleep 60")
+    monkeypatch.setattr(maven, "TIMEOUT_S", 0.2)
+    with pytest.raises(JarsMissingError, match="did not fetch the jars of spark-kafka in 0.2 s"):
+        CONNECTOR.folder(say=str)
+
+
+def test_without_maven_the_remedies_are_named(tmp_path, cache, monkeypatch):
+    """Install it, or have the jars elsewhere."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JarsMissingError, match=r"install Maven, or .* in TOPICFS_SPARK_KAFKA_JARS"):
+        CONNECTOR.folder(say=str)
+
+
+def test_a_folder_that_has_them_is_taken(tmp_path, cache, monkeypatch):
+    """Nothing is fetched; one that has others is refused."""
+    monkeypatch.setenv(CONNECTOR.variable, str(tmp_path))
+    with pytest.raises(JarsMissingError, match=r"spark-sql-kafka-0-10_\*.jar there"):
+        CONNECTOR.folder(say=str)
+    (tmp_path / ABOVE).touch()
+    (tmp_path / "kafka-clients-9.jar").touch()
+    assert tmp_path == CONNECTOR.folder(say=str)
+    assert f"{tmp_path}/kafka-clients-9.jar,{tmp_path}/{ABOVE}" == pipeline.kafka_jars()
+
+
+class Home:
+    """A SPARK_HOME."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for part in ("conf", "jars", "fetched"):
+            (folder / part).mkdir(parents=True)
+        (folder / "fetched" / ABOVE).touch()
+        self.fetched = f"{folder}/fetched/{ABOVE}"
+        self.asked = 0
+
+    def jars(self) -> Path:
+        self.asked += 1
+        return self.folder / "fetched"
+
+    def settings(
+        self, defaults: str = "", given: dict[str, str] | None = None, **environment: str
+    ) -> dict[str, str]:
+        (self.folder / "conf" / "spark-defaults.conf").write_text(defaults)
+        return settings_of_session(self.folder, self.jars, given or {}, environment)
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path)
+
+
+def test_a_session_is_given_the_jars(home):
+    """Beside those that the user names."""
+    assert {JARS: home.fetched} == home.settings()
+    assert {JARS: f"/a.jar,{home.fetched}"} == home.settings("spark.jars /a.jar\n# spark.jars.packages x\n")
+    assert {JARS: home.fetched} == home.settings(
+        PYSPARK_SUBMIT_ARGS="--conf spark.ui.enabled=false pyspark-shell"
+    )
+
+
+@pytest.mark.parametrize(
+    ("defaults", "arguments"),
+    [
+        (f"{PACKAGES} org.apache.spark:spark-sql-kafka-0-10_2.13:4.9.9", ""),
+        (f"{JARS}=/else/where/{ABOVE}", ""),
+        ("", "--packages org.example:own:1 pyspark-shell"),
+        ("", "--packages=org.example:own:1 pyspark-shell"),
+        ("", f"--conf {PACKAGES}=org.example:own:1 pyspark-shell"),
+        ("", f"--jars /a.jar,hdfs://x/{ABOVE} pyspark-shell"),
+        (f"{JARS}=/a.jar", f"-c {JARS}=/else/{ABOVE} pyspark-shell"),
+    ],
+)
+def test_what_the_user_settled_wins(home, defaults, arguments):
+    """Nothing is set, and nothing fetched."""
+    assert ({}, 0) == (home.settings(defaults, PYSPARK_SUBMIT_ARGS=arguments), home.asked)
+
+
+def test_what_is_given_to_the_session_wins_over_the_defaults(home):
+    """As everywhere in Spark."""
+    assert {} == home.settings(given={PACKAGES: "a:b:c"})
+    assert {JARS: f"/b.jar,{home.fetched}"} == home.settings(f"{JARS} /a.jar", {JARS: "/b.jar"})
+
+
+def test_a_connector_among_sparks_own_jars_is_enough(home):
+    """As an administrator puts it there."""
+    (home.folder / "jars" / ABOVE).touch()
+    assert ({}, 0) == (home.settings(), home.asked)
+
+
+def test_settings_that_cannot_be_joined_are_told(home):
+    """Jars in PYSPARK_SUBMIT_ARGS override those of a session; a line that is no shell's is told too."""
+    with pytest.raises(PipelineError, match=f"add its jars there: {home.fetched}"):
+        home.settings(PYSPARK_SUBMIT_ARGS="--jars /a.jar pyspark-shell")
+    with pytest.raises(PipelineError, match="PYSPARK_SUBMIT_ARGS: No closing quotation"):
+        home.settings(PYSPARK_SUBMIT_ARGS="--name 'x")
+    with pytest.raises(PipelineError, match="spark-defaults.conf: "):
+        home.settings("spark.jars \\uzzzz")
+
+
+def test_defaults_may_stand_elsewhere(home, tmp_path):
+    """SPARK_CONF_DIR names their folder."""
+    (tmp_path / "spark-defaults.conf").write_text(f"{PACKAGES}=a:b:c")
+    assert {} == home.settings(SPARK_CONF_DIR=str(tmp_path))
+    assert {JARS: home.fetched} == home.settings(SPARK_CONF_DIR=str(tmp_path / "none"))
