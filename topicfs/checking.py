@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -11,9 +10,8 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from storage.disk.native import NativeFileSystem
-from storage.inspect.check.directory import DirectoryCheck
+from storage.inspect.check.directory import DirectoryCheck, duplicates
 from storage.inspect.check.findings import Finding
-from storage.model import TopicPartition
 from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE, parse_directories, require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.terminal import console, is_terminal
@@ -53,7 +51,7 @@ def check(context: click.Context, directories: tuple[Path, ...]) -> None:
             screen.print(
                 f"{directory} is in use: what its owner has not finished yet is passed over", style="quiet"
             )
-    twice = list(duplicates(examinations))
+    twice = list(duplicates(examinations.values()))
     for finding in twice:
         click.echo(line(finding))
     with _progress() as progress:
@@ -71,16 +69,6 @@ def check(context: click.Context, directories: tuple[Path, ...]) -> None:
     )
     if findings:
         context.exit(1)
-
-
-def duplicates(examinations: Mapping[Path, DirectoryCheck]) -> Iterator[Finding]:
-    """Find partitions that stand in two of the directories: a broker refuses to start on them."""
-    places: dict[TopicPartition, Path] = {}
-    for examination in examinations.values():
-        for partition, place in examination.partitions.items():
-            first = places.setdefault(partition, place)
-            if first is not place:
-                yield Finding(place, None, f"{partition} stands in {first.parent} too")
 
 
 def line(finding: Finding) -> str:

@@ -2,5 +2,6 @@
 
 `directory` walks the data directory and its checkpoints, `partition` one partition's files, `segment` one segment;
 `batches` knows what must be true of batches and records, `indexes` of the entries that lead to them, `chunks` goes
-through a log in pieces that fit in memory. Nothing is changed and nothing locked.
+through a log in pieces that fit in memory. Each segment can be checked by itself, anywhere (`segment.SegmentWork`), and
+tells its numbers (`facts`); what only all of them show is found by `joined`. Nothing is changed and nothing locked.
 """

@@ -16,6 +16,7 @@ from storage.checkpoints.leader_epochs import Entries, epoch_for_offset
 from storage.codec.batch import Batches, BatchHeader
 from storage.codec.columns import Columns, decode
 from storage.errors import CorruptBatchError
+from storage.inspect.check.facts import SegmentFacts
 from storage.inspect.check.findings import Finding
 from storage.model import Offset, Position, TimestampType
 
@@ -30,6 +31,7 @@ class BatchCheck:
         self._file = file
         self._base_offset = base_offset
         self._epochs = epochs
+        self.facts = SegmentFacts()
         self.end_offset = base_offset
         """One past the last offset of a sound batch so far."""
         self.reach = base_offset
@@ -61,6 +63,7 @@ class BatchCheck:
 
     def _check_span(self, columns: Columns) -> Iterator[Finding]:
         """Check sound batches that follow each other."""
+        self.facts.add(columns)
         ascending = _ascends(columns.offsets)
         first = 0
         for header in columns.batches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,7 +49,12 @@ class DirectoryCheck:
         self._clean = is_marked_clean(files, directory)
         self._partitions: dict[TopicPartition, Path] = {}
         self._strangers: list[str] = []
+        self._checkpoints: dict[str, Mapping[TopicPartition, Offset]] = {}
         self._list()
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
 
     @property
     def partitions(self) -> Mapping[TopicPartition, Path]:
@@ -68,44 +73,40 @@ class DirectoryCheck:
             yield finding
 
     def _findings(self, advance: Advance) -> Iterator[Finding]:
+        yield from self.own_findings()
+        for partition in self._partitions:
+            try:
+                yield from self._check_partition(partition, advance)
+            except FileNotFoundError:
+                if not self.in_use:
+                    raise
+
+    def own_findings(self) -> Iterator[Finding]:
+        """Check what is no partition's; before the partitions, so that checkpoints are read before logs.
+
+        Checkpoints say what was true when they were written, and logs only grow.
+        """
         for name in self._strangers:
             yield Finding(
                 self._directory / name, None, "no partition's directory: a broker refuses to start beside it"
             )
         yield from self._check_meta_properties()
-        # Checkpoints say what was true when they were written, and logs only grow: so they are read first.
-        checkpoints: dict[str, Mapping[TopicPartition, Offset]] = {}
         for name in CHECKPOINTS:
             try:
-                checkpoints[name] = read_offsets(self._files, self._directory / name)
+                self._checkpoints[name] = read_offsets(self._files, self._directory / name)
             except CorruptionError as error:
                 yield Finding.of(error)
-        for partition, directory in self._partitions.items():
-            yield from self._check_partition(partition, directory, checkpoints, advance)
 
-    def _check_partition(
-        self,
-        partition: TopicPartition,
-        directory: Path,
-        checkpoints: Mapping[str, Mapping[TopicPartition, Offset]],
-        advance: Advance,
-    ) -> Iterator[Finding]:
-        def counted(passed: int) -> None:
-            self.summary.log_bytes += passed
-            advance(passed)
+    def partition(self, partition: TopicPartition) -> PartitionCheck:
+        """The check of one of the partitions. FileNotFoundError where it was deleted meanwhile."""
+        situation = DirectorySituation(in_use=self.in_use, clean=self._clean)
+        return PartitionCheck(self._partitions[partition], situation, self._files)
 
-        check = PartitionCheck(
-            directory, DirectorySituation(in_use=self.in_use, clean=self._clean), self._files
-        )
-        try:
-            yield from check.findings(counted)
-        except FileNotFoundError:
-            if not self.in_use:
-                raise
-            return
+    def joined(self, partition: TopicPartition, check: PartitionCheck) -> Iterator[Finding]:
+        """Hold a partition that was checked against the checkpoints, and against its topic's other partitions."""
         self.summary.partitions += 1
-        yield from self._check_topic_id(partition, directory, check.topic_id)
-        for name, offsets in checkpoints.items():
+        yield from self._check_topic_id(partition, check.topic_id)
+        for name, offsets in self._checkpoints.items():
             offset = offsets.get(partition)
             if offset is not None and offset > check.end_offset:
                 cause = (
@@ -113,15 +114,22 @@ class DirectoryCheck:
                 )
                 yield Finding(self._directory / name, None, cause)
 
-    def _check_topic_id(
-        self, partition: TopicPartition, directory: Path, topic_id: str | None
-    ) -> Iterator[Finding]:
+    def _check_partition(self, partition: TopicPartition, advance: Advance) -> Iterator[Finding]:
+        def counted(passed: int) -> None:
+            self.summary.log_bytes += passed
+            advance(passed)
+
+        check = self.partition(partition)
+        yield from check.findings(counted)
+        yield from self.joined(partition, check)
+
+    def _check_topic_id(self, partition: TopicPartition, topic_id: str | None) -> Iterator[Finding]:
         if topic_id is None:
             return
         known = self.summary.topic_ids.setdefault(partition.topic, topic_id)
         if known != topic_id:
             cause = f"topic id {topic_id}, another partition of {partition.topic} says {known}"
-            yield Finding(directory / names.PARTITION_METADATA, None, cause)
+            yield Finding(self._partitions[partition] / names.PARTITION_METADATA, None, cause)
 
     def _check_meta_properties(self) -> Iterator[Finding]:
         try:
@@ -151,3 +159,13 @@ class DirectoryCheck:
             if file and file.kind is names.SegmentFileKind.LOG and file.state is names.SegmentFileState.LIVE:
                 total += self._files.size(directory / entry.name)
         return total
+
+
+def duplicates(examinations: Iterable[DirectoryCheck]) -> Iterator[Finding]:
+    """Find partitions that stand in two directories of one broker: it refuses to start on them."""
+    places: dict[TopicPartition, Path] = {}
+    for examination in examinations:
+        for partition, place in examination.partitions.items():
+            first = places.setdefault(partition, place)
+            if first is not place:
+                yield Finding(place, None, f"{partition} stands in {first.parent} too")

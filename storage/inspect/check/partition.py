@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from storage.checkpoints.leader_epochs import Entries, decode_epochs
 from storage.checkpoints.partition_metadata import read_topic_id
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import (
@@ -19,9 +19,9 @@ from storage.disk.names import (
     segment_file,
 )
 from storage.errors import CorruptBatchError, CorruptionError
-from storage.indexes import transaction_index
+from storage.inspect.check.epochs import read_epochs
 from storage.inspect.check.findings import Finding
-from storage.inspect.check.segment import Advance, SegmentCheck, SegmentSituation
+from storage.inspect.check.segment import Advance, SegmentCheck, SegmentWork
 from storage.model import Offset, Position
 from storage.producers.snapshot import decode as decode_snapshot
 
@@ -36,71 +36,106 @@ class DirectorySituation:
     """It carries the clean-shutdown marker."""
 
 
+class SegmentSpan(NamedTuple):
+    """Where a checked segment begins and ends."""
+
+    base_offset: Offset
+    end_offset: Offset
+    """One past the last offset, damaged batches' too."""
+
+
 class PartitionCheck:
-    """The check of one partition; after `findings` has run, its bounds and topic id are known."""
+    """The check of one partition, whole or in three parts, of which the middle one may be done anywhere else.
+
+    First `own_findings`: the small files. Then the `segments`, each for itself. At last `joined`, which is told how
+    these ended: what can only be seen of all of them together.
+    """
 
     def __init__(self, directory: Path, situation: DirectorySituation, files: FileSystem) -> None:
+        """List the directory. FileNotFoundError where there is none."""
         self._directory = directory
         self._situation = situation
         self._files = files
         self.topic_id: str | None = None
-        self.first_offset: Offset | None = None
-        """Base offset of the first segment."""
+        """Known after `own_findings`."""
         self.end_offset = Offset(0)
-        """One past the last offset, damaged batches' too."""
+        """One past the last offset, damaged batches' too; known after `joined`."""
+        found = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]
+        self._live = [file for file in found if file and file.state is SegmentFileState.LIVE]
+        self._bases = sorted(file.base_offset for file in self._live if file.kind is SegmentFileKind.LOG)
+        self._epochs, self._epochs_problem = read_epochs(files, directory)
 
     def findings(self, advance: Advance) -> Iterator[Finding]:
         """Check everything in the directory."""
-        yield from self._check_topic_id()
-        found = [parse_segment_file(entry.name) for entry in self._files.list_directory(self._directory)]
-        live = [file for file in found if file and file.state is SegmentFileState.LIVE]
-        epochs, problem = self._read_epochs()
-        if problem:
-            yield problem
-        bases = sorted(file.base_offset for file in live if file.kind is SegmentFileKind.LOG)
-        yield from self._check_orphans(live, bases)
-        yield from self._check_segments(bases, epochs, advance)
-        if not self._situation.in_use:
-            yield from self._check_epochs(epochs)
-
-    def _check_segments(self, bases: list[Offset], epochs: Entries, advance: Advance) -> Iterator[Finding]:
-        for base_offset in bases:
-            if self.first_offset is None:
-                self.first_offset = self.end_offset = base_offset
-            segment = SegmentCheck(
-                self._directory,
-                base_offset,
-                SegmentSituation(
-                    active=base_offset == bases[-1],
-                    in_use=self._situation.in_use,
-                    clean=self._situation.clean,
-                    epochs=epochs,
-                ),
-                self._files,
-            )
-            if base_offset < self.end_offset:
-                yield Finding(
-                    segment.log, None, f"begins before offset {self.end_offset}, where the one before ends"
-                )
+        yield from self.own_findings()
+        spans = []
+        for work in self.segments():
+            segment = SegmentCheck(work, self._files)
             try:
                 yield from segment.findings(advance)
             except FileNotFoundError:
                 if not self._situation.in_use:
                     raise
-            self.end_offset = max(self.end_offset, segment.end_offset)
+                continue
+            spans.append(SegmentSpan(work.base_offset, segment.end_offset))
+        yield from self.joined(spans)
 
-    def _check_orphans(self, live: list[SegmentFile], bases: list[Offset]) -> Iterator[Finding]:
+    def own_findings(self) -> Iterator[Finding]:
+        """Check what is no segment's."""
+        yield from self._check_topic_id()
+        if self._epochs_problem:
+            yield self._epochs_problem
+        yield from self._check_orphans()
+
+    def segments(self) -> Iterator[SegmentWork]:
+        """The segments, ascending; one that a living process removes meanwhile is left out."""
+        for base_offset in self._bases:
+            try:
+                size = self._files.size(self._log(base_offset))
+            except FileNotFoundError:
+                if not self._situation.in_use:
+                    raise
+                continue
+            yield SegmentWork(
+                directory=self._directory,
+                base_offset=base_offset,
+                log_bytes=size,
+                active=base_offset == self._bases[-1],
+                in_use=self._situation.in_use,
+                clean=self._situation.clean,
+            )
+
+    def joined(self, spans: Iterable[SegmentSpan]) -> Iterator[Finding]:
+        """Hold the segments that were there, ascending, against each other and against the leader epochs."""
+        for number, (base_offset, end_offset) in enumerate(spans):
+            log = self._log(base_offset)
+            # A living process may have compacted this one into the one before, since it was read.
+            if (
+                number
+                and base_offset < self.end_offset
+                and (not self._situation.in_use or self._files.exists(log))
+            ):
+                yield Finding(log, None, f"begins before offset {self.end_offset}, where the one before ends")
+            self.end_offset = max(self.end_offset, end_offset)
+        if self._epochs and not self._situation.in_use and self._epochs[-1].start_offset > self.end_offset:
+            epoch, start = self._epochs[-1]
+            cause = f"epoch {epoch} starts at {start}, behind the log's end {self.end_offset}"
+            yield Finding(self._directory / LEADER_EPOCHS, None, cause)
+
+    def _log(self, base_offset: Offset) -> Path:
+        return self._directory / segment_file(base_offset, SegmentFileKind.LOG)
+
+    def _check_orphans(self) -> Iterator[Finding]:
         """Check that each index belongs to a segment, and that each producer snapshot is sound."""
-        for file in live:
-            path = self._directory / segment_file(*file)
+        for file in self._live:
             if file.kind is SegmentFileKind.SNAPSHOT:
-                yield from self._check_snapshot(path)
-            elif file.base_offset not in bases:
+                yield from self._check_snapshot(file)
+            elif file.base_offset not in self._bases:
+                path = self._directory / segment_file(*file)
                 yield Finding(path, None, "belongs to no segment: its .log is missing")
-            elif file.kind is SegmentFileKind.TRANSACTION_INDEX:
-                yield from self._check_transactions(path, file.base_offset)
 
-    def _check_snapshot(self, path: Path) -> Iterator[Finding]:
+    def _check_snapshot(self, file: SegmentFile) -> Iterator[Finding]:
+        path = self._directory / segment_file(*file)
         try:
             decode_snapshot(self._files.read_bytes(path))
         except CorruptBatchError as error:
@@ -108,20 +143,6 @@ class PartitionCheck:
         except FileNotFoundError:
             if not self._situation.in_use:
                 raise
-
-    def _check_transactions(self, path: Path, base_offset: Offset) -> Iterator[Finding]:
-        """Aborted transactions ascend by their markers, which stand in this segment."""
-        before = Offset(base_offset - 1)
-        try:
-            spans = transaction_index.decode(self._files.read_bytes(path), path)
-        except CorruptionError as error:
-            yield Finding.of(error)
-            return
-        for slot, span in enumerate(spans):
-            if span.last_offset <= before or span.first_offset > span.last_offset:
-                cause = f"transaction at {span.first_offset} to {span.last_offset} after marker {before}"
-                yield Finding(path, Position(slot * transaction_index.SLOT.size), cause)
-            before = span.last_offset
 
     def _check_topic_id(self) -> Iterator[Finding]:
         try:
@@ -131,17 +152,3 @@ class PartitionCheck:
         else:
             if self.topic_id is None:
                 yield Finding(self._directory / PARTITION_METADATA, None, "missing")
-
-    def _read_epochs(self) -> tuple[Entries, Finding | None]:
-        path = self._directory / LEADER_EPOCHS
-        try:
-            return decode_epochs(self._files.read_bytes(path), file=path), None
-        except CorruptionError as error:
-            return (), Finding.of(error)
-        except FileNotFoundError:
-            return (), None
-
-    def _check_epochs(self, epochs: Entries) -> Iterator[Finding]:
-        if epochs and epochs[-1].start_offset > self.end_offset:
-            cause = f"epoch {epochs[-1].epoch} starts at {epochs[-1].start_offset}, behind the log's end {self.end_offset}"
-            yield Finding(self._directory / LEADER_EPOCHS, None, cause)

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.checkpoints.leader_epochs import Entries
 from storage.codec.batch import HEADER_SIZE
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import CorruptBatchError
 from storage.inspect.check.batches import BatchCheck
 from storage.inspect.check.chunks import chunks, is_torn
+from storage.inspect.check.epochs import read_epochs
+from storage.inspect.check.facts import SegmentFacts
 from storage.inspect.check.findings import Finding
 from storage.inspect.check.indexes import ChunkColumns, OffsetEntries, TimeEntries
+from storage.inspect.check.transactions import check_transactions
 from storage.model import NO_TIMESTAMP, Offset, Position
 
 Advance = Callable[[int], None]
@@ -22,39 +24,50 @@ Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentSituation:
-    """What surrounds a segment and decides what is an error in it."""
+class SegmentWork:
+    """A segment to be checked, and what decides what is an error in it: a value that travels to whoever checks."""
 
+    directory: Path
+    """The partition's."""
+    base_offset: Offset
+    log_bytes: int
+    """When it was listed: what the work is measured by."""
     active: bool
     """The last one of its log."""
     in_use: bool
     """A living process may be appending: an unfinished batch at its end is no error."""
     clean: bool
     """The directory was closed in order: nothing unfinished may be there."""
-    epochs: Entries
 
     @property
     def trimmed(self) -> bool:
         """Whether its indexes may have no preallocated room left."""
         return not self.active or (self.clean and not self.in_use)
 
+    def path(self, kind: SegmentFileKind) -> Path:
+        """One of its files."""
+        return self.directory / segment_file(self.base_offset, kind)
+
 
 class SegmentCheck:
-    """The check of one segment; after `findings` has run, `end_offset` tells where the segment ended."""
+    """The check of one segment; after `findings` has run, its facts are known and where it ended."""
 
-    def __init__(
-        self, directory: Path, base_offset: Offset, situation: SegmentSituation, files: FileSystem
-    ) -> None:
-        self.log = directory / segment_file(base_offset, SegmentFileKind.LOG)
-        self._situation = situation
+    def __init__(self, work: SegmentWork, files: FileSystem) -> None:
+        self.log = work.path(SegmentFileKind.LOG)
+        self._work = work
         self._files = files
-        self._base_offset = base_offset
-        self._batches = BatchCheck(self.log, base_offset, situation.epochs)
+        # What is wrong with the leader epochs as such is the partition's finding, not each segment's.
+        epochs, _ = read_epochs(files, work.directory)
+        self._batches = BatchCheck(self.log, work.base_offset, epochs)
 
     @property
     def end_offset(self) -> Offset:
         """One past the last offset, damaged batches' too; the base offset of an empty segment."""
         return self._batches.reach
+
+    @property
+    def facts(self) -> SegmentFacts:
+        return self._batches.facts
 
     def findings(self, advance: Advance) -> Iterator[Finding]:
         """Check everything. FileNotFoundError where the log was removed meanwhile."""
@@ -62,11 +75,14 @@ class SegmentCheck:
         # process adds in between cannot look like an entry without a batch.
         indexes = list(self._read_indexes())
         for index in indexes:
-            yield from index.slots.shape(trimmed=self._situation.trimmed)
+            yield from index.slots.shape(trimmed=self._work.trimmed)
             yield from index.ascend()
         yield from self._check_log(indexes, advance)
         for index in indexes:
             yield from index.finish()
+        transactions = self._work.path(SegmentFileKind.TRANSACTION_INDEX)
+        if self._files.exists(transactions):
+            yield from check_transactions(self._files, transactions, self._work.base_offset)
 
     def _check_log(self, indexes: list[OffsetEntries | TimeEntries], advance: Advance) -> Iterator[Finding]:
         file = self._files.open(self.log, read_only=True)
@@ -74,6 +90,7 @@ class SegmentCheck:
             data = file.map(file.size())
         finally:
             file.close()
+        self.facts.log_bytes = len(data)
         latest: int = NO_TIMESTAMP
         for batches in chunks(data):
             if not len(batches):
@@ -90,10 +107,10 @@ class SegmentCheck:
         """Judge what follows the last whole batch."""
         torn = is_torn(problem)
         preallocated = not any(data[stop : stop + HEADER_SIZE])
-        if self._situation.active and self._situation.in_use and (torn or preallocated):
+        if self._work.active and self._work.in_use and (torn or preallocated):
             return
         cause = problem.cause if problem else "no batch begins here"
-        outlook = "recovery cuts it off" if self._situation.active else "nothing behind it can be reached"
+        outlook = "recovery cuts it off" if self._work.active else "nothing behind it can be reached"
         yield Finding(self.log, Position(stop), f"{cause} ({len(data) - stop} bytes; {outlook})")
 
     def _read_indexes(self) -> Iterator[OffsetEntries | TimeEntries]:
@@ -101,6 +118,6 @@ class SegmentCheck:
             (SegmentFileKind.OFFSET_INDEX, OffsetEntries),
             (SegmentFileKind.TIME_INDEX, TimeEntries),
         ):
-            path = self.log.with_name(segment_file(self._base_offset, kind))
+            path = self._work.path(kind)
             if self._files.exists(path):
-                yield entries(path, self._files.read_bytes(path), self._base_offset)
+                yield entries(path, self._files.read_bytes(path), self._work.base_offset)

@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.batch import assign_offsets, scan, seal
+from storage.codec.batch import Codec, assign_offsets, scan, seal
 from storage.codec.records import BatchStamp, encode
 from storage.disk.lock import DirectoryLock
 from storage.disk.native import NativeFileSystem
 from storage.errors import NotALogDirectoryError
-from storage.inspect.check.directory import DirectoryCheck
+from storage.indexes.transaction_index import AbortedSpan
+from storage.indexes.transaction_index import encode as encode_aborted
+from storage.inspect.check.directory import DirectoryCheck, duplicates
 from storage.inspect.check.findings import Finding
-from storage.model import Offset, Position, Record, Timestamp
+from storage.inspect.check.segment import SegmentCheck
+from storage.model import Offset, Position, ProducerId, Record, Timestamp, TopicPartition
 
 LOG_DIRS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
 SEGMENT = "g-none-0/00000000000000000132"
@@ -267,6 +270,60 @@ def test_files_without_their_segment_are_found(directory):
         "belongs to no segment: its .log is missing"
         == the_finding(directory, "g-none-0/00000000000000000500.index").cause
     )
+
+
+def test_aborted_transactions_that_do_not_ascend_are_found(directory):
+    """Their markers stand in the segment, one behind the other."""
+    index = directory / f"{SEGMENT}.txnindex"
+    spans = [(140, 150), (140, 150), (160, 155)]
+    index.write_bytes(
+        b"".join(
+            encode_aborted(AbortedSpan(ProducerId(1), Offset(first), Offset(last), Offset(last)))
+            for first, last in spans
+        )
+    )
+    assert [
+        Finding(index, Position(34), "transaction at 140 to 150 after marker 150"),
+        Finding(index, Position(68), "transaction at 160 to 155 after marker 150"),
+    ] == check(directory)
+
+
+def test_a_segments_numbers_are_learnt_on_the_way(directory):
+    """Of the sound batches; the bytes are the file's."""
+    partition = DirectoryCheck(directory, NativeFileSystem(read_only=True)).partition(
+        TopicPartition("g-none", 0)
+    )
+    log = directory / f"{SEGMENT}.log"
+    _, work, _ = partition.segments()
+    whole, damaged = [SegmentCheck(work, NativeFileSystem(read_only=True)) for _ in range(2)]
+    assert [] == list(whole.findings(lambda _: None))
+    patch(log, 700, bytes([log.read_bytes()[700] ^ 1]))
+    assert 1 == len(list(damaged.findings(lambda _: None)))
+    size = log.stat().st_size
+    headers = list(scan(log.read_bytes()))
+    facts = whole.facts
+    assert (size, len(headers), 136, 132, 267) == (
+        facts.log_bytes,
+        facts.batches,
+        facts.records,
+        facts.first_offset,
+        facts.last_offset,
+    )
+    assert (max(header.max_timestamp for header in headers), {Codec.NONE}) == (
+        facts.largest_timestamp,
+        facts.codecs,
+    )
+    assert (size, len(headers) - 1) == (damaged.facts.log_bytes, damaged.facts.batches)
+    assert 136 - headers[1].record_count == damaged.facts.records
+
+
+def test_a_partition_in_two_directories_is_found(directory, tmp_path):
+    """Nobody could tell which one counts."""
+    shutil.copytree(directory / "g-none-0", tmp_path / "other" / "g-none-0")
+    files = NativeFileSystem(read_only=True)
+    examinations = [DirectoryCheck(one, files) for one in (directory, tmp_path / "other")]
+    cause = f"g-none-0 stands in {directory} too"
+    assert [Finding(tmp_path / "other" / "g-none-0", None, cause)] == list(duplicates(examinations))
 
 
 def test_segments_that_overlap_are_found(directory):
