@@ -1,6 +1,6 @@
 # Two commands do everything: `make run` to use it, `make test` to check it.
 .DEFAULT_GOAL := help
-.PHONY: help run stop build test lint clean
+.PHONY: help run stop build test bench lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 14
@@ -19,6 +19,10 @@ build: ## set up only; leaves the command at .venv/bin/topicfs
 test: ## set up, then lint, types, import directions and every test
 	@scripts/prepare.sh tests
 	@scripts/test.sh
+
+bench: ## set up, measure beside references, and draw docs/performance.md anew (under 15 minutes)
+	@scripts/prepare.sh tests
+	@.venv/bin/python -m benchmarks --json docs/performance/figures.json --plots docs/performance --page docs/performance.md
 
 lint: ## reformat, then everything of `make test` that runs no test
 	@scripts/prepare.sh tests

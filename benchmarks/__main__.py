@@ -1,0 +1,166 @@
+"""The command: runs benchmarks by name, and shows, keeps and draws what they gave."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from benchmarks.frame import page, plots, record
+from benchmarks.frame.machine import load, machine_facts
+from benchmarks.frame.question import Drawing
+from benchmarks.frame.results import BenchmarkResult, Report
+from benchmarks.frame.rounds import Progress, run_benchmark
+from benchmarks.frame.table import show
+from benchmarks.registry import MODULES
+from benchmarks.registry import load as load_benchmark
+
+FULL_ROUNDS, SHORT_ROUNDS = 5, 3
+TABLE_WIDTH = 140
+"""Columns of the tables where nobody looks on: a log file, a pipe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """How to run."""
+
+    short: bool
+    rounds: int
+    directory: Path | None
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.argument("names", nargs=-1, metavar="[NAME]…")
+@click.option("--list", "listing", is_flag=True, help="Name every benchmark, and end.")
+@click.option("--short", is_flag=True, help="Small sizes, for a build machine: a minute and a half for all.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), help=f"[default: {FULL_ROUNDS}, {SHORT_ROUNDS} with --short]"
+)
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, exists=True),
+    help="Where files go while it runs. [default: /tmp]",
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Keep every round's figures.")
+@click.option("--plots", type=click.Path(path_type=Path), help="Draw an SVG a benchmark into this directory.")
+@click.option("--page", "page_file", type=click.Path(path_type=Path), help="Fill the marks of this page.")
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="Measure only the NAMEs given, and take the others from what --json kept. May be repeated; the last counts.",
+)
+def main(  # noqa: PLR0913 - the options of a command
+    names: Sequence[str],
+    *,
+    listing: bool,
+    short: bool,
+    rounds: int | None,
+    directory: Path | None,
+    json_file: Path | None,
+    plots: Path | None,
+    page_file: Path | None,
+    sources: Sequence[Path],
+) -> None:
+    """Measure how fast topicfs is, beside references in the same run.
+
+    The exit status is 1 where something went wrong or became several times slower than it ever was.
+    """
+    console = Console(width=None if sys.stdout.isatty() else TABLE_WIDTH)
+    if listing:
+        _list(console)
+        return
+    chosen = _chosen(names) if names or not sources else []
+    choices = Choices(
+        short=short, rounds=rounds or (SHORT_ROUNDS if short else FULL_ROUNDS), directory=directory
+    )
+    kept = [record.from_json(source.read_text()) for source in sources]
+    measured = Report(machine_facts(directory), short, tuple(_run(name, choices, console) for name in chosen))
+    report = record.merged([*kept, measured] if chosen else kept)
+    if not chosen:
+        for result in report.benchmarks:
+            show(result, console)
+    _keep(report, json_file=json_file, plots_directory=plots, page_file=page_file)
+    sys.exit(0 if all(result.acceptable for result in report.benchmarks) else 1)
+
+
+def _list(console: Console) -> None:
+    for name in MODULES:
+        try:
+            question = load_benchmark(name).question
+        except ImportError as error:
+            question = _missing(error)
+        console.print(f"[bold]{name:12}[/bold] {question}")
+
+
+def _chosen(names: Sequence[str]) -> list[str]:
+    unknown = [name for name in names if name not in MODULES]
+    if unknown:
+        raise click.UsageError(
+            f"no benchmark is called {', '.join(unknown)}; there are: {', '.join(MODULES)}"
+        )
+    return [name for name in MODULES if not names or name in names]
+
+
+def _run(name: str, choices: Choices, console: Console) -> BenchmarkResult:
+    """Run one benchmark and print what it gave."""
+    try:
+        benchmark = load_benchmark(name)
+    except ImportError as error:
+        result = BenchmarkResult(
+            name=name,
+            question="",
+            drawing=Drawing.BARS,
+            logarithmic=False,
+            cases=(),
+            seconds=0,
+            skipped=_missing(error),
+        )
+    else:
+        with _progress(console) as progress:
+            result = run_benchmark(
+                benchmark,
+                rounds=choices.rounds,
+                short=choices.short,
+                directory=choices.directory,
+                progress=progress,
+            )
+    show(result, console)
+    return result
+
+
+def _missing(error: ImportError) -> str:
+    return f"{error}; install the extras it takes: pip install -e '.[bench,kafka,spark]'"
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Progress]:
+    """A line that says what is being measured, for as long as it is; nothing where nobody looks on."""
+    with console.status("") as status:
+        yield lambda what: status.update(f"{what}  [dim]load {load():.1f}[/dim]")
+
+
+def _keep(
+    report: Report, *, json_file: Path | None, plots_directory: Path | None, page_file: Path | None
+) -> None:
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(record.to_json(report))
+    if plots_directory is not None:
+        for result in report.benchmarks:
+            plots.draw(result, plots_directory)
+    if page_file is not None:
+        pictures = (plots_directory or page_file.parent).resolve()
+        relative = Path(os.path.relpath(pictures, page_file.parent.resolve()))
+        page_file.write_text(page.filled(page_file.read_text(), report, relative))
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks")

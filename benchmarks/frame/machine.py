@@ -1,0 +1,56 @@
+"""What a run ran on, in words."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import tempfile
+from pathlib import Path
+
+PACKAGES = ("topicfs", "pyfuse3", "trio", "crc32c", "kafka-python", "aiokafka", "pyarrow", "pyspark")
+
+
+def machine_facts(directory: Path | None = None) -> dict[str, str]:
+    """Name and value of each fact; `directory` is where the benchmarks keep their files."""
+    place = directory or Path(tempfile.gettempdir())
+    return {
+        "processor": _processor(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "file system": filesystem_type(place),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in PACKAGES},
+    }
+
+
+def filesystem_type(place: Path) -> str:
+    """The type of the file system that holds `place`, such as ext4 or tmpfs."""
+    real = place.resolve()
+    best, found = "", "unknown"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields, _, rest = line.partition(" - ")
+        mountpoint = fields.split(" ")[4]
+        if real.is_relative_to(mountpoint) and len(mountpoint) >= len(best):
+            best, found = mountpoint, rest.split(" ")[0]
+    return found
+
+
+def load() -> float:
+    """How many programs wanted to run, over the last minute."""
+    return os.getloadavg()[0]
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

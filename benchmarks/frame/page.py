@@ -1,0 +1,47 @@
+"""The figures in a page of prose: what stands between two marks with a benchmark's name is made by the benchmark.
+
+    <!-- figures of NAME -->
+    … table and picture, written here …
+    <!-- end of NAME -->
+
+NAME is a benchmark's, or `machine` for what the run ran on. Everything outside the marks is left as it stands.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.frame.results import BenchmarkResult, Report
+from benchmarks.frame.rows import HEADINGS, rows
+
+MACHINE = "machine"
+
+
+def filled(page: str, report: Report, pictures: Path) -> str:
+    """Fill the page's marks; a benchmark that did not run keeps what was there. `pictures` is relative to the page."""
+    page = _with(page, MACHINE, _machine(report))
+    for result in report.benchmarks:
+        page = _with(page, result.name, _figures(result, pictures))
+    return page
+
+
+def _with(page: str, name: str, text: str) -> str:
+    before, begin, rest = page.partition(f"<!-- figures of {name} -->\n")
+    _old, end, after = rest.partition(f"<!-- end of {name} -->")
+    return f"{before}{begin}\n{text}\n\n{end}{after}" if begin and end else page
+
+
+def _machine(report: Report) -> str:
+    lines = ["| | |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in report.machine.items()]
+    return "\n".join(lines)
+
+
+def _figures(result: BenchmarkResult, pictures: Path) -> str:
+    if result.skipped is not None:
+        return f"Not measured in this run: {result.skipped}"
+    lines = [f"![{result.question}]({pictures / result.name}.svg)", ""]
+    lines += [f"| {' | '.join(HEADINGS)} |", "|---|---|--:|--:|--:|---|---|---|"]
+    for case in result.cases:
+        lines += [f"| {' | '.join(row)} |" for row in rows(case)]
+    return "\n".join(lines)

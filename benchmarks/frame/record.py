@@ -1,0 +1,91 @@
+"""A run as JSON, and back: every round's figures, so that tables, plots and the page can be made again from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks.frame.question import Better, Drawing, Goal, Unit
+from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures, Report
+
+
+def to_json(report: Report) -> str:
+    """The run as text; what follows from the figures (medians, ratios, verdicts) stands in it for other programs."""
+    plain = {
+        "machine": report.machine,
+        "short": report.short,
+        "benchmarks": [_plain(result) for result in report.benchmarks],
+    }
+    return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
+
+
+def from_json(text: str) -> Report:
+    """What `to_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
+    plain = json.loads(text)
+    return Report(
+        plain["machine"],
+        plain["short"],
+        tuple(_result(result) for result in plain["benchmarks"]),
+    )
+
+
+def merged(reports: Iterable[Report]) -> Report:
+    """Several runs as one: of each benchmark the last one's result, in the order in which they first came."""
+    known = list(reports)
+    latest = {result.name: result for report in known for result in report.benchmarks}
+    return Report(known[-1].machine, known[-1].short, tuple(latest.values()))
+
+
+def _plain(result: BenchmarkResult) -> dict[str, Any]:
+    plain = asdict(result)
+    plain["drawing"] = result.drawing.value
+    plain["cases"] = [_plain_case(case) for case in result.cases]
+    return plain
+
+
+def _plain_case(case: CaseResult) -> dict[str, Any]:
+    return {
+        "name": case.name,
+        "unit": case.unit.name,
+        "better": case.unit.better.value,
+        "sides": [
+            {"side": figures.side, "median": figures.median, "rounds": figures.rounds}
+            for figures in case.figures
+        ],
+        "goals": [
+            {
+                **asdict(outcome.goal),
+                "reached": outcome.ratio,
+                "verdict": outcome.verdict.value,
+                "missing_factor": outcome.missing_factor,
+            }
+            for outcome in case.outcomes
+        ],
+    }
+
+
+def _result(plain: dict[str, Any]) -> BenchmarkResult:
+    return BenchmarkResult(
+        name=plain["name"],
+        question=plain["question"],
+        drawing=Drawing(plain["drawing"]),
+        logarithmic=plain["logarithmic"],
+        cases=tuple(_case(case) for case in plain["cases"]),
+        seconds=plain["seconds"],
+        skipped=plain["skipped"],
+        failed=plain["failed"],
+    )
+
+
+def _case(plain: dict[str, Any]) -> CaseResult:
+    return CaseResult(
+        plain["name"],
+        Unit(plain["unit"], Better(plain["better"])),
+        tuple(Figures(side["side"], tuple(side["rounds"])) for side in plain["sides"]),
+        tuple(
+            Goal(side=goal["side"], of=goal["of"], target=goal["target"], floor=goal["floor"])
+            for goal in plain["goals"]
+        ),
+    )

@@ -1,0 +1,128 @@
+"""What came out of a run: figures of each round, their spread, ratios, and whether goals are reached."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from enum import Enum
+
+from benchmarks.frame.question import Better, Drawing, Goal, Unit
+
+
+class Verdict(Enum):
+    """How a figure stands to its goal."""
+
+    NO_GOAL = "no goal"
+    REACHED = "reached"
+    MISSED = "missed"
+    BELOW_FLOOR = "below the floor"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One side's figures, a round each."""
+
+    side: str
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rounds)
+
+    @property
+    def low(self) -> float:
+        return min(self.rounds)
+
+    @property
+    def high(self) -> float:
+        return max(self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A goal, and what was reached of it."""
+
+    goal: Goal
+    better: Better
+    ratios: tuple[float, ...]
+    """Of the two sides in each round; where the goal is no ratio, the side's own figures."""
+
+    @property
+    def ratio(self) -> float:
+        """The median of the rounds' ratios: robust where the machine's speed drifts from round to round."""
+        return statistics.median(self.ratios)
+
+    def _is_worse(self, than: float) -> bool:
+        return self.ratio < than if self.better is Better.HIGHER else self.ratio > than
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.goal.floor is not None and self._is_worse(self.goal.floor):
+            return Verdict.BELOW_FLOOR
+        if self.goal.target is None:
+            return Verdict.NO_GOAL
+        return Verdict.MISSED if self._is_worse(self.goal.target) else Verdict.REACHED
+
+    @property
+    def missing_factor(self) -> float | None:
+        """How many times better it would have to be; None where the goal is reached or there is none."""
+        if self.goal.target is None or not self._is_worse(self.goal.target):
+            return None
+        reached, wanted = self.ratio, self.goal.target
+        return wanted / reached if self.better is Better.HIGHER else reached / wanted
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """All figures of one case."""
+
+    name: str
+    unit: Unit
+    figures: tuple[Figures, ...]
+    goals: tuple[Goal, ...]
+
+    def of(self, side: str) -> Figures:
+        """One side's figures."""
+        return next(figures for figures in self.figures if figures.side == side)
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        return tuple(Outcome(goal, self.unit.better, self._ratios(goal)) for goal in self.goals)
+
+    def _ratios(self, goal: Goal) -> tuple[float, ...]:
+        rounds = self.of(goal.side).rounds
+        if goal.of is None:
+            return rounds
+        return tuple(ours / other for ours, other in zip(rounds, self.of(goal.of).rounds, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkResult:
+    """What one benchmark gave."""
+
+    name: str
+    question: str
+    drawing: Drawing
+    logarithmic: bool
+    cases: tuple[CaseResult, ...]
+    seconds: float
+    skipped: str | None = None
+    """Why it did not run."""
+    failed: str | None = None
+    """What went wrong; the cases before it stand."""
+
+    @property
+    def acceptable(self) -> bool:
+        """Nothing went wrong, and nothing became several times slower."""
+        verdicts = {outcome.verdict for case in self.cases for outcome in case.outcomes}
+        return self.failed is None and Verdict.BELOW_FLOOR not in verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A whole run."""
+
+    machine: dict[str, str]
+    """What it ran on, by name."""
+    short: bool
+    benchmarks: tuple[BenchmarkResult, ...]

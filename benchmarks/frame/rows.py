@@ -1,0 +1,72 @@
+"""A case as rows of words: one way of writing figures, for the terminal and for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from benchmarks.frame.question import Better
+from benchmarks.frame.results import CaseResult, Figures, Outcome, Verdict
+
+HEADINGS = ("case", "side", "median", "min to max", "ratio", "against", "goal", "verdict")
+
+
+class Row(NamedTuple):
+    """A line of a benchmark's table."""
+
+    case: str
+    side: str
+    median: str
+    spread: str
+    ratio: str
+    against: str
+    goal: str
+    verdict: str
+
+
+def rows(case: CaseResult) -> Iterator[Row]:
+    """A row a side, and one more for each further goal of it."""
+    name = case.name
+    for figures in case.figures:
+        outcomes = [outcome for outcome in case.outcomes if outcome.goal.side == figures.side]
+        side = (figures.side, f"{number(figures.median)} {case.unit.name}", _spread(figures))
+        judged = [_judged(outcome, case.unit.name) for outcome in outcomes]
+        for words in judged or [("", "", "", "")]:
+            yield Row(name, *side, *words)
+            name, side = "", ("", "", "")
+
+
+def _spread(figures: Figures) -> str:
+    return f"{number(figures.low)} to {number(figures.high)}"
+
+
+def _judged(outcome: Outcome, unit: str) -> tuple[str, str, str, str]:
+    goal = outcome.goal
+    sign = "≥" if outcome.better is Better.HIGHER else "≤"
+    wanted = "" if goal.target is None else f"{sign} {number(goal.target)}"
+    if goal.of is None:
+        return ("", "", f"{wanted} {unit}", _word(outcome))
+    return (f"{number(outcome.ratio)}×", goal.of, wanted and f"{wanted}×", _word(outcome))
+
+
+def _word(outcome: Outcome) -> str:
+    if outcome.verdict is Verdict.NO_GOAL:
+        return ""
+    factor = outcome.missing_factor
+    missing = "" if factor is None else f"missing {number(factor)}×"
+    if outcome.verdict is Verdict.BELOW_FLOOR:
+        return f"below the floor of {number(outcome.goal.floor or 0)}×{missing and ', '}{missing}"
+    return missing or "reached"
+
+
+def number(value: float) -> str:
+    """Three significant digits, thousands apart."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}"
+    if abs(value) >= 1:
+        return f"{value:.2f}"
+    return f"{value:.3g}"

@@ -1,0 +1,18 @@
+"""Every benchmark by name: the one table. A module is imported when its benchmark is asked for."""
+
+from __future__ import annotations
+
+import importlib
+
+from benchmarks.frame.question import Benchmark
+
+MODULES: dict[str, str] = {}
+"""Name on the command line, and the module whose BENCHMARK it is; they run in this order."""
+
+
+def load(name: str) -> Benchmark:
+    """Import one benchmark. Raises ImportError where what it measures against is not installed."""
+    benchmark = importlib.import_module(f"benchmarks.{MODULES[name]}").BENCHMARK
+    assert isinstance(benchmark, Benchmark)
+    assert benchmark.name == name
+    return benchmark

@@ -1,0 +1,198 @@
+"""The frame of the benchmarks: turns, ratios, goals, and that what is drawn can be drawn again."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from benchmarks import registry
+from benchmarks.__main__ import main
+from benchmarks.frame import page, plots, record
+from benchmarks.frame.question import (
+    MEGABYTES_A_SECOND,
+    MICROSECONDS,
+    Benchmark,
+    Case,
+    Goal,
+    Side,
+    SkippedError,
+    Unit,
+    WrongResultError,
+)
+from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures, Report, Verdict
+from benchmarks.frame.rounds import measure_case, run_benchmark
+from benchmarks.frame.table import show
+
+SPEED = MEGABYTES_A_SECOND
+
+
+def case_result(
+    unit: Unit, ours: tuple[float, ...], other: tuple[float, ...], *, target=None, floor=None
+) -> CaseResult:
+    figures = (Figures("topicfs", ours), Figures("other", other))
+    return CaseResult("a case", unit, figures, (Goal(of="other", target=target, floor=floor),))
+
+
+def run(cases, **how) -> BenchmarkResult:
+    benchmark = Benchmark(name="toy", question="How fast is a toy?", cases=cases)
+    return run_benchmark(benchmark, rounds=3, short=True, progress=lambda what: None, **how)
+
+
+def two_sides(conditions):
+    yield Case(
+        name="a case",
+        unit=SPEED,
+        sides=(Side("topicfs", lambda: 50.0), Side("other", lambda: 100.0)),
+        goals=(Goal(of="other", target=0.8, floor=0.3),),
+    )
+
+
+def test_sides_take_turns_in_an_order_that_turns():
+    """After one run each to warm up: A B, B A, A B; so a machine that slows down is not one side's loss."""
+    order: list[str] = []
+    numbers = itertools.count().__next__
+
+    def side(name: str) -> Side:
+        return Side(name, lambda: order.append(name) or numbers())
+
+    result = measure_case(Case(name="a case", unit=SPEED, sides=(side("a"), side("b"))), rounds=3)
+    assert list("ababbaab") == order
+    assert (2, 5, 6) == result.of("a").rounds
+
+
+def test_what_takes_long_has_fewer_rounds():
+    """`most_rounds` bounds the rounds, and a case may do without the first run."""
+    times: list[int] = []
+    side = Side("a", lambda: times.append(1) or 1.0)
+    measure_case(Case(name="", unit=SPEED, sides=(side,), most_rounds=2, warm_up=False), rounds=5)
+    assert 2 == len(times)
+
+
+def test_the_ratio_is_the_median_of_the_rounds_ratios():
+    """Not the ratio of the medians: a machine that becomes ten times slower in between changes nothing."""
+    result = case_result(SPEED, (80.0, 8.0, 81.0), (100.0, 10.0, 100.0), target=0.8)
+    assert 0.8 == result.outcomes[0].ratio
+    assert Verdict.REACHED is result.outcomes[0].verdict
+
+
+@pytest.mark.parametrize(
+    ("unit", "ours", "verdict", "missing"),
+    [
+        (SPEED, 80.0, Verdict.REACHED, None),
+        (SPEED, 40.0, Verdict.MISSED, 2.0),
+        (SPEED, 10.0, Verdict.BELOW_FLOOR, 8.0),
+        (MICROSECONDS, 80.0, Verdict.REACHED, None),
+        (MICROSECONDS, 25.0, Verdict.REACHED, None),
+    ],
+)
+def test_a_goal_counts_in_the_direction_of_its_unit(unit, ours, verdict, missing):
+    """At least where more is better, at most where less is; the missing factor says how many times better to become."""
+    outcome = case_result(unit, (ours,), (100.0,), target=0.8, floor=0.3 if unit is SPEED else 2).outcomes[0]
+    assert (verdict, missing) == (outcome.verdict, outcome.missing_factor)
+
+
+def test_a_latency_above_its_goal_and_its_floor():
+    """Where less is better, more than the goal is missing, and more than the floor fails."""
+    missed = case_result(MICROSECONDS, (300.0,), (100.0,), target=2, floor=4).outcomes[0]
+    assert (Verdict.MISSED, 1.5) == (missed.verdict, missed.missing_factor)
+    assert Verdict.BELOW_FLOOR is case_result(MICROSECONDS, (500.0,), (100.0,), floor=4).outcomes[0].verdict
+
+
+def test_what_went_wrong_takes_nothing_along(tmp_path):
+    """The cases before it stand, what was set up is ended, the directory is gone, and the run is not acceptable."""
+    ended: list[Path] = []
+
+    def cases(conditions):
+        try:
+            yield from two_sides(conditions)
+            yield Case(name="wrong", unit=SPEED, sides=(Side("topicfs", raises),))
+        finally:
+            ended.append(conditions.directory)
+
+    def raises() -> float:
+        raise WrongResultError("3 lines of 4 arrived")
+
+    result = run(cases, directory=tmp_path)
+    assert ["a case"] == [case.name for case in result.cases]
+    assert result.failed is not None
+    assert "3 lines of 4 arrived" in result.failed
+    assert not result.acceptable
+    assert [] == list(tmp_path.iterdir())
+    assert 1 == len(ended)
+
+
+def test_a_benchmark_that_cannot_run_says_why():
+    """Skipped is no failure, and its reason is shown."""
+
+    def cases(conditions):
+        raise SkippedError("Java is missing: install it")
+        yield
+
+    result = run(cases)
+    console = Console(record=True, width=140)
+    show(result, console)
+    assert result.acceptable
+    assert "Java is missing: install it" in console.export_text()
+
+
+def test_the_table_tells_figures_goal_and_missing_factor():
+    """A row a side; the goal with its direction, and how many times better it would have to be."""
+    console = Console(record=True, width=140)
+    show(run(two_sides), console)
+    shown = [line.split() for line in console.export_text().splitlines()]
+    assert ["a", "case", "topicfs", "50.0", "MB/s", "50.0", "to", "50.0", "0.5×", "other"] == shown[2][:10]
+    assert ["≥", "0.8×", "missing", "1.60×"] == shown[2][10:]
+    assert ["other", "100", "MB/s", "100", "to", "100"] == shown[3]
+
+
+def test_a_run_comes_back_from_its_json():
+    """Everything that tables, plots and the page are made from."""
+    report = Report({"cores": "2"}, True, (run(two_sides),))
+    assert report == record.from_json(record.to_json(report))
+
+
+def test_of_several_runs_the_last_result_of_each_benchmark_counts():
+    """So that one benchmark can be measured again, and the page made from all."""
+    first, again = run(two_sides), run(two_sides)
+    other = BenchmarkResult("other", "?", first.drawing, False, (), 1.0)
+    reports = [Report({"cores": "2"}, False, (first, other)), Report({"cores": "4"}, False, (again,))]
+    assert Report({"cores": "4"}, False, (again, other)) == record.merged(reports)
+
+
+def test_a_picture_is_the_same_for_the_same_figures(tmp_path):
+    """Byte for byte: a picture under version control changes only when figures do."""
+    result = run(two_sides)
+    first, second = plots.draw(result, tmp_path / "a"), plots.draw(result, tmp_path / "b")
+    assert first is not None
+    assert second is not None
+    assert first.read_bytes() == second.read_bytes()
+    assert b"How fast is a toy?" in first.read_bytes()
+
+
+def test_the_page_keeps_its_prose():
+    """Only what stands between a benchmark's marks is written; a benchmark that did not run keeps its figures."""
+    text = "Before\n<!-- figures of toy -->\nold\n<!-- end of toy -->\nAfter\n<!-- figures of x -->\nkept\n<!-- end of x -->"
+    filled = page.filled(text, Report({}, True, (run(two_sides),)), Path("performance"))
+    assert filled.startswith(
+        "Before\n<!-- figures of toy -->\n\n![How fast is a toy?](performance/toy.svg)\n"
+    )
+    assert "| a case | topicfs | 50.0 MB/s | 50.0 to 50.0 | 0.5× | other | ≥ 0.8× | missing 1.60× |" in filled
+    assert "old" not in filled
+    assert filled.endswith("<!-- end of toy -->\nAfter\n<!-- figures of x -->\nkept\n<!-- end of x -->")
+
+
+@pytest.mark.parametrize("name", registry.MODULES)
+def test_every_benchmark_is_what_its_line_says(name):
+    """It can be imported, and has the name under which it is registered."""
+    assert name == registry.load(name).name
+
+
+def test_an_unknown_name_is_refused_with_the_names_there_are():
+    """Before anything is measured."""
+    answer = CliRunner().invoke(main, ["no-such"])
+    assert 2 == answer.exit_code
+    assert "no benchmark is called no-such" in answer.output
