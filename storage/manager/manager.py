@@ -27,6 +27,7 @@ from storage.manager.staged import StagedWrites
 from storage.manager.topics import LogTopic, check_new_topic, check_partitions, own_overrides
 from storage.manager.warnings import WarningBook
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
+from storage.staging.placement import NewTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,9 @@ class LogManager:
             warn=keeping.warnings.add,
             write_checkpoints=lambda: self._checkpoint(CheckpointWriter.write_first_dirty_offsets),
         )
-        self._staged = StagedWrites(directories, self._users_partition, keeping.warnings.add)
+        self._staged = StagedWrites(
+            directories, self._users_partition, self._create_for_a_write, warn=keeping.warnings.add
+        )
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._lock = RLock()
         self._duty_lock = Lock()
@@ -100,6 +103,9 @@ class LogManager:
         if self.topic(name.topic).internal:
             raise PolicyViolationError(f"{name.topic}: Kafka's own; nobody else writes there")
         return self.partition(*name)
+
+    def _create_for_a_write(self, name: str, new: NewTopic) -> None:
+        self.create_topic(name, partitions=new.partitions, overrides=new.overrides)
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         with self._lock:

@@ -8,15 +8,24 @@ from threading import Event, Lock
 from storage.errors import StorageError
 from storage.manager.directories import Directories
 from storage.staging.area import StagingArea
-from storage.staging.committing import Committer, FindPartition
+from storage.staging.committing import Committer
+from storage.staging.placing import CreateTopic, FindPartition
 
 
 class StagedWrites:
     """Commits the writes of all data directories. Safe from any thread."""
 
-    def __init__(self, directories: Directories, find: FindPartition, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        directories: Directories,
+        find: FindPartition,
+        create: CreateTopic,
+        *,
+        warn: Callable[[str], None],
+    ) -> None:
         self._directories = directories
         self._find = find
+        self._create = create
         self._warn = warn
         self._running = Lock()
         self._stopping = Event()
@@ -39,7 +48,7 @@ class StagedWrites:
             pass
 
     def _commit(self, area: StagingArea) -> None:
-        committer = Committer(area, self._find, clock=self._directories.clock)
+        committer = Committer(area, self._find, self._create, clock=self._directories.clock)
         try:
             committer.commit_waiting(self._warn, self._stopping.is_set)
         except (OSError, StorageError) as error:

@@ -23,6 +23,7 @@ from storage.disk.names import WriteFile, WriteFileKind, WriteId, parse_write_fi
 from storage.errors import StorageError
 from storage.model import Timestamp
 from storage.staging.manifest import Manifest, decode_manifest, encode_manifest
+from storage.staging.placement import Placement
 from storage.staging.record import read_committed
 from storage.staging.staged_file import StagedFile, StagedFileWriter
 
@@ -58,14 +59,16 @@ class StagingArea:
         part = f"{task}-{uuid4().hex}"
         return StagedFileWriter(self.directory / write_file(write, WriteFileKind.STAGED, part), self.files)
 
-    def hand_in(self, write: WriteId, staged: Sequence[StagedFile]) -> None:
+    def hand_in(
+        self, write: WriteId, staged: Sequence[StagedFile], placement: Placement | None = None
+    ) -> None:
         """Ask the owner to append the files in this order; on disk when this returns (blocking, OSError).
 
-        A write that is committed or was handed in before is left as it is: it is the same records.
+        With a `placement` the batches keep their offsets. A write that is committed or was handed in before is left as it is: it is the same records.
         """
         if self.state(write) in (WriteState.UNKNOWN, WriteState.REFUSED):
             self._unlink(self._path(write, WriteFileKind.REFUSED))
-            manifest = encode_manifest(Manifest(tuple(staged)))
+            manifest = encode_manifest(Manifest(tuple(staged), placement=placement))
             write_atomically(self.files, self._path(write, WriteFileKind.REQUESTED), manifest)
 
     def withdraw(self, write: WriteId) -> bool:

@@ -8,6 +8,7 @@ one, is there. The logs are on disk before the write is noted as done.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from storage.codec.batch import MAX_SEQUENCE, read_header, scan, set_producer
 from storage.disk.filesystem import Clock
@@ -19,14 +20,13 @@ from storage.log.conform import conform
 from storage.model import Isolation, Offset, TopicPartition
 from storage.staging.area import StagingArea
 from storage.staging.manifest import Begun, Manifest
+from storage.staging.placement import Placement
+from storage.staging.placing import CreateTopic, FindPartition, Placer, PlaceTakenError
 from storage.staging.record import CommittedQuery, next_producer, read_committed, write_committed
 from storage.staging.staged_file import Frame, check_whole, read_frames
 
 WINDOW_BYTES = 1 << 20
 """Read at a time to find what is in a log already."""
-
-FindPartition = Callable[[TopicPartition], Partition]
-"""Gives a partition that may be written to. Raises UnknownTopicError, PolicyViolationError."""
 
 
 class RecordsLostError(StorageError):
@@ -36,9 +36,10 @@ class RecordsLostError(StorageError):
 class Committer:
     """Commits what was handed in to one data directory. One at a time, and only by the directory's owner."""
 
-    def __init__(self, area: StagingArea, find: FindPartition, *, clock: Clock) -> None:
+    def __init__(self, area: StagingArea, find: FindPartition, create: CreateTopic, *, clock: Clock) -> None:
         self._area = area
         self._find = find
+        self._create = create
         self._clock = clock
 
     def commit_waiting(self, warn: Callable[[str], None], stopping: Callable[[], bool]) -> None:
@@ -66,6 +67,9 @@ class Committer:
         manifest = self._area.claim(write)
         if manifest is None:
             return
+        if manifest.placement is not None:
+            self._place(write, manifest, manifest.placement)
+            return
         present: Mapping[TopicPartition, int] = {}
         if manifest.begun is not None:
             present = self._present(manifest.begun)
@@ -80,6 +84,25 @@ class Committer:
         assert manifest.begun is not None
         self._append(manifest, manifest.begun, present)
         self._note_done(write, manifest.begun)
+        self._area.finish(write)
+
+    def _place(self, write: WriteId, manifest: Manifest, placement: Placement) -> None:
+        """The same for a write that keeps its offsets; one whose places were taken meanwhile ends there."""
+        placer = Placer(self._area, self._find, self._create)
+        begun = manifest.begun
+        if begun is None:
+            try:
+                begun = placer.begin(manifest, placement)
+            except (OSError, StorageError) as error:
+                self._area.refuse(write, str(error))
+                return
+            self._area.note(write, replace(manifest, begun=begun))
+        try:
+            placer.go_on(manifest, placement)
+        except PlaceTakenError as error:
+            self._area.refuse(write, str(error))
+            return
+        self._note_done(write, begun)
         self._area.finish(write)
 
     # Before the first record.

@@ -3,7 +3,8 @@
     {"version": 1, "files": [{"name": …, "size": …, "checksum": …}],
      "begun": {"producer_id": …, "epoch": …, "end_offsets": {"orders-0": 12}}}
 
-The files stand in the order of appending. `begun` is on disk before the first record is: whoever goes on finds the
+The files stand in the order of appending. A write that keeps its offsets has a `placement` too, and version 2, so that
+an owner that knows no such writes does not take it for one that may stand anywhere. `begun` is on disk before the first record is: whoever goes on finds the
 records that are there by their producer, at or behind the noted log ends.
 """
 
@@ -17,9 +18,12 @@ from typing import Any
 
 from storage.errors import CorruptionError
 from storage.model import Offset, ProducerId, TopicPartition
+from storage.staging.placement import Placement, placement_as_json, placement_from_json
 from storage.staging.staged_file import StagedFile
 
 VERSION = 1
+PLACED_VERSION = 2
+"""Of a write that keeps its offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +42,15 @@ class Manifest:
 
     files: tuple[StagedFile, ...]
     begun: Begun | None = None
+    placement: Placement | None = None
+    """None: the batches stand wherever the logs end."""
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """Give the file's bytes."""
     content: dict[str, Any] = {"version": VERSION, "files": [file._asdict() for file in manifest.files]}
+    if manifest.placement is not None:
+        content |= {"version": PLACED_VERSION, "placement": placement_as_json(manifest.placement)}
     if manifest.begun is not None:
         content["begun"] = {
             "producer_id": manifest.begun.producer_id,
@@ -56,13 +64,15 @@ def decode_manifest(data: bytes, *, file: Path) -> Manifest:
     """Read the file's bytes; raises CorruptionError."""
     try:
         content = json.loads(data)
-        if content["version"] != VERSION:
-            raise CorruptionError(file, 0, f"version {content['version']}, expected {VERSION}")
+        expected = PLACED_VERSION if "placement" in content else VERSION
+        if content["version"] != expected:
+            raise CorruptionError(file, 0, f"version {content['version']}, expected {expected}")
+        placement = placement_from_json(content["placement"]) if "placement" in content else None
         staged = tuple(
             StagedFile(_plain_name(one["name"]), int(one["size"]), int(one["checksum"]))
             for one in content["files"]
         )
-        return Manifest(staged, _begun(content["begun"]) if "begun" in content else None)
+        return Manifest(staged, _begun(content["begun"]) if "begun" in content else None, placement)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(file, 0, f"no manifest of a write: {error!r}") from None
 

@@ -1,0 +1,73 @@
+"""Where the batches of a write stand that keep their offsets, as the manifest says it.
+
+    "placement": {"topics": {"orders": {"partitions": 4, "overrides": {…}}},
+                  "partitions": {"orders-0": {"end": 0, "start": 17}, "clicks-0": {"end": 12}}}
+
+Batches of other writes get their offsets from the log. These bring them: each stands beyond the end that its log had
+when the write was prepared, gaps between them stay gaps, and an empty log may begin anew where the first one stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from storage.model import Offset, TopicPartition
+
+
+class NewTopic(NamedTuple):
+    """A topic that is made where there is none of that name."""
+
+    partitions: int
+    overrides: Mapping[str, str]
+
+
+class Place(NamedTuple):
+    """Where the batches for one partition stand."""
+
+    end: Offset
+    """Where its log must end before the first of them comes."""
+    start: Offset | None = None
+    """Where its log, which must be empty, is to begin; None: it stays as it is."""
+
+    @property
+    def first(self) -> Offset:
+        """No batch stands below."""
+        return self.end if self.start is None else self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Immutable."""
+
+    topics: Mapping[str, NewTopic]
+    partitions: Mapping[TopicPartition, Place]
+
+
+def placement_as_json(placement: Placement) -> dict[str, Any]:
+    """Give the manifest's part."""
+    return {
+        "topics": {
+            name: {"partitions": new.partitions, "overrides": dict(new.overrides)}
+            for name, new in placement.topics.items()
+        },
+        "partitions": {
+            str(one): {"end": place.end, **({} if place.start is None else {"start": place.start})}
+            for one, place in placement.partitions.items()
+        },
+    }
+
+
+def placement_from_json(content: Mapping[str, Any]) -> Placement:
+    """Read the manifest's part (ValueError, KeyError, TypeError, AttributeError)."""
+    topics = {
+        name: NewTopic(int(one["partitions"]), {str(key): str(to) for key, to in one["overrides"].items()})
+        for name, one in content["topics"].items()
+    }
+    partitions = {}
+    for name, one in content["partitions"].items():
+        topic, _, number = name.rpartition("-")
+        start = Offset(int(one["start"])) if "start" in one else None
+        partitions[TopicPartition(topic, int(number))] = Place(Offset(int(one["end"])), start)
+    return Placement(topics, partitions)

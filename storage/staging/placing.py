@@ -1,0 +1,167 @@
+"""The owner's part of a write that keeps its offsets: every batch where it says, each once.
+
+Before `begun` is in the manifest nothing stands in a log but perhaps topics that are still empty. From then on it is
+gone on with; what of it is in the logs is found at its offset, by its checksum. Offsets that somebody else took
+meanwhile cannot be had: then the write ends there, refused, with what is in place staying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from storage.codec.batch import assign_offsets, read_header, scan
+from storage.codec.columns import decode
+from storage.disk.names import is_internal
+from storage.engine import Partition
+from storage.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    PartitionOfflineError,
+    PolicyViolationError,
+    StorageError,
+    UnknownTopicError,
+)
+from storage.log.append import check_as_follower
+from storage.log.log import Log
+from storage.model import NO_PRODUCER_ID, Isolation, Offset, ProducerId, TopicPartition
+from storage.staging.area import StagingArea
+from storage.staging.manifest import Begun, Manifest
+from storage.staging.placement import NewTopic, Place, Placement
+from storage.staging.staged_file import Frame, check_whole, read_frames
+
+WINDOW_BYTES = 1 << 20
+"""Read at a time to find what is in a log already."""
+
+FindPartition = Callable[[TopicPartition], Partition]
+"""Gives a partition that may be written to. Raises UnknownTopicError, PolicyViolationError."""
+
+CreateTopic = Callable[[str, NewTopic], None]
+"""Makes a topic. Raises StorageError, OSError."""
+
+
+class PlaceTakenError(StorageError):
+    """A log does not end where a write was prepared for: somebody else appended."""
+
+
+class Placer:
+    """Brings one write's batches to their places."""
+
+    def __init__(self, area: StagingArea, find: FindPartition, create: CreateTopic) -> None:
+        self._area = area
+        self._find = find
+        self._create = create
+
+    def begin(self, manifest: Manifest, placement: Placement) -> Begun:
+        """Check all of the write, and make the topics that are missing (StorageError, OSError; blocking)."""
+        self._check_frames(manifest, placement)
+        missing = [name for name in placement.topics if self._is_missing(name, placement)]
+        for name, place in placement.partitions.items():
+            if name.topic not in missing:
+                _check_place(self._log(name), name, place)
+        for topic in missing:
+            self._create(topic, placement.topics[topic])
+        for name, place in placement.partitions.items():
+            if name.topic in missing:
+                _check_place(self._log(name), name, place)
+        firsts = {name: place.first for name, place in placement.partitions.items()}
+        return Begun(ProducerId(NO_PRODUCER_ID), -1, firsts)
+
+    def go_on(self, manifest: Manifest, placement: Placement) -> None:
+        """Append what is not in place yet. Raises PlaceTakenError, StorageError, OSError."""
+        logs: dict[TopicPartition, Log] = {}
+        present: dict[TopicPartition, Mapping[int, tuple[int, int]]] = {}
+        for name, place in placement.partitions.items():
+            try:
+                logs[name] = log = self._log(name)
+            except UnknownTopicError:
+                # The topic was deleted since, and the write's records with it.
+                continue
+            _start_over(log, place)
+            present[name] = _batches_from(log, place.first)
+        for frame in self._frames(manifest):
+            if frame.partition in logs:
+                _put(logs[frame.partition], frame, present[frame.partition])
+
+    def _check_frames(self, manifest: Manifest, placement: Placement) -> None:
+        """Whether every batch is whole and has a place of its own, in ascending order."""
+        for staged in manifest.files:
+            check_whole(self._area.directory / staged.name, self._area.files, staged)
+        ends: dict[TopicPartition, int] = {}
+        for frame in self._frames(manifest):
+            name = frame.partition
+            if name not in placement.partitions:
+                raise InvalidRecordError(f"{name}: a batch without a place")
+            try:
+                incoming = check_as_follower(frame.batch, ends.get(name, placement.partitions[name].first))
+                decode(frame.batch)
+            except (CorruptBatchError, InvalidRecordError) as error:
+                raise InvalidRecordError(f"{name}: {error}") from error
+            ends[name] = incoming[-1].last_offset + 1
+
+    def _is_missing(self, topic: str, placement: Placement) -> bool:
+        if is_internal(topic):
+            raise PolicyViolationError(f"{topic}: Kafka's own; nobody else writes there")
+        numbers = [name.partition for name in placement.partitions if name.topic == topic]
+        try:
+            self._find(TopicPartition(topic, min(numbers, default=0)))
+        except UnknownTopicError:
+            return True
+        return False
+
+    def _log(self, name: TopicPartition) -> Log:
+        partition = self._find(name)
+        if not isinstance(partition, Log):
+            raise PartitionOfflineError(f"{name}: {partition.status().state}")
+        return partition
+
+    def _frames(self, manifest: Manifest) -> Iterator[Frame]:
+        for staged in manifest.files:
+            yield from read_frames(self._area.directory / staged.name, self._area.files)
+
+
+def _check_place(log: Log, name: TopicPartition, place: Place) -> None:
+    # What others appended must not vanish in a crash: the write would find a gap where its place was.
+    log.sync()
+    offsets = log.offsets()
+    if offsets.log_end_offset != place.end:
+        raise PlaceTakenError(
+            f"{name}: ends at {offsets.log_end_offset}, not at {place.end} as when this was prepared"
+        )
+    if place.start is not None and offsets.log_start_offset != offsets.log_end_offset:
+        raise PlaceTakenError(f"{name}: holds records, so that it cannot begin at {place.start}")
+
+
+def _start_over(log: Log, place: Place) -> None:
+    offsets = log.offsets()
+    is_empty = offsets.log_start_offset == offsets.log_end_offset
+    if place.start is not None and is_empty and offsets.log_end_offset != place.start:
+        log.truncate_fully_and_start_at(place.start, "begins where its records do")
+
+
+def _batches_from(log: Log, first: Offset) -> dict[int, tuple[int, int]]:
+    """Last offset and checksum of each batch from `first` on, by base offset."""
+    offsets = log.offsets()
+    offset = Offset(min(max(first, offsets.log_start_offset), offsets.log_end_offset))
+    found: dict[int, tuple[int, int]] = {}
+    while True:
+        fetched = log.read(offset, max_bytes=WINDOW_BYTES, isolation=Isolation.READ_UNCOMMITTED)
+        if not fetched.data:
+            return found
+        for batch in scan(fetched.data):
+            found[batch.base_offset] = batch.last_offset, batch.checksum
+        offset = fetched.next_offset
+
+
+def _put(log: Log, frame: Frame, present: Mapping[int, tuple[int, int]]) -> None:
+    batch = read_header(frame.batch)
+    if present.get(batch.base_offset) == (batch.last_offset, batch.checksum):
+        return
+    offsets = log.offsets()
+    # As if the log's present leader had written it: epochs of a log never go back.
+    assign_offsets(frame.batch, 0, base_offset=batch.base_offset, leader_epoch=offsets.leader_epoch)
+    try:
+        log.append_as_follower(frame.batch)
+    except InvalidRecordError as error:
+        raise PlaceTakenError(
+            f"{frame.partition}: {error}: somebody else appended there meanwhile; what is in place stays"
+        ) from error
