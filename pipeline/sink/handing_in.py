@@ -66,7 +66,8 @@ class Handover:
         self._area.hand_in(self._write, self._staged)
         try:
             self._wait(timeout_s)
-        except Exception:
+        except BaseException:
+            # Whatever ends the wait, an interrupt too: what nobody began on must not be appended later.
             with suppress(OSError):
                 self._area.withdraw(self._write)
             self.abort()
@@ -82,6 +83,7 @@ class Handover:
     def _wait(self, timeout_s: float) -> None:
         deadline, pause = self._clock() + timeout_s, FIRST_PAUSE_S
         while not self._is_done():
+            self._hand_in_again()
             self._own_for_a_moment()
             if self._is_done():
                 return
@@ -95,6 +97,14 @@ class Handover:
         if state is WriteState.REFUSED:
             raise self._area.take_refusal(self._write)
         return state is WriteState.COMMITTED or (state is WriteState.UNKNOWN and self._write.batch is None)
+
+    def _hand_in_again(self) -> None:
+        """Ask anew where an earlier driver, killed while its Python processes live on, withdrew the same micro-batch.
+
+        A write that happens once has one driver; unknown, it is done.
+        """
+        if self._write.batch is not None and self._area.state(self._write) is WriteState.UNKNOWN:
+            self._area.hand_in(self._write, self._staged)
 
     def _own_for_a_moment(self) -> None:
         try:

@@ -53,7 +53,7 @@ def owner(data):
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=Path(__file__).parents[3],
+            cwd=Path(__file__).parents[2],
         )
         processes.append(process)
         assert process.stdout is not None
@@ -124,6 +124,35 @@ def test_an_owner_that_goes_away_is_followed_by_the_writer(data, owner):
     Handover([data], ONCE, [staged(data)], sleep=sleep).commit(60)
     assert len(pauses) == 1
     assert lines(data) == ["a", "b"]
+
+
+def test_a_micro_batch_that_another_withdrew_is_handed_in_again(data, owner):
+    """Python processes of a killed driver live on for a while, and give up what its successor waits for."""
+    process = owner("sleeps")
+    write = WriteId("query", 0)
+
+    def sleep(seconds: float) -> None:
+        if process.poll() is None:
+            assert staging_area([data]).withdraw(write)
+            process.kill()
+            process.wait()
+
+    Handover([data], write, [staged(data, write)], sleep=sleep).commit(60)
+    assert lines(data) == ["a", "b"]
+    assert [] == left(data)
+
+
+@pytest.mark.parametrize("write", [ONCE, WriteId("query", 0)])
+def test_an_interrupt_withdraws(data, owner, write):
+    """Whoever presses Ctrl-C wants nothing written, now or later."""
+    owner("sleeps")
+
+    def sleep(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Handover([data], write, [staged(data, write)], sleep=sleep).commit(60)
+    assert [] == left(data)
 
 
 def test_a_claimed_write_is_never_withdrawn(data, owner):
