@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +16,7 @@ from storage.staging.area import ABANDONED_AFTER_MS, StagingArea, WriteState
 from storage.staging.staged_file import StagedFile
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.mortal_disk import MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
 
 BATCH = WriteId("b1946ac9-2d3f", 3)
@@ -29,34 +28,6 @@ TASKS = {
 }
 EXPECTED = {("orders", 0): ["a", "b", "d"], ("orders", 1): ["c", "e", "f"], ("clicks", 0): ["g"]}
 BEFORE = {("orders", 0): [], ("orders", 1): [], ("clicks", 0): []}
-
-
-class Killed(BaseException):
-    """The process is gone: nothing of it runs on, no cleaning up either."""
-
-
-class MortalDisk(SimulatedDisk):
-    """A disk whose user dies before the change number `last_step` + 1."""
-
-    def __init__(self, *, seed: int = 0) -> None:
-        super().__init__(seed=seed)
-        self.last_step: int | None = None
-        self.steps = 0
-
-    def happens(self, operation: str, path: Path, *, changes: bool) -> None:
-        if changes and self.last_step is not None:
-            if self.steps >= self.last_step:
-                raise Killed(f"{operation} {path}")
-            self.steps += 1
-        super().happens(operation, path, changes=changes)
-
-    @contextmanager
-    def dying_after(self, steps: int) -> Iterator[None]:
-        self.last_step, self.steps = steps, 0
-        try:
-            yield
-        finally:
-            self.last_step = None
 
 
 def populated(disk: SimulatedDisk) -> LogManager:
@@ -429,15 +400,6 @@ def test_a_record_without_a_time_is_taken():
     area.hand_in(ONCE, [writer.finish()])
     engine.commit_staged_writes()
     assert read_lines(engine.partition("clicks", 0)) == [""]
-
-
-def dies(disk: MortalDisk, run: Callable[[], None], steps: int) -> bool:
-    try:
-        with disk.dying_after(steps):
-            run()
-    except Killed:
-        return True
-    return False
 
 
 def every_death(

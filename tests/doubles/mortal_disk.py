@@ -1,0 +1,47 @@
+"""A simulated disk whose user dies at a chosen step, to see what is left after each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.doubles.simulated_disk import SimulatedDisk
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of it runs on, no cleaning up either."""
+
+
+class MortalDisk(SimulatedDisk):
+    """A disk whose user dies before the change number `last_step` + 1."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self.last_step: int | None = None
+        self.steps = 0
+
+    def happens(self, operation: str, path: Path, *, changes: bool) -> None:
+        if changes and self.last_step is not None:
+            if self.steps >= self.last_step:
+                raise Killed(f"{operation} {path}")
+            self.steps += 1
+        super().happens(operation, path, changes=changes)
+
+    @contextmanager
+    def dying_after(self, steps: int) -> Iterator[None]:
+        self.last_step, self.steps = steps, 0
+        try:
+            yield
+        finally:
+            self.last_step = None
+
+
+def dies(disk: MortalDisk, run: Callable[[], None], steps: int) -> bool:
+    """Let `run` die after so many changes; False where it came to its end before."""
+    try:
+        with disk.dying_after(steps):
+            run()
+    except Killed:
+        return True
+    return False

@@ -1,0 +1,240 @@
+"""Writes that keep their offsets: each batch stands where it says, once, whatever crashes and whoever else appends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from storage.codec.batch import scan
+from storage.codec.records import decode, encode, encode_lines
+from storage.disk.names import WriteFileKind, WriteId, parse_write_file, write_file
+from storage.errors import CorruptionError
+from storage.manager import LogManager
+from storage.model import Isolation, Offset, Record, Timestamp, TopicPartition
+from storage.staging.area import StagingArea, WriteRefusedError, WriteState
+from storage.staging.placement import NewTopic, Place, Placement
+from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
+from tests.doubles.mortal_disk import MortalDisk, dies
+from tests.doubles.simulated_disk import SimulatedDisk
+
+WRITE = WriteId("e59ff979-41aa")
+NOW = Timestamp(1_700_000_000_000)
+ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 1)
+NEW = {"clicks": NewTopic(2, {"retention.ms": "-1"})}
+PLACES = {ORDERS: Place(Offset(1)), CLICKS: Place(Offset(0), Offset(17))}
+BATCHES = [(ORDERS, (1, 3)), (CLICKS, (17, 18)), (ORDERS, (9,)), (CLICKS, (40,))]
+PLACED = {ORDERS: [0, 1, 3, 9], CLICKS: [17, 18, 40]}
+MAX_STEPS = 400
+
+
+def batch(*offsets: int) -> bytearray:
+    return encode([Record(Offset(one), NOW, b"k", str(one).encode()) for one in offsets])
+
+
+def populated(disk: SimulatedDisk) -> LogManager:
+    """`orders` with one record, and no `clicks`."""
+    engine = engine_on(disk)
+    append_lines(engine.create_topic("orders").partitions()[0], "old\n")
+    engine.close()
+    return engine_on(disk)
+
+
+def hand_in(disk: SimulatedDisk, placement: Placement | None = None, batches=BATCHES) -> StagingArea:
+    area = StagingArea(DATA, disk)
+    writer = area.stage(WRITE, 0)
+    for name, offsets in batches:
+        writer.append(name, batch(*offsets))
+    area.hand_in(WRITE, [writer.finish()], placement or Placement(NEW, PLACES))
+    return area
+
+
+def offsets_in(engine: LogManager, name: TopicPartition) -> list[int]:
+    """The offset of every record, read as a reader does."""
+    partition = engine.partition(*name)
+    found: list[int] = []
+    offset = partition.offsets().log_start_offset
+    while True:
+        fetched = partition.read(offset, max_bytes=1 << 20, isolation=Isolation.READ_UNCOMMITTED)
+        if not fetched.data:
+            return found
+        for columns in decode(fetched.data):
+            found.extend(columns.offsets)
+        offset = fetched.next_offset
+
+
+def left(disk: SimulatedDisk) -> list[str]:
+    return [entry.name for entry in disk.list_directory(DATA) if parse_write_file(entry.name)]
+
+
+def test_batches_stand_where_they_say():
+    """Gaps stay gaps, an empty log begins at its first record, and a topic is made where it was missing."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    area = hand_in(disk)
+    engine.maintenance(NOW)
+    assert {name: offsets_in(engine, name) for name in PLACED} == PLACED
+    clicks = engine.topic("clicks")
+    assert (2, {"retention.ms": "-1"}) == (len(clicks.partitions()), dict(clicks.overrides))
+    bounds = clicks.partitions()[1].offsets()
+    assert (17, 41) == (bounds.log_start_offset, bounds.log_end_offset)
+    assert [] == left(disk)
+    assert area.state(WRITE) is WriteState.UNKNOWN
+    append_lines(clicks.partitions()[1], "next\n")
+    assert offsets_in(engine, CLICKS)[-1] == 41
+
+
+def test_they_are_as_the_log_s_leader_would_write_them():
+    """Leader epochs never go back, so that a broker takes the log as it is."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    hand_in(disk)
+    engine.commit_staged_writes()
+    epochs = engine.partition(*ORDERS).read(Offset(0), max_bytes=1 << 20)
+    assert {0} == {one.leader_epoch for one in scan(epochs.data)}
+
+
+@pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power loss"])
+def test_each_stands_there_once_wherever_it_died(power_loss):
+    """A crash before any step of the owner's; the next owner goes on."""
+    for steps in range(MAX_STEPS):
+        disk = MortalDisk(seed=steps)
+        engine = populated(disk)
+        hand_in(disk)
+        if not dies(disk, engine.commit_staged_writes, steps):
+            assert steps > 20
+            return
+        disk.crash(keep=None if power_loss else 1.0)
+        engine = engine_on(disk)
+        engine.commit_staged_writes()
+        assert {name: offsets_in(engine, name) for name in PLACED} == PLACED, steps
+        # Staged files of a write that is done are its writer's to remove, or a week's.
+        assert [] == [name for name in left(disk) if not name.endswith(".staged")]
+        engine.close()
+    raise AssertionError("it never comes to its end")
+
+
+def half_done() -> tuple[MortalDisk, LogManager]:
+    """An owner died when `orders` had the write's first batch and not the other one; its successor."""
+    for steps in range(MAX_STEPS):
+        disk = MortalDisk()
+        engine = populated(disk)
+        hand_in(disk)
+        if dies(disk, engine.commit_staged_writes, steps) and offsets_in(engine, ORDERS) == [0, 1, 3]:
+            disk.crash(keep=1.0)
+            return disk, engine_on(disk)
+    raise AssertionError("it never was half done")
+
+
+def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
+    """What is in place stays, the reason is told, and nobody tries for ever."""
+    disk, engine = half_done()
+    area = StagingArea(DATA, disk)
+    append_lines(engine.partition(*ORDERS), "a\nb\nc\nd\ne\nf\ng\n")
+    engine.commit_staged_writes()
+    assert area.state(WRITE) is WriteState.REFUSED
+    refusal = area.take_refusal(WRITE)
+    assert isinstance(refusal, WriteRefusedError)
+    assert "orders-0: batch at offset 9, but the log ends at 11: somebody else appended" in str(refusal)
+    assert [] == left(disk)
+
+
+@pytest.mark.parametrize(
+    ("placement", "batches", "reason"),
+    [
+        (Placement({}, {ORDERS: Place(Offset(0))}), [(ORDERS, (5,))], "orders-0: ends at 1, not at 0"),
+        (
+            Placement({}, {ORDERS: Place(Offset(1), Offset(5))}),
+            [(ORDERS, (5,))],
+            "orders-0: holds records, so that it cannot begin at 5",
+        ),
+        (Placement({}, {CLICKS: Place(Offset(0))}), [(CLICKS, (5,))], "clicks: no such topic"),
+        (
+            Placement({"orders": NewTopic(2, {})}, {TopicPartition("orders", 1): Place(Offset(0))}),
+            [(TopicPartition("orders", 1), (5,))],
+            "orders",
+        ),
+        (Placement({}, {ORDERS: Place(Offset(1))}), [(ORDERS, (0,))], "orders-0: batch at offset 0"),
+        (Placement({}, {ORDERS: Place(Offset(1))}), [(ORDERS, (5, 6)), (ORDERS, (6,))], "batch at offset 6"),
+        (Placement({}, {ORDERS: Place(Offset(1))}), [(CLICKS, (5,))], "clicks-1: a batch without a place"),
+        (
+            Placement(
+                {"__consumer_offsets": NewTopic(1, {})},
+                {TopicPartition("__consumer_offsets", 0): Place(Offset(0))},
+            ),
+            [(TopicPartition("__consumer_offsets", 0), (5,))],
+            "Kafka's own",
+        ),
+    ],
+    ids=[
+        "other end",
+        "not empty",
+        "no topic",
+        "no partition",
+        "below",
+        "not ascending",
+        "no place",
+        "internal",
+    ],
+)
+def test_a_write_that_does_not_fit_is_refused_whole(placement, batches, reason):
+    """Before anything of it is appended, with the reason."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    area = hand_in(disk, placement, batches)
+    engine.commit_staged_writes()
+    assert area.state(WRITE) is WriteState.REFUSED
+    assert reason in str(area.take_refusal(WRITE))
+    assert ["old"] == read_lines(engine.partition(*ORDERS))
+    assert ["orders"] == list(engine.topics())
+    assert [] == left(disk)
+
+
+def test_a_topic_deleted_in_between_takes_its_records_with_it():
+    """What is left of the write comes to its end."""
+    disk, engine = half_done()
+    engine.delete_topic("orders")
+    engine.commit_staged_writes()
+    assert ["clicks"] == list(engine.topics())
+    assert offsets_in(engine, CLICKS) == PLACED[CLICKS]
+    assert [] == left(disk)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"version": 1},
+        {"placement": {"topics": {}}},
+        {"placement": {"topics": {}, "partitions": {"orders": 1}}},
+    ],
+)
+def test_a_damaged_placement_is_told_and_stays(damage):
+    """An owner that cannot read where the batches stand appends none of them."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    area = hand_in(disk)
+    path = DATA / write_file(WRITE, WriteFileKind.REQUESTED)
+    content = json.loads(disk.read_bytes(path)) | damage
+    disk.unlink(path)
+    file = disk.open(path, create=True)
+    file.append(json.dumps(content).encode())
+    file.close()
+    with pytest.raises(CorruptionError):
+        area.claim(WRITE)
+    engine.commit_staged_writes()
+    assert area.state(WRITE) is WriteState.CLAIMED
+    assert ["old"] == read_lines(engine.partition(*ORDERS))
+
+
+def test_writes_without_a_placement_are_what_they_were():
+    """The version of their manifests too."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    area = StagingArea(DATA, disk)
+    writer = area.stage(WRITE, 0)
+    writer.append(ORDERS, encode_lines(b"new\n", timestamp=NOW)[0])
+    area.hand_in(WRITE, [writer.finish()])
+    content = json.loads(disk.read_bytes(DATA / write_file(WRITE, WriteFileKind.REQUESTED)))
+    assert (1, False) == (content["version"], "placement" in content)
+    engine.commit_staged_writes()
+    assert ["old", "new"] == read_lines(engine.partition(*ORDERS))
