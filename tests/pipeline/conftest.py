@@ -14,6 +14,17 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.host": "localhost",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+}
+"""Of every session that tests start."""
 
 
 def absent() -> str | None:
@@ -50,19 +61,8 @@ def _start(folder: Path) -> Any:
     import pipeline  # noqa: PLC0415
 
     builder = SparkSession.builder.master("local[2]").appName("topicfs tests")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.local.dir": str(folder),
-        "spark.driver.host": "localhost",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
-    }
-    for name, value in settings.items():
+    folders = {"spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.local.dir": str(folder)}
+    for name, value in (SETTINGS | folders).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     pipeline.register(session)

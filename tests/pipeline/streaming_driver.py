@@ -1,14 +1,16 @@
 """A driver of its own process, to be killed: streams the lines of text files into a topic, one file a micro-batch.
 
-    python -m tests.pipeline.streaming_driver INPUT DATA CHECKPOINT [flaky]
+    python -m tests.pipeline.streaming_driver INPUT DATA CHECKPOINT [--to-the-end] [--flaky FILE]
 
-With `flaky` the first attempt of every task of partition 0 fails after all of its rows were written.
+It goes on until it is killed, or with --to-the-end until it has read every file. With --flaky the first attempt of every
+task of partition 0 fails after all of its rows were written, and FILE appears when that happened.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pyspark import TaskContext
@@ -18,16 +20,22 @@ from pyspark.sql.types import StructType
 import pipeline
 from pipeline.data_source import TopicfsDataSource
 from pipeline.sink.writers import TaskStaged, TopicStreamWriter, stream_writer
+from tests.pipeline.conftest import SETTINGS
 
 
 class FailingWriter(TopicStreamWriter):
     """Writes everything, then fails the first time."""
+
+    def __init__(self, writer: TopicStreamWriter, witness: str) -> None:
+        super().__init__(writer.target)
+        self._witness = witness
 
     def write(self, iterator: Iterator[Any]) -> TaskStaged:
         message = super().write(iterator)
         context = TaskContext.get()
         assert context is not None
         if context.partitionId() == 0 and context.attemptNumber() == 0:
+            Path(self._witness).touch()
             raise RuntimeError("fails after writing, as planned")
         return message
 
@@ -40,29 +48,36 @@ class FailingSource(TopicfsDataSource):
         return "flaky"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> FailingWriter:  # noqa: N802
-        return FailingWriter(stream_writer(self.options, schema, overwrite=overwrite).target)
+        options = dict(self.options)
+        witness = options.pop("witness")
+        return FailingWriter(stream_writer(options, schema, overwrite=overwrite), witness)
 
 
-def main(source: str, data: str, checkpoint: str, flaky: str = "") -> None:
-    spark = (
-        SparkSession.builder.master("local[2,3]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.log.level", "OFF")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.host", "localhost")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .getOrCreate()
-    )
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("source")
+    parser.add_argument("data")
+    parser.add_argument("checkpoint")
+    parser.add_argument("--to-the-end", action="store_true")
+    parser.add_argument("--flaky")
+    asked = parser.parse_args()
+    builder = SparkSession.builder.master("local[2,3]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     pipeline.register(spark)
-    lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(source)
-    rows = lines.selectExpr("value AS key", "value").repartition(2)
     spark.dataSource.register(FailingSource)
+    lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(asked.source)
+    rows = lines.selectExpr("value AS key", "value").repartition(2)
+    writer = rows.writeStream.format("flaky" if asked.flaky else "topicfs")
+    if asked.flaky:
+        writer = writer.option("witness", asked.flaky)
+    if asked.to_the_end:
+        writer = writer.trigger(availableNow=True)
     query = (
-        rows.writeStream.format("flaky" if flaky else "topicfs")
-        .option("path", data)
+        writer.option("path", asked.data)
         .option("topic", "lines")
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
+        .option("checkpointLocation", asked.checkpoint)
         .start()
     )
     query.awaitTermination()
@@ -70,4 +85,4 @@ def main(source: str, data: str, checkpoint: str, flaky: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -1,0 +1,268 @@
+"""A streaming query in a driver of its own and perhaps a mount's daemon, to be killed; and what must be true then."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+
+from storage.disk.lock import find_holder
+from storage.disk.names import COMMITTED_WRITES, WriteFileKind, parse_write_file
+from storage.disk.native import NativeFileSystem, system_clock
+from storage.manager import open_engine
+from storage.model import Timestamp
+from storage.staging.area import ABANDONED_AFTER_MS, StagingArea
+from tests.doubles.engines import read_lines
+from tests.fusefs.mounted.conftest import Mount, wait_until
+
+ROOT = Path(__file__).parents[2]
+PARTITIONS = 2
+LINES = 200
+"""Of an input file; each file becomes one micro-batch."""
+AHEAD = 3
+"""Input files that are always there beyond those committed, so that a query never runs dry."""
+DEADLINE_S = 180
+"""For what should take seconds."""
+
+
+class Moment(Enum):
+    """When to kill: what the data directory shows of the write that is going on."""
+
+    ANY = "some time"
+    STAGED = "staged"
+    REQUESTED = "handed in"
+    CLAIMED = "being appended"
+
+
+KINDS = {
+    Moment.STAGED: WriteFileKind.STAGED,
+    Moment.REQUESTED: WriteFileKind.REQUESTED,
+    Moment.CLAIMED: WriteFileKind.CLAIMED,
+}
+
+
+class Scene:
+    """A folder with input files, a data directory and a checkpoint, and those who work on them."""
+
+    def __init__(self, folder: Path, *, mounted: bool = False) -> None:
+        """Make the topic; `mounted`: a daemon owns the data directory, and a person appends through its mount."""
+        self.folder = folder
+        self.data = folder / "data"
+        self.input = folder / "input"
+        self.log = folder / "driver.log"
+        self.driver: subprocess.Popen[bytes] | None = None
+        self.files = 0
+        """How many input files there are."""
+        self.input.mkdir(parents=True)
+        engine = open_engine(self.data)
+        engine.create_topic("lines", partitions=PARTITIONS)
+        engine.close()
+        self.mount = Mount(folder) if mounted else None
+        self.person = Person(folder / "mnt" / "lines") if mounted else None
+        if self.mount is not None and self.person is not None:
+            self.mount.start()
+            self.person.start()
+
+    # Those who work.
+
+    def start(self, *options: str) -> None:
+        """Start a driver with a JVM of its own, both in one process group."""
+        self.feed()
+        arguments = [str(self.input), str(self.data), str(self.folder / "checkpoint"), *options]
+        with self.log.open("ab") as log:
+            self.driver = subprocess.Popen(
+                [sys.executable, "-m", "tests.pipeline.streaming_driver", *arguments],
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    "PYSPARK_PYTHON": sys.executable,
+                    "PYTHONPATH": str(ROOT),
+                    "SPARK_LOCAL_DIRS": str(self.folder / "spark"),
+                },
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def feed(self) -> None:
+        """See to it that there is input; lines are all different, and each file appears whole."""
+        while self.files < self.committed() + AHEAD:
+            begun = self.folder / f"{self.files}.begun"
+            begun.write_text("".join(f"file {self.files} line {line}\n" for line in range(LINES)))
+            begun.rename(self.input / f"{self.files}.txt")
+            self.files += 1
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Let the driver work until something is so."""
+        assert self.driver is not None
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            self.feed()
+            assert self.driver.poll() is None, f"the driver ended by itself:\n{self.log.read_text()[-4000:]}"
+            assert time.monotonic() < deadline, f"waited in vain:\n{self.log.read_text()[-4000:]}"
+            time.sleep(0.001)
+
+    def until_committed(self, micro_batches: int = 1) -> None:
+        """Let it commit so many more."""
+        enough = self.committed() + micro_batches
+        self.until(lambda: self.committed() >= enough)
+
+    def until_moment(self, moment: Moment, chance: random.Random, *, longest_s: float = 2.0) -> None:
+        """Wait for a moment to kill at; one that does not show itself in a few micro-batches is not waited for."""
+        if moment is Moment.ANY:
+            over = time.monotonic() + chance.uniform(0, longest_s)
+            self.until(lambda: time.monotonic() >= over)
+            return
+        enough = self.committed() + 3
+        self.until(lambda: KINDS[moment] in self.pending() or self.committed() >= enough)
+        time.sleep(chance.uniform(0, 0.01))
+
+    def kill_driver(self) -> None:
+        """SIGKILL to the driver and its JVM. Python workers, in groups of their own, find out some time later."""
+        assert self.driver is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self.driver.pid, signal.SIGKILL)
+        self.driver.wait()
+        self.driver = None
+
+    def kill_daemon(self) -> None:
+        assert self.mount is not None
+        self.mount.kill()
+
+    def remount(self) -> None:
+        """Start the daemon anew. A driver that finds no daemon owns the directory for moments: then try again."""
+        assert self.mount is not None
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                self.mount.start()
+            except AssertionError:
+                assert time.monotonic() < deadline, self.mount.log
+            else:
+                return
+
+    def finish(self, *options: str) -> None:
+        """Run a driver until it has read every input."""
+        self.start("--to-the-end", *options)
+        assert self.driver is not None
+        status = self.driver.wait(DEADLINE_S)
+        assert status == 0, self.log.read_text()[-4000:]
+        self.driver = None
+
+    def clean_up(self) -> None:
+        """Whatever state it is in, nothing of it runs on."""
+        if self.driver is not None:
+            self.kill_driver()
+        if self.person is not None:
+            self.person.leave()
+        if self.mount is not None:
+            self.mount.clean_up()
+
+    # What is there.
+
+    def committed(self) -> int:
+        """How many micro-batches are."""
+        try:
+            queries = json.loads((self.data / COMMITTED_WRITES).read_bytes())["queries"]
+        except FileNotFoundError:
+            return 0
+        return 1 + max(query["batch"] for query in queries.values())
+
+    def pending(self) -> set[WriteFileKind]:
+        """What shows of writes that are not done."""
+        found = map(parse_write_file, os.listdir(self.data))
+        return {file.kind for file in found if file is not None}
+
+    def records(self) -> list[str]:
+        """Every value of the topic, through the mount where there is one."""
+        if self.mount is not None:
+            logs = [self.mount.path / "lines" / str(number) / "log" for number in range(PARTITIONS)]
+            return [line for log in logs for line in log.read_text().splitlines()]
+        # Python workers outlive a driver that is killed: one may be in the middle of a commit, and ends it.
+        wait_until(lambda: find_holder(self.data) is None, "nobody owns the data directory")
+        engine = open_engine(self.data, read_only=True)
+        try:
+            return [line for one in engine.topic("lines").partitions().values() for line in read_lines(one)]
+        finally:
+            engine.close()
+
+    # What must be true.
+
+    def check_after_a_kill(self) -> None:
+        """Nothing is doubled, and what was committed is there."""
+        enough = self.committed() * LINES
+        found = self.records()
+        doubled = [line for line, times in Counter(found).items() if times > 1]
+        assert [] == doubled
+        streamed = [line for line in found if line.startswith("file ")]
+        assert len(streamed) >= enough
+
+    def check_at_the_end(self) -> None:
+        """Each input is there once, and so is what the person was told is; no file of any write is left."""
+        if self.person is not None:
+            self.person.leave()
+        found = self.records()
+        streamed = sorted(line for line in found if line.startswith("file "))
+        assert (
+            sorted(f"file {file} line {line}" for file in range(self.files) for line in range(LINES))
+            == streamed
+        )
+        if self.person is not None:
+            counted = Counter(line for line in found if line.startswith("person "))
+            assert {1} >= set(counted.values())
+            assert set() == self.person.acknowledged - set(counted)
+        assert [] == self.left_after_sweeping()
+
+    def left_after_sweeping(self) -> list[str]:
+        """The files of writes that stay when the owner swept up behind dead writers."""
+        return left_after_sweeping(self.data)
+
+
+class Person(threading.Thread):
+    """Appends a line now and then through the mount, whether or not there is a daemon."""
+
+    def __init__(self, topic: Path) -> None:
+        super().__init__(daemon=True)
+        self._topic = topic
+        self._left = threading.Event()
+        self.acknowledged: set[str] = set()
+        """Lines of which write(2) said that they are there."""
+
+    def run(self) -> None:
+        number = 0
+        while not self._left.wait(0.02):
+            number += 1
+            line = f"person {number}"
+            try:
+                descriptor = os.open(
+                    self._topic / str(number % PARTITIONS) / "log", os.O_WRONLY | os.O_APPEND
+                )
+            except OSError:
+                continue
+            with suppress(OSError):
+                os.write(descriptor, f"{line}\n".encode())
+                self.acknowledged.add(line)
+            with suppress(OSError):
+                os.close(descriptor)
+
+    def leave(self) -> None:
+        self._left.set()
+        self.join(DEADLINE_S)
+
+
+def left_after_sweeping(data: Path) -> list[str]:
+    """The files of writes in a data directory after its sweep of dead writers, as it is done a week later."""
+    later = Timestamp(system_clock() + ABANDONED_AFTER_MS + 1000)
+    StagingArea(data, NativeFileSystem()).discard_abandoned(later)
+    return [path.name for path in data.iterdir() if parse_write_file(path.name)]

@@ -1,0 +1,139 @@
+"""`python -m tests.pipeline.soak --kills 20 --seed 1`: kill a streaming query's driver, and a daemon, again and again.
+
+Twice: the data directory owned by the writer for the moment of each commit; and by a mount's daemon, through which a
+person appends at the same time. Killed (SIGKILL) is the driver with its JVM or, mounted, the daemon under it: at random
+times, and as soon as a write is staged, handed in, being appended. Some drivers have tasks that fail after writing.
+After every kill nothing is doubled and nothing committed is missing; at the end each input is there once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.pipeline.crashes import LINES, Moment, Scene
+
+LONGEST_START_S = 15.0
+"""A kill at any time may come before the driver's first commit."""
+
+
+@dataclass
+class Summary:
+    """What happened."""
+
+    form: str
+    victims: Counter[str] = field(default_factory=Counter)
+    caught: Counter[str] = field(default_factory=Counter)
+    """What showed of writes right after a kill."""
+    flaky_drivers: int = 0
+    micro_batches: int = 0
+    records: int = 0
+    acknowledged: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        killed = ", ".join(f"{name} {count}" for name, count in sorted(self.victims.items()))
+        caught = ", ".join(f"{name} {count}" for name, count in sorted(self.caught.items()))
+        person = f"; {self.acknowledged} lines of a person" if self.acknowledged else ""
+        return (
+            f"{self.form}: {self.victims.total()} kills ({killed}) in {self.seconds:.0f} s; found then: {caught}\n"
+            f"  drivers with failing tasks {self.flaky_drivers}; micro-batches {self.micro_batches}; "
+            f"records {self.records}{person}: each once, nothing left behind"
+        )
+
+
+def soak(scene: Scene, *, kills: int, chance: random.Random, form: str) -> Summary:
+    """Kill so often, and run to the end; raises AssertionError where something is doubled, lost or left."""
+    summary, begun = Summary(form), time.monotonic()
+    witness = scene.folder / "failed"
+    for _ in range(kills):
+        _kill_once(scene, chance, summary, witness)
+        scene.check_after_a_kill()
+        _say(f"{form}: kill {summary.victims.total()}, {scene.committed()} micro-batches")
+    if scene.driver is not None:
+        scene.kill_driver()
+    scene.feed()
+    scene.finish("--flaky", str(witness))
+    summary.flaky_drivers += 1
+    assert witness.exists(), "no task failed"
+    scene.check_at_the_end()
+    summary.seconds = time.monotonic() - begun
+    summary.micro_batches = scene.files
+    summary.records = scene.files * LINES
+    summary.acknowledged = len(scene.person.acknowledged) if scene.person is not None else 0
+    return summary
+
+
+def _kill_once(scene: Scene, chance: random.Random, summary: Summary, witness: Path) -> None:
+    if scene.driver is None:
+        flaky = chance.random() < 1 / 3
+        summary.flaky_drivers += flaky
+        scene.start(*(("--flaky", str(witness)) if flaky else ()))
+        if chance.random() < 1 / 5:
+            scene.until_moment(Moment.ANY, chance, longest_s=LONGEST_START_S)
+        else:
+            scene.until_committed()
+    moment = chance.choice(list(Moment))
+    scene.until_moment(moment, chance)
+    if scene.mount is not None and chance.random() < 1 / 2:
+        scene.kill_daemon()
+        summary.victims["daemon"] += 1
+        _note(scene, summary)
+        # For a while the driver is alone: what it finds begun it goes on with itself.
+        scene.until_moment(Moment.ANY, chance)
+        scene.remount()
+    else:
+        scene.kill_driver()
+        summary.victims["driver"] += 1
+        _note(scene, summary)
+
+
+def _note(scene: Scene, summary: Summary) -> None:
+    names = sorted(kind.value for kind in scene.pending())
+    summary.caught[" and ".join(names) or "nothing pending"] += 1
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=20, help="in each of the two forms (default 20)")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="of the random moments; printed when not given"
+    )
+    parser.add_argument("--form", choices=["alone", "mounted", "both"], default="both")
+    asked = parser.parse_args()
+    seed = asked.seed if asked.seed is not None else random.randrange(1 << 32)
+    _say(f"seed {seed}")
+    forms = {"alone": "owned by the writer", "mounted": "with a mounted daemon"}
+    summaries = []
+    for form, text in forms.items():
+        if asked.form not in (form, "both"):
+            continue
+        folder = Path(tempfile.mkdtemp(prefix="topicfs-soak-"))
+        scene = Scene(folder, mounted=form == "mounted")
+        try:
+            summaries.append(soak(scene, kills=asked.kills, chance=random.Random(seed), form=text))
+        except BaseException:
+            _say(f"{text}: failed; everything is kept in {folder}")
+            raise
+        finally:
+            scene.clean_up()
+        shutil.rmtree(folder)
+    _say("\n".join(map(str, summaries)))
+
+
+if __name__ == "__main__":
+    main()
