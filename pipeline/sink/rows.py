@@ -7,18 +7,17 @@ producer; without a key one partition at a time has its turn, for some KiB of va
 from __future__ import annotations
 
 import random
-from array import array
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.sink.columns import cast_columns, codec_columns
 from pipeline.sink.layout import Layout
-from storage.codec.batch import Batches
-from storage.codec.records import Columns, encode_columns, wire_headers
+from storage.codec.records import encode_columns
 from storage.errors import InvalidRecordError, RecordTooLargeError
-from storage.model import Header, TopicPartition
+from storage.model import TopicPartition
 from storage.partitioning.murmur2 import partition_of_key
 
 UNKEYED_BYTES = 16_384
@@ -26,13 +25,7 @@ UNKEYED_BYTES = 16_384
 
 _REMEMBERED_KEYS = 1 << 16
 
-_TYPES = {
-    "value": pa.binary(),
-    "key": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "timestamp": pa.timestamp("ms"),
-}
+_COLUMNS = ("value", "key", "topic", "partition", "timestamp", "headers")
 
 
 class RowEncoder:
@@ -60,13 +53,7 @@ class RowEncoder:
 
         Raises UnknownTopicError, PolicyViolationError, InvalidRecordError, RecordTooLargeError.
         """
-        columns = {
-            name: rows.column(name).cast(kind, safe=False)
-            for name, kind in _TYPES.items()
-            if name in rows.schema.names
-        }
-        if "headers" in rows.schema.names:
-            columns["headers"] = rows.column("headers")
+        columns = cast_columns(rows, _COLUMNS)
         for partition, indices in self._placed(columns, rows.num_rows).items():
             chosen = columns
             if len(indices) < rows.num_rows:
@@ -74,7 +61,9 @@ class RowEncoder:
                 chosen = {name: column.take(picked) for name, column in columns.items()}
             limit = self._layout.topic(partition.topic).max_batch_bytes
             try:
-                batches = encode_columns(self._columns(chosen, len(indices)), max_batch_bytes=limit)
+                batches = encode_columns(
+                    codec_columns(chosen, len(indices), now_ms=self._now_ms()), max_batch_bytes=limit
+                )
             except RecordTooLargeError as error:
                 raise RecordTooLargeError(f"{partition}: {error}") from None
             for batch in batches:
@@ -111,59 +100,3 @@ class RowEncoder:
             self._turn_bytes = 0
         self._turn_bytes += size
         return partitions[self._turn % len(partitions)]
-
-    # What rows become.
-
-    def _columns(self, columns: dict[str, pa.Array], count: int) -> Columns:
-        block = array("q", bytes(8 * 8 * count))
-        with memoryview(block) as cells:
-            cells[count : 2 * count] = self._timestamps(columns.get("timestamp"), count)
-            data = bytearray()
-            for at, name in ((2, "key"), (4, "value")):
-                positions, lengths = _octets(columns.get(name), count, data)
-                cells[at * count : (at + 1) * count] = positions
-                cells[(at + 1) * count : (at + 2) * count] = lengths
-        if "headers" in columns:
-            _put_headers(columns["headers"], block, count, data)
-        return Columns(memoryview(data), memoryview(block), count, Batches(memoryview(array("q")), 0))
-
-    def _timestamps(self, column: pa.Array | None, count: int) -> memoryview[int]:
-        now = self._now_ms()
-        if column is None:
-            return memoryview(array("q", [now]) * count)
-        return _int64s(pc.fill_null(column.cast(pa.int64()), now))
-
-
-def _octets(column: pa.Array | None, count: int, data: bytearray) -> tuple[memoryview[int], memoryview[int]]:
-    """Positions and lengths (-1: null) of a column's octets, which are added to `data`."""
-    if column is None:
-        return memoryview(array("q", bytes(8 * count))), memoryview(array("q", [-1]) * count)
-    _, offsets_buffer, octets = column.buffers()
-    offsets = pa.Array.from_buffers(pa.int32(), count + 1, [None, offsets_buffer], offset=column.offset)
-    positions = pc.add(offsets[:-1].cast(pa.int64()), len(data))
-    lengths = pc.fill_null(pc.binary_length(column).cast(pa.int64()), -1)
-    if octets is not None:
-        data += memoryview(octets)
-    return _int64s(positions), _int64s(lengths)
-
-
-def _int64s(column: pa.Array) -> memoryview[int]:
-    """The numbers of an int64 column without nulls."""
-    buffer = column.buffers()[1]
-    return memoryview(buffer).cast("B").cast("q")[column.offset : column.offset + len(column)]
-
-
-def _put_headers(column: pa.Array, block: array[int], count: int, data: bytearray) -> None:
-    for index, headers in enumerate(column.to_pylist()):
-        if not headers:
-            continue
-        if any(one is None or one["key"] is None for one in headers):
-            raise InvalidRecordError("a header without a key")
-        octets = wire_headers([Header(_utf8(one["key"]), one["value"]) for one in headers])
-        block[6 * count + index] = len(data)
-        block[7 * count + index] = len(octets)
-        data += octets
-
-
-def _utf8(key: str | bytes) -> bytes:
-    return key.encode() if isinstance(key, str) else key
