@@ -108,7 +108,7 @@ class DirectoryCheck:
         yield from self._check_topic_id(partition, check.topic_id)
         for name, offsets in self._checkpoints.items():
             offset = offsets.get(partition)
-            if offset is not None and offset > check.end_offset:
+            if offset is not None and check.end_offset is not None and offset > check.end_offset:
                 cause = (
                     f"{partition}: {CHECKPOINTS[name]} {offset} lies behind the log's end {check.end_offset}"
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -58,8 +58,8 @@ class PartitionCheck:
         self._files = files
         self.topic_id: str | None = None
         """Known after `own_findings`."""
-        self.end_offset = Offset(0)
-        """One past the last offset, damaged batches' too; known after `joined`."""
+        self.end_offset: Offset | None = None
+        """One past the last offset, damaged batches' too; known after `joined`, unless the last segment went away."""
         found = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]
         self._live = [file for file in found if file and file.state is SegmentFileState.LIVE]
         self._bases = sorted(file.base_offset for file in self._live if file.kind is SegmentFileKind.LOG)
@@ -105,22 +105,25 @@ class PartitionCheck:
                 clean=self._situation.clean,
             )
 
-    def joined(self, spans: Iterable[SegmentSpan]) -> Iterator[Finding]:
+    def joined(self, spans: Sequence[SegmentSpan]) -> Iterator[Finding]:
         """Hold the segments that were there, ascending, against each other and against the leader epochs."""
-        for number, (base_offset, end_offset) in enumerate(spans):
-            log = self._log(base_offset)
-            # A living process may have compacted this one into the one before, since it was read.
-            if (
-                number
-                and base_offset < self.end_offset
-                and (not self._situation.in_use or self._files.exists(log))
-            ):
-                yield Finding(log, None, f"begins before offset {self.end_offset}, where the one before ends")
-            self.end_offset = max(self.end_offset, end_offset)
-        if self._epochs and not self._situation.in_use and self._epochs[-1].start_offset > self.end_offset:
+        end_offset = Offset(0)
+        for number, span in enumerate(spans):
+            if number and span.base_offset < end_offset and self._still_there(span.base_offset):
+                cause = f"begins before offset {end_offset}, where the one before ends"
+                yield Finding(self._log(span.base_offset), None, cause)
+            end_offset = max(end_offset, span.end_offset)
+        if [span.base_offset for span in spans[-1:]] != self._bases[-1:]:
+            return
+        self.end_offset = end_offset
+        if self._epochs and not self._situation.in_use and self._epochs[-1].start_offset > end_offset:
             epoch, start = self._epochs[-1]
-            cause = f"epoch {epoch} starts at {start}, behind the log's end {self.end_offset}"
+            cause = f"epoch {epoch} starts at {start}, behind the log's end {end_offset}"
             yield Finding(self._directory / LEADER_EPOCHS, None, cause)
+
+    def _still_there(self, base_offset: Offset) -> bool:
+        """Whether a living process has not compacted the segment into the one before since it was listed."""
+        return not self._situation.in_use or self._files.exists(self._log(base_offset))
 
     def _log(self, base_offset: Offset) -> Path:
         return self._directory / segment_file(base_offset, SegmentFileKind.LOG)

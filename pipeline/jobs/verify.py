@@ -1,0 +1,117 @@
+"""Every checksum, offset and index entry of whole data directories, checked by many tasks: one row a segment.
+
+What is wrong beside the segments (checkpoints, metadata) has rows of its own, with `segment` null, where there is any:
+all rows together have the findings of `topicfs check`. Nothing is changed and nothing locked, so a living owner is not
+disturbed; what it has not finished yet is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from pipeline.errors import PipelineError
+from pipeline.packing import TASK_BYTES, pack
+from pipeline.paths import data_directories
+from pipeline.place import Place
+from pipeline.portions import in_tasks
+from pipeline.verification import CheckedSegment, Row, Verification, Wrong, check_segment
+from storage.disk.native import NativeFileSystem
+from storage.inspect.check.segment import SegmentWork
+
+_WRONG = pa.list_(pa.struct([("file", pa.string()), ("position", pa.int64()), ("cause", pa.string())]))
+_NUMBERS = ("bytes", "batches", "records", "first_offset", "last_offset")
+_ROW = pa.schema(
+    [
+        ("directory", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("segment", pa.int64()),
+        *((name, pa.int64()) for name in _NUMBERS),
+        ("largest_timestamp", pa.timestamp("us", tz="UTC")),
+        ("codecs", pa.list_(pa.string())),
+        ("wrong", _WRONG),
+    ]
+)
+"""The result; see `pipeline.verification.Row`."""
+_CHECKED = pa.schema(
+    [
+        ("number", pa.int64()),
+        *((name, pa.int64()) for name in (*_NUMBERS, "largest_timestamp")),
+        ("codecs", pa.list_(pa.string())),
+        ("wrong", _WRONG),
+        ("end_offset", pa.int64()),
+    ]
+)
+"""What tasks give: `number` says which segment; one that went away is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyOptions:
+    """What is checked, and in which portions."""
+
+    place: Place
+    """Data directories."""
+    task_bytes: int = TASK_BYTES
+    """Of log a task, where there is as much; segments are not divided."""
+
+
+class _Portion(NamedTuple):
+    """What one task checks: segments, the first of which has this number."""
+
+    first: int
+    work: Sequence[SegmentWork]
+
+
+def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:
+    """Check everything, now: one row a segment, by directory, topic, partition and base offset.
+
+    PipelineError where the place is a cluster, or a directory is no data directory.
+    """
+    if options.place.path is None:
+        raise PipelineError(
+            f"{options.place}: verify reads the files of logs; run it where they are, on the brokers' log.dirs"
+        )
+    verification = Verification(data_directories(options.place.path), NativeFileSystem(read_only=True))
+    work = verification.work
+    tasks = pack([one.log_bytes for one in work], task_bytes=options.task_bytes)
+    portions = [_Portion(task.start, work[task.start : task.stop]) for task in tasks]
+    checked: list[CheckedSegment | None] = [None] * len(work)
+    found = in_tasks(spark, _check, portions, schema=from_arrow_schema(_CHECKED))
+    for number, *rest, wrong, end_offset in found.collect():
+        checked[number] = CheckedSegment(*rest, [Wrong(*one) for one in wrong], end_offset)  # type: ignore[call-arg] # the columns are its fields
+    return spark.createDataFrame(_table(verification.rows(checked)), from_arrow_schema(_ROW))
+
+
+def _check(portion: _Portion) -> Iterator[Any]:
+    """Check a portion; runs in Spark's workers."""
+    files = NativeFileSystem(read_only=True)
+    for number, work in enumerate(portion.work, portion.first):
+        found = check_segment(work, files)
+        if found is not None:
+            row = {"number": number, **found._asdict(), "wrong": _structs(found.wrong)}
+            yield pa.RecordBatch.from_pylist([row], _CHECKED)
+
+
+def _table(rows: Iterable[Row]) -> Any:
+    """The rows in Arrow, where a time is the same in all time zones."""
+    return pa.Table.from_pylist(
+        [
+            {
+                **row._asdict(),
+                "largest_timestamp": None if row.largest_timestamp is None else row.largest_timestamp * 1000,
+                "wrong": _structs(row.wrong),
+            }
+            for row in rows
+        ],
+        _ROW,
+    )
+
+
+def _structs(wrong: Iterable[Wrong]) -> list[dict[str, Any]]:
+    return [one._asdict() for one in wrong]

@@ -1,0 +1,209 @@
+"""The check of data directories taken apart: segments that can be checked anywhere, and what they found put together.
+
+What is true or not is decided by `storage.inspect.check`, as for `topicfs check`; here is only who is told what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.errors import PipelineError
+from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties
+from storage.disk.filesystem import FileSystem
+from storage.disk.names import parse_segment_file
+from storage.errors import CorruptionError, NotALogDirectoryError
+from storage.inspect.check.directory import DirectoryCheck, duplicates
+from storage.inspect.check.findings import Finding
+from storage.inspect.check.partition import PartitionCheck, SegmentSpan
+from storage.inspect.check.segment import SegmentCheck, SegmentWork
+from storage.model import NO_TIMESTAMP, Offset, TopicPartition
+
+
+class Wrong(NamedTuple):
+    """A finding as plain values."""
+
+    file: str
+    position: int | None
+    """Byte in the file; None where the whole file is meant."""
+    cause: str
+
+    @classmethod
+    def of(cls, finding: Finding) -> Wrong:
+        return cls(str(finding.file), finding.position, finding.cause)
+
+
+class CheckedSegment(NamedTuple):
+    """What is known of one segment after its check, as plain values: of the sound batches, but for the bytes."""
+
+    bytes: int
+    """Of the `.log`."""
+    batches: int
+    records: int
+    """Control records too."""
+    first_offset: int | None
+    last_offset: int | None
+    largest_timestamp: int | None
+    """Milliseconds."""
+    codecs: list[str]
+    wrong: list[Wrong]
+    end_offset: int
+    """One past the last offset, damaged batches' too."""
+
+
+class Row(NamedTuple):
+    """A line of the result: a segment; or, where `segment` is None, what is wrong beside the segments."""
+
+    directory: str
+    topic: str | None = None
+    partition: int | None = None
+    segment: int | None = None
+    """Its base offset."""
+    bytes: int | None = None
+    batches: int | None = None
+    records: int | None = None
+    first_offset: int | None = None
+    last_offset: int | None = None
+    largest_timestamp: int | None = None
+    codecs: Sequence[str] | None = None
+    wrong: Sequence[Wrong] = ()
+
+    def of_segment(self, base_offset: int, found: CheckedSegment) -> Row:
+        """The same with a segment's numbers."""
+        return self._replace(
+            segment=base_offset,
+            bytes=found.bytes,
+            batches=found.batches,
+            records=found.records,
+            first_offset=found.first_offset,
+            last_offset=found.last_offset,
+            largest_timestamp=found.largest_timestamp,
+            codecs=found.codecs,
+        )
+
+
+def check_segment(work: SegmentWork, files: FileSystem) -> CheckedSegment | None:
+    """Check one segment; None where its living owner removed it meanwhile (OSError; blocking)."""
+    check = SegmentCheck(work, files)
+    try:
+        wrong = [Wrong.of(finding) for finding in check.findings(lambda _: None)]
+    except FileNotFoundError:
+        if not work.in_use:
+            raise
+        return None
+    facts = check.facts
+    return CheckedSegment(
+        facts.log_bytes,
+        facts.batches,
+        facts.records,
+        facts.first_offset,
+        facts.last_offset,
+        None if facts.largest_timestamp == NO_TIMESTAMP else facts.largest_timestamp,
+        [codec.label for codec in sorted(facts.codecs)],
+        wrong,
+        check.end_offset,
+    )
+
+
+class _Part(NamedTuple):
+    """A partition in one directory, and where its segments stand in the list of work."""
+
+    examination: DirectoryCheck
+    partition: TopicPartition
+    check: PartitionCheck
+    wrong: list[Wrong]
+    first: int
+    end: int
+
+
+class Verification:
+    """What is to be checked in some directories. Checkpoints are read at once: before any log, as they must be."""
+
+    def __init__(self, directories: Sequence[Path], files: FileSystem) -> None:
+        """Look into the directories (PipelineError for one that is none; OSError)."""
+        self._files = files
+        self.work: list[SegmentWork] = []
+        """Segments to be checked, in any order and anywhere."""
+        self._directory_rows: list[Row] = []
+        self._parts: list[_Part] = []
+        examinations = [_examination(directory, files) for directory in directories]
+        self._find_duplicates(examinations)
+        for examination in examinations:
+            wrong = [Wrong.of(finding) for finding in examination.own_findings()]
+            self._directory_rows += _beside(Row(str(examination.directory)), wrong)
+            for partition in examination.partitions:
+                self._add(examination, partition)
+
+    def _find_duplicates(self, examinations: Sequence[DirectoryCheck]) -> None:
+        """A partition stands once in the directories of one broker, and may stand in those of several."""
+        brokers: dict[object, list[DirectoryCheck]] = {}
+        for examination in examinations:
+            brokers.setdefault(_broker(examination.directory, self._files), []).append(examination)
+        for of_one in brokers.values():
+            for finding in duplicates(of_one):
+                self._directory_rows += _beside(Row(str(finding.file.parent)), [Wrong.of(finding)])
+
+    def _add(self, examination: DirectoryCheck, partition: TopicPartition) -> None:
+        first = len(self.work)
+        try:
+            check = examination.partition(partition)
+            wrong = [Wrong.of(finding) for finding in check.own_findings()]
+            self.work += check.segments()
+        except FileNotFoundError:
+            if not examination.in_use:
+                raise
+            del self.work[first:]
+            return
+        self._parts.append(_Part(examination, partition, check, wrong, first, len(self.work)))
+
+    def rows(self, checked: Sequence[CheckedSegment | None]) -> Iterator[Row]:
+        """Put together what came out, in the order of `work`: a row a segment, and one where else something is wrong."""
+        yield from self._directory_rows
+        for part in self._parts:
+            yield from self._part_rows(part, checked[part.first : part.end])
+
+    def _part_rows(self, part: _Part, checked: Sequence[CheckedSegment | None]) -> Iterator[Row]:
+        there = [
+            (work.base_offset, found)
+            for work, found in zip(self.work[part.first : part.end], checked, strict=True)
+            if found is not None
+        ]
+        spans = [SegmentSpan(base, Offset(found.end_offset)) for base, found in there]
+        joined = [*part.check.joined(spans), *part.examination.joined(part.partition, part.check)]
+        wrong = _by_segment([*part.wrong, *map(Wrong.of, joined)], {base for base, _ in there})
+        row = Row(str(part.examination.directory), *part.partition)
+        yield from _beside(row, wrong.pop(None, []))
+        for base, found in there:
+            yield row.of_segment(base, found)._replace(wrong=[*found.wrong, *wrong.get(base, [])])
+
+
+def _examination(directory: Path, files: FileSystem) -> DirectoryCheck:
+    try:
+        return DirectoryCheck(directory, files)
+    except NotALogDirectoryError as error:
+        raise PipelineError(str(error)) from None
+
+
+def _broker(directory: Path, files: FileSystem) -> object:
+    """Whose directory it is; without a word on it, somebody's who owns all such."""
+    try:
+        meta = read_meta_properties(files, directory)
+    except CorruptionError:
+        meta = None
+    return (meta.cluster_id, meta.node_id) if isinstance(meta, MetaProperties) else None
+
+
+def _beside(row: Row, wrong: Sequence[Wrong]) -> list[Row]:
+    """A row for what is wrong beside the segments, where anything is."""
+    return [row._replace(wrong=wrong)] if wrong else []
+
+
+def _by_segment(wrong: Iterable[Wrong], bases: set[Offset]) -> dict[int | None, list[Wrong]]:
+    """Tell apart whose files are meant: a segment's by base offset, and None for the others'."""
+    found: dict[int | None, list[Wrong]] = {}
+    for one in wrong:
+        file = parse_segment_file(Path(one.file).name)
+        base = file.base_offset if file is not None and file.base_offset in bases else None
+        found.setdefault(base, []).append(one)
+    return found
