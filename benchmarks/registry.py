@@ -6,7 +6,12 @@ import importlib
 
 from benchmarks.frame.question import Benchmark
 
-MODULES: dict[str, str] = {}
+MODULES: dict[str, str] = {
+    "echo": "mount.echo",
+    "append": "mount.append",
+    "bulk": "mount.bulk",
+    "stream": "mount.stream",
+}
 """Name on the command line, and the module whose BENCHMARK it is; they run in this order."""
 
 

@@ -42,7 +42,11 @@ def _parts(result: BenchmarkResult) -> Iterator[RenderableType]:
 def _table(result: BenchmarkResult) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in HEADINGS:
-        table.add_column(heading, justify="right" if heading in ("median", "min to max", "ratio") else "left")
+        table.add_column(
+            heading,
+            no_wrap=heading in ("case", "median"),
+            justify="right" if heading in ("median", "min to max", "ratio") else "left",
+        )
     for case in result.cases:
         for row in rows(case):
             table.add_row(*row[:-1], Text(row.verdict, style=_style(row.verdict)))

@@ -196,3 +196,10 @@ def test_an_unknown_name_is_refused_with_the_names_there_are():
     answer = CliRunner().invoke(main, ["no-such"])
     assert 2 == answer.exit_code
     assert "no benchmark is called no-such" in answer.output
+
+
+def test_a_disturbed_run_alone_is_not_below_the_floor():
+    """Only what is worse than the floor in the median and in its best round is: other programs take a round away."""
+    result = case_result(SPEED, (10.0, 10.0, 90.0), (100.0, 100.0, 100.0), target=0.8, floor=0.3)
+    assert 0.1 == result.outcomes[0].ratio
+    assert Verdict.MISSED is result.outcomes[0].verdict

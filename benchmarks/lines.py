@@ -1,0 +1,37 @@
+"""The lines that every benchmark writes and reads: a block of numbered lines, over and over.
+
+So the text of any log is known without keeping it: its byte at position p is the block's at p modulo its length, and
+the record at offset n is the block's line n modulo their number.
+"""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+LINE_BYTES = 100
+"""With the newline."""
+BLOCK_LINES = 10_000
+
+BLOCK = b"".join(b"line %06d %s\n" % (number, b"." * (LINE_BYTES - 13)) for number in range(BLOCK_LINES))
+"""A million bytes."""
+assert len(BLOCK) == BLOCK_LINES * LINE_BYTES
+
+
+def line(offset: int) -> bytes:
+    """The record at an offset, without its newline."""
+    start = offset % BLOCK_LINES * LINE_BYTES
+    return BLOCK[start : start + LINE_BYTES - 1]
+
+
+def text(size: int, start: int = 0) -> bytes:
+    """`size` bytes of text from position `start`."""
+    place = start % len(BLOCK)
+    return (BLOCK * ((place + size) // len(BLOCK) + 1))[place : place + size]
+
+
+def checksum(size: int) -> int:
+    """CRC-32C of a log's first `size` bytes of text."""
+    found = 0
+    for _ in range(size // len(BLOCK)):
+        found = crc32c(BLOCK, found)
+    return crc32c(BLOCK[: size % len(BLOCK)], found)

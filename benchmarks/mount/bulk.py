@@ -1,0 +1,34 @@
+"""Bulk appends: a text of 100-byte lines in large writes, each of which becomes one batch."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from benchmarks import lines
+from benchmarks.frame.question import MEGABYTES_A_SECOND, Benchmark, Case, Cases, Conditions, Goal
+from benchmarks.mount.mounts import EMPTY
+from benchmarks.mount.places import Place, append_places
+from benchmarks.mount.system_calls import KIB, MIB, append_pieces, check_text
+
+PIECES = {"16 KiB": 16 * KIB, "128 KiB": 128 * KIB, "1 MiB": MIB}
+
+
+def cases(conditions: Conditions) -> Cases:
+    size = conditions.choose(full=64, short=12) * len(lines.BLOCK)
+    text = memoryview(lines.text(size))
+
+    def speed(place: Place, piece: int) -> float:
+        return size / 1e6 / place.checked(size, lambda: append_pieces(place.log, text, piece))
+
+    with append_places(conditions) as places:
+        for name, piece in PIECES.items():
+            yield Case(
+                name=f"{name} writes",
+                unit=MEGABYTES_A_SECOND,
+                sides=places.sides(partial(speed, piece=piece)),
+                goals=(Goal(of=EMPTY, target=0.6, floor=0.15),),
+            )
+        check_text(places.ours.log, places.ours.written())
+
+
+BENCHMARK = Benchmark(name="bulk", question="How fast are large writes of lines?", cases=cases)

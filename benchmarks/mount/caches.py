@@ -1,0 +1,62 @@
+"""Files out of the page cache, for reads from the disk.
+
+By posix_fadvise on the files themselves: it takes no root, and what other programs have cached stays. What a process
+has mapped (topicfs maps its indexes) stays as well, as it would with /proc/sys/vm/drop_caches.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from benchmarks.frame.machine import filesystem_type
+from benchmarks.frame.question import SkippedError, WrongResultError
+
+IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+MOST_LEFT = 0.02
+"""Share of a file's pages that may stay: what somebody else touches just then."""
+
+
+def drop(files: Iterable[Path]) -> None:
+    """Put the files on disk and out of memory."""
+    for path in files:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)  # Pages that are not on disk yet are not dropped.
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def check_can_drop(path: Path) -> None:
+    """Raise SkippedError where files have nowhere to go, WrongResultError where dropping this one leaves it in memory."""
+    kind = filesystem_type(path)
+    if kind in IN_MEMORY:
+        raise SkippedError(f"{path} is on {kind}: nothing there can be cold; give a --directory on a disk")
+    drop([path])
+    left = cached_share(path)
+    if left > MOST_LEFT:
+        raise WrongResultError(f"{path}: {left:.0%} of it is still in memory")
+
+
+def cached_share(path: Path) -> float:
+    """How much of a file is in the page cache, by mincore(2)."""
+    size = path.stat().st_size
+    pages = -(-size // mmap.PAGESIZE)
+    if not pages:
+        return 0.0
+    # Private, so that ctypes may have its address: nothing is written and no page is touched.
+    with path.open("rb") as file, mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE) as mapping:
+        resident = (ctypes.c_ubyte * pages)()
+        start = (ctypes.c_char * size).from_buffer(mapping)
+        result = ctypes.CDLL(None, use_errno=True).mincore(
+            ctypes.byref(start), ctypes.c_size_t(size), resident
+        )
+        number = ctypes.get_errno()
+        del start
+    if result:
+        raise OSError(number, os.strerror(number), str(path))
+    return sum(page & 1 for page in resident) / pages

@@ -1,0 +1,81 @@
+"""Partitions full of `lines`, made by the engine and its codec as any writer would, only quickly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.lines import BLOCK, LINE_BYTES
+from storage.codec.records import encode_lines
+from storage.engine import Engine, Partition
+from storage.manager import open_engine
+from storage.model import Timestamp
+
+APPEND_BYTES = 4 * 2**20
+"""Text of one append, about; it is less than a segment."""
+
+START_TIME = Timestamp(1_700_000_000_000)
+"""Of the first batch; each batch is a millisecond later than the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a partition's batches are like."""
+
+    name: str
+    lines_in_batch: int
+
+    @property
+    def batch_text_bytes(self) -> int:
+        return self.lines_in_batch * LINE_BYTES
+
+
+SIXTEEN_KIB = Shape("16 KiB batches", 160)
+ONE_RECORD = Shape("one-record batches", 1)
+"""What `echo line >> log` makes."""
+LARGE = Shape("large batches", 1250)
+"""Of 128 KB: what a write of such a size makes."""
+
+
+def batches(text_bytes: int, shape: Shape) -> Iterator[bytearray]:
+    """Encode the lines, up to whole batches; each buffer is for one append."""
+    piece = shape.batch_text_bytes
+    timestamp, position = START_TIME, 0
+    source = memoryview(BLOCK * 2)
+    assert piece <= len(BLOCK)
+    while position < text_bytes:
+        append = bytearray()
+        end = min(position + APPEND_BYTES, text_bytes)
+        while position < end:
+            place = position % len(BLOCK)
+            (batch,) = encode_lines(source[place : place + piece], timestamp=timestamp)
+            append += batch
+            position += piece
+            timestamp = Timestamp(timestamp + 1)
+        yield append
+
+
+def filled(engine: Engine, topic: str, text_bytes: int, shape: Shape) -> Partition:
+    """Create a topic and write its one partition full: `text_bytes`, rounded up to whole batches."""
+    partition = engine.create_topic(topic, partitions=1).partitions()[0]
+    for append in batches(text_bytes, shape):
+        partition.append(append, encoded_here=True)
+    return partition
+
+
+def data_directory(directory: Path, topics: dict[str, tuple[int, Shape]]) -> Path:
+    """Make a data directory with these topics, each of so much text in such batches, closed in order."""
+    directory.mkdir(parents=True, exist_ok=True)
+    engine = open_engine(directory)
+    try:
+        for topic, (text_bytes, shape) in topics.items():
+            filled(engine, topic, text_bytes, shape)
+    finally:
+        engine.close()
+    return directory
+
+
+def whole_batches(text_bytes: int, shape: Shape) -> int:
+    """`text_bytes` rounded up to whole batches: what `filled` writes."""
+    return -(-text_bytes // shape.batch_text_bytes) * shape.batch_text_bytes
