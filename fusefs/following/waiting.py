@@ -41,6 +41,8 @@ class WaitingRead:
     woken: trio.Event = field(default_factory=trio.Event)
     ended: int | None = None
     """The errno it was ended with."""
+    orphaned: bool = False
+    """Its process is gone, and whoever reads in its place is being searched for."""
 
     def end(self, number: int) -> None:
         """Answer it with an error."""
@@ -100,23 +102,33 @@ class WaitingReads:
             read.end(number)
 
     async def watch(self) -> None:
-        """Look at the waiting programs again and again, as long as any waits; until cancelled."""
-        last_search = time.monotonic()
-        while True:
-            if not self._reads:
-                self._some = trio.Event()
-                await self._some.wait()
-            started = time.monotonic()
-            await self._look()
-            if started - last_search >= HEIR_SECONDS:
-                await self._search_heirs()
-                last_search = started
-            took = time.monotonic() - started
-            await trio.sleep(max(LOOK_SECONDS, LOOK_SHARE * took))
+        """Look at the waiting programs again and again, as long as any waits; until cancelled.
 
-    async def _look(self) -> None:
+        Searches go on beside: under load the thread that reads all of /proc takes seconds.
+        """
+        async with trio.open_nursery() as searches:
+            searches.start_soon(self._watch_heirs)
+            while True:
+                await self._until_some_wait()
+                started = time.monotonic()
+                await self._look(searches)
+                took = time.monotonic() - started
+                await trio.sleep(max(LOOK_SECONDS, LOOK_SHARE * took))
+
+    async def _watch_heirs(self) -> None:
+        while True:
+            await trio.sleep(HEIR_SECONDS)
+            await self._until_some_wait()
+            await self._search_heirs()
+
+    async def _until_some_wait(self) -> None:
+        while not self._reads:
+            if self._some.is_set():
+                self._some = trio.Event()
+            await self._some.wait()
+
+    async def _look(self, searches: trio.Nursery) -> None:
         answers: dict[int, Look | None] = {}
-        orphans = []
         for read in list(self._reads):
             if read.pid == 0:
                 if time.monotonic() - read.started > BLIND_SECONDS:
@@ -128,15 +140,16 @@ class WaitingReads:
                 answers[read.pid] = self._look_at(read.pid)
             seen = answers[read.pid]
             if seen is None:
-                orphans.append(read)
+                if not read.orphaned:
+                    read.orphaned = True
+                    searches.start_soon(self._find_guardian, read)
             elif seen.pending:
                 read.end(errno.EINTR)
-        for read in orphans:
-            await self._find_guardian(read)
 
     async def _find_guardian(self, read: WaitingRead) -> None:
         """The opener is gone: whoever else holds the file reads it now, and is looked at from here on."""
         holders = await self._search(read.path, stuck=False)
+        read.orphaned = False
         if holders:
             read.pid = holders[0].pid
         else:
