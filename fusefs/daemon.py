@@ -22,6 +22,7 @@ from fusefs.mounting.background import Foreground, Readiness, run_in_background
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from fusefs.mounting.mountpoint import MountError, prepare, unmount
 from fusefs.mounting.options import MountOptions
+from fusefs.mounting.request_loop import choose, use
 from fusefs.mounting.stacks import describe_stacks
 from fusefs.operations import KernelNotifications, Operations
 from fusefs.reports import Reports
@@ -55,6 +56,7 @@ def run(options: MountOptions) -> int:
     try:
         word = prepare(options.mountpoint, options.directories)
         partitioner_factory(options.partitioner)
+        choose(options.request_loop, pyfuse3)
     except (StorageError, OSError) as error:
         Foreground().failed(str(error))
         return 1
@@ -123,6 +125,7 @@ class _Daemon:
         self._reports = Reports(system_clock)
         self._waiting = WaitingReads(self._blocking, bound=options.max_waiting)
         self._filesystem: FileSystem | None = None
+        self._request_loop = choose(options.request_loop, pyfuse3)
 
     async def run(self) -> int:
         """Mount, serve, unmount."""
@@ -134,6 +137,7 @@ class _Daemon:
                 for _ in range(MAINTENANCE_TASKS):
                     nursery.start_soon(self._maintain)
                 nursery.start_soon(self._became_ready)
+                use(self._request_loop, pyfuse3)
                 await pyfuse3.main(max_tasks=self._waiting.bound + SPARE_TASKS)
                 nursery.cancel_scope.cancel()
         finally:
@@ -202,6 +206,7 @@ class _Daemon:
             "linger_ms": options.linger_ms,
             "partitioner": options.partitioner,
             "isolation": options.isolation.value,
+            "request_loop": self._request_loop.value,
             "uptime_s": uptime_s,
             "topics": len(self._engine.topics()),
             "partitions": partitions,

@@ -64,6 +64,11 @@ from topicfs.server_properties import read_config, tell_ignored
     help="Whether records of aborted transactions show.  [default: read_committed]",
 )
 @click.option(
+    "--request-loop",
+    type=click.Choice(["short", "plain"]),
+    help="How requests are fetched: short is twice as fast, plain is pyfuse3's own.  [default: plain]",
+)
+@click.option(
     "--log-file", metavar="FILE", type=click.Path(path_type=Path), help="Where the daemon's log goes."
 )
 @click.option("--debug", is_flag=True, help="Log more.")
@@ -79,6 +84,7 @@ def mount(context: click.Context, /, **given: object) -> None:
     try:
         from fusefs.appending.handle import Acks  # noqa: PLC0415
         from fusefs.daemon import MountOptions, run  # noqa: PLC0415
+        from fusefs.mounting.request_loop import RequestLoop  # noqa: PLC0415
     except ImportError as error:
         raise StorageError(
             f"mounting needs FUSE and pyfuse3 ({error}); without them: topicfs append, topicfs cat"
@@ -89,6 +95,8 @@ def mount(context: click.Context, /, **given: object) -> None:
         options["acks"] = Acks.parse(str(options["acks"]))
     if "isolation" in options:
         options["isolation"] = Isolation(options["isolation"])
+    if "request_loop" in options:
+        options["request_loop"] = RequestLoop(options["request_loop"])
     places, config = options.pop("places"), options.pop("config", None)
     named: tuple[str, ...] = ()
     if isinstance(config, Path):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fusefs.appending.handle import Acks
 from fusefs.following.waiting import MAX_WAITING
+from fusefs.mounting.request_loop import RequestLoop
 from storage.config.broker import EngineConfig
 from storage.model import Isolation
 
@@ -37,6 +38,8 @@ class MountOptions:
     """Which records are shown."""
     max_waiting: int = MAX_WAITING
     """Reads of `follow` that may wait at once."""
+    request_loop: RequestLoop | None = None
+    """How requests are fetched from the kernel; None: as `request_loop.DEFAULT` says."""
     log_file: Path | None = None
     """Where the daemon's log goes; without it to the terminal, or from the background nowhere."""
     debug: bool = False

@@ -9,6 +9,7 @@ import pytest
 import fusefs.daemon
 from fusefs.appending.handle import Acks
 from fusefs.daemon import MountOptions
+from fusefs.mounting.request_loop import RequestLoop
 from storage.config.broker import EngineConfig
 from storage.model import Isolation
 
@@ -38,7 +39,7 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
     config.write_text("num.partitions=3\nlisteners=PLAINTEXT://:9092\n")
     words = (
         "--foreground --read-only --allow-other --allow-delete --acks -1 --linger-ms 7 --partitioner roundrobin "
-        f"--isolation read_uncommitted --log-file log --debug --config {config} data mnt"
+        f"--isolation read_uncommitted --request-loop short --log-file log --debug --config {config} data mnt"
     )
     ran = topicfs("mount", *words.split())
     assert (0, f"topicfs: {config}: without meaning here: listeners\n".encode()) == ran[::2]
@@ -53,6 +54,7 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
         linger_ms=7,
         partitioner="roundrobin",
         isolation=Isolation.READ_UNCOMMITTED,
+        request_loop=RequestLoop.SHORT,
         log_file=Path("log"),
         debug=True,
         engine=EngineConfig.from_properties({"num.partitions": "3"}).config,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ from storage.disk.native import NativeFileSystem
 
 
 class FaultyFile:
-    """A file whose calls fail as long as the control file says, in lines such as `pwrite .log ENOSPC`."""
+    """A file whose calls fail as long as the control file says, in lines such as `pwrite .log ENOSPC`.
+
+    With a number of seconds in place of an error's name they take that much longer.
+    """
 
     def __init__(self, file: Any, control: Path) -> None:
         self._file = file
@@ -23,9 +27,13 @@ class FaultyFile:
         if not self._control.exists():
             return
         for line in self._control.read_text().splitlines():
-            wanted, suffix, number = line.split(" ")
-            if wanted == call and self._file.path.name.endswith(suffix):
-                raise OSError(getattr(errno, number), f"{call} fails for this test")
+            wanted, suffix, fault = line.split(" ")
+            if wanted != call or not self._file.path.name.endswith(suffix):
+                continue
+            if not fault.startswith("E"):
+                time.sleep(float(fault))
+                continue
+            raise OSError(getattr(errno, fault), f"{call} fails for this test")
 
     def pwrite(self, *arguments: Any) -> None:
         self._fail("pwrite")

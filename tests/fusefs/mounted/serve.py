@@ -14,6 +14,7 @@ from typing import Any
 import fusefs.daemon
 from fusefs.appending.handle import Acks
 from fusefs.daemon import MountOptions, run
+from fusefs.mounting.request_loop import RequestLoop
 from storage.config.broker import EngineConfig
 from storage.manager import LogManager, open_engine
 from storage.model import Isolation
@@ -25,6 +26,7 @@ READ: dict[str, Any] = {
     "log_file": Path,
     "acks": Acks.parse,
     "isolation": Isolation,
+    "request_loop": RequestLoop,
     "engine": lambda fields: EngineConfig(**fields),
 }
 

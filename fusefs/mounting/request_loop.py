@@ -1,0 +1,159 @@
+"""The shorter request loop: reads the kernel's next request before asking the event loop whether there is one.
+
+    pyfuse3, for each request                       with the stand-in
+    acquire a trio.Lock        scheduler, epoll     free: taken at once; the loop goes on with the task that has it
+    trio's wait_readable       scheduler, epoll     poll(2) without waiting; only when nothing is there the same
+    read, handle, answer                            read, handle, answer
+
+Nearly half of what a request costs is trio's scheduler. pyfuse3 reaches trio through one name of its module, which
+its own asyncio mode replaces too; so here a stand-in for trio takes that name. All of it is trio, but for the two
+things above. Whoever else runs in the event loop (timers, signals, what threads bring back, reads that wait) gets its
+turn after `REQUESTS_IN_A_ROW` requests or `SECONDS_IN_A_ROW`, and whenever no request is there.
+
+It rests on how pyfuse3's loop is written, so it is used with versions alone that were read for this (`fits`).
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from enum import Enum
+from types import ModuleType
+from typing import Any
+
+import trio
+
+from storage.errors import InvalidConfigError
+
+REQUESTS_IN_A_ROW = 64
+"""Served before others get their turn, which costs about as much as half a request."""
+
+SECONDS_IN_A_ROW = 0.001
+"""Served before others get their turn: of large reads and writes that is a few."""
+
+READ_VERSIONS = ("3.5.",)
+"""Beginnings of the versions of pyfuse3 whose request loop does what the stand-in counts on: one lock around the
+wait for the descriptor, a look at the end of the session between the two, and no await between the wait and the read."""
+
+
+class RequestLoop(Enum):
+    """How requests are fetched from the kernel."""
+
+    SHORT = "short"
+    """With the stand-in."""
+    PLAIN = "plain"
+    """As pyfuse3 does by itself."""
+
+
+DEFAULT = RequestLoop.PLAIN
+"""Where nothing else is asked for, and where it fits."""
+
+
+def fits(library: ModuleType) -> bool:
+    """Whether the stand-in can take trio's place in this pyfuse3."""
+    return library.__version__.startswith(READ_VERSIONS) and library.trio in (trio, _STAND_IN)
+
+
+def choose(asked: RequestLoop | None, library: ModuleType) -> RequestLoop:
+    """What is asked for, or the default as far as it fits. Raises InvalidConfigError for what is asked for and does not."""
+    if fits(library) or asked is RequestLoop.PLAIN:
+        return asked or DEFAULT
+    if asked is None:
+        return RequestLoop.PLAIN
+    raise InvalidConfigError(
+        f"the {asked.value} request loop does not fit pyfuse3 {library.__version__}, only "
+        f"{', '.join(version + 'x' for version in READ_VERSIONS)}; leave it out, or ask for the plain one"
+    )
+
+
+def use(loop: RequestLoop, library: ModuleType) -> None:
+    """Let pyfuse3 fetch requests that way, before its main loop starts; it is what `choose` gave."""
+    library.trio = _STAND_IN if loop is RequestLoop.SHORT else trio  # type: ignore[attr-defined] # as above
+
+
+class Turns:
+    """Counts what was served in a row."""
+
+    __slots__ = ("_requests", "_until")
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Everybody else has just had a turn."""
+        self._requests = 0
+        self._until = time.perf_counter() + SECONDS_IN_A_ROW
+
+    def is_over(self) -> bool:
+        """Count one request; whether it is the others' turn."""
+        self._requests += 1
+        return self._requests >= REQUESTS_IN_A_ROW or time.perf_counter() >= self._until
+
+
+class RequestLock:
+    """In place of trio.Lock around the wait for a request: free, it is taken without a turn of the scheduler.
+
+    It is not handed on: who releases it may take it again before the one who was woken for it runs. That one waits
+    on then; it runs as soon as the other waits for anything, and so requests are always fetched by somebody.
+    """
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._held = False
+        self._woken = False
+        self._waiting = trio.lowlevel.ParkingLot()
+
+    async def __aenter__(self) -> None:
+        if self._turns.is_over():
+            # Here and not behind the lock: pyfuse3 looks for the end of the session between lock and wait, and an
+            # end told in between would be waited for in vain.
+            await trio.lowlevel.checkpoint()
+            self._turns.begin()
+        while self._held:
+            await self._waiting.park()
+            self._woken = False
+        self._held = True
+
+    async def __aexit__(self, *_exception: object) -> None:
+        self._held = False
+        if self._waiting and not self._woken:
+            self._woken = True
+            self._waiting.unpark()
+
+
+class _LowLevel:
+    """In place of `trio.lowlevel`."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._descriptor = -1
+        self._poll = select.poll()
+
+    async def wait_readable(self, descriptor: int) -> None:
+        """Return at once when there is something to read."""
+        if descriptor != self._descriptor:
+            self._descriptor, self._poll = descriptor, select.poll()
+            self._poll.register(descriptor, select.POLLIN)
+        if not self._poll.poll(0):
+            await trio.lowlevel.wait_readable(descriptor)
+            self._turns.begin()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(trio.lowlevel, name)
+
+
+class _StandIn:
+    """In place of the module `trio`, for pyfuse3 alone."""
+
+    def __init__(self) -> None:
+        self._turns = Turns()
+        self.lowlevel = _LowLevel(self._turns)
+
+    def Lock(self) -> RequestLock:  # noqa: N802 - trio's name
+        return RequestLock(self._turns)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(trio, name)
+
+
+_STAND_IN = _StandIn()

@@ -1,0 +1,46 @@
+"""`python -m tests.soak [--seconds N] [--cycle N] [--request-loop short|plain]`: prints a line a cycle; fails loudly."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.soak.cycle import run_cycle
+
+
+def main() -> None:
+    """Run cycles until the time is over; what is left of a failed one stays where the last line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3600, help="how long in all")
+    parser.add_argument("--cycle", type=float, default=60, help="how long each mount lives")
+    parser.add_argument("--request-loop", choices=("short", "plain"), default="short")
+    asked = parser.parse_args()
+    base = Path(tempfile.mkdtemp(prefix="topicfs-soak-"))
+    _tell(f"in {base}")
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < asked.seconds:
+        cycle = run_cycle(base, seconds=asked.cycle, request_loop=asked.request_loop)
+        shutil.rmtree(base)
+        told = {name: _short(value) for seen in cycle.seen.values() for name, value in seen.items()}
+        slowest = {
+            name: _short(seen["slowest_s"]) for name, seen in cycle.seen.items() if "slowest_s" in seen
+        }
+        _tell(f"{passed:6.0f} s  {told}  slowest {slowest}  RssAnon {cycle.anonymous_kib} KiB")
+    _tell("nothing found")
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _short(value: float) -> float:
+    return round(value, 3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""One mount from its beginning to an end under load, and what has to be true afterwards."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.fusefs.mounted.conftest import ROOT, Mount
+from tests.soak.loads import Seen
+
+SLOW_DISK = "sync .log 0.02\n"
+"""Each flush of a segment takes so many seconds more: threads wait, others must not."""
+
+PLACES = {
+    "write_lines": "busy/0",
+    "write_durably": "busy/1",
+    "write_from_a_shell": "busy/2",
+    "wake_the_blocked": "herd/0",
+    "read_records": "busy/0",
+    "read_streams": "busy/2",
+    "follow_lines": "busy/0",
+    "poll_for_lines": "busy/2",
+    "signal_readers": "quiet/0",
+    "list_directories": "busy/0",
+    "probe": "busy/0",
+}
+"""Each load, and the partition it works on."""
+PATIENCE_S = 60
+"""For a load to end after the mount, however busy the machine is."""
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """What one cycle brought."""
+
+    seen: dict[str, Seen]
+    anonymous_kib: tuple[int, int]
+    """RssAnon of the daemon at the beginning and before the end."""
+
+
+def run_cycle(base: Path, *, seconds: float, **options: Any) -> Cycle:
+    """Mount in `base`, let every load run, end the mount under them, mount again and check. AssertionError."""
+    base.mkdir(exist_ok=True)
+    mount = Mount(base, **options)
+    try:
+        mount.start()
+        mount.faults.write_text(SLOW_DISK)
+        assert mount.bash("mkdir busy herd quiet && mkdir busy/2").stderr == ""
+        before = _anonymous_kib(mount.pid)
+        with _loads(mount.path) as processes:
+            _watch(mount, processes, time.monotonic() + seconds)
+            after = _anonymous_kib(mount.pid)
+            assert mount.stop() == 0
+            seen = {name: _outcome(name, process) for name, process in processes.items()}
+        mount.faults.unlink()
+        mount.start()
+        for name, counted in seen.items():
+            _check_lines(mount.path / PLACES[name] / "log", counted)
+        assert mount.stop() == 0
+        _check_logs(base)
+        return Cycle(seen, (before, after))
+    finally:
+        mount.clean_up()
+
+
+def _watch(mount: Mount, processes: dict[str, subprocess.Popen[str]], deadline: float) -> None:
+    """Wait while everything runs; nothing may end before its time."""
+    while time.monotonic() < deadline:
+        assert mount.daemon is not None
+        assert mount.daemon.poll() is None, mount.log
+        for name, process in processes.items():
+            assert process.poll() is None, f"{name} ended early: {process.communicate()}"
+        time.sleep(0.2)
+
+
+@contextmanager
+def _loads(mount: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """Every load in a process of its own; none is left behind."""
+    processes = {
+        name: subprocess.Popen(
+            [sys.executable, "-m", "tests.soak.loads", name, str(mount), place],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name, place in PLACES.items()
+    }
+    try:
+        yield processes
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.communicate()
+
+
+def _outcome(name: str, process: subprocess.Popen[str]) -> Seen:
+    out, error = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, f"{name}: {error}"
+    seen: Seen = json.loads(out)
+    return seen
+
+
+def _check_lines(log: Path, counted: Seen) -> None:
+    """All lines whose write returned are there, once and in order; of what was under way perhaps a part."""
+    if "written" not in counted:
+        return
+    lines = log.read_bytes().split(b"\n")[:-1]
+    written, tried = int(counted["written"]), int(counted["tried"])
+    assert written <= len(lines) <= tried, f"{log}: {len(lines)} lines, {written} answered, {tried} tried"
+    # The last one may have been begun by a write that never got its rest.
+    assert [b"%d" % n for n in range(len(lines) - 1)] == lines[:-1], f"{log}: lines are missing or doubled"
+
+
+def _check_logs(base: Path) -> None:
+    for log in base.glob("daemon*.log"):
+        assert "Traceback" not in log.read_text(), f"{log}: {log.read_text()[-2000:]}"
+
+
+def _anonymous_kib(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon"))

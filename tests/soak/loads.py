@@ -1,0 +1,288 @@
+"""What programs do to a mount: `python -m tests.soak.loads NAME MOUNT PARTITION`, until the mount is gone.
+
+Each prints what it saw as one JSON line. A load writes to a partition of its own alone, line 0, 1, 2 …, so that
+what has to be in a log, and in what order, is known without asking anyone.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+GONE = {errno.ENOTCONN, errno.ENOENT, errno.ECONNABORTED, errno.ESTALE, errno.EIO}
+"""What calls say once the mount has ended, or while it does."""
+BLOCKED_THREADS = 100
+Seen = dict[str, float]
+"""What a load counted; `written` and `tried` are numbers of lines, names in `_s` are seconds."""
+
+
+class WrongError(AssertionError):
+    """A file did not say what it must."""
+
+
+def wants_going_on(mount: Path) -> bool:
+    """Whether the mount stands; a call that failed for another reason is an error."""
+    return any(
+        line.split(" ")[4] == str(mount) for line in Path("/proc/self/mountinfo").read_text().splitlines()
+    )
+
+
+def write_lines(mount: Path, partition: str, *, flags: int = 0, pause_s: float = 0.05) -> Seen:
+    """Append in bursts, with writes of all sizes that end anywhere in a line; now and then fsync, or open anew."""
+    chance, written, tried, syncs = random.Random(partition), 0, 0, 0
+    path = mount / partition / "log"
+    try:
+        while True:
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | flags)
+            for _ in range(chance.randrange(1, 400)):
+                lines = b"".join(
+                    b"%d\n" % n for n in range(tried, tried + chance.choice((1, 1, 1, 5, 20000)))
+                )
+                tried += lines.count(b"\n")
+                cut = chance.randrange(len(lines)) if chance.random() < 0.2 else 0
+                if cut:
+                    os.write(descriptor, lines[:cut])
+                os.write(descriptor, lines[cut:])
+                written = tried
+                if chance.random() < 0.005:
+                    os.fsync(descriptor)
+                    syncs += 1
+            os.close(descriptor)
+            time.sleep(chance.random() * pause_s * 2)
+    except OSError as error:
+        check_gone(error)
+    return {"written": written, "tried": tried, "syncs": syncs}
+
+
+def write_durably(mount: Path, partition: str) -> Seen:
+    """The same with O_SYNC: each write waits in a thread for the disk."""
+    return write_lines(mount, partition, flags=os.O_SYNC, pause_s=0.2)
+
+
+def write_from_a_shell(mount: Path, partition: str) -> Seen:
+    """`echo n >> log`, each an open and a close; the shell says how far it came."""
+    script = 'n=0; while echo $n >> "$0"; do n=$((n + 1)); done 2> /dev/null; echo $n'
+    run = subprocess.run(
+        ["bash", "-c", script, str(mount / partition / "log")], capture_output=True, text=True, check=True
+    )
+    written = int(run.stdout)
+    return {"written": written, "tried": written + 1}
+
+
+def read_records(mount: Path, partition: str) -> Seen:
+    """Open, read and close records and ranges by offset, names that are not there, and the status page."""
+    chance, opened = random.Random(partition), 0
+    directory = mount / partition
+    try:
+        while True:
+            end = newest(directory)
+            for _ in range(200):
+                first = chance.randrange(end + 1)
+                last = min(first + chance.randrange(50), end)
+                expect(directory / str(first), b"%d" % first)
+                expect(directory / f"{first}-{last}", b"".join(b"%d\n" % n for n in range(first, last + 1)))
+                (mount / "@status").read_bytes()
+                with suppress(FileNotFoundError):
+                    (directory / "no-such-name").read_bytes()
+                opened += 4
+            time.sleep(0.05)
+    except OSError as error:
+        check_gone(error)
+    return {"opened": opened}
+
+
+def newest(directory: Path) -> int:
+    """The last line's number; waits for the first line."""
+    while True:
+        with suppress(FileNotFoundError):
+            return int((directory / "latest").readlink().name)
+        (directory / "status").read_bytes()
+        time.sleep(0.01)
+
+
+def expect(path: Path, content: bytes) -> None:
+    found = path.read_bytes()
+    if found != content:
+        raise WrongError(f"{path}: {found[:80]!r}… and not {content[:80]!r}…")
+
+
+def read_streams(mount: Path, partition: str) -> Seen:
+    """Read a log from its beginning to its end, again and again."""
+    streamed, path = 0, mount / partition / "log"
+    try:
+        while True:
+            expected, rest = 0, b""
+            with path.open("rb", buffering=0) as log:
+                while data := log.read(2**17):
+                    *lines, rest = (rest + data).split(b"\n")
+                    if [b"%d" % n for n in range(expected, expected + len(lines))] != lines:
+                        raise WrongError(f"{path}: not the lines from {expected} on")
+                    expected += len(lines)
+                    streamed += len(data)
+                    if expected > 1_000_000:
+                        break
+            time.sleep(0.2)
+    except OSError as error:
+        check_gone(error)
+    return {"streamed": streamed}
+
+
+def follow_lines(mount: Path, partition: str) -> Seen:
+    """Follow a busy partition: from the first line seen on none is missing."""
+    path, expected, followed = mount / partition / "follow", None, 0
+    try:
+        with path.open("rb", buffering=0) as follow:
+            rest = b""
+            while True:
+                *lines, rest = (rest + follow.read(2**16)).split(b"\n")
+                if lines and expected is None:
+                    expected = int(lines[0])
+                if [b"%d" % n for n in range(expected or 0, (expected or 0) + len(lines))] != lines:
+                    raise WrongError(f"{path}: not the lines from {expected} on")
+                expected = (expected or 0) + len(lines)
+                followed += len(lines)
+    except OSError as error:
+        check_gone(error)
+    return {"followed": followed}
+
+
+def poll_for_lines(mount: Path, partition: str) -> Seen:
+    """Wait in poll(2) on `follow`, and read without blocking what it announced."""
+    polled = 0
+    try:
+        descriptor = os.open(mount / partition / "follow", os.O_RDONLY | os.O_NONBLOCK)
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        while wants_going_on(mount):
+            if poll.poll(500):
+                os.read(descriptor, 2**16)
+                polled += 1
+    except OSError as error:
+        check_gone(error)
+    return {"polled": polled}
+
+
+def wake_the_blocked(mount: Path, partition: str) -> Seen:
+    """A hundred threads that wait in `follow`, each in a read of its own, all woken by each line that comes."""
+    woken, errors, lock = [0], [], threading.Lock()
+
+    def wait() -> None:
+        try:
+            descriptor = os.open(mount / partition / "follow", os.O_RDONLY)
+            while os.read(descriptor, 100):
+                with lock:
+                    woken[0] += 1
+        except OSError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=wait) for _ in range(BLOCKED_THREADS)]
+    for thread in threads:
+        thread.start()
+    written = 0
+    try:
+        while True:
+            with (mount / partition / "log").open("ab") as log:
+                log.write(b"%d\n" % written)
+            written += 1
+            time.sleep(random.random() * 0.3)
+    except OSError as error:
+        check_gone(error)
+    for thread in threads:
+        thread.join()
+    for error in errors:
+        check_gone(error)
+    return {"written": written, "tried": written + 1, "woken": woken[0]}
+
+
+def signal_readers(mount: Path, partition: str) -> Seen:
+    """Readers that wait for what never comes, and are told to end: how long the slowest took."""
+    chance, ended, slowest_s = random.Random(partition), 0, 0.0
+    while wants_going_on(mount):
+        words = chance.choice((["cat", "follow"], ["head", "-n", "1", "follow"], ["grep", "x", "follow"]))
+        with suppress(FileNotFoundError, NotADirectoryError, OSError):
+            directory = mount / partition
+            processes = [
+                subprocess.Popen(words, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                for _ in range(chance.randrange(1, 6))
+            ]
+            time.sleep(chance.random() * 0.3)
+            number = chance.choice((signal.SIGINT, signal.SIGTERM, signal.SIGKILL))
+            began = time.monotonic()
+            for process in processes:
+                process.send_signal(number)
+            for process in processes:
+                process.wait()
+                ended += 1
+            slowest_s = max(slowest_s, time.monotonic() - began)
+    return {"ended": ended, "slowest_s": slowest_s}
+
+
+def list_directories(mount: Path, partition: str) -> Seen:
+    """Walk the whole tree and ask for everything's attributes."""
+    del partition
+    listed = 0
+    while wants_going_on(mount):
+        for directory, names, files in os.walk(mount):
+            for name in (*names, *files):
+                with suppress(OSError):
+                    os.stat(f"{directory}/{name}")
+                listed += 1
+        time.sleep(0.1)
+    return {"listed": listed}
+
+
+def probe(mount: Path, partition: str) -> Seen:
+    """How long others are kept waiting: stat of something that the kernel does not remember."""
+    del partition
+    slowest_s = 0.0
+    took: list[float] = []
+    try:
+        while True:
+            began = time.monotonic()
+            (mount / "@status").read_bytes()
+            took.append(time.monotonic() - began)
+            slowest_s = max(slowest_s, took[-1])
+            time.sleep(0.02)
+    except OSError as error:
+        check_gone(error)
+    took.sort()
+    return {"slowest_s": slowest_s, "median_s": took[len(took) // 2] if took else 0.0}
+
+
+def check_gone(error: OSError) -> None:
+    """Raise what is no consequence of the mount's end."""
+    if error.errno not in GONE:
+        raise error
+
+
+LOADS: dict[str, Callable[[Path, str], Seen]] = {
+    load.__name__: load
+    for load in (
+        write_lines,
+        write_durably,
+        write_from_a_shell,
+        wake_the_blocked,
+        read_records,
+        read_streams,
+        follow_lines,
+        poll_for_lines,
+        signal_readers,
+        list_directories,
+        probe,
+    )
+}
+
+if __name__ == "__main__":
+    name, where, which = sys.argv[1:]
+    sys.stdout.write(json.dumps(LOADS[name](Path(where), which)) + "\n")
