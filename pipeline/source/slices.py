@@ -76,9 +76,11 @@ class SegmentChangedError(PipelineError):
 class SliceReader:
     """Reads a task's records as columns, and counts the corrupt batches that it was told to pass over."""
 
-    def __init__(self, task: Task, *, skip_corrupt: bool) -> None:
+    def __init__(self, task: Task, *, skip_corrupt: bool, create_times: bool = False) -> None:
+        """With `create_times` timestamps are the producers' also where the broker stamped the batch."""
         self._task = task
         self._skip_corrupt = skip_corrupt
+        self._create_times = create_times
         self._aborted = task.aborted
         self.skipped_batches = 0
         self.next_offset = task.range.start_offset
@@ -125,7 +127,9 @@ class SliceReader:
     def _decode(self, one: Slice, window: Window) -> Iterator[Columns]:
         batches = window.batches
         try:
-            yield from decode(window.data, 0, batches.stop, aborted=self._aborted)
+            yield from decode(
+                window.data, 0, batches.stop, aborted=self._aborted, create_times=self._create_times
+            )
         except CorruptBatchError as error:
             if not self._skip_corrupt:
                 raise CorruptionError(one.file, window.position + error.position, error.cause) from None
@@ -137,7 +141,13 @@ class SliceReader:
     def _decode_one_by_one(self, one: Slice, window: Window) -> Iterator[Columns]:
         for batch in window.batches:
             try:
-                found = decode(window.data, batch.position, batch.end_position, aborted=self._aborted)
+                found = decode(
+                    window.data,
+                    batch.position,
+                    batch.end_position,
+                    aborted=self._aborted,
+                    create_times=self._create_times,
+                )
             except CorruptBatchError as error:
                 self._pass_over(one, window.position + error.position, error.cause)
                 continue

@@ -201,12 +201,14 @@ def decode(
     check_crc: bool = True,
     control: bool = False,
     aborted: Sequence[AbortedTransaction] = (),
+    create_times: bool = False,
 ) -> list[Columns]:
     """The records of the whole batches in `data[start:end]`.
 
     A run of uncompressed batches becomes one `Columns` over `data` itself; a compressed batch, and
     every entry of an old format, one of its own. Control batches are listed without records, unless `control` asks
-    for theirs; so are the batches of `aborted` transactions, which stand by ascending first offset.
+    for theirs; so are the batches of `aborted` transactions, which stand by ascending first offset. With `create_times`
+    records keep their producers' times also where the broker stamped the batch (LogAppendTime), but for the old formats.
 
     Raises TornBatchError or CorruptBatchError, with the batch's position in `data`, if any of them is not whole
     and sound: checksum (unless `check_crc` is off), record count, lengths and offsets.
@@ -229,23 +231,27 @@ def decode(
             while last < total and row[last + 5] == 2 and row[last + 7] & 7 == 0:
                 last += 15
             found.append(
-                _decode_span(view, rows[first:last] if last - first < total else rows, control, False)
+                _decode_span(
+                    view, rows[first:last] if last - first < total else rows, control, False, create_times
+                )
             )
         else:
-            found.append(_decode_wrapped(view, rows[first:last], control))
+            found.append(_decode_wrapped(view, rows[first:last], control, create_times))
         first = last
     return found
 
 
 @cython.cfunc
-def _decode_wrapped(view: memoryview, rows: memoryview, control: cython.bint) -> Columns:
+def _decode_wrapped(
+    view: memoryview, rows: memoryview, control: cython.bint, create_times: cython.bint
+) -> Columns:
     """One compressed batch, or one entry of an old format."""
     header = Batches(rows, 0)[0]
     if header.magic < CURRENT_MAGIC:
         return _decode_legacy(view, header)
     content = view[header.position + HEADER_SIZE : header.end_position]
     data = inflate(header.codec, content, position=header.position)
-    return _decode_span(flat_view(data), rows, control, True)
+    return _decode_span(flat_view(data), rows, control, True, create_times)
 
 
 def _decode_legacy(view: memoryview[int], header: BatchHeader) -> Columns:
@@ -263,7 +269,13 @@ def _decode_legacy(view: memoryview[int], header: BatchHeader) -> Columns:
 
 
 @cython.cfunc
-def _decode_span(data: memoryview, rows: memoryview, control: cython.bint, inflated: cython.bint) -> Columns:
+def _decode_span(
+    data: memoryview,
+    rows: memoryview,
+    control: cython.bint,
+    inflated: cython.bint,
+    create_times: cython.bint,
+) -> Columns:
     """The records of the adjacent batches whose headers are `rows`.
 
     They follow each header in `data`; or, `inflated`, are all there is in it, of the one batch there is.
@@ -281,7 +293,9 @@ def _decode_span(data: memoryview, rows: memoryview, control: cython.bint, infla
             continue
         start: cython.Py_ssize_t = 0 if inflated else row[header] + 61
         end: cython.Py_ssize_t = len(data) if inflated else row[header] + row[header + 1]
-        cause: cython.int = _decode_records(octets, start, end, row, header, columns, total, done)
+        cause: cython.int = _decode_records(
+            octets, start, end, row, header, columns, total, done, create_times
+        )
         if cause != 0:
             raise CorruptBatchError(row[header], _CAUSES[cause])
         done = row[header + 14]
@@ -321,11 +335,12 @@ def _decode_records(
     columns: cython.p_longlong,
     stride: cython.Py_ssize_t,
     first: cython.Py_ssize_t,
+    create_times: cython.bint,
 ) -> cython.int:
     """Fill the columns from `first` on with a batch's records in [start, end); 0, or the cause's number."""
     base_offset: cython.longlong = row[header + 2]
     last_delta: cython.longlong = row[header + 3] - base_offset
-    append_time: cython.bint = row[header + 7] & 8 != 0
+    append_time: cython.bint = row[header + 7] & 8 != 0 and not create_times
     base_timestamp: cython.longlong = row[header + 8]
     max_timestamp: cython.longlong = row[header + 9]
     at: cython.Py_ssize_t = start

@@ -144,6 +144,9 @@ def test_append_time_overrides_every_record_and_is_sealed():
     assert TimestampType.LOG_APPEND_TIME is header.timestamp_type
     assert 1700000000000 == header.base_timestamp
     assert [1800000000000] * 3 == decode(batch)[0].timestamps.tolist()
+    given = decode(GOLDEN)[0].timestamps.tolist()
+    assert given == decode(batch, create_times=True)[0].timestamps.tolist()
+    assert 1 < len(set(given))
 
 
 @pytest.mark.parametrize(
