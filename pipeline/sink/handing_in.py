@@ -18,6 +18,7 @@ from storage.disk.native import NativeFileSystem
 from storage.errors import DirectoryLockedError, StorageError
 from storage.manager import open_engine
 from storage.staging.area import StagingArea, WriteState
+from storage.staging.placement import Placement
 from storage.staging.staged_file import StagedFile
 
 FIRST_PAUSE_S = 0.02
@@ -37,20 +38,22 @@ def staging_area(directories: Sequence[Path]) -> StagingArea:
 class Handover:
     """One write on its way to the owner of the data directories."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (two of them are for a test's clock)
         self,
         directories: Sequence[Path],
         write: WriteId,
         staged: Sequence[StagedFile],
+        placement: Placement | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`staged`: what the tasks brought, in the order of appending."""
+        """`staged`: what the tasks brought, in the order of appending; `placement`: where, if not at the logs' ends."""
         self._directories = tuple(directories)
         self._area = staging_area(directories)
         self._write = write
         self._staged = tuple(staged)
+        self._placement = placement
         self._clock = clock
         self._sleep = sleep
         self._owner = "nobody"
@@ -61,9 +64,9 @@ class Handover:
 
         Raises WriteRefusedError, CommitTimeoutError and what keeps the directory from being opened.
         """
-        if not self._staged:
+        if not self._staged and self._placement is None:
             return
-        self._area.hand_in(self._write, self._staged)
+        self._area.hand_in(self._write, self._staged, self._placement)
         try:
             self._wait(timeout_s)
         except BaseException:
@@ -104,7 +107,7 @@ class Handover:
         A write that happens once has one driver; unknown, it is done.
         """
         if self._write.batch is not None and self._area.state(self._write) is WriteState.UNKNOWN:
-            self._area.hand_in(self._write, self._staged)
+            self._area.hand_in(self._write, self._staged, self._placement)
 
     def _own_for_a_moment(self) -> None:
         try:

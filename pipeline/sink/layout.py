@@ -29,6 +29,17 @@ class TopicLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What there is to know of a topic without opening it."""
+
+    partitions: tuple[int, ...]
+    """Their numbers, ascending."""
+    overrides: Mapping[str, str]
+    """The settings given for the topic itself, by Kafka's names."""
+    config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """The topics of data directories as they were when looked at. Small: it travels to every task."""
 
@@ -46,6 +57,16 @@ class Layout:
 
 def read_layout(directories: Sequence[Path]) -> Layout:
     """Look at names and settings alone: nothing is locked or opened (StorageError, OSError)."""
+    return Layout(
+        {
+            topic: TopicLayout(facts.partitions, min(facts.config.max_message_bytes, MAX_BATCH_BYTES))
+            for topic, facts in read_topics(directories).items()
+        }
+    )
+
+
+def read_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
+    """Look at names and settings alone: nothing is locked or opened (StorageError, OSError)."""
     files = NativeFileSystem(read_only=True)
     registry = merge_copies([read_copy(directory, files) for directory in directories])
     numbers: dict[str, list[int]] = {}
@@ -55,6 +76,7 @@ def read_layout(directories: Sequence[Path]) -> Layout:
     topics = {}
     for topic, found in numbers.items():
         entry = registry.entries.get(topic)
-        config, _ = lenient_config(entry.overrides if entry else {}, TopicConfig())
-        topics[topic] = TopicLayout(tuple(sorted(found)), min(config.max_message_bytes, MAX_BATCH_BYTES))
-    return Layout(topics)
+        overrides = entry.overrides if entry else {}
+        config, _ = lenient_config(overrides, TopicConfig())
+        topics[topic] = TopicFacts(tuple(sorted(set(found))), overrides, config)
+    return topics

@@ -113,6 +113,10 @@ class StagingArea:
         known = read_committed(self.directory, self.files).get(write.query)
         return known is not None and write.batch <= known.batch
 
+    def abandon(self, write: WriteId) -> None:
+        """Remove every staged file of a write that happens once and will not be handed in (OSError)."""
+        self._discard_staged(write)
+
     # For the owner.
 
     def waiting(self) -> list[WriteId]:

@@ -1,0 +1,136 @@
+"""Rows into record batches that keep their offsets, times and kinds of times: what an archive gives back.
+
+Rows come sorted by topic, partition and offset. A batch spans offsets that ascend, with gaps where the rows have some,
+as a compacted log's batches do; records that a log had stamped (LogAppendTime) share a batch only with their like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pipeline.sink.columns import cast_columns, codec_columns
+from storage.codec.batch import HEADER_SIZE, Codec
+from storage.codec.batch_writer import encode_span
+from storage.codec.records import DEFAULT_MAX_BATCH_BYTES, BatchStamp, Columns
+from storage.errors import InvalidRecordError, RecordTooLargeError
+from storage.model import TimestampType, TopicPartition
+
+RECORD_OVERHEAD = 40
+"""Bytes that a record takes beside key, value and headers, at most: varints and its attributes."""
+
+MAX_OFFSET_DELTA = 2**31 - 1
+"""Within a batch."""
+
+_COLUMNS = ("topic", "partition", "offset", "key", "value", "headers", "timestamp", "timestampType")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicForm:
+    """What a topic wants of its batches."""
+
+    max_batch_bytes: int
+    """Its max.message.bytes."""
+    codec: Codec = Codec.NONE
+    compression_level: int | None = None
+
+    def stamp(self, kind: TimestampType) -> BatchStamp:
+        """For records of one kind of time."""
+        return BatchStamp(codec=self.codec, compression_level=self.compression_level, timestamp_type=kind)
+
+
+class _Rows(NamedTuple):
+    """One Arrow batch, as columns and as lists."""
+
+    columns: Columns
+    topics: Sequence[str]
+    partitions: Sequence[int]
+    kinds: Sequence[int | None]
+    sizes: Sequence[int]
+    """Bytes of each record in a batch, at most."""
+
+    def place(self, index: int) -> TopicPartition:
+        return TopicPartition(self.topics[index], self.partitions[index])
+
+    def kind(self, index: int) -> TimestampType:
+        return TimestampType(1) if self.kinds[index] == 1 else TimestampType(0)
+
+
+class KeptBatch(NamedTuple):
+    """A batch on its way to its place."""
+
+    partition: TopicPartition
+    batch: bytearray
+    last_offset: int
+    records: int
+
+
+class KeepingEncoder:
+    """Encodes the rows of one task."""
+
+    def __init__(self, forms: Mapping[str, TopicForm]) -> None:
+        """`forms`: by topic, of all that may come."""
+        self._forms = forms
+        self._last: tuple[TopicPartition, int] | None = None
+
+    def encode(self, rows: pa.RecordBatch) -> Iterator[KeptBatch]:
+        """Batches at their own offsets; InvalidRecordError for rows that do not ascend, RecordTooLargeError."""
+        read = _read(rows)
+        first, count = 0, rows.num_rows
+        while first < count:
+            partition = read.place(first)
+            form = self._forms[partition.topic]
+            last = _batch_end(read, first, count, min(form.max_batch_bytes, DEFAULT_MAX_BATCH_BYTES))
+            offsets = read.columns.offsets
+            self._check_order(partition, offsets[first:last])
+            bounds = offsets[first], offsets[first], offsets[last - 1]
+            batch = encode_span(read.columns, first, last, form.stamp(read.kind(first)), bounds, None)
+            if len(batch) > form.max_batch_bytes:
+                raise RecordTooLargeError(
+                    f"{partition}: the record at offset {offsets[first]} makes a batch of {len(batch)} bytes, "
+                    f"max.message.bytes is {form.max_batch_bytes}"
+                )
+            yield KeptBatch(partition, batch, offsets[last - 1], last - first)
+            first = last
+
+    def _check_order(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
+        below = self._last[1] if self._last is not None and self._last[0] == partition else -1
+        for offset in offsets:
+            if offset <= below:
+                raise InvalidRecordError(f"{partition}: offset {offset} is there twice")
+            below = offset
+        self._last = partition, below
+
+
+def _read(rows: pa.RecordBatch) -> _Rows:
+    columns = cast_columns(rows, _COLUMNS)
+    read = codec_columns(columns, rows.num_rows, now_ms=0)
+    lengths = zip(read.key_lengths, read.value_lengths, read.header_lengths, strict=True)
+    return _Rows(
+        read,
+        columns["topic"].to_pylist(),
+        columns["partition"].to_pylist(),
+        columns["timestampType"].to_pylist(),
+        [RECORD_OVERHEAD + max(key, 0) + max(value, 0) + headers for key, value, headers in lengths],
+    )
+
+
+def _batch_end(rows: _Rows, first: int, count: int, limit: int) -> int:
+    """Index after the last of the rows from `first` on that fit one batch; it has one at least."""
+    place, kind = rows.place(first), rows.kind(first)
+    offsets, timestamps = rows.columns.offsets, rows.columns.timestamps
+    size = HEADER_SIZE + rows.sizes[first]
+    index = first + 1
+    while index < count:
+        size += rows.sizes[index]
+        if size > limit or offsets[index] - offsets[first] > MAX_OFFSET_DELTA:
+            break
+        if (rows.topics[index], rows.partitions[index]) != place or rows.kind(index) is not kind:
+            break
+        if kind is TimestampType.LOG_APPEND_TIME and timestamps[index] != timestamps[first]:
+            break
+        index += 1
+    return index
