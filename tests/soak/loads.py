@@ -46,9 +46,7 @@ def write_lines(mount: Path, partition: str, *, flags: int = 0, pause_s: float =
         while True:
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | flags)
             for _ in range(chance.randrange(1, 400)):
-                lines = b"".join(
-                    b"%d\n" % n for n in range(tried, tried + chance.choice((1, 1, 1, 5, 20000)))
-                )
+                lines = b"".join(b"%d\n" % n for n in range(tried, tried + lines_of(chance)))
                 tried += lines.count(b"\n")
                 cut = chance.randrange(len(lines)) if chance.random() < 0.2 else 0
                 if cut:
@@ -63,6 +61,11 @@ def write_lines(mount: Path, partition: str, *, flags: int = 0, pause_s: float =
     except OSError as error:
         check_gone(error)
     return {"written": written, "tried": tried, "syncs": syncs}
+
+
+def lines_of(chance: random.Random) -> int:
+    """How many lines a write has: mostly few, seldom many; an hour of many would fill the disk."""
+    return 20_000 if chance.random() < 0.002 else chance.choice((1, 1, 1, 5, 100))
 
 
 def write_durably(mount: Path, partition: str) -> Seen:
@@ -285,4 +288,6 @@ LOADS: dict[str, Callable[[Path, str], Seen]] = {
 
 if __name__ == "__main__":
     name, where, which = sys.argv[1:]
+    # A shell starts what runs behind it with SIGINT ignored, and readers would not end by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdout.write(json.dumps(LOADS[name](Path(where), which)) + "\n")
