@@ -25,7 +25,8 @@ To add one: write a module with a generator of cases and a `Benchmark` that name
     BENCHMARK = Benchmark(name="bulk", question="How fast are large writes?", cases=cases)
 
 A side's function does the work of one round and returns its figure; it checks that the work was done (the bytes
-arrived, the counts are right) and raises WrongResultError otherwise. Many short
-rounds say more than few long ones: a tenth to a quarter of a second each is enough. The `floor` is what `--short` fails at: about half of what a loaded machine shows, so that it finds what
-became two or three times slower and never noise. A benchmark that cannot run here raises SkippedError with the reason.
+arrived, the counts are right) and raises WrongResultError otherwise. Many short rounds say more than few long ones: a
+tenth to a quarter of a second each is enough. The `floor` is what `--short` fails at: about half of what a loaded
+machine shows, so that it finds what became two or three times slower and never noise. A benchmark that cannot run here
+raises SkippedError with the reason.
 """

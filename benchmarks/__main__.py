@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import click
 from rich.console import Console
 
-from benchmarks.frame import page, plots, record
+from benchmarks.frame import page, record
 from benchmarks.frame.machine import load, machine_facts
 from benchmarks.frame.question import Drawing
 from benchmarks.frame.results import BenchmarkResult, Report
@@ -154,6 +156,8 @@ def _keep(
         json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_text(record.to_json(report))
     if plots_directory is not None:
+        from benchmarks.frame import plots  # noqa: PLC0415 - a second to import, and not everybody has it
+
         for result in report.benchmarks:
             plots.draw(result, plots_directory)
     if page_file is not None:
@@ -162,5 +166,11 @@ def _keep(
         page_file.write_text(page.filled(page_file.read_text(), report, relative))
 
 
+def _end(number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
+    # By way of every `finally`: what is mounted is unmounted.
+    signal.signal(signal.SIGTERM, _end)
     main(prog_name="python -m benchmarks")

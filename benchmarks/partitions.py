@@ -16,7 +16,9 @@ APPEND_BYTES = 4 * 2**20
 """Text of one append, about; it is less than a segment."""
 
 START_TIME = Timestamp(1_700_000_000_000)
-"""Of the first batch; each batch is a millisecond later than the one before."""
+"""Of the first batch."""
+BATCH_MS = 1000
+"""Milliseconds from one batch to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,6 @@ class Shape:
 SIXTEEN_KIB = Shape("16 KiB batches", 160)
 ONE_RECORD = Shape("one-record batches", 1)
 """What `echo line >> log` makes."""
-LARGE = Shape("large batches", 1250)
-"""Of 128 KB: what a write of such a size makes."""
 
 
 def batches(text_bytes: int, shape: Shape) -> Iterator[bytearray]:
@@ -52,7 +52,7 @@ def batches(text_bytes: int, shape: Shape) -> Iterator[bytearray]:
             (batch,) = encode_lines(source[place : place + piece], timestamp=timestamp)
             append += batch
             position += piece
-            timestamp = Timestamp(timestamp + 1)
+            timestamp = Timestamp(timestamp + BATCH_MS)
         yield append
 
 

@@ -11,6 +11,10 @@ MODULES: dict[str, str] = {
     "append": "mount.append",
     "bulk": "mount.bulk",
     "stream": "mount.stream",
+    "lookup": "mount.lookup",
+    "clients": "mount.clients",
+    "follow": "mount.follow",
+    "memory": "mount.memory",
 }
 """Name on the command line, and the module whose BENCHMARK it is; they run in this order."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.frame.machine import filesystem_type
@@ -21,25 +21,28 @@ MOST_LEFT = 0.02
 
 
 def drop(files: Iterable[Path]) -> None:
-    """Put the files on disk and out of memory."""
+    """Take files that are on disk out of memory."""
     for path in files:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)  # Pages that are not on disk yet are not dropped.
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
+        with path.open("rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def check_can_drop(path: Path) -> None:
-    """Raise SkippedError where files have nowhere to go, WrongResultError where dropping this one leaves it in memory."""
-    kind = filesystem_type(path)
+def check_can_drop(files: Sequence[Path]) -> None:
+    """Put the files on disk, and see that the largest can be taken out of memory.
+
+    Raises SkippedError where files have nowhere to go, WrongResultError where it stays.
+    """
+    largest = max(files, key=lambda path: path.stat().st_size)
+    kind = filesystem_type(largest)
     if kind in IN_MEMORY:
-        raise SkippedError(f"{path} is on {kind}: nothing there can be cold; give a --directory on a disk")
-    drop([path])
-    left = cached_share(path)
+        raise SkippedError(f"{largest} is on {kind}: nothing there can be cold; give a --directory on a disk")
+    for path in files:
+        with path.open("rb", buffering=0) as file:
+            os.fsync(file.fileno())  # Pages that are not on disk yet are not dropped.
+    drop(files)
+    left = cached_share(largest)
     if left > MOST_LEFT:
-        raise WrongResultError(f"{path}: {left:.0%} of it is still in memory")
+        raise WrongResultError(f"{largest}: {left:.0%} of it is still in memory")
 
 
 def cached_share(path: Path) -> float:

@@ -53,7 +53,7 @@ def cases(conditions: Conditions) -> Cases:
             for name, piece in PIECES.items():
                 yield _case(f"{shape.name}, {name} reads, warm", shape, logs, piece, lambda: None)
             try:
-                check_can_drop(logs.native)
+                check_can_drop(logs.on_disk)
             except SkippedError:
                 continue  # Nothing on this disk can be cold.
             yield _case(

@@ -1,0 +1,118 @@
+"""From an append to the `follow` that shows it, on an idle mount: a line every few milliseconds, and who waits for it.
+
+The writer puts the time into its line and another process, which waits in read(2), takes the time again when it has
+it; the clock is one for all processes. The same through a pipe is what the kernel's scheduler alone takes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from benchmarks.frame.question import (
+    MILLISECONDS,
+    OURS,
+    Benchmark,
+    Case,
+    Cases,
+    Conditions,
+    Goal,
+    Side,
+    WrongResultError,
+)
+from benchmarks.mount.mounts import EMPTY, ROOT, empty_filesystem, topicfs
+
+PIPE = "a pipe"
+IDLE_SECONDS = 0.002
+"""Between two lines: longer than any of them is under way."""
+
+SETTLING_SECONDS = 0.02
+PATIENCE_SECONDS = 60
+
+RECEIVE = """
+import os, sys, time
+descriptor = os.open(sys.argv[1], os.O_RDONLY)
+print("waits", flush=True)
+taken = []
+while len(taken) < int(sys.argv[2]):
+    sent, now = os.read(descriptor, 4096), time.monotonic_ns()
+    taken += [now - int(line) for line in sent.split()]
+print(*taken, sep="\\n")
+"""
+"""Lines are read as soon as they come; their nanoseconds on the way are printed in the end."""
+
+
+def cases(conditions: Conditions) -> Cases:
+    count = conditions.choose(full=300, short=150)
+    with _channels(conditions.directory) as channels:
+        for name, share in (("p50", 0.5), ("p99", 0.99)):
+            goals = [Goal(of=EMPTY, floor=8.0), Goal(of=PIPE)]
+            if name == "p99":
+                goals = [Goal(target=5.0), *goals]
+            yield Case(
+                name=name,
+                unit=MILLISECONDS,
+                sides=tuple(
+                    Side(side, partial(_percentile, share, count, *paths)) for side, paths in channels.items()
+                ),
+                goals=tuple(goals),
+            )
+
+
+def _percentile(share: float, count: int, written: Path, read: Path) -> float:
+    """Milliseconds on the way of all but `1 - share` of the lines."""
+    latencies = sorted(_latencies(count, written, read))
+    return latencies[min(int(len(latencies) * share), len(latencies) - 1)] / 1e6
+
+
+def _latencies(count: int, written: Path, read: Path) -> list[int]:
+    """Nanoseconds of each line, from before its write(2) to after the read(2) that waited for it."""
+    receiver = subprocess.Popen(
+        [sys.executable, "-c", RECEIVE, str(read), str(count)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert receiver.stdout is not None
+    try:
+        # Opening the end of a pipe waits for the other end.
+        descriptor = os.open(written, os.O_WRONLY | os.O_APPEND)
+        receiver.stdout.readline()
+        time.sleep(SETTLING_SECONDS)  # Until it waits in read(2): nobody can see that from outside.
+        for _ in range(count):
+            time.sleep(IDLE_SECONDS)
+            os.write(descriptor, b"%d\n" % time.monotonic_ns())
+        os.close(descriptor)
+        rest, _errors = receiver.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        receiver.kill()
+        receiver.wait()
+        receiver.stdout.close()
+    found = [int(line) for line in rest.split()]
+    if len(found) != count:
+        raise WrongResultError(f"{read}: {len(found)} lines came of {count}")
+    return found
+
+
+@contextmanager
+def _channels(directory: Path) -> Iterator[dict[str, tuple[Path, Path]]]:
+    """Where each side is written to, and where it is read."""
+    with ExitStack() as stack:
+        ours = stack.enter_context(topicfs(directory, directory / "data"))
+        empty = stack.enter_context(empty_filesystem(directory, like=ours))
+        (ours.path / "bench").mkdir()
+        pipe = directory / "pipe"
+        os.mkfifo(pipe)
+        yield {
+            OURS: (ours.partition() / "log", ours.partition() / "follow"),
+            EMPTY: (empty.partition() / "log", empty.partition() / "follow"),
+            PIPE: (pipe, pipe),
+        }
+
+
+BENCHMARK = Benchmark(
+    name="follow", question="How long until `follow` shows what was appended?", cases=cases, logarithmic=True
+)

@@ -1,0 +1,177 @@
+"""One record by its offset or its time: open, read and close of `0/OFFSET` and `0/@TIME` inside one process.
+
+Each lookup asks for another record at random, so that no name and no content is known from before. The median of a
+round's lookups is its figure: what counts is what a lookup takes, not what else the machine did. Cold, everything of
+the partition leaves the page cache before each lookup, but for the pages of the indexes that the daemon has mapped.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from benchmarks import lines
+from benchmarks.frame.question import (
+    MICROSECONDS,
+    Benchmark,
+    Case,
+    Cases,
+    Conditions,
+    Goal,
+    Side,
+    SkippedError,
+    WrongResultError,
+)
+from benchmarks.mount.caches import check_can_drop, drop
+from benchmarks.mount.mounts import EMPTY, empty_filesystem, topicfs
+from benchmarks.mount.system_calls import read_small
+from benchmarks.partitions import BATCH_MS, SIXTEEN_KIB, START_TIME, data_directory, whole_batches
+
+MEGABYTE = 10**6
+SHAPE = SIXTEEN_KIB
+FULL = {"10 MB": 10, "100 MB": 100, "1 GB": 1000, "10 GB": 10_000}
+SHORT = {"10 MB": 10, "100 MB": 100}
+FLAT, FLAT_FLOOR = 1.2, 3.0
+OF_EMPTY, OF_EMPTY_FLOOR = 3.0, 12.0
+DISK = "a page of a plain file"
+
+
+class Log(NamedTuple):
+    """A log of some size, mounted."""
+
+    size: str
+    partition: Path
+    records: int
+    files: list[Path]
+    """On disk."""
+
+
+def by_offset(log: Log, choose: random.Random) -> tuple[str, bytes]:
+    """Name a record by its offset, and say what it holds."""
+    offset = choose.randrange(10, log.records)
+    return str(offset), lines.line(offset)
+
+
+def by_time(log: Log, choose: random.Random) -> tuple[str, bytes]:
+    """Name a record by some time after the batch before its own."""
+    batch = choose.randrange(1, log.records // SHAPE.lines_in_batch)
+    timestamp = START_TIME + batch * BATCH_MS - choose.randrange(BATCH_MS)
+    return f"@{timestamp}", lines.line(batch * SHAPE.lines_in_batch)
+
+
+Naming: TypeAlias = Callable[[Log, random.Random], tuple[str, bytes]]
+NAMINGS: tuple[tuple[str, Naming], ...] = (("0/OFFSET", by_offset), ("0/@TIME", by_time))
+
+
+def cases(conditions: Conditions) -> Cases:
+    with _mounted(conditions) as (logs, empty):
+        for name, naming in NAMINGS:
+            count = conditions.choose(full=1000, short=400)
+            yield _case(f"{name}, warm", naming, [*logs, empty], count)
+        try:
+            check_can_drop([file for log in logs for file in log.files])
+        except SkippedError:
+            return  # Nothing on this disk can be cold.
+        for name, naming in conditions.choose(full=NAMINGS, short=NAMINGS[:1]):
+            yield _cold_case(f"{name}, cold", naming, logs, conditions.choose(full=60, short=15))
+
+
+def _case(name: str, naming: Naming, logs: list[Log], count: int) -> Case:
+    smallest, largest = logs[0].size, logs[-2].size
+    return Case(
+        name=name,
+        unit=MICROSECONDS,
+        sides=tuple(Side(log.size, partial(_lookups, log, naming, count)) for log in logs),
+        goals=(
+            Goal(side=largest, of=smallest, target=FLAT, floor=FLAT_FLOOR),
+            Goal(side=largest, of=EMPTY, target=OF_EMPTY, floor=OF_EMPTY_FLOOR),
+        ),
+    )
+
+
+def _cold_case(name: str, naming: Naming, logs: list[Log], count: int) -> Case:
+    ours = tuple(Side(log.size, partial(_lookups, log, naming, count, cold=True)) for log in logs)
+    native = Side(DISK, partial(_pages, max(logs[-1].files, key=lambda file: file.stat().st_size), count))
+    return Case(
+        name=name,
+        unit=MICROSECONDS,
+        sides=(*ours, native),
+        goals=(
+            Goal(side=logs[-1].size, of=logs[0].size, target=FLAT),
+            Goal(side=logs[-1].size, of=DISK),
+        ),
+    )
+
+
+def _lookups(log: Log, naming: Naming, count: int, *, cold: bool = False) -> float:
+    """Microseconds that a lookup took. Raises WrongResultError where it gave another record."""
+    choose = random.Random()
+    taken = []
+    for _ in range(count):
+        name, expected = naming(log, choose)
+        path = log.partition / name
+        if cold:
+            drop(log.files)
+        started = time.perf_counter_ns()
+        content = read_small(path)
+        taken.append(time.perf_counter_ns() - started)
+        if log.files and content != expected:
+            raise WrongResultError(f"{path}: {content!r} is not {expected!r}")
+    return statistics.median(taken) / 1000
+
+
+def _pages(file: Path, count: int) -> float:
+    """Microseconds for a page from anywhere in a file that is not in memory."""
+    choose = random.Random()
+    pages = file.stat().st_size // 4096
+    taken = []
+    for _ in range(count):
+        drop([file])
+        started = time.perf_counter_ns()
+        descriptor = os.open(file, os.O_RDONLY)
+        os.pread(descriptor, 4096, choose.randrange(pages) * 4096)
+        os.close(descriptor)
+        taken.append(time.perf_counter_ns() - started)
+    return statistics.median(taken) / 1000
+
+
+@contextmanager
+def _mounted(conditions: Conditions) -> Iterator[tuple[list[Log], Log]]:
+    """Logs of every size on one mount, and the empty filesystem."""
+    directory = conditions.directory
+    sizes = {
+        size: whole_batches(megabytes * MEGABYTE, SHAPE)
+        for size, megabytes in conditions.choose(full=FULL, short=SHORT).items()
+    }
+    data = data_directory(
+        directory / "data", {_topic(size): (text_bytes, SHAPE) for size, text_bytes in sizes.items()}
+    )
+    with ExitStack() as stack:
+        ours = stack.enter_context(topicfs(directory, data))
+        empty = stack.enter_context(empty_filesystem(directory, like=ours))
+        logs = [
+            Log(
+                size,
+                ours.partition(_topic(size)),
+                text_bytes // lines.LINE_BYTES,
+                list((data / f"{_topic(size)}-0").iterdir()),
+            )
+            for size, text_bytes in sizes.items()
+        ]
+        yield logs, Log(EMPTY, empty.partition(), 10**8, [])
+
+
+def _topic(size: str) -> str:
+    return size.replace(" ", "-")
+
+
+BENCHMARK = Benchmark(
+    name="lookup", question="How long does one record by offset or by time take?", cases=cases
+)
