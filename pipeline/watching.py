@@ -1,0 +1,98 @@
+"""What a session of Spark is doing at the moment: tasks done of all, and how far its streaming queries are.
+
+A watch only looks, from whichever thread asks; what Spark does not tell is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.source.progress import lag_by_partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Work(NamedTuple):
+    """What was done, and what is left, as far as it is known."""
+
+    tasks: int = 0
+    """Done, of the stages begun on."""
+    all_tasks: int = 0
+    records: int | None = None
+    """That streaming queries have read; None: there is no such query, or it has not come to the end of a micro-batch."""
+    left: Mapping[str, int] = {}
+    """Offsets still to be read, by topic."""
+
+    @property
+    def done(self) -> int:
+        """Records where they are counted, else tasks."""
+        return self.tasks if self.records is None else self.records
+
+    @property
+    def total(self) -> int | None:
+        """Of the same; None: nothing is known yet."""
+        if self.records is None:
+            return self.all_tasks or None
+        return self.records + sum(self.left.values())
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was seen so far: stages and micro-batches that are over are told no more by Spark."""
+
+    stages: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Tasks done and all tasks, by stage."""
+    batches: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Records read, by query and micro-batch."""
+    left: Counter[str] = field(default_factory=Counter)
+
+    def see_stages(self, active: Mapping[int, tuple[int, int]]) -> None:
+        """Take in the stages that run; of those that do no longer, every task is over."""
+        for stage, (_, total) in self.stages.items():
+            self.stages[stage] = (total, total)
+        self.stages.update(active)
+
+    def see_query(self, progress: Mapping[str, Any]) -> None:
+        """Take in what a streaming query tells of a micro-batch."""
+        self.batches[str(progress["runId"]), int(progress["batchId"])] = int(progress["numInputRows"])
+        self.left = Counter()
+        for partition, lag in lag_by_partition(progress).items():
+            self.left[partition.topic] += lag
+
+    def work(self) -> Work:
+        """All of it."""
+        return Work(
+            tasks=sum(done for done, _ in self.stages.values()),
+            all_tasks=sum(total for _, total in self.stages.values()),
+            records=sum(self.batches.values()) if self.batches else None,
+            left={topic: lag for topic, lag in sorted(self.left.items()) if lag > 0},
+        )
+
+
+class Watch:
+    """Looks into one session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._tally = Tally()
+
+    def look(self) -> Work:
+        """What is done by now. Whatever Spark raises when it is asked at a bad moment is raised."""
+        tracker = self._spark.sparkContext.statusTracker()
+        active = {}
+        for job in tracker.getActiveJobsIds():
+            info = tracker.getJobInfo(job)
+            for stage_id in info.stageIds if info is not None else ():
+                stage = tracker.getStageInfo(stage_id)
+                if stage is not None:
+                    active[stage_id] = (stage.numCompletedTasks, stage.numTasks)
+        self._tally.see_stages(active)
+        for query in self._spark.streams.active:
+            for progress in query.recentProgress:
+                self._tally.see_query(json.loads(progress.json))
+        return self._tally.work()
