@@ -22,7 +22,9 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+    # Tests are short: what the second compiler and a parallel collector would gain they never earn back.
+    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 """Of every session that tests start."""
 

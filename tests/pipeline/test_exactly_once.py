@@ -12,6 +12,7 @@ from tests.pipeline.crashes import Moment, Scene
 
 pytestmark = [
     pytest.mark.spark,
+    pytest.mark.timeout(1800),  # several sessions, one after the other, however busy the machine
     pytest.mark.skipif(absent() is not None and not os.environ.get("CI"), reason=str(absent())),
 ]
 
