@@ -122,7 +122,7 @@ def main() -> None:
     for form, text in forms.items():
         if asked.form not in (form, "both"):
             continue
-        folder = Path(tempfile.mkdtemp(prefix="topicfs-soak-"))
+        folder = Path(tempfile.mkdtemp(prefix="topicfs-exactly-once-"))
         scene = Scene(folder, mounted=form == "mounted")
         try:
             summaries.append(soak(scene, kills=asked.kills, chance=random.Random(seed), form=text))
