@@ -1,0 +1,186 @@
+"""Counts of windows of time, topic to topic: once over everything, or incrementally under a checkpoint.
+
+The time is the records' own. A result is a record too:
+
+    key        the group; null without one, or where it is null
+    value      {"start": "2026-01-02T10:00:00.000Z", "end": "…", "group": "ada", "count": 42, …}
+    timestamp  the start of the window
+
+The start, because it lies within the window: an hour's counts added up from those of its minutes, or archived by date,
+come to the hour and the date that the records themselves belong to; the end is the first moment that does not.
+
+At once, every window comes out. Under a checkpoint a window comes out when the watermark, the latest time seen less the
+delay, has passed its end; records that come later still are left out. Each result is written once, wherever a run was
+interrupted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as spark_functions
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+import pipeline
+from pipeline.errors import InvalidOptionError
+from pipeline.place import Place, place_of
+
+RESULT = "source string, target string, windows long"
+RESERVED = ("start", "end", "group", "count")
+"""Fields of every value; other aggregates need other names."""
+LOOK_S = 1
+"""How long ^C may go unnoticed while a query runs."""
+
+_NAMED = re.compile(r"(?is).*\s+AS\s+(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregateOptions:
+    """What is counted, how, and where the results go."""
+
+    path: str
+    """Data directories, or a Kafka cluster (`pipeline.place`)."""
+    source: str
+    """Topics, separated by commas."""
+    target: str
+    """The topic that is appended to."""
+    target_path: str | None = None
+    """Where it is, as `path`; None: at the place of the source."""
+    window: str
+    """Its length as Spark writes it: `5 minutes`."""
+    slide: str | None = None
+    """How far apart windows begin; None: they follow one another."""
+    group: str | None = None
+    """A SQL expression; None: each window has one count."""
+    where: str = "true"
+    """A SQL condition over the source's columns."""
+    aggregates: tuple[str, ...] = ()
+    """More of them in SQL, each with a name: `sum(length(value)) AS bytes`."""
+    delay: str = "0 seconds"
+    """How late records may come; matters under a checkpoint alone."""
+    checkpoint: str | None = None
+    """A directory that remembers how far it came, and the windows that are open; None: everything, at once."""
+    continuous: bool = False
+    """Go on until interrupted; needs a checkpoint."""
+    interval: str = "5 seconds"
+    """Between the micro-batches of a run that goes on."""
+
+
+def aggregate(spark: SparkSession, options: AggregateOptions) -> DataFrame:
+    """Aggregate, and tell in one row how many results were written (InvalidOptionError; Spark's own for bad SQL)."""
+    _check(options)
+    pipeline.register(spark)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    windows = _follow(spark, options) if options.checkpoint else _at_once(spark, options)
+    return spark.createDataFrame([(options.source, options.target, windows)], RESULT)
+
+
+def _at_once(spark: SparkSession, options: AggregateOptions) -> int:
+    source, target = _places(options)
+    rows = spark.read.format(source.format).options(**source.options, **_reading(options)).load()
+    written = Observation()
+    results = _results(_windows(rows, options)).orderBy("timestamp", "key")
+    counted = results.observe(written, spark_functions.count("*").alias("windows"))
+    counted.write.format(target.format).mode("append").options(**target.options, topic=options.target).save()
+    return int(written.get["windows"])
+
+
+def _follow(spark: SparkSession, options: AggregateOptions) -> int:
+    source, target = _places(options)
+    rows = spark.readStream.format(source.format).options(**source.options, **_reading(options)).load()
+    results = _results(_windows(rows.withWatermark("timestamp", options.delay), options))
+    counted = results.observe("written", spark_functions.count("*").alias("windows"))
+    sink = counted.writeStream.format(target.format).options(**target.options, topic=options.target)
+    return _run(_triggered(sink.outputMode("append"), options))
+
+
+def _triggered(sink: DataStreamWriter, options: AggregateOptions) -> DataStreamWriter:
+    assert options.checkpoint is not None
+    sink = sink.option("checkpointLocation", options.checkpoint)
+    return (
+        sink.trigger(processingTime=options.interval)
+        if options.continuous
+        else sink.trigger(availableNow=True)
+    )
+
+
+def _run(sink: DataStreamWriter) -> int:
+    """Run a query to its end, or to ^C, which ends it in order; the results that it wrote."""
+    query = sink.start()
+    batches: dict[int, int] = {}
+    try:
+        while not query.awaitTermination(LOOK_S):
+            _see(query, batches)
+    except KeyboardInterrupt:
+        query.stop()
+    _see(query, batches)
+    return sum(batches.values())
+
+
+def _see(query: StreamingQuery, batches: dict[int, int]) -> None:
+    """Note what micro-batches wrote; a query remembers only its last hundred."""
+    for progress in query.recentProgress:
+        observed = progress.observedMetrics.get("written")
+        if observed is not None:
+            batches[progress.batchId] = int(observed["windows"])
+
+
+def _windows(rows: DataFrame, options: AggregateOptions) -> DataFrame:
+    """Columns window, group, count and the other aggregates; one row a window and group."""
+    group = spark_functions.expr(options.group or "CAST(NULL AS STRING)").alias("group")
+    window = spark_functions.window("timestamp", options.window, options.slide or options.window)
+    more = [spark_functions.expr(one) for one in options.aggregates]
+    return (
+        rows.where(options.where)
+        .groupBy(window.alias("window"), group)
+        .agg(spark_functions.count("*").alias("count"), *more)
+    )
+
+
+def _results(windows: DataFrame) -> DataFrame:
+    """As records."""
+    others = [name for name in windows.columns if name not in {"window", "group"}]
+    group = spark_functions.col("group")
+    told = group.cast("string") if dict(windows.dtypes)["group"] == "binary" else group
+    value = spark_functions.struct(
+        spark_functions.col("window.start").alias("start"),
+        spark_functions.col("window.end").alias("end"),
+        told.alias("group"),
+        *others,
+    )
+    form = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"}
+    return windows.select(
+        (group if dict(windows.dtypes)["group"] == "binary" else group.cast("string")).alias("key"),
+        spark_functions.to_json(value, form).alias("value"),
+        spark_functions.col("window.start").alias("timestamp"),
+    )
+
+
+def _check(options: AggregateOptions) -> None:
+    if options.continuous and options.checkpoint is None:
+        raise InvalidOptionError("to go on, it must remember how far it came: name a checkpoint")
+    for text in options.aggregates:
+        match = _NAMED.fullmatch(text)
+        if match is None:
+            raise InvalidOptionError(f"{text}: give it a name, as in: sum(length(value)) AS bytes")
+        if match["name"].lower() in RESERVED:
+            raise InvalidOptionError(
+                f"{text}: {match['name']} is a field of every result; choose another name"
+            )
+
+
+def _places(options: AggregateOptions) -> tuple[Place, Place]:
+    return place_of(options.path), place_of(options.target_path or options.path)
+
+
+def _reading(options: AggregateOptions) -> dict[str, str]:
+    """Everything there is, but for what stands in transactions that were aborted or are open."""
+    return {
+        "subscribe": options.source,
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+    }
