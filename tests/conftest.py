@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -25,8 +26,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     absent = {
         "fuse": None if FUSE_DEVICE.exists() else f"{FUSE_DEVICE} is missing",
         "java": None if shutil.which("java") and shutil.which("mvn") else "java or mvn is missing",
+        "spark": spark_absent(),
     }
     for item in items:
         for marker, reason in absent.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def spark_absent() -> str | None:
+    """Why there can be no Spark here; None where there can."""
+    for module in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(module) is None:
+            return f"{module} is not installed"
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        return "java is missing"
+    return None

@@ -19,17 +19,19 @@ def checkout(tmp_path) -> Path:
     """A directory with the project's scripts and a working `.venv/bin/topicfs`, and nothing else."""
     for folder in ("scripts", "examples"):
         (tmp_path / folder).mkdir()
-        for script in (ROOT / folder).glob("*.sh"):
-            target = tmp_path / folder / script.name
-            target.write_bytes(script.read_bytes())
-            target.chmod(0o755)
-    command = tmp_path / ".venv" / "bin" / "topicfs"
-    command.parent.mkdir(parents=True)
-    start = "from topicfs.main import main; main()"
-    command.write_text(
-        f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} -c '{start}' \"$@\"\n"
-    )
-    command.chmod(0o755)
+        for script in (ROOT / folder).iterdir():
+            if script.is_file():
+                target = tmp_path / folder / script.name
+                target.write_bytes(script.read_bytes())
+                target.chmod(0o755)
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name, arguments in (("topicfs", "-c 'from topicfs.main import main; main()'"), ("python", "")):
+        program = programs / name
+        program.write_text(
+            f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} {arguments} "$@"\n'
+        )
+        program.chmod(0o755)
     return tmp_path
 
 

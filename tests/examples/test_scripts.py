@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
@@ -16,7 +17,9 @@ def test_every_script_of_the_folder_is_tested_here():
         "follow-with-jq.sh",
         "produce-and-consume.sh",
         "replay-a-time-range.sh",
-    ] == sorted(path.name for path in (ROOT / "examples").iterdir())
+        "spark-word-count.sh",
+        "word_count.py",
+    ] == sorted(path.name for path in (ROOT / "examples").iterdir() if path.is_file())
 
 
 @pytest.mark.fuse
@@ -68,6 +71,23 @@ def test_follow_with_jq(mounted):
                 seen = follower.stdout.readline()
         assert ["key"] == seen.split("\t")[1:2]
         follower.terminate()
+
+
+@pytest.mark.fuse
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_spark_word_count(checkout):
+    """Spark reads what is there, goes on where it was, and counts as sort and uniq do; nothing is left behind."""
+    (checkout / "tmp").mkdir()
+    said = shell(checkout, "examples/spark-word-count.sh 3000", TMPDIR=str(checkout / "tmp"))
+    assert re.findall(r"batch \d+: ([\d,]+) lines", said)[0] == "1,500"
+    counted = int(re.search(r"3000 lines and (\d+) words", said)[1])
+    assert counted > 3000
+    assert "sort and uniq count the same:\n" in said
+    most = [int(line.split()[0]) for line in said.splitlines()[-6:-1]]
+    assert sorted(most, reverse=True) == most
+    assert '"topic":"words"' in said.splitlines()[-1]
+    assert not list((checkout / "tmp").iterdir())
 
 
 @pytest.mark.fuse
