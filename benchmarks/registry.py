@@ -15,6 +15,10 @@ MODULES: dict[str, str] = {
     "clients": "mount.clients",
     "follow": "mount.follow",
     "memory": "mount.memory",
+    "codec": "engine.codec",
+    "recovery": "engine.recovery",
+    "compaction": "engine.compaction",
+    "opening": "engine.opening",
 }
 """Name on the command line, and the module whose BENCHMARK it is; they run in this order."""
 

@@ -1,0 +1,131 @@
+"""Three codecs of Kafka's record batches behind the same few calls: ours, kafka-python's and aiokafka's (compiled).
+
+All make batches of format v2 without keys, headers or compression, and check each checksum before they read.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from benchmarks import lines
+from benchmarks.frame.question import OURS
+from benchmarks.partitions import START_TIME
+from fusefs.forms.values import VALUES
+from pipeline.source.arrow import record_batch
+from storage.codec.columns import decode
+from storage.codec.records import encode_lines
+from storage.model import TopicPartition
+
+SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
+PARTITION = TopicPartition("bench", 0)
+EVERYTHING = 2**62
+"""An offset that no record reaches."""
+MAX_BATCH_BYTES = 2**20
+
+
+class Codec(Protocol):
+    """What is measured of a codec. Text is whole lines, of which each is a record."""
+
+    name: str
+
+    def encode(self, texts: Sequence[bytes]) -> bytes:
+        """Batches, one a text."""
+        ...
+
+    def to_text(self, batches: bytes) -> bytes:
+        """The lines again."""
+        ...
+
+    def to_columns(self, batches: bytes) -> Any:
+        """A table of pyarrow with each record's offset and value."""
+        ...
+
+
+class Topicfs:
+    """Ours."""
+
+    name = OURS
+
+    def encode(self, texts: Sequence[bytes]) -> bytes:
+        return b"".join(
+            batch
+            for text in texts
+            for batch in encode_lines(text, timestamp=START_TIME, max_batch_bytes=MAX_BATCH_BYTES)
+        )
+
+    def to_text(self, batches: bytes) -> bytes:
+        return b"".join(
+            VALUES.render(columns, topic="bench", partition=0, start_offset=0, end_offset=EVERYTHING)
+            for columns in decode(batches)
+        )
+
+    def to_columns(self, batches: bytes) -> Any:
+        return pa.Table.from_batches(
+            [
+                record_batch(columns, 0, len(columns), partition=PARTITION, schema=SCHEMA)
+                for columns in decode(batches)
+            ]
+        )
+
+
+class ObjectCodec:
+    """A library that makes an object a record: kafka-python and aiokafka have the same calls."""
+
+    def __init__(self, name: str, package: str) -> None:
+        self.name = name
+        records = importlib.import_module(f"{package}.record.default_records")
+        self._builder: Any = records.DefaultRecordBatchBuilder
+        self._memory: Any = importlib.import_module(f"{package}.record.memory_records").MemoryRecords
+
+    def encode(self, texts: Sequence[bytes]) -> bytes:
+        batches = []
+        for text in texts:
+            builder = self._builder(
+                magic=2,
+                compression_type=0,
+                is_transactional=0,
+                producer_id=-1,
+                producer_epoch=-1,
+                base_sequence=-1,
+                batch_size=MAX_BATCH_BYTES,
+            )
+            for offset, value in enumerate(text[:-1].split(b"\n")):
+                builder.append(offset, START_TIME, None, value, [])
+            batches.append(bytes(builder.build()))
+        return b"".join(batches)
+
+    def _records(self, data: bytes) -> Any:
+        batches = self._memory(data)
+        while batch := batches.next_batch():
+            if not batch.validate_crc():
+                raise ValueError("a batch's checksum is wrong")
+            yield from batch
+
+    def to_text(self, batches: bytes) -> bytes:
+        return b"\n".join([record.value for record in self._records(batches)]) + b"\n"
+
+    def to_columns(self, batches: bytes) -> Any:
+        found = [(record.offset, record.value) for record in self._records(batches)]
+        columns = [
+            pa.array(column, field.type)
+            for column, field in zip(zip(*found, strict=True), SCHEMA, strict=True)
+        ]
+        return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+KAFKA_PYTHON, AIOKAFKA = "kafka-python", "aiokafka"
+
+
+def codecs() -> tuple[Codec, ...]:
+    """All three. Raises ImportError where a library is missing."""
+    return Topicfs(), ObjectCodec(KAFKA_PYTHON, "kafka"), ObjectCodec(AIOKAFKA, "aiokafka")
+
+
+def texts(count: int, text_bytes: int) -> list[bytes]:
+    """Texts of whole lines, each for a batch."""
+    size = text_bytes // lines.LINE_BYTES * lines.LINE_BYTES
+    return [lines.text(size, number * size) for number in range(count)]

@@ -1,0 +1,135 @@
+"""Compaction: of each key only the newest record stays.
+
+Megabytes of dirty log that one core compacts in a second, beside copying the same bytes with their checksum.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from crc32c import crc32c
+
+from benchmarks import lines
+from benchmarks.engine.in_memory import directory_in_memory
+from benchmarks.frame.question import (
+    OURS,
+    Benchmark,
+    Better,
+    Case,
+    Cases,
+    Conditions,
+    Goal,
+    Side,
+    Unit,
+    WrongResultError,
+)
+from benchmarks.partitions import START_TIME
+from fusefs.forms.kv import KV
+from storage.codec.columns import decode
+from storage.disk.native import system_clock
+from storage.engine import Partition
+from storage.manager import open_engine
+from storage.model import Offset
+
+SPEED = Unit("MB/s a core", Better.HIGHER)
+COPY = "a copy with crc32c"
+KEYS_SHARE = 10
+"""Records a key, on average."""
+SETTINGS = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.bytes": str(8 * 2**20),
+    "delete.retention.ms": "0",
+}
+BATCH_LINES = 160
+MAX_BATCH_BYTES = 2**20
+
+
+def cases(conditions: Conditions) -> Cases:
+    records = conditions.choose(full=600_000, short=80_000)
+    with directory_in_memory(conditions, 400 * records) as directory:
+        dirty = _dirty_log(directory / "dirty", records)
+        numbers = count()
+        yield Case(
+            name=f"{KEYS_SHARE} records a key",
+            unit=SPEED,
+            sides=(
+                Side(OURS, lambda: _compact(dirty, directory / str(next(numbers)), records // KEYS_SHARE)),
+                Side(COPY, partial(_copy, dirty, directory / "copy")),
+            ),
+            goals=(Goal(of=COPY, floor=0.012),),
+        )
+
+
+def _dirty_log(directory: Path, records: int) -> Path:
+    """Each key comes again and again, at an even distance."""
+    directory.mkdir()
+    engine = open_engine(directory)
+    try:
+        partition = engine.create_topic("bench", partitions=1, overrides=SETTINGS).partitions()[0]
+        for first in range(0, records, BATCH_LINES):
+            text = b"".join(
+                b"key %d\t%s\n" % (number % (records // KEYS_SHARE), lines.line(number))
+                for number in range(first, first + BATCH_LINES)
+            )
+            for batch in KV.parse(text, timestamp=START_TIME, max_batch_bytes=MAX_BATCH_BYTES):
+                partition.append(batch, encoded_here=True)
+    finally:
+        engine.close()
+    return directory
+
+
+def _log_bytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in (directory / "bench-0").glob("*.log"))
+
+
+def _compact(dirty: Path, directory: Path, keys: int) -> float:
+    shutil.copytree(dirty, directory)
+    before = _log_bytes(directory)
+    engine = open_engine(directory)
+    try:
+        partition = engine.partition("bench", 0)
+        active = partition.segments()[-1].size_bytes
+        started = time.process_time()
+        engine.maintain_now(system_clock())
+        elapsed = time.process_time() - started
+        _check(partition, keys, before)
+    finally:
+        engine.close()
+        shutil.rmtree(directory)
+    return (before - active) / 1e6 / elapsed
+
+
+def _check(partition: Partition, keys: int, before: int) -> None:
+    """Raise WrongResultError unless each key is still there and most of the rest is gone."""
+    after = sum(segment.size_bytes for segment in partition.segments())
+    offset, end = Offset(0), partition.offsets().log_end_offset
+    found: set[bytes | None] = set()
+    while offset < end:
+        for columns in decode(partition.read(offset, max_bytes=2**20).data):
+            found |= {record.key for record in columns}
+            offset = columns.batches[len(columns.batches) - 1].end_offset
+    if len(found) != keys or after > before / 2:
+        raise WrongResultError(f"{partition.topic}: {len(found)} keys of {keys} in {after} bytes of {before}")
+
+
+def _copy(dirty: Path, target: Path) -> float:
+    size = 0
+    started = time.process_time()
+    with target.open("wb", buffering=0) as copy:
+        for path in sorted((dirty / "bench-0").glob("*.log")):
+            with path.open("rb", buffering=0) as log:
+                while window := log.read(2**20):
+                    crc32c(window)
+                    copy.write(window)
+                    size += len(window)
+    return size / 1e6 / (time.process_time() - started)
+
+
+BENCHMARK = Benchmark(
+    name="compaction", question="How fast is a log compacted?", cases=cases, logarithmic=True
+)

@@ -1,0 +1,101 @@
+"""Recovery after a crash: every batch is scanned and its checksum checked, and the indexes are made anew.
+
+Gigabytes of log that one core recovers in a second, beside nothing but reading the same bytes and their checksum.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from pathlib import Path
+
+from crc32c import crc32c
+
+from benchmarks import lines
+from benchmarks.engine.in_memory import directory_in_memory
+from benchmarks.frame.question import (
+    OURS,
+    Benchmark,
+    Better,
+    Case,
+    Cases,
+    Conditions,
+    Goal,
+    Side,
+    Unit,
+    WrongResultError,
+)
+from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, data_directory, whole_batches
+from storage.disk.names import CLEAN_SHUTDOWN, RECOVERY_POINTS
+from storage.manager import open_engine
+
+GIGABYTES = Unit("GB/s a core", Better.HIGHER)
+CHECKSUM = "crc32c alone"
+WINDOW_BYTES = 2**20
+TARGETS = {SIXTEEN_KIB: 2.0, ONE_RECORD: 0.5}
+
+
+def cases(conditions: Conditions) -> Cases:
+    sizes = {
+        SIXTEEN_KIB: conditions.choose(full=256, short=64) * len(lines.BLOCK),
+        ONE_RECORD: conditions.choose(full=20, short=5) * len(lines.BLOCK),
+    }
+    for shape, text_bytes in sizes.items():
+        size = whole_batches(text_bytes, shape)
+        with directory_in_memory(conditions, 2 * size) as directory:
+            data = data_directory(directory / str(shape.lines_in_batch), {"bench": (size, shape)})
+            yield Case(
+                name=shape.name,
+                unit=GIGABYTES,
+                sides=(
+                    Side(OURS, partial(_recover, data, size // lines.LINE_BYTES)),
+                    Side(CHECKSUM, partial(_read_and_sum, _log(data))),
+                ),
+                goals=(Goal(target=TARGETS[shape]), Goal(of=CHECKSUM, floor=FLOORS[shape])),
+            )
+
+
+FLOORS = {SIXTEEN_KIB: 0.2, ONE_RECORD: 0.03}
+
+
+def _log(data: Path) -> Path:
+    (found,) = (data / "bench-0").glob("*.log")
+    return found
+
+
+def _recover(data: Path, records: int) -> float:
+    """Take away what a crash leaves unwritten, and all of the indexes; open."""
+    (data / CLEAN_SHUTDOWN).unlink()
+    (data / RECOVERY_POINTS).unlink()
+    for suffix in ("*.index", "*.timeindex"):
+        for index in (data / "bench-0").glob(suffix):
+            index.unlink()
+    started = time.process_time()
+    engine = open_engine(data)
+    elapsed = time.process_time() - started
+    try:
+        offsets = engine.partition("bench", 0).offsets()
+    finally:
+        engine.close()
+    indexes = sum(index.stat().st_size for index in (data / "bench-0").glob("*index"))
+    if offsets.log_end_offset != records or not indexes:
+        raise WrongResultError(
+            f"{data}: {offsets} recovered of {records} records, {indexes} bytes of indexes"
+        )
+    return _log(data).stat().st_size / 1e9 / elapsed
+
+
+def _read_and_sum(log: Path) -> float:
+    size = log.stat().st_size
+    started = time.process_time()
+    descriptor = os.open(log, os.O_RDONLY)
+    for position in range(0, size, WINDOW_BYTES):
+        crc32c(os.pread(descriptor, WINDOW_BYTES, position))
+    os.close(descriptor)
+    return size / 1e9 / (time.process_time() - started)
+
+
+BENCHMARK = Benchmark(
+    name="recovery", question="How fast is a log recovered after a crash?", cases=cases, logarithmic=True
+)
