@@ -23,7 +23,7 @@ from benchmarks.frame.table import show
 from benchmarks.registry import MODULES
 from benchmarks.registry import load as load_benchmark
 
-FULL_ROUNDS, SHORT_ROUNDS = 9, 5
+FULL_ROUNDS, SHORT_ROUNDS = 9, 3
 TABLE_WIDTH = 160
 """Columns of the tables where nobody looks on: a log file, a pipe."""
 

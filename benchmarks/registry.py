@@ -19,6 +19,7 @@ MODULES: dict[str, str] = {
     "recovery": "engine.recovery",
     "compaction": "engine.compaction",
     "opening": "engine.opening",
+    "shell": "peers.shell",
 }
 """Name on the command line, and the module whose BENCHMARK it is; they run in this order."""
 

@@ -1,0 +1,90 @@
+"""A broker with the settings and the Java that people run, and the programs with which they reach it from a shell.
+
+What tests use of it is tuned to start soon and to do its duties often; here it shall be as fast as it can.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.frame.question import SkippedError
+from tests.broker.broker import running_broker
+from tests.broker.client import Client, let_go
+from tests.broker.libraries import Java, UnavailableError, find_java
+
+SETTINGS = {
+    # Kafka's own defaults again, where tests want something else.
+    "log.retention.check.interval.ms": "300000",
+    "log.flush.offset.checkpoint.interval.ms": "60000",
+    "log.flush.start.offset.checkpoint.interval.ms": "60000",
+    "log.cleaner.backoff.ms": "15000",
+    "log.index.size.max.bytes": "10485760",
+}
+BROKER_HEAP, TOOL_HEAP = "1G", "512M"
+"""As in kafka-server-start.sh; the tools' own."""
+
+
+class ServerJava(Java):
+    """Java as Kafka's own scripts start it: with its better compiler and its usual collector."""
+
+    def command(
+        self, main_class: str, *arguments: str, heap: str = TOOL_HEAP, temporary: Path | None = None
+    ) -> list[str]:
+        heap = BROKER_HEAP if main_class == "kafka.Kafka" else heap
+        return [
+            self.program,
+            *([f"-Djava.io.tmpdir={temporary}"] if temporary else []),
+            f"-Xmx{heap}",
+            "-server",
+            "-XX:+UseG1GC",
+            "-XX:MaxGCPauseMillis=20",
+            "-XX:InitiatingHeapOccupancyPercent=35",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-cp",
+            f"{self.jars}/*",
+            main_class,
+            *arguments,
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """A running broker, and the commands of a person at a shell."""
+
+    bootstrap_server: str
+    java: ServerJava
+    client: Client
+    """For what is not measured."""
+
+    def kcat(self, mode: str, topic: str, *flags: str) -> list[str]:
+        return ["kcat", mode, "-b", self.bootstrap_server, "-t", topic, "-p", "0", *flags]
+
+    def console_producer(self, topic: str) -> list[str]:
+        main_class = "org.apache.kafka.tools.ConsoleProducer"
+        return self.java.command(main_class, "--bootstrap-server", self.bootstrap_server, "--topic", topic)
+
+    def console_consumer(self, topic: str, records: int) -> list[str]:
+        main_class = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+        server = ("--bootstrap-server", self.bootstrap_server)
+        place = ("--topic", topic, "--partition", "0", "--offset", "earliest", "--max-messages", str(records))
+        return self.java.command(main_class, *server, *place)
+
+
+@contextmanager
+def shop(home: Path) -> Iterator[Shop]:
+    """Run a broker. Raises SkippedError where there is no Java, no Maven or no kcat."""
+    if shutil.which("kcat") is None:
+        raise SkippedError("kcat is missing: install the package kcat")
+    try:
+        found = find_java()
+    except UnavailableError as error:
+        raise SkippedError(str(error)) from None
+    java = ServerJava(found.program, found.jars)
+    with running_broker(home, java, SETTINGS) as broker:
+        yield Shop(broker.bootstrap_server, java, Client(broker.bootstrap_server))
+        let_go()
+        broker.stop()

@@ -1,0 +1,195 @@
+"""What a person at a shell would take instead: the same records through a broker, by kcat and Kafka's console tools.
+
+Whole commands are measured, from their start to their end: that is what a person waits for. The broker runs on the
+same machine, answers when the records are in its log (acks=all of one replica, its page cache), and so does the mount.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from crc32c import crc32c
+
+from benchmarks import lines
+from benchmarks.frame.question import (
+    MEGABYTES_A_SECOND,
+    OURS,
+    Benchmark,
+    Better,
+    Case,
+    Cases,
+    Conditions,
+    Goal,
+    Side,
+    Unit,
+    WrongResultError,
+)
+from benchmarks.mount.mounts import topicfs
+from benchmarks.peers.broker import Shop, shop
+
+KCAT, CONSOLE = "kcat", "console tools"
+COMMANDS_A_SECOND = Unit("commands/s", Better.HIGHER)
+TIMEOUT_SECONDS = 300
+LINE = shlex.quote(lines.line(0).decode())
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The same topics on both sides."""
+
+    shop: Shop
+    mount: Path
+    text: Path
+    """A file of lines."""
+    size: int
+    console: bool
+    """Whether Java's tools are measured too: each call starts a Java machine."""
+
+    @property
+    def records(self) -> int:
+        return self.size // lines.LINE_BYTES
+
+
+def cases(conditions: Conditions) -> Cases:
+    size = conditions.choose(full=100, short=10) * len(lines.BLOCK)
+    with _stage(conditions.directory, size, console=not conditions.short) as stage:
+        yield _case("produce", MEGABYTES_A_SECOND, _producing(stage), target=5.0, floor=1.5)
+        yield _case("consume", MEGABYTES_A_SECOND, _consuming(stage), target=10.0, floor=3.0)
+        yield _case("produce one line", COMMANDS_A_SECOND, _one_line(stage), target=30.0, floor=8.0)
+        yield _case("consume one record by offset", COMMANDS_A_SECOND, _one_record(stage), floor=2.0)
+
+
+def _case(
+    name: str, unit: Unit, sides: Iterator[Side], *, target: float | None = None, floor: float | None = None
+) -> Case:
+    measured = tuple(sides)
+    goals = [Goal(of=KCAT, target=target, floor=floor)]
+    if any(side.name == CONSOLE for side in measured):
+        goals.append(Goal(of=CONSOLE))
+    return Case(name=name, unit=unit, sides=measured, goals=tuple(goals), most_rounds=3, warm_up=False)
+
+
+def _producing(stage: Stage) -> Iterator[Side]:
+    def speed(
+        command: Sequence[str], arrived: Callable[[], int], standard_input: Path | None = None
+    ) -> float:
+        before = arrived()
+        elapsed = _seconds(command, standard_input)
+        added = arrived() - before
+        if added != stage.records:
+            raise WrongResultError(f"{command[0]}: {added} records arrived of {stage.records}")
+        return stage.size / 1e6 / elapsed
+
+    log = stage.mount / "produced/0/log"
+    in_broker = partial(stage.shop.client.offset_for, "produced")
+    append = ["sh", "-c", 'cat "$1" >> "$2"', "sh", str(stage.text), str(log)]
+    yield Side(OURS, lambda: speed(append, lambda: log.stat().st_size // lines.LINE_BYTES))
+    kcat = stage.shop.kcat("-P", "produced", "-l", str(stage.text))
+    yield Side(KCAT, lambda: speed(kcat, in_broker))
+    if stage.console:
+        console = stage.shop.console_producer("produced")
+        yield Side(CONSOLE, lambda: speed(console, in_broker, stage.text))
+
+
+def _consuming(stage: Stage) -> Iterator[Side]:
+    commands = {
+        OURS: ["cat", str(stage.mount / "consumed/0/log")],
+        KCAT: stage.shop.kcat("-C", "consumed", "-e", "-q", "-o", "beginning"),
+    }
+    if stage.console:
+        commands[CONSOLE] = stage.shop.console_consumer("consumed", stage.records)
+    for name, command in commands.items():
+        _check_printed(command, stage.size)
+        yield Side(name, partial(_consumed, stage.size, command))
+
+
+def _consumed(size: int, command: Sequence[str]) -> float:
+    return size / 1e6 / _seconds(command)
+
+
+def _one_line(stage: Stage) -> Iterator[Side]:
+    log = stage.mount / "lines/0/log"
+    yield Side(OURS, lambda: _loop(200, f"echo {LINE} >> {log}"))
+    kcat = shlex.join(stage.shop.kcat("-P", "lines"))
+    yield Side(KCAT, lambda: _loop(10, f"echo {LINE} | {kcat}"))
+    if stage.console:
+        console = shlex.join(stage.shop.console_producer("lines"))
+        yield Side(CONSOLE, lambda: _loop(1, f"echo {LINE} | {console}"))
+
+
+def _one_record(stage: Stage) -> Iterator[Side]:
+    """Any record but the first: a different one each time."""
+    step = stage.records // 400
+    partition = stage.mount / "consumed/0"
+    yield Side(OURS, lambda: _loop(100, f"cat {partition}/$((number * {step} + {step})) > /dev/null"))
+    kcat = shlex.join(stage.shop.kcat("-C", "consumed", "-c", "1", "-q"))
+    yield Side(KCAT, lambda: _loop(10, f"{kcat} -o $((number * {step} + {step})) > /dev/null"))
+
+
+def _loop(count: int, command: str) -> float:
+    """Commands a second, of a loop of bash."""
+    script = f"set -e -o pipefail; for ((number = 0; number < {count}; number++)); do {command}; done"
+    return count / _seconds(["bash", "-c", script])
+
+
+def _seconds(command: Sequence[str], standard_input: Path | None = None) -> float:
+    """Run a command to its end; what it prints goes nowhere."""
+    with (standard_input or Path(os.devnull)).open("rb") as given:
+        started = time.perf_counter()
+        subprocess.run(
+            command,
+            stdin=given,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=True,
+            timeout=TIMEOUT_SECONDS,
+        )
+        return time.perf_counter() - started
+
+
+def _check_printed(command: Sequence[str], size: int) -> None:
+    """Raise WrongResultError unless a command prints exactly the first `size` bytes of `lines`."""
+    found = total = 0
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as program:
+        assert program.stdout is not None
+        while piece := program.stdout.read(2**20):
+            found = crc32c(piece, found)
+            total += len(piece)
+    if (total, found) != (size, lines.checksum(size)):
+        raise WrongResultError(f"{command[0]} printed {total} bytes, not the {size} that were produced")
+
+
+@contextmanager
+def _stage(directory: Path, size: int, *, console: bool) -> Iterator[Stage]:
+    """Both sides running, and what is consumed produced: by the same program on both, kcat and cat."""
+    text = directory / "text"
+    text.write_bytes(lines.text(size))
+    with ExitStack() as stack:
+        broker = stack.enter_context(shop(directory / "broker"))
+        mount = stack.enter_context(topicfs(directory, directory / "data")).path
+        for topic in ("produced", "consumed", "lines"):
+            broker.client.create_topic(topic)
+            (mount / topic).mkdir()
+        with text.open("rb") as source, (mount / "consumed/0/log").open("ab", buffering=0) as target:
+            shutil.copyfileobj(source, target, 128 * 1024)
+        _seconds(broker.kcat("-P", "consumed", "-l", str(text)))
+        yield Stage(broker, mount, text, size, console)
+
+
+BENCHMARK = Benchmark(
+    name="shell",
+    question="What would kcat and the console tools on a broker take for the same?",
+    cases=cases,
+    logarithmic=True,
+)
