@@ -14,7 +14,6 @@ from pathlib import Path
 from crc32c import crc32c
 
 from benchmarks import lines
-from benchmarks.engine.in_memory import directory_in_memory
 from benchmarks.frame.question import (
     OURS,
     Benchmark,
@@ -27,6 +26,7 @@ from benchmarks.frame.question import (
     Unit,
     WrongResultError,
 )
+from benchmarks.in_memory import directory_in_memory
 from benchmarks.partitions import START_TIME
 from fusefs.forms.kv import KV
 from storage.codec.columns import decode

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import lines
-from benchmarks.engine.in_memory import directory_in_memory
 from benchmarks.frame.question import (
     MILLISECONDS,
     OURS,
@@ -23,6 +22,7 @@ from benchmarks.frame.question import (
     Side,
     WrongResultError,
 )
+from benchmarks.in_memory import directory_in_memory
 from benchmarks.partitions import START_TIME
 from storage.codec.records import encode_lines
 from storage.manager import open_engine

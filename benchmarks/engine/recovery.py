@@ -13,7 +13,6 @@ from pathlib import Path
 from crc32c import crc32c
 
 from benchmarks import lines
-from benchmarks.engine.in_memory import directory_in_memory
 from benchmarks.frame.question import (
     OURS,
     Benchmark,
@@ -26,6 +25,7 @@ from benchmarks.frame.question import (
     Unit,
     WrongResultError,
 )
+from benchmarks.in_memory import directory_in_memory
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, data_directory, whole_batches
 from storage.disk.names import CLEAN_SHUTDOWN, RECOVERY_POINTS
 from storage.manager import open_engine

@@ -8,6 +8,9 @@ from benchmarks.mount.mounts import EMPTY
 from benchmarks.mount.places import Place, append_places
 from benchmarks.mount.system_calls import append_lines
 
+WRITTEN_BYTES = 50 * 2**20
+"""More than all rounds write, batch headers and all."""
+
 
 def cases(conditions: Conditions) -> Cases:
     count = conditions.choose(full=5_000, short=1_500)
@@ -17,7 +20,7 @@ def cases(conditions: Conditions) -> Cases:
         elapsed = place.checked(count * len(line), lambda: append_lines(place.log, line, count))
         return elapsed / count * 1e6
 
-    with append_places(conditions) as places:
+    with append_places(conditions, WRITTEN_BYTES) as places:
         yield Case(
             name="100 bytes on one descriptor",
             unit=MICROSECONDS,

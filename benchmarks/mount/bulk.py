@@ -12,15 +12,17 @@ from benchmarks.mount.system_calls import KIB, MIB, append_pieces, check_text
 
 PIECES = {"16 KiB": 16 * KIB, "128 KiB": 128 * KIB, "1 MiB": MIB}
 
+MOST_ROUNDS = 11
+
 
 def cases(conditions: Conditions) -> Cases:
-    size = conditions.choose(full=64, short=12) * len(lines.BLOCK)
+    size = conditions.choose(full=32, short=12) * len(lines.BLOCK)
     text = memoryview(lines.text(size))
 
     def speed(place: Place, piece: int) -> float:
         return size / 1e6 / place.checked(size, lambda: append_pieces(place.log, text, piece))
 
-    with append_places(conditions) as places:
+    with append_places(conditions, size * MOST_ROUNDS * len(PIECES)) as places:
         for name, piece in PIECES.items():
             yield Case(
                 name=f"{name} writes",

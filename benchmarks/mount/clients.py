@@ -31,6 +31,7 @@ from benchmarks.frame.question import (
     Unit,
     WrongResultError,
 )
+from benchmarks.in_memory import directory_in_memory
 from benchmarks.mount.mounts import EMPTY, Mount, empty_filesystem, topicfs
 from benchmarks.mount.system_calls import KIB
 from benchmarks.partitions import SIXTEEN_KIB, data_directory, whole_batches
@@ -38,6 +39,8 @@ from benchmarks.partitions import SIXTEEN_KIB, data_directory, whole_batches
 SHARE = Unit("slowest of fastest", Better.HIGHER)
 CLIENTS = (1, 4, 16)
 PATIENCE_SECONDS = 60
+WRITTEN_BYTES = 300 * 2**20
+"""More than all rounds append."""
 _barrier: Barrier | None = None
 """Of this process, where it is a client."""
 
@@ -140,7 +143,10 @@ def _written(mount: Mount) -> int:
 def cases(conditions: Conditions) -> Cases:
     seconds = conditions.choose(full=0.25, short=0.1)
     size = whole_batches(conditions.choose(full=64, short=16) * len(lines.BLOCK), SIXTEEN_KIB)
-    with _both_mounts(conditions.directory, size) as (ours, empty):
+    with (
+        directory_in_memory(conditions, 2 * size + WRITTEN_BYTES) as directory,
+        _both_mounts(directory, size) as (ours, empty),
+    ):
         for count in conditions.choose(full=CLIENTS, short=CLIENTS[1:2]):
             with _clients(count, seconds) as clients:
                 yield from _cases(count, clients, ours, empty)

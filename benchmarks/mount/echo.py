@@ -8,6 +8,9 @@ from benchmarks.mount.mounts import EMPTY
 from benchmarks.mount.places import Place, append_places
 from benchmarks.mount.system_calls import echo_lines
 
+WRITTEN_BYTES = 10 * 2**20
+"""More than all rounds write."""
+
 
 def cases(conditions: Conditions) -> Cases:
     count = conditions.choose(full=600, short=200)
@@ -17,7 +20,7 @@ def cases(conditions: Conditions) -> Cases:
         size = count * lines.LINE_BYTES
         return count / place.checked(size, lambda: echo_lines(place.log, text, count))
 
-    with append_places(conditions) as places:
+    with append_places(conditions, WRITTEN_BYTES) as places:
         yield Case(
             name="echo line >> log",
             unit=LINES_A_SECOND,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.frame.machine import filesystem_type
 from benchmarks.frame.question import Conditions, Side, WrongResultError
+from benchmarks.in_memory import directory_in_memory
 from benchmarks.mount.mounts import Mount, empty_filesystem, topicfs
 
 
@@ -47,10 +48,13 @@ class Places:
 
 
 @contextmanager
-def append_places(conditions: Conditions) -> Iterator[Places]:
-    """A new topic with one partition, the empty filesystem, and a plain file beside the topic's segments."""
-    directory = conditions.directory
+def append_places(conditions: Conditions, written_bytes: int) -> Iterator[Places]:
+    """A new topic with one partition, the empty filesystem, and a plain file beside the topic's segments.
+
+    In memory, where `written_bytes` find room: the empty filesystem has no disk to wait for either.
+    """
     with ExitStack() as stack:
+        directory = stack.enter_context(directory_in_memory(conditions, 2 * written_bytes))
         ours = stack.enter_context(topicfs(directory, directory / "data"))
         (ours.path / "bench").mkdir()
         empty = stack.enter_context(empty_filesystem(directory, like=ours))

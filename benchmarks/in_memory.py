@@ -1,4 +1,7 @@
-"""A place in memory for what is measured of the engine alone: there fsync waits for nothing and no disk is slow."""
+"""A place in memory for what is to be measured without a disk: there fsync waits for nothing and no write is held up.
+
+What others write to the same disk, and how soon the kernel wants pages written back, would be most of a figure.
+"""
 
 from __future__ import annotations
 
