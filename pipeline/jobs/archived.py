@@ -24,6 +24,7 @@ from storage.checkpoints.atomic import write_atomically
 from storage.disk.native import NativeFileSystem
 
 TOPICS = "_topics.json"
+CHECKPOINT = "_checkpoint"
 COMMITTED = "_spark_metadata"
 _COMPACT = ".compact"
 
@@ -39,19 +40,21 @@ def archived_rows(spark: SparkSession, archive: Path) -> DataFrame:
     """Every archived record, with Kafka's columns and `date` (PipelineError where there is no archive)."""
     schema = StructType([*full_schema(include_headers=True), StructField("date", DateType())])
     files = archived_files(archive)
+    if not files:
+        return spark.createDataFrame([], schema)
     # A schema of our own: Spark would take a topic named 2024 for a number.
     return spark.read.schema(schema).option("basePath", str(archive)).parquet(*map(str, files))
 
 
 def archived_files(archive: Path) -> list[Path]:
-    """The files that count (PipelineError where there are none, or one is missing)."""
+    """The files that count; none of topics without records (PipelineError where one is missing, or all of the archive)."""
     listed = archive / COMMITTED
     files = (
         [archive.joinpath(*parts) for parts in _committed(listed)]
         if listed.is_dir()
         else sorted(archive.glob("topic=*/date=*/*.parquet"))
     )
-    if not files:
+    if not files and not (archive / CHECKPOINT).is_dir():
         raise PipelineError(
             f"{archive}: no archive there; make one: topicfs pipeline archive TOPIC {archive}"
         )
@@ -92,7 +95,10 @@ def read_notes(archive: Path) -> dict[str, TopicNote]:
 
 def write_notes(archive: Path, notes: Mapping[str, TopicNote]) -> None:
     """Add to what is noted, atomically (OSError, PipelineError)."""
-    content = {topic: note._asdict() for topic, note in sorted({**read_notes(archive), **notes}.items())}
+    content = {
+        topic: {"partitions": note.partitions, "overrides": dict(note.overrides)}
+        for topic, note in sorted({**read_notes(archive), **notes}.items())
+    }
     write_atomically(NativeFileSystem(), archive / TOPICS, json.dumps(content, indent=1).encode() + b"\n")
 
 

@@ -92,6 +92,8 @@ class _Restoration:
         archive = options.archive.absolute()
         self._rows = _chosen(archived_rows(spark, archive), options)
         self._extents = _extents(self._rows)
+        if not self._extents:
+            raise PipelineError(f"{archive}: the archive has no records")
         self._notes = _renamed(read_notes(archive), options)
         self._round_records = max(1, options.round_bytes // average_bytes(archived_files(archive)))
         self._restored: Counter[TopicPartition] = Counter()

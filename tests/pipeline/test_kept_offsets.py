@@ -1,0 +1,132 @@
+"""Rows become batches at the offsets that they have, with their times and kinds of times."""
+
+from __future__ import annotations
+
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+
+from pipeline.sink.kept_offsets import KeepingEncoder, TopicForm  # noqa: E402 (needs pyarrow)
+from storage.codec.batch import Codec, read_header  # noqa: E402
+from storage.codec.records import decode  # noqa: E402
+from storage.errors import InvalidRecordError, RecordTooLargeError  # noqa: E402
+from storage.model import Header, Offset, Record, Timestamp, TimestampType, TopicPartition  # noqa: E402
+
+ORDERS = TopicPartition("orders", 0)
+FORM = TopicForm(1_000_000)
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+def row(offset, **columns):
+    plain = {
+        "key": b"k",
+        "value": b"v",
+        "topic": "orders",
+        "partition": 0,
+        "offset": offset,
+        "timestamp": 1000 * offset,
+        "timestampType": 0,
+        "headers": None,
+    }
+    return plain | columns
+
+
+def encode(*batches, form=FORM):
+    encoder = KeepingEncoder({"orders": form, "clicks": form})
+    return [
+        kept for rows in batches for kept in encoder.encode(pa.RecordBatch.from_pylist(list(rows), SCHEMA))
+    ]
+
+
+def records(kept):
+    return [one for columns in decode(kept.batch) for one in columns]
+
+
+def test_records_keep_what_they_have():
+    """Offsets with their gaps, times to the millisecond, headers, and null where null was."""
+    rows = [
+        row(3, headers=[{"key": "h", "value": b"1"}, {"key": "n", "value": None}]),
+        row(7, key=None, value=None, timestamp=-1000),
+        row(9, key=b"", value=b""),
+    ]
+    (kept,) = encode(rows)
+    assert (ORDERS, 9, 3) == (kept.partition, kept.last_offset, kept.records)
+    assert [
+        Record(Offset(3), Timestamp(3), b"k", b"v", (Header(b"h", b"1"), Header(b"n", None))),
+        Record(Offset(7), Timestamp(-1), None, None),
+        Record(Offset(9), Timestamp(9), b"", b""),
+    ] == records(kept)
+    header = read_header(kept.batch)
+    assert (3, 9, 3, -1) == (header.base_offset, header.last_offset, header.record_count, header.producer_id)
+
+
+def test_a_batch_has_one_partition_and_one_kind_of_time():
+    """Records that a log stamped share a batch only where it stamped them alike."""
+    rows = [
+        row(0, topic="clicks"),
+        row(0),
+        row(1, timestampType=1, timestamp=5000),
+        row(2, timestampType=1, timestamp=5000),
+        row(3, timestampType=1, timestamp=6000),
+        row(4, timestampType=None),
+        row(0, partition=1),
+    ]
+    kept = encode(rows)
+    assert [
+        ("clicks", 0, 1),
+        ("orders", 0, 1),
+        ("orders", 0, 2),
+        ("orders", 0, 1),
+        ("orders", 0, 1),
+        ("orders", 1, 1),
+    ] == [(*one.partition, one.records) for one in kept]
+    stamped = [read_header(one.batch).timestamp_type is TimestampType.LOG_APPEND_TIME for one in kept]
+    assert [False, False, True, True, False, False] == stamped
+    assert [5, 5] == [one.timestamp for one in records(kept[2])]
+
+
+def test_a_batch_spans_no_more_offsets_than_its_format_can_tell():
+    """2^31 of them."""
+    assert [[0, 2**31 - 1], [2**31]] == [
+        [one.offset for one in records(kept)] for kept in encode([row(0), row(2**31 - 1), row(2**31)])
+    ]
+
+
+def test_batches_are_as_large_as_the_topic_takes():
+    """And compressed as it wants them."""
+    rows = [row(offset, value=bytes(400)) for offset in range(10)]
+    kept = encode(rows, form=TopicForm(1000, Codec.GZIP))
+    assert all(read_header(one.batch).codec is Codec.GZIP for one in kept)
+    assert [2] * 5 == [one.records for one in kept]
+    assert list(range(10)) == [record.offset for one in kept for record in records(one)]
+
+
+def test_a_record_that_no_batch_takes_is_named():
+    """With the setting that is in its way."""
+    with pytest.raises(
+        RecordTooLargeError, match="orders-0: the record at offset 5 .*max.message.bytes is 1000"
+    ):
+        encode([row(5, value=bytes(2000))], form=TopicForm(1000))
+
+
+@pytest.mark.parametrize("batches", [([row(5), row(5)],), ([row(5)], [row(5)]), ([row(5), row(4)],)])
+def test_offsets_ascend(batches):
+    """An archive that has a record twice is no archive; also where two Arrow batches meet."""
+    with pytest.raises(InvalidRecordError, match="orders-0: offset [45] is there twice"):
+        encode(*batches)
+
+
+def test_no_rows_are_no_batches():
+    """A task may have nothing to do."""
+    assert [] == encode([])

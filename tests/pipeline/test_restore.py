@@ -1,0 +1,227 @@
+"""An archive comes back as it was: offsets, gaps, times, kinds of times; whatever was there before, or died in between."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+
+import pytest
+
+from storage.codec.batch import Codec
+from storage.codec.records import BatchStamp, encode
+from storage.disk.native import NativeFileSystem
+from storage.inspect.check.directory import DirectoryCheck
+from storage.manager import open_engine
+from storage.model import Header, Offset, Record, Timestamp, TimestampType
+from tests.doubles.engines import append_lines
+
+pytestmark = pytest.mark.spark
+
+NEW_YEAR = 1_767_225_600_000
+
+
+def record(offset, key=b"k", value=b"v", *, after_ms=0, headers=()):
+    return Record(Offset(offset), Timestamp(NEW_YEAR + after_ms), key, value, headers)
+
+
+def put_everything(engine):
+    """Into `orders`, what a log may hold: one partition of gaps and stamps, an empty one, one whose front was deleted."""
+    partitions = engine.create_topic(
+        "orders", partitions=3, overrides={"max.message.bytes": "2000000", "cleanup.policy": "delete"}
+    ).partitions()
+    first, _, last = partitions.values()
+    first.append(
+        encode(
+            [
+                record(0, b"a", b"old", after_ms=-1, headers=(Header(b"h", b"v"), Header(b"n", None))),
+                record(1, None, None),
+                record(2, b"", b"", after_ms=-5),
+            ]
+        )
+    )
+    first.append_as_follower(encode([record(7), record(9), record(100)]))
+    stamped = BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME, codec=Codec.GZIP)
+    first.append_as_follower(encode([record(200, after_ms=7), record(201, after_ms=7)], stamped))
+    first.append_as_follower(encode([record(202, value=bytes(1_500_000))]))
+    first.append_as_follower(encode([record(2**31 + 500)]))
+    append_lines(last, "\n".join("abcdef") + "\n", timestamp=NEW_YEAR)
+    last.delete_records(Offset(4))
+
+
+@pytest.fixture(scope="module")
+def made(spark, tmp_path_factory):
+    """A data directory and its archive, made once; tests copy what they change."""
+    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("restore")
+    with contextlib.closing(open_engine(folder / "data")) as engine:
+        put_everything(engine)
+    archive(spark, ArchiveOptions(path=str(folder / "data"), topics="orders", target=folder / "archive"))
+    return folder
+
+
+@pytest.fixture
+def target(tmp_path):
+    """A directory that holds nothing yet."""
+    (tmp_path / "target").mkdir()
+    return tmp_path / "target"
+
+
+def restored(spark, archive, target, **options):
+    from pipeline.jobs.restore import RestoreOptions, restore  # noqa: PLC0415
+
+    found = restore(spark, RestoreOptions(archive=archive, path=str(target), **options))
+    return [tuple(row) for row in found.collect()]
+
+
+def rows_of(spark, data, topic="orders"):
+    read = spark.read.format("topicfs").options(path=str(data), subscribe=topic, includeHeaders="true").load()
+    return [tuple(row) for row in read.drop("topic").orderBy("partition", "offset").collect()]
+
+
+def findings(data):
+    return [
+        str(one) for one in DirectoryCheck(data, NativeFileSystem(read_only=True)).findings(lambda _: None)
+    ]
+
+
+def test_what_comes_back_is_what_was_archived(spark, made, target, tmp_path):
+    """In every column, from an archive that was moved; a second run finds everything there."""
+    archive = tmp_path / "moved"
+    shutil.copytree(made / "archive", archive)
+    expected = [("orders", 0, 0, 2**31 + 500, 10, 0), ("orders", 2, 4, 5, 2, 0)]
+    assert expected == restored(spark, archive, target)
+    assert rows_of(spark, made / "data") == rows_of(spark, target)
+    assert [] == findings(target)
+    with contextlib.closing(open_engine(target, read_only=True)) as engine:
+        topic = engine.topic("orders")
+        assert topic.overrides["max.message.bytes"] == "2000000"
+        bounds = [one.offsets() for one in topic.partitions().values()]
+        assert [(0, 2**31 + 501), (0, 0), (4, 6)] == [
+            (one.log_start_offset, one.log_end_offset) for one in bounds
+        ]
+    expected = [(*row[:4], 0, row[4]) for row in expected]
+    assert expected == restored(spark, archive, target)
+
+
+def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeypatch):
+    """In rounds of a few bytes, of which the third never happens; then others, to the end."""
+    from pipeline.jobs import restore as module  # noqa: PLC0415
+
+    write_placed, rounds = module.write_placed, []
+
+    def stop_at_the_third(*arguments, **options):
+        rounds.append(arguments)
+        if len(rounds) == 3:
+            raise KeyboardInterrupt
+        return write_placed(*arguments, **options)
+
+    monkeypatch.setattr(module, "write_placed", stop_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        restored(spark, made / "archive", target, round_bytes=600_000)
+    there = len(rows_of(spark, target))
+    assert 0 < there < 12
+    told = restored(spark, made / "archive", target, topics="orders")
+    assert [12 - there, there] == [sum(row[4] for row in told), sum(row[5] for row in told)]
+    assert rows_of(spark, made / "data") == rows_of(spark, target)
+    assert [] == findings(target)
+
+
+def test_under_another_name_beside_the_topic_itself(spark, made, tmp_path):
+    """With more partitions, where they are asked for."""
+    data = tmp_path / "data"
+    shutil.copytree(made / "data", data)
+    restored(spark, made / "archive", data, topics="orders", into="orders-again", partitions=5)
+    assert rows_of(spark, data) == rows_of(spark, data, "orders-again")
+    with contextlib.closing(open_engine(data, read_only=True)) as engine:
+        assert len(engine.topic("orders-again").partitions()) == 5
+
+
+def differ(engine):
+    append_lines(engine.create_topic("orders", partitions=3).partitions()[0], "another\n")
+
+
+def hold_more(engine):
+    append_lines(
+        engine.create_topic("orders", partitions=3).partitions()[2], "a\nb\nc\nd\ne\nf\n", timestamp=NEW_YEAR
+    )
+    engine.partition("orders", 0).append(encode([record(0, b"a", b"old", after_ms=-1)]))
+
+
+def begin_later(engine):
+    put_everything(engine)
+    engine.partition("orders", 0).delete_records(Offset(1))
+
+
+def have_given_offsets(engine):
+    put_everything(engine)
+    append_lines(engine.partition("orders", 2), "g\n")
+    engine.partition("orders", 2).delete_records(Offset(7))
+
+
+def be_too_few(engine):
+    engine.create_topic("orders", partitions=2)
+
+
+def forget(engine):
+    engine.create_topic("orders", partitions=3, overrides={"retention.ms": "1000"})
+
+
+@pytest.mark.parametrize(
+    ("prepare", "reason"),
+    [
+        (differ, r"orders-0: offset 0 is another record in the archive \(key, value, timestamp, headers\)"),
+        (hold_more, r"orders-0: offset 0 is another record in the archive \(headers\)"),
+        (begin_later, "orders-0: begins at 1, the archive at 0"),
+        (have_given_offsets, "orders-2: is empty, but has given offsets up to 6 already"),
+        (be_too_few, "orders: has 2 partitions, the archive 3"),
+        (forget, "orders: retention.ms=1000 would delete what comes back"),
+    ],
+)
+def test_what_stands_in_the_way_is_told_and_stays(spark, made, target, prepare, reason):
+    """Nothing is changed then."""
+    from pipeline.jobs.rounds import ConflictError  # noqa: PLC0415
+
+    with contextlib.closing(open_engine(target)) as engine:
+        prepare(engine)
+    before = rows_of(spark, target)
+    with pytest.raises(ConflictError, match=reason):
+        restored(spark, made / "archive", target)
+    assert before == rows_of(spark, target)
+
+
+def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
+    """In a gap of the archive, or of the topic."""
+    from pipeline.jobs.rounds import ConflictError  # noqa: PLC0415
+
+    def end_with(*offsets):
+        log = engine.partition("orders", 0)
+        log.truncate_to(Offset(7))
+        log.append_as_follower(encode([record(offset) for offset in offsets]))
+
+    with contextlib.closing(open_engine(target)) as engine:
+        put_everything(engine)
+        end_with(8)
+    with pytest.raises(ConflictError, match="orders-0: offset 7 is in the archive alone"):
+        restored(spark, made / "archive", target)
+    with contextlib.closing(open_engine(target)) as engine:
+        end_with(7, 8)
+    with pytest.raises(ConflictError, match="orders-0: offset 8 is in the topic alone"):
+        restored(spark, made / "archive", target)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"topics": "orders,clicks"}, "has no records of clicks"),
+        ({"into": "other"}, "into other: name the one topic"),
+        ({"topics": "orders", "into": "a/b"}, "a/b"),
+    ],
+)
+def test_bad_options_are_told(spark, made, target, options, reason):
+    """Before anything is made."""
+    from storage.errors import StorageError  # noqa: PLC0415
+
+    with pytest.raises(StorageError, match=reason):
+        restored(spark, made / "archive", target, **options)
+    assert [] == [path.name for path in target.iterdir() if path.is_dir()]
