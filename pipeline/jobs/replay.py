@@ -1,7 +1,8 @@
 """Topic to topic, through a SQL filter and projection: at once, or incrementally under a checkpoint.
 
 At once, the write is whole or nothing. With a checkpoint, each run brings what came since the last one, each record
-once, wherever a run was interrupted.
+once, wherever a run was interrupted. Where the target is a Kafka cluster, Spark's connector promises less: what was
+interrupted may leave records behind or write some twice, and records get the time at which they are written.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as spark_functions
 
 import pipeline
+from pipeline.place import Place, place_of
 
 RESULT = "source string, target string, records long"
 
@@ -21,13 +23,13 @@ class ReplayOptions:
     """What is replayed where."""
 
     path: str
-    """Data directories, as the option of the format."""
+    """Data directories, or a Kafka cluster (`pipeline.place`)."""
     source: str
     """Topics, separated by commas."""
     target: str
     """The topic that is appended to."""
     target_path: str | None = None
-    """Its data directories; None: those of the source."""
+    """Where it is, as `path`; None: at the place of the source."""
     where: str = "true"
     """A SQL condition over the source's columns."""
     select: str = "key, value, headers, timestamp"
@@ -44,17 +46,19 @@ def replay(spark: SparkSession, options: ReplayOptions) -> DataFrame:
 
 
 def _replay_all(spark: SparkSession, options: ReplayOptions) -> int:
-    source = spark.read.format("topicfs").options(**_source(options)).load()
+    source, target = _places(options)
+    rows = spark.read.format(source.format).options(**source.options, **_reading(options)).load()
     written = Observation()
-    rows = _chosen(spark, source, options).observe(written, spark_functions.count("*").alias("records"))
-    rows.write.format("topicfs").mode("append").options(**_sink(options)).save()
+    rows = _chosen(spark, rows, options).observe(written, spark_functions.count("*").alias("records"))
+    rows.write.format(target.format).mode("append").options(**target.options, topic=options.target).save()
     return int(written.get["records"])
 
 
 def _replay_new(spark: SparkSession, options: ReplayOptions) -> int:
-    source = spark.readStream.format("topicfs").options(**_source(options), startingOffsets="earliest").load()
-    rows = _chosen(spark, source, options).observe("written", spark_functions.count("*").alias("records"))
-    sink = rows.writeStream.format("topicfs").options(**_sink(options))
+    source, target = _places(options)
+    rows = spark.readStream.format(source.format).options(**source.options, **_reading(options)).load()
+    rows = _chosen(spark, rows, options).observe("written", spark_functions.count("*").alias("records"))
+    sink = rows.writeStream.format(target.format).options(**target.options, topic=options.target)
     query = sink.option("checkpointLocation", options.checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
     observed = (progress.observedMetrics.get("written") for progress in query.recentProgress)
@@ -65,9 +69,15 @@ def _chosen(spark: SparkSession, source: DataFrame, options: ReplayOptions) -> D
     return spark.sql(f"SELECT {options.select} FROM {{source}} WHERE {options.where}", source=source)  # noqa: S608 (the user's own)
 
 
-def _source(options: ReplayOptions) -> dict[str, str]:
-    return {"path": options.path, "subscribe": options.source, "includeHeaders": "true"}
+def _places(options: ReplayOptions) -> tuple[Place, Place]:
+    return place_of(options.path), place_of(options.target_path or options.path)
 
 
-def _sink(options: ReplayOptions) -> dict[str, str]:
-    return {"path": options.target_path or options.path, "topic": options.target}
+def _reading(options: ReplayOptions) -> dict[str, str]:
+    """Everything there is, but for what stands in transactions that were aborted or are open."""
+    return {
+        "subscribe": options.source,
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+    }

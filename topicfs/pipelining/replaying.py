@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from topicfs.data_directory import data_option, require_directories
+from pipeline.place import Place
 from topicfs.examples import ExampleCommand
-from topicfs.pipelining.running import path_of, run_job
+from topicfs.pipelining.places import PLACE, found, parse_place, place_option
+from topicfs.pipelining.running import run_job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         ("topicfs pipeline replay orders copy", "everything, once: all of it or nothing"),
         ("topicfs pipeline replay orders copy --checkpoint ./progress", "what came since the last time"),
         ("topicfs pipeline replay orders upper --select 'key, upper(value) AS value'", "with other values"),
+        ("topicfs pipeline replay orders orders --to kafka://host:9092", "from here to a Kafka cluster"),
     ),
 )
 @click.argument("source", metavar="TOPIC[,TOPIC]")
@@ -40,7 +42,14 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Remember in DIR how far it came, and bring only what came since.",
 )
-@data_option
+@click.option(
+    "--to",
+    "target_place",
+    type=parse_place,
+    metavar=PLACE,
+    help="Where TARGET is; else where the sources are.",
+)
+@place_option
 def replay(  # noqa: PLR0913 (one a word of the command line)
     source: str,
     *,
@@ -48,19 +57,23 @@ def replay(  # noqa: PLR0913 (one a word of the command line)
     where: str,
     select: str,
     checkpoint: Path | None,
-    directories: tuple[Path, ...],
+    place: Place,
+    target_place: Place | None,
 ) -> None:
     """Append the records of TOPICs to the topic TARGET, which must be there, through a SQL filter and projection.
 
-    Keys choose partitions as in Kafka. Prints source, target and the number of records.
+    Keys choose partitions as in Kafka. A write into a Kafka cluster is Spark's own: at least once, and with the time of
+    writing. Prints source, target and the number of records.
     """
-    require_directories(directories)
+    place = found(place)
+    target_place = place if target_place is None else found(target_place)
 
     def job(session: SparkSession) -> DataFrame:
         from pipeline.jobs.replay import ReplayOptions, replay as run  # noqa: I001, PLC0415 (needs Spark)
 
         options = ReplayOptions(
-            path=path_of(directories),
+            path=str(place),
+            target_path=str(target_place),
             source=source,
             target=target,
             where=where,
@@ -69,4 +82,4 @@ def replay(  # noqa: PLR0913 (one a word of the command line)
         )
         return run(session, options)
 
-    run_job(job)
+    run_job(job, places=[place, target_place])

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pipeline.place import Place
 from pipeline.session import SessionOptions, job_session
+from topicfs.pipelining.bar import bar
 from topicfs.pipelining.causes import JobFailedError, cause
-from topicfs.terminal import is_terminal
+from topicfs.pipelining.results import print_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_MASTER, _SETTINGS = "topicfs.spark.master", "topicfs.spark.settings"
-"""Where the options of the session wait, in click's context, for the job to be run."""
+_MASTER, _SETTINGS, _AS_PROGRAM = "topicfs.spark.master", "topicfs.spark.settings", "topicfs.job.json"
+"""Where the options of every job wait, in click's context, for the job to be run."""
 
 
-def session_options() -> list[click.Parameter]:
-    """What every job takes beside its own words: where Spark runs, and Spark's settings."""
+def job_options() -> list[click.Parameter]:
+    """What every job takes beside its own words: where Spark runs, Spark's settings, and how rows are printed."""
     return [
         click.Option(
             ["--master"],
@@ -38,23 +40,35 @@ def session_options() -> list[click.Parameter]:
             callback=_keep(_SETTINGS),
             help="A setting of Spark, e.g. spark.executor.memory=2g.",
         ),
+        click.Option(
+            ["--json"],
+            is_flag=True,
+            expose_value=False,
+            callback=_keep(_AS_PROGRAM),
+            help="One JSON array in place of a table.",
+        ),
     ]
 
 
-def run_job(job: Callable[[SparkSession], DataFrame]) -> None:
-    """Run a job in a session of its own and print its rows (StorageError, JobFailedError).
+def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place] = ()) -> None:
+    """Run a job in a session of its own that reaches `places`, and print its rows (StorageError, JobFailedError).
 
     `job` imports what it runs: that needs Spark, which a session that could be had proves to be there.
     """
-    with job_session(_session_options(), show_progress=is_terminal()) as session:
+    context = click.get_current_context()
+    with (
+        bar(context.info_name or "") as drawn,
+        job_session(_session_options(), show_progress=False, places=places) as session,
+        drawn.watching(session),
+    ):
         from pyspark.errors import PySparkException  # noqa: PLC0415 (needs Spark)
 
         try:
-            rows = job(session).collect()
+            found = job(session)
+            columns, rows = found.columns, [row.asDict(recursive=True) for row in found.collect()]
         except PySparkException as error:
             raise JobFailedError(cause(str(error))) from error
-    for row in rows:
-        click.echo("\t".join(str(field) for field in row))
+    print_rows(columns, rows, as_program=context.meta[_AS_PROGRAM])
 
 
 def path_of(directories: Sequence[Path]) -> str:

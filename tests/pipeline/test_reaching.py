@@ -1,0 +1,43 @@
+"""A cluster that does not answer is told at once."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from pipeline.connector.reaching import require_reachable
+from pipeline.errors import PipelineError
+from pipeline.place import place_of
+
+
+def closed_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def test_one_broker_of_several_is_enough():
+    """As for Kafka's clients, which learn of the others from it."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        open_port = listener.getsockname()[1]
+        require_reachable(place_of(f"kafka://127.0.0.1:{closed_port()},127.0.0.1:{open_port}"))
+
+
+def test_no_broker_is_told_with_every_reason():
+    """Of each that was named."""
+    first, second = closed_port(), closed_port()
+    with pytest.raises(PipelineError) as caught:
+        require_reachable(place_of(f"kafka://127.0.0.1:{first},127.0.0.1:{second}"))
+    assert (
+        f"kafka://127.0.0.1:{first},127.0.0.1:{second}: no broker can be reached "
+        f"(127.0.0.1:{first}: Connection refused; 127.0.0.1:{second}: Connection refused)"
+    ) == str(caught.value)
+
+
+def test_a_host_that_is_none_is_told():
+    """By its name."""
+    with pytest.raises(PipelineError, match=r"no broker can be reached \(no-such-host.invalid:9092: "):
+        require_reachable(place_of("kafka://no-such-host.invalid:9092"))

@@ -1,0 +1,53 @@
+"""`topicfs pipeline`: where the topics are, told before Spark is started."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+
+@pytest.mark.parametrize("job", [("archive", "orders", "parquet"), ("replay", "orders", "copy")])
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("kafka://host", "no port of host"),
+        ("http://host:1", "no places of the kind http://"),
+        ("", "a place is"),
+    ],
+)
+def test_a_place_that_is_none_is_a_misuse(topicfs, job, place, said):
+    """With the reason, and where to read on."""
+    ran = topicfs("pipeline", *job, "--data", place)
+    assert ran.status == 2
+    assert b"Invalid value for '--data'" in ran.errors
+    assert place.encode() in ran.errors
+    assert said.encode() in ran.errors
+
+
+def test_the_target_of_a_replay_is_a_place_too(orders):
+    """Checked as the source is."""
+    ran = orders("pipeline", "replay", "orders", "copy", "--to", "kafka://host:x")
+    assert (2, True) == (
+        ran.status,
+        b"Invalid value for '--to': kafka://host:x: 'x' is no port" in ran.errors,
+    )
+    ran = orders("pipeline", "replay", "orders", "copy", "--to", "/no/where")
+    assert (1, b"topicfs: /no/where: no data directory there") == (ran.status, ran.errors[:43])
+
+
+def test_a_cluster_that_does_not_answer_is_told_at_once(orders):
+    """Kafka's clients would try for minutes."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    for words in (("archive", "orders", "parquet", "--data"), ("replay", "orders", "copy", "--to")):
+        ran = orders("pipeline", *words, f"kafka://127.0.0.1:{port}")
+        assert ran.status == 1
+        assert f"topicfs: kafka://127.0.0.1:{port}: no broker can be reached (".encode() in ran.errors
+
+
+@pytest.mark.parametrize("job", ["archive", "replay"])
+def test_help_names_both_kinds_of_places(topicfs, job):
+    """Directories and a cluster."""
+    assert "DIR[,DIR]|kafka://HOST:PORT" in topicfs("pipeline", job, "--help").text

@@ -1,0 +1,52 @@
+"""Where a job's topics are, on the command line: data directories as everywhere, or a Kafka cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from pipeline.errors import PipelineError
+from pipeline.place import Place, place_of
+from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PLACE = "DIR[,DIR]|kafka://HOST:PORT"
+
+
+def parse_place(text: str) -> Place:
+    """Take what a user typed (click.BadParameter)."""
+    try:
+        return place_of(text)
+    except PipelineError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def place_option(command: Command) -> Command:
+    """Give a command `--data PLACE`, with the environment and then ./data behind it: `place`."""
+    return click.option(
+        "--data",
+        "-d",
+        "place",
+        type=parse_place,
+        default=DEFAULT_DIRECTORY,
+        envvar=VARIABLE,
+        show_default=True,
+        show_envvar=True,
+        metavar=PLACE,
+        help="Where the topics are: a data directory, or several, or a Kafka cluster.",
+    )(command)
+
+
+def found(place: Place) -> Place:
+    """The same with directories absolute, or an error at once (PipelineError): Spark needs seconds, Kafka minutes."""
+    if place.is_kafka:
+        from pipeline.connector.reaching import require_reachable  # noqa: PLC0415 (for clusters alone)
+
+        require_reachable(place)
+        return place
+    from pipeline.paths import data_directories  # noqa: PLC0415 (`--help` looks at no directory)
+
+    return Place(path=",".join(map(str, data_directories(place.path or ""))))
