@@ -2,11 +2,18 @@
 
 Several directories may be those of several brokers. A partition then stands in as many as it has replicas; that
 which shows most counts, and of all only what lies below the high watermark, as a consumer would be served.
+
+A live broker's high watermark is the one it checkpointed last, some seconds ago: what lies beyond may yet be taken back
+in favour of another replica. A topicfs that owns the directory has the only replica. Its high watermark is its log end,
+and a record is in the file, whole and with its checksum, before its writer is told: so all of that is shown, and
+who counts after an append was answered finds it. (Of a write that fails on a full or broken disk a reader may in that
+moment see a batch that is cut off again and never acknowledged, as on any log that is read while it is written.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +27,8 @@ from storage.disk.native import NativeFileSystem, system_clock
 from storage.log.log import Log
 from storage.manager.contents import read_contents
 from storage.model import Isolation, Offset, TopicPartition
-from storage.recovery.load import load_log
+from storage.recovery.following import FileStamp, FollowedLog, grew_only
+from storage.recovery.load import Checkpointed, load_log
 
 
 class _Home(NamedTuple):
@@ -28,8 +36,8 @@ class _Home(NamedTuple):
 
     path: Path
     partitions: frozenset[TopicPartition]
-    live: bool
-    """Somebody owns it at this moment."""
+    bounded: bool
+    """By its checkpointed high watermarks: somebody else than this engine does."""
     clean: bool
     """It was closed in order, so that its logs need no recovery."""
     recovery_points: dict[TopicPartition, Offset]
@@ -38,10 +46,22 @@ class _Home(NamedTuple):
 
 
 class _Stamp(NamedTuple):
-    """What changes when a log does: then it is loaded anew."""
+    """What changes when a log does."""
 
-    files: tuple[tuple[str, int, int], ...]
-    checkpointed: tuple[bool, bool, Offset | None, Offset | None]
+    files: tuple[FileStamp, ...]
+    clean: bool
+    log_start_offset: Offset
+    high_watermark: Offset | None
+    """None: its end."""
+
+
+class _Loaded(NamedTuple):
+    """A log as it was when its files had this stamp."""
+
+    stamp: _Stamp
+    log: Log
+    followed: FollowedLog | None
+    """None where it was closed in order: loading that anew costs nothing."""
 
 
 class SourceDirectories:
@@ -51,7 +71,7 @@ class SourceDirectories:
         """Look for the first time (NotALogDirectoryError, CorruptionError, PipelineError, OSError)."""
         self._paths = tuple(paths)
         self._files = NativeFileSystem(read_only=True)
-        self._loaded: dict[Path, tuple[_Stamp, Log]] = {}
+        self._loaded: dict[Path, _Loaded] = {}
         self._chosen: dict[TopicPartition, Log] = {}
         self.refresh()
 
@@ -76,8 +96,8 @@ class SourceDirectories:
 
     def close(self) -> None:
         """Close every log."""
-        for _, log in self._loaded.values():
-            _release(log)
+        for loaded in self._loaded.values():
+            _release(loaded.log)
         self._loaded, self._chosen = {}, {}
 
     def _look(self, path: Path) -> _Home:
@@ -87,12 +107,12 @@ class SourceDirectories:
             raise PipelineError(
                 f"{path}: no data directory: neither {names.META_PROPERTIES} nor a partition there"
             )
-        live = find_holder(path) is not None
+        holder = find_holder(path)
         return _Home(
             path,
             found,
-            live,
-            not live and is_marked_clean(self._files, path),
+            holder is not None and not holder.is_this_engine,
+            holder is None and is_marked_clean(self._files, path),
             *(
                 read_offsets(self._files, path / checkpoint)
                 for checkpoint in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS)
@@ -101,36 +121,61 @@ class SourceDirectories:
 
     def _load(self, home: _Home, partition: TopicPartition, *, replicated: bool) -> Log:
         directory = home.path / names.partition_directory(partition)
-        high_watermark = home.high_watermarks.get(partition) if home.live or replicated else None
-        if home.live and high_watermark is None:
+        high_watermark = home.high_watermarks.get(partition) if home.bounded or replicated else None
+        if home.bounded and high_watermark is None:
             high_watermark = Offset(0)
         start = home.log_start_offsets.get(partition, Offset(0))
-        stamp = _Stamp(_file_stamps(directory), (home.live, home.clean, start, high_watermark))
-        loaded = self._loaded.get(directory)
-        if loaded is not None:
-            if loaded[0] == stamp:
-                return loaded[1]
-            _release(loaded[1])
-        log = load_log(
-            directory,
-            files=self._files,
-            config=TopicConfig(),
-            clock=system_clock,
-            clean=home.clean,
-            recovery_point=home.recovery_points.get(partition, Offset(0)),
-            log_start_offset=start,
-            high_watermark=high_watermark,
+        stamp = _Stamp(_file_stamps(directory), home.clean, start, high_watermark)
+        known = self._loaded.pop(directory, None)
+        if known is None:
+            loaded = self._load_anew(home, partition, stamp)
+        elif known.stamp == stamp:
+            loaded = known
+        elif (caught_up := _catch_up(known, stamp)) is not None:
+            loaded = caught_up
+        else:
+            _release(known.log)
+            loaded = self._load_anew(home, partition, stamp)
+        self._loaded[directory] = loaded
+        return loaded.log
+
+    def _load_anew(self, home: _Home, partition: TopicPartition, stamp: _Stamp) -> _Loaded:
+        directory = home.path / names.partition_directory(partition)
+        recovery_point = home.recovery_points.get(partition, Offset(0))
+        checkpointed = Checkpointed(recovery_point, stamp.log_start_offset, stamp.high_watermark)
+        if home.clean:
+            log = load_log(
+                directory,
+                files=self._files,
+                config=TopicConfig(),
+                clock=system_clock,
+                clean=True,
+                **checkpointed._asdict(),
+            )
+            return _Loaded(stamp, log, None)
+        followed = FollowedLog(
+            directory, partition, files=self._files, clock=system_clock, checkpointed=checkpointed
         )
-        self._loaded[directory] = stamp, log
-        return log
+        return _Loaded(stamp, followed.log, followed)
 
 
-def _file_stamps(directory: Path) -> tuple[tuple[str, int, int], ...]:
-    """Name, size and time of change of each file."""
+def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:
+    """The log as it is now, without reading again what is known; None where that cannot be."""
+    followed = known.followed
+    if followed is None or not grew_only(known.stamp.files, stamp.files):
+        return None
+    if not followed.catch_up(stamp.log_start_offset, stamp.high_watermark):
+        return None
+    return _Loaded(stamp, followed.log, followed)
+
+
+def _file_stamps(directory: Path) -> tuple[FileStamp, ...]:
+    """Of each file."""
     stamps = []
     for path in sorted(directory.iterdir()):
-        status = path.stat()
-        stamps.append((path.name, status.st_size, status.st_mtime_ns))
+        with suppress(FileNotFoundError):  # retention removes files beside us
+            status = path.stat()
+            stamps.append(FileStamp(path.name, status.st_ino, status.st_size, status.st_mtime_ns))
     return tuple(stamps)
 
 

@@ -1,6 +1,8 @@
 """One process owns a data directory: Kafka's `.lock`, a POSIX record lock over the whole file.
 
-It is the lock Java's FileChannel.tryLock takes, so that a broker and this engine exclude each other. Such
+It is the lock Java's FileChannel.tryLock takes, so that a broker and this engine exclude each other. The file's first
+byte tells them apart: a broker locks all of it exclusively, we lock that byte shared, which excludes a broker as well.
+A lock goes with its process, so that nothing stale can be taken for an owner that lives. Such
 locks belong to a process, do not survive a fork and are all lost when the process closes *any* descriptor of
 the file; so take it after daemonizing, and ask about it only through this module.
 """
@@ -113,6 +115,8 @@ class DirectoryLock:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise
             raise DirectoryLockedError(self.directory, _holder(descriptor)) from None
+        # In one step: at no moment is the byte without a lock.
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0)
 
 
 class LockHolder(NamedTuple):
@@ -120,6 +124,8 @@ class LockHolder(NamedTuple):
 
     pid: int | None
     """None where the system does not tell (another pid namespace, another machine)."""
+    is_this_engine: bool
+    """Not a broker, but a process of this engine: the only replica there is stands here."""
 
 
 def find_holder(directory: Path) -> LockHolder | None:
@@ -130,13 +136,15 @@ def find_holder(directory: Path) -> LockHolder | None:
         if identity is None:
             return None
         if _held.get(identity) == os.getpid():
-            return LockHolder(os.getpid())
+            return LockHolder(os.getpid(), is_this_engine=True)
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             kind, pid = _conflicting_lock(descriptor)
         finally:
             os.close(descriptor)
-    return None if kind == fcntl.F_UNLCK else LockHolder(pid if pid > 0 else None)
+    if kind == fcntl.F_UNLCK:
+        return None
+    return LockHolder(pid if pid > 0 else None, is_this_engine=kind == fcntl.F_RDLCK)
 
 
 def _holder(descriptor: int) -> int | None:
@@ -145,14 +153,14 @@ def _holder(descriptor: int) -> int | None:
 
 
 def _conflicting_lock(descriptor: int) -> tuple[int, int]:
-    """Ask for the type and the process id of a lock that excludes ours (F_GETLK)."""
+    """Ask for the type and the process id of a lock on the first byte, which every owner holds (F_GETLK)."""
     if sys.platform == "darwin":
         _, _, pid, kind, _ = _FLOCK.unpack(
-            fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET))
+            fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(0, 1, 0, fcntl.F_WRLCK, os.SEEK_SET))
         )
     else:
         kind, _, _, _, pid = _FLOCK.unpack(
-            fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
         )
     return kind, pid
 

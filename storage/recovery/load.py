@@ -88,7 +88,7 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
     )
     checkpointed = Checkpointed(recovery_point, log_start_offset, high_watermark)
     producer_rules = ProducerRules(producer_expiration_ms, verify_transactions)
-    loader = _Loader(directory, surroundings, config, checkpointed, producer_rules)
+    loader = Loader(directory, surroundings, config, checkpointed, producer_rules)
     return loader.load(clean=clean, dense=dense)
 
 
@@ -105,7 +105,7 @@ def _floor(logs: Iterable[Offset], offset: Offset) -> Offset | None:
     return max((base for base in base_offsets if base <= offset), default=next(iter(base_offsets), None))
 
 
-class _Loader:
+class Loader:
     """One directory on its way to a log."""
 
     def __init__(
@@ -191,8 +191,13 @@ class _Loader:
             state,
             self._surroundings,
             config=self._config,
-            small_files=SmallFiles(self._epochs, self._producers, self._removal),
+            small_files=self.small_files,
         )
+
+    @property
+    def small_files(self) -> SmallFiles:
+        """What was found beside the segments."""
+        return SmallFiles(self._epochs, self._producers, self._removal)
 
     # What earlier work left behind.
 

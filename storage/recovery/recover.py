@@ -48,9 +48,32 @@ def recover_segment(
     """
     file_bytes = segment.size
     segment.begin_rebuild()
-    end_offset = segment.base_offset
+    recovered = take_batches(
+        segment, segment.base_offset, epochs, producers, file_bytes=file_bytes, may_split=may_split
+    )
+    if recovered.cut_bytes:
+        _LOGGER.warning(
+            "%s: position %d: %s; cut %d bytes",
+            segment.log.path,
+            segment.size,
+            recovered.cause,
+            recovered.cut_bytes,
+        )
+    return recovered
+
+
+def take_batches(  # noqa: PLR0913 (a segment, what goes with it, and how far to go)
+    segment: Segment,
+    end_offset: Offset,
+    epochs: LeaderEpochs,
+    producers: LogProducers,
+    *,
+    file_bytes: int,
+    may_split: bool = False,
+) -> Recovered:
+    """Make the good batches between the segment's present size and `file_bytes` part of it, which ends at `end_offset`."""
     cause = ""
-    for window in windows(segment.log, 0, file_bytes, window_bytes=WINDOW_BYTES, check_crc=True):
+    for window in windows(segment.log, segment.size, file_bytes, window_bytes=WINDOW_BYTES, check_crc=True):
         good = _count_in_range(window.batches, segment.base_offset, end_offset)
         if good:
             _take(segment, window, good, epochs, producers)
@@ -63,10 +86,7 @@ def recover_segment(
         cause = window.problem.cause if window.problem else ""
     segment.end_rebuild()
     producers.state.end_offset = end_offset
-    cut_bytes = file_bytes - segment.size
-    if cut_bytes:
-        _LOGGER.warning("%s: position %d: %s; cut %d bytes", segment.log.path, segment.size, cause, cut_bytes)
-    return Recovered(end_offset, cut_bytes, cause)
+    return Recovered(end_offset, file_bytes - segment.size, cause)
 
 
 def _count_in_range(batches: Batches, base_offset: Offset, end_offset: Offset) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -19,6 +20,15 @@ from pipeline.source.reading import Source
 from storage.codec.records import encode_lines
 from storage.manager import open_engine
 from storage.model import TopicPartition
+
+BROKER = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("held", flush=True)
+sys.stdin.read()
+"""
+"""Holds the lock of a data directory as a broker does."""
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -132,15 +142,38 @@ def test_a_new_partition_whose_beginning_is_gone(data, follow):
     assert [(SECOND, 1, 2)] == read(lenient.tasks({FIRST: 3}, {FIRST: 3, SECOND: 2}))
 
 
-def test_beside_a_live_owner_up_to_the_high_watermark(data, follow):
-    """What its checkpoint does not say yet is not shown yet; nothing of the owner is disturbed."""
+def test_beside_a_daemon_all_that_was_acknowledged(data, follow):
+    """At once, step by step, through a roll and a restart of the owner; nothing of it is disturbed."""
+    engine = open_engine(data)
+    (batch,) = encode_lines(b"d\n", timestamp=1_700_000_000_000)
+    stream = follow()
+    for end in (4, 5, 6):
+        engine.partition("orders", 0).append(bytearray(batch))
+        assert {FIRST: end, SECOND: 0} == stream.advance({}, most=None, now_ms=0)
+    engine.close()
+    assert {FIRST: 6, SECOND: 0} == stream.advance({}, most=None, now_ms=0)
+    append(data, "d\n", partition=1)
+    assert {FIRST: 6, SECOND: 1} == stream.advance({}, most=None, now_ms=0)
+    assert [(FIRST, 0, 6), (SECOND, 0, 1)] == read(stream.tasks({FIRST: 0, SECOND: 0}, {FIRST: 6, SECOND: 1}))
+
+
+def test_beside_a_broker_up_to_the_high_watermark(data, follow):
+    """What its checkpoint does not say yet is not shown yet: another replica may know better."""
     engine = open_engine(data)
     (batch,) = encode_lines(b"d\n", timestamp=1_700_000_000_000)
     engine.partition("orders", 0).append(batch)
-    stream = follow()
-    assert {FIRST: 3, SECOND: 0} == stream.advance(stream.begin(), most=None, now_ms=0)
+    checkpoint = data / "replication-offset-checkpoint"
+    behind = checkpoint.read_text()
     engine.close()
-    assert {FIRST: 4, SECOND: 0} == stream.advance({}, most=None, now_ms=0)
+    checkpoint.write_text(behind)
+    (data / ".kafka_cleanshutdown").unlink()
+    with subprocess.Popen(
+        [sys.executable, "-c", BROKER, str(data / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"held\n"
+        assert {FIRST: 3, SECOND: 0} == follow().advance({}, most=None, now_ms=0)
+        process.stdin.close()
+    assert {FIRST: 4, SECOND: 0} == follow().advance({}, most=None, now_ms=0)
 
 
 def test_a_topic_that_is_not_there(follow):

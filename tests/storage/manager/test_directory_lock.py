@@ -67,8 +67,8 @@ def test_second_engine_of_one_process_is_refused(tmp_path: Path) -> None:
 
 
 def test_asking_for_the_holder_changes_nothing(tmp_path: Path, other_holder: subprocess.Popen[bytes]) -> None:
-    """The holder is told; the file is not created where it is missing."""
-    assert LockHolder(other_holder.pid) == find_holder(tmp_path)
+    """The holder is told, and that it is a broker; the file is not created where it is missing."""
+    assert LockHolder(other_holder.pid, is_this_engine=False) == find_holder(tmp_path)
     (tmp_path / "empty").mkdir()
     assert find_holder(tmp_path / "empty") is None
     assert list((tmp_path / "empty").iterdir()) == []
@@ -77,8 +77,29 @@ def test_asking_for_the_holder_changes_nothing(tmp_path: Path, other_holder: sub
 def test_asking_about_an_own_lock_keeps_it(tmp_path: Path) -> None:
     """Opening and closing the file would drop the lock of the same process."""
     lock = DirectoryLock(tmp_path)
-    assert LockHolder(os.getpid()) == find_holder(tmp_path)
+    assert LockHolder(os.getpid(), is_this_engine=True) == find_holder(tmp_path)
     assert refused_elsewhere(tmp_path)
+    lock.release()
+
+
+def test_an_engine_is_known_from_a_broker(tmp_path: Path) -> None:
+    """By another process, through the lock alone; what a broker asks for is refused."""
+    lock = DirectoryLock(tmp_path)
+    script = (
+        "import sys; from pathlib import Path; from storage.disk.lock import find_holder;"
+        "print(find_holder(Path(sys.argv[1])))"
+    )
+    asked = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert f"{LockHolder(os.getpid(), is_this_engine=True)}\n" == asked.stdout
+    broker = subprocess.run(
+        [sys.executable, "-c", HOLD, str(tmp_path / ".lock")],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    assert b"BlockingIOError" in broker.stderr
     lock.release()
 
 

@@ -1,0 +1,214 @@
+"""A log that another process writes to, looked at again and again without reading twice what is known.
+
+Loading a log that nobody closed reads its active segment whole, which may be a GiB. While its files merely grow, are
+rolled or go away at the front, only the bytes behind the last batch known are looked at. Whether that is all that
+happened to the files their owner's directory tells (`grew_only`); that the known bytes are still the same ones is seen by
+the last batch: a log that was cut and written on has another one there. Everything stays in memory, nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from storage.codec.batch import HEADER_SIZE
+from storage.config.topic import TopicConfig
+from storage.disk.filesystem import Clock, FileSystem
+from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
+from storage.errors import CorruptionError
+from storage.log.chain import Chain
+from storage.log.growing import segment_settings
+from storage.log.log import Log
+from storage.log.producers import ProducerRules
+from storage.log.readable import LogState, Surroundings
+from storage.log.segment import LARGEST_SLOT_BYTES, Segment
+from storage.model import Offset, Position, TopicPartition
+from storage.recovery.load import Checkpointed, Loader
+from storage.recovery.recover import take_batches
+
+
+class FileStamp(NamedTuple):
+    """By what a file is known again."""
+
+    name: str
+    inode: int
+    size: int
+    modified_ns: int
+
+
+def grew_only(before: Iterable[FileStamp], now: Iterable[FileStamp]) -> bool:
+    """Whether a log's segments were only appended to, rolled, and removed at the front since `before`."""
+    known, present = _logs(before), {stamp.name: stamp for stamp in _logs(now)}
+    left = [stamp for stamp in known if stamp.name in present]
+    if not left or left != known[-len(left) :] or any(map(_is_swap, present)):
+        return False
+    *sealed, active = left
+    new = present.keys() - {stamp.name for stamp in left}
+    return (
+        all(present[stamp.name] == stamp for stamp in sealed)
+        and present[active.name].inode == active.inode
+        and all(name > active.name for name in new)
+    )
+
+
+def _logs(stamps: Iterable[FileStamp]) -> list[FileStamp]:
+    """The stamps of `.log` files, also those that a compaction is about to put in place, by base offset."""
+    found = []
+    for stamp in stamps:
+        file = parse_segment_file(stamp.name)
+        states = (SegmentFileState.LIVE, SegmentFileState.SWAP)
+        if file is not None and file.kind is SegmentFileKind.LOG and file.state in states:
+            found.append(stamp)
+    return sorted(found)
+
+
+def _is_swap(name: str) -> bool:
+    return name.endswith(SegmentFileState.SWAP.value)
+
+
+class _Mark(NamedTuple):
+    """The last batch known: where it stands, and how its header looks, checksum and all."""
+
+    base_offset: Offset
+    """Of its segment."""
+    position: Position
+    header: bytes
+
+
+class FollowedLog:
+    """One partition's log on a read-only disk; `log` is how it looked the last time."""
+
+    def __init__(
+        self,
+        directory: Path,
+        partition: TopicPartition,
+        *,
+        files: FileSystem,
+        clock: Clock,
+        checkpointed: Checkpointed,
+    ) -> None:
+        """Load it from the recovery point on (CorruptionError, OSError; blocking)."""
+        assert files.read_only, f"{directory}: followed where it may be written"
+        self._directory = directory
+        self._config = TopicConfig()
+        self._surroundings = Surroundings(partition, files, clock, Random())  # noqa: S311 (jitter, no secret)
+        loader = Loader(directory, self._surroundings, self._config, checkpointed, ProducerRules())
+        self.log = loader.load(clean=False, dense=False)
+        self._small_files = loader.small_files
+        self._mark = self._take_mark()
+
+    def catch_up(self, log_start_offset: Offset, high_watermark: Offset | None) -> bool:
+        """Take in what came since; False where it cannot be told from what is known: then load anew (OSError; blocking).
+
+        The caller has seen that the files `grew_only`. The offsets are those checkpointed now.
+        """
+        try:
+            if not self._is_as_known():
+                return False
+            chain, end_offset = self._grow()
+        except (CorruptionError, FileNotFoundError):
+            return False
+        start = Offset(max(log_start_offset, chain.base_offsets[0]))
+        if end_offset < start:
+            return False
+        if high_watermark is not None:
+            high_watermark = Offset(max(start, min(high_watermark, end_offset)))
+        state = LogState(chain, end_offset, start, self.log.recovery_point, high_watermark)
+        self.log = Log(
+            self._directory, state, self._surroundings, config=self._config, small_files=self._small_files
+        )
+        self._mark = self._take_mark()
+        return True
+
+    def close(self) -> None:
+        """Close what is open, without what a close in order would write."""
+        for segment in self.log.chain.segments:
+            segment.close()
+
+    def _grow(self) -> tuple[Chain, Offset]:
+        """The segments that are there now, each with the batches that it has now. Raises CorruptionError, OSError."""
+        present = self._base_offsets()
+        known: list[Segment] = []
+        gone: list[Segment] = []
+        for segment in self.log.chain.segments:
+            (known if segment.base_offset in present else gone).append(segment)
+        if not known:
+            raise CorruptionError(self._directory, 0, "no segment is left of those known")
+        new = [offset for offset in present if offset > known[-1].base_offset]
+        segments = [*known, *map(self._open, new)]
+        end_offset = self._extend(known[-1], self.log.log_end_offset, sealed=bool(new))
+        for segment in segments[len(known) :]:
+            if segment.base_offset < end_offset:
+                raise CorruptionError(segment.log.path, 0, f"begins before offset {end_offset}")
+            end_offset = self._extend(segment, segment.base_offset, sealed=segment is not segments[-1])
+        for segment in gone:
+            segment.close()
+        return Chain.of(segments), end_offset
+
+    def _extend(self, segment: Segment, end_offset: Offset, *, sealed: bool) -> Offset:
+        """Take in what stands behind the last batch known; of a sealed segment that is everything."""
+        file_bytes = segment.log.size()
+        if file_bytes < segment.size:
+            raise CorruptionError(segment.log.path, file_bytes, f"was {segment.size} bytes before")
+        if file_bytes == segment.size:
+            return end_offset
+        _make_room(segment, file_bytes - segment.size)
+        epochs, producers, _ = self._small_files
+        taken = take_batches(segment, end_offset, epochs, producers, file_bytes=file_bytes)
+        if sealed and taken.cut_bytes:
+            raise CorruptionError(segment.log.path, segment.size, taken.cause)
+        return taken.end_offset
+
+    def _open(self, base_offset: Offset) -> Segment:
+        """A segment that is new here, as yet without batches; its indexes are made in memory."""
+        path = self._directory / segment_file(base_offset, SegmentFileKind.LOG)
+        segment = Segment(
+            self._directory,
+            base_offset,
+            files=self._surroundings.files,
+            settings=segment_settings(self._config, self._surroundings.random),
+            clock=self._surroundings.clock,
+            log=self._surroundings.files.open(path),
+        )
+        segment.begin_rebuild()
+        return segment
+
+    def _base_offsets(self) -> Sequence[Offset]:
+        """Of the segments that are there now, ascending."""
+        entries = self._surroundings.files.list_directory(self._directory)
+        parsed = (parse_segment_file(entry.name) for entry in entries)
+        live_log = (SegmentFileKind.LOG, SegmentFileState.LIVE)
+        return sorted(file.base_offset for file in parsed if file and (file.kind, file.state) == live_log)
+
+    # Known again.
+
+    def _take_mark(self) -> _Mark | None:
+        """None where no batch is left."""
+        end_offset = self.log.log_end_offset
+        for segment in reversed(self.log.chain.segments):
+            batch = segment.find_batch(end_offset - 1, segment.size) if segment.size else None
+            if batch is not None:
+                return _Mark(
+                    segment.base_offset, batch.position, segment.log.pread(HEADER_SIZE, batch.position)
+                )
+        return None
+
+    def _is_as_known(self) -> bool:
+        if self._mark is None:
+            return True
+        base_offset, position, header = self._mark
+        for segment in self.log.chain.segments:
+            if segment.base_offset == base_offset and base_offset in self._base_offsets():
+                return segment.log.pread(HEADER_SIZE, position) == header
+        return True
+
+
+def _make_room(segment: Segment, more_bytes: int) -> None:
+    """Let the indexes in memory take the entries of so many more bytes, and as many again: each growth copies them."""
+    more = more_bytes // max(1, segment.settings.index_interval_bytes) + 2
+    for index in (segment.offset_index, segment.time_index):
+        slots = index.slots
+        if slots.capacity - slots.entries < more:
+            slots.resize(2 * (slots.entries + more) * LARGEST_SLOT_BYTES)
