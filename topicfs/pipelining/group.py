@@ -5,11 +5,13 @@ from __future__ import annotations
 import click
 
 from topicfs.examples import ExampleGroup
+from topicfs.pipelining.aggregating import aggregate
 from topicfs.pipelining.archiving import archive
 from topicfs.pipelining.replaying import replay
-from topicfs.pipelining.running import session_options
+from topicfs.pipelining.restoring import restore
+from topicfs.pipelining.running import job_options
 
-JOBS: tuple[click.Command, ...] = (archive, replay)
+JOBS: tuple[click.Command, ...] = (archive, restore, replay, aggregate)
 """In the order of the help."""
 
 
@@ -29,11 +31,13 @@ class _InOrder(ExampleGroup):
             "topicfs pipeline archive orders,clicks ./archive",
             "two topics to Parquet, by date; again: what came since",
         ),
+        ("topicfs pipeline restore ./archive", "the archive back into its topics, offsets and times kept"),
         ("topicfs pipeline replay orders copy", "every record of a topic into another"),
         (
             "topicfs pipeline replay orders late --where \"key = 'late'\"",
             "some of them, chosen by SQL",
         ),
+        ("topicfs pipeline aggregate orders per-hour --window '1 hour'", "how many came in each hour"),
     ),
 )
 def pipeline() -> None:
@@ -45,5 +49,5 @@ def pipeline() -> None:
 
 
 for job in JOBS:
-    job.params.extend(session_options())
+    job.params.extend(job_options())
     pipeline.add_command(job)
