@@ -25,7 +25,7 @@ trap finish EXIT
 say() { printf '%4s s  %s\n' "$SECONDS" "$*"; }
 
 fail() {
-    tail -n 20 "$work/spark.log" >&2
+    grep -v '^[[:space:]]*at ' "$work/spark.log" >&2
     exit 1
 }
 
