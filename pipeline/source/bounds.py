@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -9,7 +10,11 @@ from typing import Protocol
 from pipeline.errors import DataLossError, InvalidOptionError, PipelineError
 from pipeline.source.offsets import EARLIEST, LATEST, AtOffsets, AtTime, AtTimes, Bound, Everywhere
 from pipeline.source.options import Selection
+from pipeline.source.planning import OffsetRange
+from storage.disk.names import is_internal
 from storage.model import TopicPartition
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Ends(Protocol):
@@ -31,22 +36,28 @@ class Ends(Protocol):
 def select(
     selection: Selection, present: Iterable[TopicPartition], *, must_exist: bool = True
 ) -> list[TopicPartition]:
-    """Choose partitions; PipelineError for a topic or partition that is named and not there."""
+    """Choose partitions; PipelineError for a topic that is named and not there.
+
+    A partition that is assigned and not there is passed over, and a pattern finds any part of a name, but none of
+    Kafka's own topics: as with Spark's Kafka connector.
+    """
     everything = sorted(present)
     if selection.pattern is not None:
         pattern = re.compile(selection.pattern)
-        return [one for one in everything if pattern.fullmatch(one.topic)]
-    there = set(everything)
+        return [one for one in everything if pattern.search(one.topic) and not is_internal(one.topic)]
+    option, topics = "subscribe", set(selection.topics or ())
     if selection.assigned is not None:
-        missing = [str(one) for one in sorted(selection.assigned - there)]
-        if missing and must_exist:
-            raise PipelineError(f"assign: no such partition: {', '.join(missing)}")
-        return sorted(selection.assigned & there)
-    topics = set(selection.topics or ())
+        option, topics = "assign", {one.topic for one in selection.assigned}
     absent = sorted(topics - {one.topic for one in everything})
     if absent and must_exist:
-        raise PipelineError(f"subscribe: no such topic: {', '.join(absent)}")
-    return [one for one in everything if one.topic in topics]
+        raise PipelineError(f"{option}: no such topic: {', '.join(absent)}")
+    found = [one for one in everything if one.topic in topics]
+    if selection.assigned is None:
+        return found
+    missing = [str(one) for one in sorted(selection.assigned - set(found)) if one.topic not in absent]
+    if missing and must_exist:
+        _LOGGER.warning("assign: passed over what is not there: %s", ", ".join(missing))
+    return [one for one in found if one in selection.assigned]
 
 
 def starting_offsets(
@@ -92,18 +103,21 @@ def _concrete(partition: TopicPartition, offset: int, ends: Ends) -> int:
 def _by_partition(
     bound: Bound, partitions: list[TopicPartition], *, option: str
 ) -> dict[TopicPartition, Everywhere | AtTime]:
-    if isinstance(bound, Everywhere | AtTime):
+    if isinstance(bound, Everywhere):
         return dict.fromkeys(partitions, bound)
+    if isinstance(bound, AtTime):
+        return dict.fromkeys(partitions, _at_time(bound.timestamp))
     if isinstance(bound, AtOffsets):
         _check_names(bound.offsets, partitions, option)
         return {one: Everywhere(bound.offsets[one]) for one in partitions}
     assert isinstance(bound, AtTimes)
     _check_names(bound.timestamps, partitions, f"{option}ByTimestamp")
     times: Mapping[TopicPartition, int] = bound.timestamps
-    return {
-        one: Everywhere(times[one]) if times[one] in {EARLIEST, LATEST} else AtTime(times[one])
-        for one in partitions
-    }
+    return {one: _at_time(times[one]) for one in partitions}
+
+
+def _at_time(timestamp: int) -> Everywhere | AtTime:
+    return Everywhere(timestamp) if timestamp in {EARLIEST, LATEST} else AtTime(timestamp)
 
 
 def _check_names(named: Mapping[TopicPartition, int], partitions: list[TopicPartition], option: str) -> None:
@@ -114,6 +128,13 @@ def _check_names(named: Mapping[TopicPartition, int], partitions: list[TopicPart
             f"{option}: names must be exactly those of the partitions read: "
             f"{', '.join(map(str, partitions))}; differing: {', '.join(map(str, differing))}"
         )
+
+
+def in_order(partition: TopicPartition, start: int, end: int) -> OffsetRange:
+    """Make a range; raises PipelineError where it would end before it begins, whatever the options say of lost data."""
+    if start > end:
+        raise PipelineError(f"{partition}: it would begin at {start}, which is behind its end, {end}")
+    return OffsetRange(partition, start, end)
 
 
 def within(partition: TopicPartition, start: int, end: int, *, earliest: int, latest: int) -> tuple[int, int]:

@@ -46,14 +46,17 @@ class Following:
         """
         end = self._look(known)
         start = self._with_new(known, end)
-        if self._last_trigger_ms is None:
-            self._last_trigger_ms = now_ms
         options = self._source.options
-        if self._final is None and must_wait(
-            new_offsets=count_new(start, end),
-            min_offsets=options.min_offsets_per_trigger,
-            waited_ms=now_ms - self._last_trigger_ms,
-            max_delay_ms=options.max_trigger_delay_ms,
+        begun = self._last_trigger_ms is not None  # The first batch waits for nothing.
+        if (
+            begun
+            and self._final is None
+            and must_wait(
+                new_offsets=count_new(start, end),
+                min_offsets=options.min_offsets_per_trigger,
+                waited_ms=now_ms - (self._last_trigger_ms or 0),
+                max_delay_ms=options.max_trigger_delay_ms,
+            )
         ):
             return known
         self._last_trigger_ms = now_ms

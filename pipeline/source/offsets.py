@@ -33,7 +33,7 @@ class AtOffsets(NamedTuple):
 
 
 class AtTime(NamedTuple):
-    """The first record at or after a time, in milliseconds, of every partition."""
+    """The first record at or after a time, in milliseconds, of every partition; EARLIEST and LATEST are none."""
 
     timestamp: int
 
@@ -71,11 +71,9 @@ def parse_assignment(text: str) -> frozenset[TopicPartition]:
         if not isinstance(numbers, list):
             raise _unexpected(text, "assign", example)
         for number in numbers:
-            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            if isinstance(number, bool) or not isinstance(number, int):
                 raise _unexpected(text, "assign", example)
             found.add(TopicPartition(topic, number))
-    if not found:
-        raise InvalidOptionError("assign: names no partition")
     return frozenset(found)
 
 

@@ -70,8 +70,18 @@ WITHOUT_MEANING_HERE = frozenset(
 )
 """Options of the connector that speak of its network clients, in lower case."""
 
+REFUSED = {
+    "kafka.auto.offset.reset": "startingOffsets says where to begin, and the checkpoint where to go on",
+    "kafka.key.deserializer": "keys are bytes; make of them what they are in the query",
+    "kafka.value.deserializer": "values are bytes; make of them what they are in the query",
+    "kafka.enable.auto.commit": "the checkpoint says how far a query came",
+    "kafka.interceptor.classes": "nothing runs between the records and the query",
+}
+"""Options that the connector refuses, in lower case, with the reason."""
+
 _UNITS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"\s*([0-9]+)\s*([a-z]*)\s*")
+_DURATION = re.compile(r"([0-9]+)([a-z]*)")
+_WHOLE = re.compile(r"-?[0-9]+")
 _SPELLING = {name.lower(): name for name in KNOWN}
 
 
@@ -140,6 +150,8 @@ def includes_headers(given: Mapping[str, str]) -> bool:
 
 def _check_names(options: Mapping[str, str]) -> None:
     for name in options:
+        if name in REFUSED:
+            raise InvalidOptionError(f"{name}: not to be set: {REFUSED[name]}")
         if name in _SPELLING or name in WITHOUT_MEANING_HERE or name.startswith("kafka."):
             continue
         near = difflib.get_close_matches(name, _SPELLING, n=1)
@@ -213,29 +225,38 @@ def _bound(options: Mapping[str, str], end: str, default: Bound) -> Bound:
     """Read the three options of one end, `starting` or `ending`; the most exact of them counts."""
     timestamp = options.get(f"{end}timestamp")
     if timestamp is not None:
-        if not timestamp.strip().isdecimal():
+        if _WHOLE.fullmatch(timestamp.strip()) is None or int(timestamp) < EARLIEST:
             raise InvalidOptionError(f"{end}Timestamp: expected milliseconds since 1970, got {timestamp}")
         return AtTime(int(timestamp))
     timestamps = options.get(f"{end}offsetsbytimestamp")
     if timestamps is not None:
-        return AtTimes(parse_partition_numbers(timestamps, option=f"{end}OffsetsByTimestamp"))
-    text = options.get(f"{end}offsets", "").strip()
-    if not text:
+        option = f"{end}OffsetsByTimestamp"
+        times = parse_partition_numbers(timestamps, option=option)
+        _check_numbers(times, option, "no time")
+        return AtTimes(times)
+    text = options.get(f"{end}offsets")
+    if text is None:
         return default
+    text = text.strip()
     if text.lower() in {"earliest", "latest"}:
         return Everywhere(EARLIEST if text.lower() == "earliest" else LATEST)
     offsets = parse_partition_numbers(text, option=f"{end}Offsets")
-    for partition, offset in offsets.items():
-        if offset < EARLIEST:
-            raise InvalidOptionError(f"{end}Offsets: {partition} has no offset {offset}")
+    _check_numbers(offsets, f"{end}Offsets", "no offset")
     return AtOffsets(offsets)
+
+
+def _check_numbers(numbers: Mapping[TopicPartition, int], option: str, what: str) -> None:
+    """Below EARLIEST nothing has a meaning."""
+    for partition, number in numbers.items():
+        if number < EARLIEST:
+            raise InvalidOptionError(f"{option}: {partition} has {what} {number}")
 
 
 def _positive(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
-    if not text.strip().isdecimal() or int(text) < 1:
+    if _WHOLE.fullmatch(text) is None or int(text) < 1:
         raise InvalidOptionError(f"{name}: expected a positive number, got {text}")
     return int(text)
 
@@ -254,7 +275,7 @@ def _choice(options: Mapping[str, str], name: str, values: Mapping[str, bool], d
 def _isolation(options: Mapping[str, str]) -> Isolation:
     text = options.get("isolation.level", options.get("kafka.isolation.level", "read_uncommitted"))
     try:
-        return Isolation(text.strip().lower())
+        return Isolation(text)
     except ValueError:
         raise InvalidOptionError(
             f"isolation.level: expected read_uncommitted or read_committed, got {text}"
@@ -263,7 +284,7 @@ def _isolation(options: Mapping[str, str]) -> Isolation:
 
 def _duration_ms(text: str) -> int:
     """Read Spark's durations: a number and a unit, milliseconds without one."""
-    match = _DURATION.fullmatch(text.lower())
+    match = _DURATION.fullmatch(text.strip().lower())
     if match is None or (match[2] or "ms") not in _UNITS:
         raise InvalidOptionError(f"maxTriggerDelay: expected e.g. 15m, 30s or 500ms, got {text}")
     return int(int(match[1]) * _UNITS[match[2] or "ms"])

@@ -51,9 +51,10 @@ def _share(size: int, total: int, parts: int) -> int:
 
 
 def divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Divide into adjacent ranges whose sizes differ by one at most; never an empty one."""
+    """Divide into adjacent ranges whose sizes differ by one at most, the smaller ones first; never an empty one."""
     parts = max(1, min(parts, whole.size))
-    cuts = [whole.start_offset + whole.size * part // parts for part in range(parts + 1)]
+    small, larger = divmod(whole.size, parts)
+    cuts = [whole.start_offset + small * part + max(0, part - parts + larger) for part in range(parts + 1)]
     return [OffsetRange(whole.partition, cuts[part], cuts[part + 1]) for part in range(parts)]
 
 

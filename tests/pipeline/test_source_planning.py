@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import DataLossError, InvalidOptionError, PipelineError
-from pipeline.source.bounds import clamp, ending_offsets, select, starting_offsets, within
+from pipeline.source.bounds import clamp, ending_offsets, in_order, select, starting_offsets, within
 from pipeline.source.narrowing import EVERYTHING, at_least, below, one_of
 from pipeline.source.offsets import AtOffsets, AtTime, AtTimes, Everywhere
 from pipeline.source.options import Selection
@@ -44,6 +44,7 @@ def test_without_wishes_a_task_a_partition():
         ((100,), 3, [33, 33, 34]),
         ((100, 100), 4, [50, 50, 50, 50]),
         ((100, 1), 3, [50, 50, 1]),
+        ((38,), 4, [9, 9, 10, 10]),
         ((1, 1), 10, [1, 1]),
         ((10, 10, 10), 2, [10, 10, 10]),
     ],
@@ -144,6 +145,8 @@ def test_ends_become_offsets():
     ends = Ends()
     given = AtOffsets({A: -2, B: 13})
     assert {A: 10, B: 13} == starting_offsets(given, [A, B], ends, latest_if_none_as_late=False)
+    assert {A: 10} == starting_offsets(AtTime(-2), [A], ends, latest_if_none_as_late=False)
+    assert {A: 20} == starting_offsets(AtTime(-1), [A], ends, latest_if_none_as_late=False)
     times = AtTimes({A: 3000, B: -2})
     assert {A: 12, B: 10} == starting_offsets(times, [A, B], ends, latest_if_none_as_late=False)
     assert {A: 20} == ending_offsets(AtTime(10**9), [A], ends)
@@ -164,18 +167,39 @@ def test_offsets_name_exactly_what_is_read(named):
         starting_offsets(AtOffsets(named), [A, B], Ends(), latest_if_none_as_late=False)
 
 
-def test_choosing_partitions():
-    """By name, by pattern over whole names, by number; what is named must be there."""
+def test_choosing_partitions(caplog):
+    """By name, by pattern, by number; topics that are named must be there, partitions only should."""
     other = TopicPartition("orders-old", 0)
     present = [A, B, other]
     assert [A, B] == select(Selection(topics=("orders",)), present)
-    assert [A, B] == select(Selection(pattern="ord.rs"), present)
     assert [B] == select(Selection(assigned=frozenset({B})), present)
-    with pytest.raises(PipelineError, match="no such topic: payments"):
-        select(Selection(topics=("orders", "payments")), present)
-    with pytest.raises(PipelineError, match="no such partition: orders-2"):
-        select(Selection(assigned=frozenset({A, C})), present)
+    assert [A] == select(Selection(assigned=frozenset({A, C})), present)
+    assert "assign: passed over what is not there: orders-2" in caplog.text
+    for named in (
+        Selection(topics=("orders", "payments")),
+        Selection(assigned=frozenset({A, TopicPartition("payments", 0)})),
+    ):
+        with pytest.raises(PipelineError, match="no such topic: payments"):
+            select(named, present)
     assert [] == select(Selection(topics=("payments",)), present, must_exist=False)
+    assert [] == select(Selection(assigned=frozenset()), present)
+
+
+def test_a_pattern_finds_parts_of_names():
+    """As the connector's does; but none of Kafka's own topics, which are read by name."""
+    other, own = TopicPartition("orders-old", 0), TopicPartition("__consumer_offsets", 0)
+    present = [A, B, other, own]
+    assert [A, B, other] == select(Selection(pattern="rder"), present)
+    assert [A, B] == select(Selection(pattern="^ord.rs$"), present)
+    assert [A, B, other] == select(Selection(pattern=".*"), present)
+    assert [own] == select(Selection(topics=("__consumer_offsets",)), present)
+
+
+def test_a_range_that_ends_before_it_begins():
+    """Is an error, whatever is said of lost data."""
+    assert OffsetRange(A, 5, 5) == in_order(A, 5, 5)
+    with pytest.raises(PipelineError, match="orders-0: it would begin at 6, which is behind its end, 5"):
+        in_order(A, 6, 5)
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 15), (21, 22), (15, 30)])
