@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from pipeline.errors import SparkMissingError
+from pipeline.noise import children_speak_to
 from pipeline.place import Place
 
 if TYPE_CHECKING:
@@ -35,13 +36,14 @@ class SessionOptions:
 def job_session(
     options: SessionOptions,
     *,
-    show_progress: bool,
+    noise: IO[bytes] | None = None,
     places: Iterable[Place] = (),
     say: Callable[[str], object] | None = None,
 ) -> Iterator[SparkSession]:
     """A session that ends with the block and reaches `places`; `say` gets a line when jars are fetched for that.
 
-    Raises SparkMissingError without pyspark and pyarrow, PipelineError where Spark's Kafka connector cannot be had.
+    `noise` gets what Spark's processes say on standard error. Raises SparkMissingError without pyspark and pyarrow,
+    PipelineError where Spark's Kafka connector cannot be had.
     """
     try:
         import pyarrow  # noqa: F401, ICN001, PLC0415 (asked for only whether it is there)
@@ -53,7 +55,7 @@ def job_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": str(show_progress).lower(),
+        "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         **options.settings,
@@ -65,7 +67,8 @@ def job_session(
         builder = builder.master(options.master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with children_speak_to(noise):
+        session = builder.getOrCreate()
     try:
         yield session
     finally:

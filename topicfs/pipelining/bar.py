@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from pipeline.watching import Watch, Work
@@ -29,6 +31,11 @@ class Bar:
         self._job = job
         self._progress = progress
         self._task: TaskID = progress.add_task(job, total=None, told=STARTING)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether anybody sees it."""
+        return not self._progress.disable
 
     @contextmanager
     def watching(self, spark: SparkSession) -> Iterator[None]:
@@ -53,6 +60,13 @@ class Bar:
             except Exception:  # noqa: BLE001 (a bar that cannot be drawn is no reason to end a job)
                 return
 
+    def say(self, line: str) -> None:
+        """Tell something above the bar, or where there is none, as any message."""
+        if self.is_drawn:
+            self._progress.console.print(line, markup=False)
+        else:
+            click.echo(line, err=True)
+
     def show(self, work: Work) -> None:
         """Draw how far it is."""
         self._progress.update(self._task, completed=work.done, total=work.total, told=told(work))
@@ -62,6 +76,9 @@ class Bar:
 def bar(job: str) -> Iterator[Bar]:
     """A bar that is gone when the block ends."""
     screen = console(error=True)
+    if screen.is_terminal:
+        # A descriptor of its own: while Spark starts, the usual one is elsewhere.
+        screen.file = os.fdopen(os.dup(screen.file.fileno()), "w")
     progress = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", style="name"),
@@ -76,6 +93,8 @@ def bar(job: str) -> Iterator[Bar]:
     )
     with progress:
         yield Bar(job, progress)
+    if screen.is_terminal:
+        screen.file.close()
 
 
 def told(work: Work) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import click
 
@@ -58,7 +61,8 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place]
     context = click.get_current_context()
     with (
         bar(context.info_name or "") as drawn,
-        job_session(_session_options(), show_progress=False, places=places) as session,
+        _noise(is_drawn=drawn.is_drawn) as noise,
+        job_session(_session_options(), noise=noise, places=places, say=drawn.say) as session,
         drawn.watching(session),
     ):
         from pyspark.errors import PySparkException  # noqa: PLC0415 (needs Spark)
@@ -69,6 +73,22 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place]
         except PySparkException as error:
             raise JobFailedError(cause(str(error))) from error
     print_rows(columns, rows, as_program=context.meta[_AS_PROGRAM])
+
+
+@contextmanager
+def _noise(*, is_drawn: bool) -> Iterator[IO[bytes] | None]:
+    """Where Spark's processes talk while a bar is drawn; told after all where a job fails and details are asked for."""
+    if not is_drawn:
+        yield None
+        return
+    with tempfile.TemporaryFile() as file:
+        try:
+            yield file
+        except BaseException:
+            if click.get_current_context().find_root().params.get("debug"):
+                file.seek(0)
+                sys.stderr.write(file.read().decode(errors="replace"))
+            raise
 
 
 def path_of(directories: Sequence[Path]) -> str:

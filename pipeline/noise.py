@@ -1,0 +1,28 @@
+"""What Spark's own processes say on standard error, out of the way: pages where a person expects one line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+STDERR = 2
+
+
+@contextmanager
+def children_speak_to(file: IO[bytes] | None) -> Iterator[None]:
+    """Processes started while the block runs have `file` for their standard error, for life; None: the usual one.
+
+    For that moment this process has it, too: whoever must be heard meanwhile needs a copy of the descriptor.
+    """
+    if file is None:
+        yield
+        return
+    own = os.dup(STDERR)
+    try:
+        os.dup2(file.fileno(), STDERR)
+        yield
+    finally:
+        os.dup2(own, STDERR)
+        os.close(own)
