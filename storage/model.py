@@ -73,8 +73,7 @@ class Record(NamedTuple):
     headers: tuple[Header, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionOffsets:
+class PartitionOffsets(NamedTuple):
     """The bounds of a partition. All but `log_start_offset` are exclusive ends."""
 
     log_start_offset: Offset
@@ -97,8 +96,7 @@ class PartitionOffsets:
         return self.high_watermark
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """What an append did: `base_offset` of its first record, `last_offset` of its last (both inclusive)."""
 
     base_offset: Offset
@@ -110,8 +108,7 @@ class Appended:
     """An idempotent producer's repeat: nothing was written, the offsets are those of the first time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(NamedTuple):
     """Whole, adjacent batches as they stand in one segment; empty when there is nothing at the offset yet.
 
     The first batch may begin before the offset asked for (reads are batch-aligned); the reader skips.

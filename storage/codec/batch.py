@@ -40,6 +40,7 @@ if cython.compiled:
         new_int64s,
         octets_of,
         part_of,
+        writable,
     )
 else:
     from storage.codec.memory import (
@@ -48,6 +49,7 @@ else:
         new_int64s,
         octets_of,
         part_of,
+        writable,
     )
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
@@ -257,6 +259,69 @@ def assign_offsets(batch: bytearray, position: int, *, base_offset: int, leader_
     """Give the batch at `position` its place in a log, as a leader does. Neither is under the checksum."""
     _BASE_OFFSET.pack_into(batch, position, base_offset)
     _LEADER_EPOCH.pack_into(batch, position + LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def assign_plain(
+    batches: bytearray,
+    *,
+    base_offset: cython.longlong,
+    leader_epoch: cython.longlong,
+    max_batch_bytes: cython.longlong,
+    latest_timestamp: cython.longlong,
+) -> list[tuple[int, int, int]] | None:
+    """Give adjacent batches that this codec just made their places in a log, as a leader does.
+
+    Size, last offset and max timestamp of each; or None, with nothing changed, where one is no plain v2 batch (it has
+    a producer, or marks in its attributes), is larger than `max_batch_bytes`, or later than `latest_timestamp`.
+    Checksums and records are not looked at.
+    """
+    octets: cython.p_uchar = writable(batches)
+    end: cython.Py_ssize_t = len(batches)
+    at: cython.Py_ssize_t = 0
+    while at < end:
+        size: cython.longlong = _size_at(octets, at, end)
+        count: cython.longlong = _int32(octets, at + 57) if size >= 61 else 0
+        if (
+            not 0 < size <= max_batch_bytes
+            or octets[at + 16] != 2
+            or octets[at + 21] != 0
+            or octets[at + 22] > 7
+            or count <= 0
+            or _int32(octets, at + 23) != count - 1
+            or _int64(octets, at + 35) > latest_timestamp
+            or _int64(octets, at + 43) != -1
+        ):
+            return None
+        at += size
+    return _assigned(octets, end, base_offset, leader_epoch)
+
+
+@cython.cfunc
+def _assigned(
+    octets: cython.p_uchar, end: cython.Py_ssize_t, offset: cython.longlong, leader_epoch: cython.longlong
+) -> list:  # type: ignore[type-arg] # Cython takes no parameters here
+    placed: list[tuple[int, int, int]] = []
+    at: cython.Py_ssize_t = 0
+    while at < end:
+        size: cython.longlong = _size_at(octets, at, end)
+        _put_integer(octets, at, offset, 8)
+        _put_integer(octets, at + 12, leader_epoch, 4)
+        offset += _int32(octets, at + 57)
+        placed.append((size, offset - 1, _int64(octets, at + 35)))
+        at += size
+    return placed
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_integer(
+    target: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
+) -> cython.void:
+    """Big-endian two's complement."""
+    index: cython.int
+    for index in range(size):
+        target[at + index] = (value >> (8 * (size - 1 - index))) & 0xFF
 
 
 def set_append_time(batch: bytearray, position: int, timestamp: int) -> None:

@@ -22,7 +22,8 @@ from storage.compaction.transactions import PassTransactions
 from storage.errors import CorruptBatchError, CorruptionError, PartitionOfflineError, StorageError
 from storage.log.log import Log
 from storage.log.scan import Window, windows
-from storage.log.segment import PlacedBatch, Segment
+from storage.log.segment import Segment
+from storage.log.sparse import PlacedBatch
 from storage.model import Offset, ProducerId, Timestamp
 
 WINDOW_BYTES = 1 << 17

@@ -52,6 +52,11 @@ class AppendRules:
         )
 
     @property
+    def takes_own_as_they_are(self) -> bool:
+        """Whether batches that this process just made need nothing but their offsets."""
+        return self.codec is None and not self.stamps_append_time and not self.looks_into_records
+
+    @property
     def looks_into_records(self) -> bool:
         """Whether a batch's header cannot answer even when it is known to tell the truth."""
         return self.needs_keys or (self.before_max_ms < _CHECKS_TIMES_BELOW and not self.stamps_append_time)

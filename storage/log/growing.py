@@ -15,6 +15,7 @@ from storage.codec.batch import (
     CURRENT_MAGIC,
     TIMESTAMP_TYPE_MASK,
     assign_offsets,
+    assign_plain,
     set_append_time,
     set_max_timestamp,
 )
@@ -30,8 +31,9 @@ from storage.log.conform import conform
 from storage.log.producers import NOTHING_PENDING, Pending
 from storage.log.read import Bound
 from storage.log.readable import LogState, ReadableLog, SmallFiles, Surroundings
-from storage.log.roll import RollParameters, draw_jitter, roll_reason
-from storage.log.segment import PlacedBatch, Segment, SegmentSettings
+from storage.log.roll import RollParameters, RollReason, draw_jitter, goes_on, roll_reason
+from storage.log.segment import Segment, SegmentSettings
+from storage.log.sparse import Placed, PlacedBatch
 from storage.model import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
@@ -86,6 +88,11 @@ class GrowingLog(ReadableLog):
         `guard`: what `begin_verification` gave, where transactions are verified.
         """
         now, rules = self._clock(), self._rules
+        if encoded_here and rules.takes_own_as_they_are and len(batches) <= rules.max_segment_bytes:
+            appended = self._append_own(batches, now, rules)
+            if appended is not None:
+                self._appended(durable, appended.last_offset)
+                return appended
         incoming = check_as_leader(batches, rules, origin)
         if encoded_here and not rules.looks_into_records and rules.codec is None:
             check_times(incoming, rules, now)
@@ -103,16 +110,43 @@ class GrowingLog(ReadableLog):
             self._note_epoch(self._leader_epoch, base_offset)
             self._write(batches, self._stamp(batches, incoming, now), base_offset, now)
             self._finish(pending)
-            end_offset = self._end.offset
-        self._listeners.notify()
-        if durable or self.unflushed_records >= self._config.flush_messages:
-            self.flush(end_offset)
+            last_offset = Offset(self._end.offset - 1)
+        self._appended(durable, last_offset)
         return Appended(
             base_offset=base_offset,
-            last_offset=Offset(end_offset - 1),
+            last_offset=last_offset,
             append_time=now if self._rules.stamps_append_time else NO_TIMESTAMP,
             log_start_offset=self._log_start_offset,
         )
+
+    def _append_own(self, batches: bytearray, now: Timestamp, rules: AppendRules) -> Appended | None:
+        """Append plain batches of this process's codec, for which most rules have nothing to say; None for others."""
+        with self._lock:
+            self._check_writable()
+            base_offset, epoch = self._end.offset, self._leader_epoch
+            placed = assign_plain(
+                batches,
+                base_offset=base_offset,
+                leader_epoch=epoch,
+                max_batch_bytes=rules.max_message_bytes,
+                latest_timestamp=now + rules.after_max_ms,
+            )
+            if not placed:
+                return None
+            self._note_epoch(epoch, base_offset)
+            self._write(batches, placed, base_offset, now)
+            end_offset = self._end.offset
+            self._producers.passed(end_offset)
+            self._publish_stable()
+        return Appended(base_offset, Offset(end_offset - 1), NO_TIMESTAMP, self._log_start_offset)
+
+    def _appended(self, durable: bool, last_offset: Offset) -> None:
+        """Tell whoever waits for records, and put on disk what has to be there now."""
+        self._listeners.notify()
+        # Counted only where the setting asks for it: by default it is as good as never.
+        flush_messages = self._config.flush_messages
+        if durable or (flush_messages <= last_offset + 1 and self.unflushed_records >= flush_messages):
+            self.flush(Offset(last_offset + 1))
 
     def append_as_follower(self, batches: bytearray) -> None:
         """Append what a leader already gave offsets and epochs: they ascend, from the log end on, perhaps with gaps.
@@ -147,25 +181,14 @@ class GrowingLog(ReadableLog):
         return placed
 
     def _write(
-        self, batches: bytearray, placed: Sequence[PlacedBatch], base_offset: Offset, now: Timestamp
+        self, batches: bytearray, placed: Sequence[Placed], base_offset: Offset, now: Timestamp
     ) -> None:
         """Roll where it is due, write, and publish the new end."""
         active = self._end.segment
-        last_offset = placed[-1].last_offset
-        parameters = RollParameters(
-            size_bytes=active.size,
-            base_offset=active.base_offset,
-            first_timestamp=active.first_timestamp,
-            created_ms=active.created_ms,
-            index_full=active.index_full,
-            max_segment_bytes=self._rules.max_segment_bytes,
-            max_wait_ms=self._rules.max_segment_ms - active.settings.jitter_ms,
-            append_bytes=len(batches),
-            append_last_offset=last_offset,
-            append_max_timestamp=max([batch.max_timestamp for batch in placed]),
-            now=now,
-        )
-        reason = roll_reason(parameters)
+        _size, last_offset, max_timestamp = placed[-1]
+        if len(placed) > 1:
+            max_timestamp = max([timestamp for _size, _offset, timestamp in placed])
+        reason = self._roll_reason(active, len(batches), last_offset, max_timestamp, now)
         if reason is not None:
             active = self._roll(max(self._end.offset, base_offset), reason.value)
         try:
@@ -174,6 +197,36 @@ class GrowingLog(ReadableLog):
             self.mark_offline(str(error))
             raise
         self._end = Bound(Offset(last_offset + 1), active, active.size)
+
+    def _roll_reason(
+        self, active: Segment, append_bytes: int, last_offset: int, max_timestamp: int, now: Timestamp
+    ) -> RollReason | None:
+        rules, first_timestamp, base_offset = self._rules, active.first_timestamp, active.base_offset
+        max_wait_ms = rules.max_segment_ms - active.settings.jitter_ms
+        if first_timestamp >= 0 and goes_on(
+            size_bytes=active.size + append_bytes,
+            max_bytes=rules.max_segment_bytes,
+            relative_offset=last_offset - base_offset,
+            span_ms=max_timestamp - first_timestamp,
+            max_wait_ms=max_wait_ms,
+            index_full=active.index_full,
+        ):
+            return None
+        return roll_reason(
+            RollParameters(
+                size_bytes=active.size,
+                base_offset=base_offset,
+                first_timestamp=first_timestamp,
+                created_ms=active.created_ms,
+                index_full=active.index_full,
+                max_segment_bytes=rules.max_segment_bytes,
+                max_wait_ms=max_wait_ms,
+                append_bytes=append_bytes,
+                append_last_offset=last_offset,
+                append_max_timestamp=max_timestamp,
+                now=now,
+            )
+        )
 
     def _note_epoch(self, epoch: int, start_offset: Offset) -> None:
         if epoch not in (self._noted_epoch, NO_LEADER_EPOCH):

@@ -145,6 +145,10 @@ class LogProducers:
             timestamp=Timestamp(batch.max_timestamp),
         )
 
+    def passed(self, end_offset: Offset) -> None:
+        """Batches without a producer are in the log, which now ends at `end_offset`."""
+        self.state.end_offset = end_offset
+
     def take_in(self, pending: Pending, end_offset: Offset) -> list[AbortedSpan]:
         """The batches are in the log, which now ends at `end_offset`; the entries for its transaction index."""
         self.state.end_offset = end_offset

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -264,7 +263,7 @@ class ReadableLog:
             return nothing_at(offset, end.segment)
         fetched = self._reader.read(self._chain, bound, offset, max_bytes)
         if self._aborted and isolation is Isolation.READ_COMMITTED:
-            return replace(fetched, aborted=overlapping(self._aborted, offset, fetched.next_offset))
+            return fetched._replace(aborted=overlapping(self._aborted, offset, fetched.next_offset))
         return fetched
 
     def offset_for_timestamp(

@@ -43,6 +43,28 @@ class RollParameters(NamedTuple):
     now: int
 
 
+def goes_on(  # noqa: PLR0913 (one number a limit; an append has no time for a value that names them)
+    *,
+    size_bytes: int,
+    max_bytes: int,
+    relative_offset: int,
+    span_ms: int,
+    max_wait_ms: int,
+    index_full: bool,
+) -> bool:
+    """Whether an append surely makes no roll due, of a segment whose first batch has a time: what nearly always holds.
+
+    `size_bytes` and `relative_offset` are those after the append, `span_ms` the time from its first batch on. False
+    means nothing: then `roll_reason` knows.
+    """
+    return (
+        size_bytes <= max_bytes
+        and 0 <= relative_offset <= MAX_RELATIVE_OFFSET
+        and span_ms <= max_wait_ms
+        and not index_full
+    )
+
+
 def roll_reason(parameters: RollParameters) -> RollReason | None:
     """Why the active segment must be closed before this append; None where it need not be."""
     p = parameters

@@ -26,7 +26,7 @@ from storage.indexes.offset_index import OffsetIndex, relative
 from storage.indexes.time_index import TimeEntry, TimeIndex
 from storage.indexes.transaction_index import AbortedSpan, TransactionIndex
 from storage.log.scan import Window, windows
-from storage.log.sparse import SparseState, due_entries, fitting
+from storage.log.sparse import Placed, SparseState, due_entries, fitting
 from storage.log.trace import BatchFound, BatchPassed, IndexSearched, Probe, ScanBegan, Trace
 from storage.model import NO_TIMESTAMP, Offset, Position, Timestamp
 
@@ -49,14 +49,6 @@ class SegmentSettings(NamedTuple):
     """Size of a new log file; 0: it grows."""
     jitter_ms: int = 0
     """How much earlier than segment.ms this segment rolls."""
-
-
-class PlacedBatch(NamedTuple):
-    """A batch with its final offsets, as the indexes want to know it."""
-
-    size_bytes: int
-    last_offset: int
-    max_timestamp: int
 
 
 class Segment:
@@ -239,21 +231,22 @@ class Segment:
 
     # Growing.
 
-    def append(self, data: bytearray, batches: Sequence[PlacedBatch]) -> None:
+    def append(self, data: bytearray, batches: Sequence[Placed]) -> None:
         """Write whole batches and their index entries; with OSError nothing of them stays.
 
         ValueError when an offset lies below the base offset or more than 2^31-1 above it. PartitionOfflineError when
         the write failed and what it left could not be cut off either.
         """
-        relative(Offset(batches[-1].last_offset), self.base_offset)
+        relative(Offset(batches[-1][1]), self.base_offset)
         counted_from, largest = self._counted_from, self.largest
         try:
             self.log.pwrite(data, Position(self.size))
             self._index_batches(batches)
         except OSError:
             self._counted_from, self._largest = counted_from, largest
-            self.offset_index.truncate_to(Offset(batches[0].last_offset))
-            self.time_index.truncate_to(Offset(batches[0].last_offset))
+            first = Offset(batches[0][1])
+            self.offset_index.truncate_to(first)
+            self.time_index.truncate_to(first)
             self._cut_failed_write()
             raise
         self.size += len(data)
@@ -266,14 +259,16 @@ class Segment:
                 f"{self.log.path}: a failed write could not be undone: {error}"
             ) from error
 
-    def _index_batches(self, batches: Sequence[PlacedBatch]) -> None:
+    def _index_batches(self, batches: Sequence[Placed]) -> None:
         position = self.size
         if not position:
-            self._first_timestamp = Timestamp(batches[0].max_timestamp)
+            self._first_timestamp = Timestamp(batches[0][2])
+        largest, interval_bytes = self.largest.timestamp, self.settings.index_interval_bytes
         for size_bytes, last_offset, max_timestamp in batches:
-            if max_timestamp > self.largest.timestamp:
-                self._largest = TimeEntry(Timestamp(max_timestamp), Offset(last_offset))
-            if position - self._counted_from > self.settings.index_interval_bytes:
+            if max_timestamp > largest:
+                largest = Timestamp(max_timestamp)
+                self._largest = TimeEntry(largest, Offset(last_offset))
+            if position - self._counted_from > interval_bytes:
                 self._add_entries(Offset(last_offset), Position(position))
             position += size_bytes
 

@@ -8,10 +8,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from storage.indexes.time_index import TimeEntry
 from storage.model import Offset, Timestamp
+
+Placed: TypeAlias = tuple[int, int, int]
+"""A `PlacedBatch`, perhaps without its names."""
+
+
+class PlacedBatch(NamedTuple):
+    """A batch with its final offsets, as the indexes want to know it."""
+
+    size_bytes: int
+    last_offset: int
+    max_timestamp: int
 
 
 class SparseState(NamedTuple):

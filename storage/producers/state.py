@@ -86,6 +86,8 @@ class ProducerState:
 
     def high_watermark_moved(self, high_watermark: Offset) -> None:
         """Forget completed transactions whose markers are below it."""
+        if not self._completed:
+            return
         done = [first for first, txn in self._completed.items() if txn.last_offset < high_watermark]
         for first in done:
             del self._completed[first]
@@ -98,6 +100,8 @@ class ProducerState:
     @property
     def first_unstable_offset(self) -> Offset | None:
         """Where the earliest transaction began that is open or whose marker is not replicated yet."""
+        if not self._open and not self._completed:
+            return None  # As nearly always: each append asks.
         return min([*self._open, *self._completed], default=None)
 
     def remove_expired(self, now: Timestamp) -> None:

@@ -16,7 +16,8 @@ from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileState
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.log.scan import Window, windows
-from storage.log.segment import PlacedBatch, Segment, SegmentSettings
+from storage.log.segment import Segment, SegmentSettings
+from storage.log.sparse import PlacedBatch
 from storage.model import Offset, Position
 
 WINDOW_BYTES = 1 << 20

@@ -9,6 +9,7 @@ import pytest
 from storage.codec.batch import (
     Codec,
     assign_offsets,
+    assign_plain,
     read_header,
     scan,
     seal,
@@ -131,6 +132,58 @@ def test_offsets_and_epoch_are_assigned_outside_the_checksum():
     verify_checksum(batch, header)
     assert (7_000_000_000, 7_000_000_002, 12) == (header.base_offset, header.last_offset, header.leader_epoch)
     assert GOLDEN[16:] == batch[5 + 16 :]
+
+
+OWN = encode([Record(77, 1000, None, b"one"), Record(78, 900, b"k", b"two")])
+LIMITS = {"max_batch_bytes": len(OWN), "latest_timestamp": 1000}
+
+
+def test_plain_batches_get_their_places_at_once():
+    """As one by one by `assign_offsets`; what the log wants to know of each comes back."""
+    batches, alone = OWN + OWN, [bytearray(OWN), bytearray(OWN)]
+
+    placed = assign_plain(batches, base_offset=2**40, leader_epoch=7, **LIMITS)
+
+    for number, batch in enumerate(alone):
+        assign_offsets(batch, 0, base_offset=2**40 + 2 * number, leader_epoch=7)
+    assert alone[0] + alone[1] == batches
+    assert [(len(OWN), 2**40 + 1, 1000), (len(OWN), 2**40 + 3, 1000)] == placed
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        bytearray(GOLDEN),
+        encode([Record(0, 1000, None, b"v")], BatchStamp(transactional=True)),
+        encode([Record(0, 1000, None, b"v")], BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)),
+        encode([Record(0, 1001, None, b"v")]),
+        encode([Record(0, 1000, None, b"v" * len(OWN))]),
+        encode([Record(0, 1000, None, b"v"), Record(2, 1000, None, b"v")]),
+        encode([], base_offset=0, last_offset=0),
+        OWN[:-1],
+        OWN[:16] + b"\x01" + OWN[17:],
+        OWN[:30],
+    ],
+    ids=[
+        "producer",
+        "transaction",
+        "append-time",
+        "late",
+        "large",
+        "thinned",
+        "empty",
+        "torn",
+        "old-format",
+        "short",
+    ],
+)
+def test_what_is_not_plain_is_left_as_it_is(other: bytearray):
+    """Also where batches before it are plain: nothing of the append has changed."""
+    batches = OWN + other
+    before = bytes(batches)
+
+    assert assign_plain(batches, base_offset=5, leader_epoch=7, **LIMITS) is None
+    assert before == batches
 
 
 def test_append_time_overrides_every_record_and_is_sealed():

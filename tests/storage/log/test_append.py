@@ -39,6 +39,18 @@ def test_many_batches_are_one_append():
     assert [(0, b"a"), (1, b"b"), (2, b"c")] == records_of(on_disk.log)
 
 
+def test_batches_made_here_go_the_short_way_to_the_same_end():
+    """Same files, same answers, same rolls, whether they are believed or looked at like a client's."""
+    believed, checked = (LogOnDisk(internal_segment_bytes=8192) for _ in range(2))
+    for number in range(60):
+        data = batch(b"%d" % number) + batch(b"x" * 10 * number, b"y", timestamp=1)
+        assert checked.log.append(bytearray(data)) == believed.log.append(data, encoded_here=True)
+    assert len(believed.log.chain.segments) > 3
+    assert [(name, checked.content(name)) for name in checked.names()] == [
+        (name, believed.content(name)) for name in believed.names()
+    ]
+
+
 def test_the_epoch_is_on_disk_before_the_first_record():
     """A new log notes epoch 0 at offset 0 with its first append."""
     on_disk = LogOnDisk()

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from storage.log.roll import RollParameters, RollReason, draw_jitter, roll_reason, waited_ms
+from storage.log.roll import RollParameters, RollReason, draw_jitter, goes_on, roll_reason, waited_ms
 
 NOTHING_DUE = RollParameters(
     size_bytes=500,
@@ -43,6 +43,27 @@ NOTHING_DUE = RollParameters(
 def test_each_reason_at_its_limit(changes, expected):
     """One past the limit rolls, the limit itself does not; time never rolls an empty segment."""
     assert expected is roll_reason(NOTHING_DUE._replace(**changes))
+
+
+@pytest.mark.parametrize("size", [0, 500, 501])
+@pytest.mark.parametrize("timestamp", [0, 70_000, 70_001])
+@pytest.mark.parametrize("offset", [99, 100, 100 + 2**31 - 1, 100 + 2**31])
+@pytest.mark.parametrize("index_full", [False, True])
+def test_the_quick_answer_is_the_long_ones(size: int, timestamp: int, offset: int, index_full: bool):
+    """Whenever it says that nothing is due, that is so; and in any other case something is, or the segment is empty."""
+    p = NOTHING_DUE._replace(
+        size_bytes=size, append_max_timestamp=timestamp, append_last_offset=offset, index_full=index_full
+    )
+    quick = goes_on(
+        size_bytes=p.size_bytes + p.append_bytes,
+        max_bytes=p.max_segment_bytes,
+        relative_offset=p.append_last_offset - p.base_offset,
+        span_ms=p.append_max_timestamp - p.first_timestamp,
+        max_wait_ms=p.max_wait_ms,
+        index_full=p.index_full,
+    )
+    assert not (quick and roll_reason(p))
+    assert quick or roll_reason(p) or not size
 
 
 def test_waiting_is_measured_in_record_time():

@@ -12,7 +12,8 @@ from storage.codec.records import BatchStamp
 from storage.errors import CorruptionError
 from storage.log.chain import Chain
 from storage.log.read import Bound, Reader
-from storage.log.segment import PlacedBatch, Segment, SegmentSettings
+from storage.log.segment import Segment, SegmentSettings
+from storage.log.sparse import PlacedBatch
 from storage.log.times import TimeSearch
 from storage.model import Offset
 from tests.doubles.logs import batch
