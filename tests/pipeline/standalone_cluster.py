@@ -1,0 +1,119 @@
+"""A Spark standalone cluster on this machine: a master and its workers, each a process of its own, on loopback.
+
+Started as docs/scaling.md says, by `spark-class` of the installed pyspark; ended by process id, whatever happened.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from json import loads
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+START_TIMEOUT_S = 120
+MASTER = "org.apache.spark.deploy.master.Master"
+WORKER = "org.apache.spark.deploy.worker.Worker"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Of a Java machine that does little: what makes it start fast."""
+
+
+class Cluster(NamedTuple):
+    """A cluster that is up."""
+
+    url: str
+    """The master's: what `--master` takes."""
+    folder: Path
+    """Everything that its processes write."""
+
+    def settings(self, cores: int) -> list[str]:
+        """Options of `topicfs pipeline`: small executors that all register first, and a log of who did what."""
+        settings = {
+            "spark.cores.max": str(cores),
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": SHORT_LIVED,
+            "spark.driver.extraJavaOptions": SHORT_LIVED,
+            "spark.scheduler.minRegisteredResourcesRatio": "1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "false",
+            "spark.eventLog.dir": str(self.folder),
+        }
+        return [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+
+    def tasks_by_worker(self) -> Counter[str]:
+        """How many tasks each worker's executors did, of all jobs so far."""
+        worker_of = {path.name: path.parts[-3] for path in self.folder.glob("work-*/app-*/*")}
+        logs = [log.read_text() for log in self.folder.glob("app-*")]
+        events = [loads(line) for log in logs for line in log.splitlines()]
+        ended = [event for event in events if event["Event"] == "SparkListenerTaskEnd"]
+        done = [event["Task Info"] for event in ended if event["Task End Reason"]["Reason"] == "Success"]
+        return Counter(worker_of[task["Executor ID"]] for task in done)
+
+
+@contextmanager
+def standalone_cluster(folder: Path, workers: int) -> Iterator[Cluster]:
+    """A master and workers of one core each, once all of them are registered."""
+    folder.mkdir()
+    started: list[subprocess.Popen[bytes]] = []
+    address = ["--host", "127.0.0.1"]
+    try:
+        log = folder / "master.log"
+        started.append(_start(log, MASTER, *address, "--port", "0", "--webui-port", "0"))
+        url = _said(started[0], log, r"Starting Spark master at (spark://\S+)")
+        limits = ["--cores", "1", "--memory", "512m", "--webui-port", "0"]
+        for number in range(workers):
+            work = ["--work-dir", str(folder / f"work-{number}")]
+            started.append(_start(folder / f"worker-{number}.log", WORKER, *address, *limits, *work, url))
+        for number, worker in enumerate(started[1:]):
+            _said(worker, folder / f"worker-{number}.log", r"(Successfully registered) with master")
+        yield Cluster(url, folder)
+    finally:
+        for process in started:
+            process.send_signal(signal.SIGTERM)
+        for process in started:
+            process.wait()
+
+
+def _start(log: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+    import pyspark  # noqa: PLC0415 (where it cannot be had the tests are skipped)
+
+    home = Path(pyspark.__file__).parent
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
+        # What a machine of a cluster has installed: executors get their worker's environment.
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [str(home / "bin" / "spark-class"), main, *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _said(process: subprocess.Popen[bytes], log: Path, pattern: str) -> str:
+    """Wait until a process wrote what `pattern` matches; its group."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if found := re.search(pattern, log.read_text()):
+            return found[1]
+        assert process.poll() is None, f"ended while starting:\n{log.read_text()}"
+        time.sleep(0.1)
+    raise AssertionError(f"not up after {START_TIMEOUT_S} s:\n{log.read_text()}")
