@@ -16,6 +16,7 @@ from benchmarks.frame.question import OURS
 from benchmarks.partitions import START_TIME
 from fusefs.forms.values import VALUES
 from pipeline.source.arrow import record_batch
+from pipeline.source.gather import Part
 from storage.codec.columns import decode
 from storage.codec.records import encode_lines
 from storage.model import TopicPartition
@@ -64,12 +65,8 @@ class Topicfs:
         )
 
     def to_columns(self, batches: bytes) -> Any:
-        return pa.Table.from_batches(
-            [
-                record_batch(columns, 0, len(columns), partition=PARTITION, schema=SCHEMA)
-                for columns in decode(batches)
-            ]
-        )
+        parts = [Part(columns, 0, len(columns)) for columns in decode(batches)]
+        return pa.Table.from_batches([record_batch(parts, partition=PARTITION, schema=SCHEMA)])
 
 
 class ObjectCodec:

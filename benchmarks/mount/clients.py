@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import lines
+from benchmarks.frame.looks import Looks
 from benchmarks.frame.question import (
     LINES_A_SECOND,
     MEGABYTES_A_SECOND,
@@ -98,11 +99,11 @@ class Clients:
     def __init__(self, pool: Pool, count: int, seconds: float) -> None:
         self._pool = pool
         self._count = count
-        self._seconds = seconds
+        self.seconds = seconds
 
     def run(self, what: Callable[[Work], int], path: Path) -> list[int]:
         """Let every client do the same at the same time; what each of them gives."""
-        works = [Work(path, self._seconds)] * self._count
+        works = [Work(path, self.seconds)] * self._count
         # Each waits for all the others before it begins, so that none takes the work of two.
         return self._pool.map_async(what, works, chunksize=1).get(PATIENCE_SECONDS)
 
@@ -116,19 +117,14 @@ class Clients:
             raise WrongResultError(f"{log}: {arrived} lines arrived of {sum(counts)}")
         return counts
 
-    def speed_of_appends(self, mount: Mount) -> float:
-        return sum(self.appended(mount)) / self._seconds
+    def read(self, mount: Mount) -> list[int]:
+        """Bytes of each client."""
+        return self.run(read_for, mount.partition() / "log")
 
-    def speed_of_reads(self, mount: Mount) -> float:
-        return sum(self.run(read_for, mount.partition() / "log")) / 1e6 / self._seconds
 
-    def fairness_of_appends(self, mount: Mount) -> float:
-        counts = self.appended(mount)
-        return min(counts) / max(counts)
-
-    def fairness_of_reads(self, mount: Mount) -> float:
-        counts = self.run(read_for, mount.partition() / "log")
-        return min(counts) / max(counts)
+def fairness(counts: list[int]) -> float:
+    """The share that the slowest had of the fastest."""
+    return min(counts) / max(counts)
 
 
 def _written(mount: Mount) -> int:
@@ -153,34 +149,30 @@ def cases(conditions: Conditions) -> Cases:
 
 
 def _cases(count: int, clients: Clients, ours: Mount, empty: Mount) -> Iterator[Case]:
-    def sides(measure: Callable[[Mount], float]) -> tuple[Side, Side]:
-        return Side(ours.side, partial(measure, ours)), Side(empty.side, partial(measure, empty))
+    kinds = (
+        (f"{count} reading", clients.read, MEGABYTES_A_SECOND, 1e6, Goal(of=EMPTY, target=0.6, floor=0.1)),
+        (f"{count} appending", clients.appended, LINES_A_SECOND, 1.0, Goal(of=EMPTY, target=0.8, floor=0.15)),
+    )
+    for name, work, unit, size, goal in kinds:
+        looks = {mount.side: Looks(partial(work, mount)) for mount in (ours, empty)}
+        speed = partial(_speed, clients.seconds * size)
+        yield Case(
+            name=name,
+            unit=unit,
+            sides=tuple(Side(side, look.first(speed)) for side, look in looks.items()),
+            goals=(goal,),
+        )
+        if count > 1:
+            yield Case(
+                name=name,
+                unit=SHARE,
+                sides=tuple(Side(side, look.again(fairness)) for side, look in looks.items()),
+                goals=(Goal(of=EMPTY),),
+            )
 
-    yield Case(
-        name=f"{count} reading",
-        unit=MEGABYTES_A_SECOND,
-        sides=sides(clients.speed_of_reads),
-        goals=(Goal(of=EMPTY, target=0.6, floor=0.1),),
-    )
-    yield Case(
-        name=f"{count} appending",
-        unit=LINES_A_SECOND,
-        sides=sides(clients.speed_of_appends),
-        goals=(Goal(of=EMPTY, target=0.8, floor=0.15),),
-    )
-    if count > 1:
-        yield Case(
-            name=f"{count} reading",
-            unit=SHARE,
-            sides=sides(clients.fairness_of_reads),
-            goals=(Goal(of=EMPTY),),
-        )
-        yield Case(
-            name=f"{count} appending",
-            unit=SHARE,
-            sides=sides(clients.fairness_of_appends),
-            goals=(Goal(of=EMPTY),),
-        )
+
+def _speed(unit: float, counts: list[int]) -> float:
+    return sum(counts) / unit
 
 
 @contextmanager

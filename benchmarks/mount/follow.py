@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from benchmarks.frame.looks import Looks
 from benchmarks.frame.question import (
     MILLISECONDS,
     OURS,
@@ -51,24 +52,24 @@ print(*taken, sep="\\n")
 def cases(conditions: Conditions) -> Cases:
     count = conditions.choose(full=300, short=150)
     with _channels(conditions.directory) as channels:
-        for name, share in (("p50", 0.5), ("p99", 0.99)):
-            goals = [Goal(of=EMPTY, floor=8.0), Goal(of=PIPE)]
-            if name == "p99":
-                goals = [Goal(target=5.0), *goals]
-            yield Case(
-                name=name,
-                unit=MILLISECONDS,
-                sides=tuple(
-                    Side(side, partial(_percentile, share, count, *paths)) for side, paths in channels.items()
-                ),
-                goals=tuple(goals),
-            )
+        looks = {side: Looks(partial(_latencies, count, *paths)) for side, paths in channels.items()}
+        yield Case(
+            name="p50",
+            unit=MILLISECONDS,
+            sides=tuple(Side(side, look.first(partial(_percentile, 0.5))) for side, look in looks.items()),
+            goals=(Goal(of=EMPTY, floor=8.0), Goal(of=PIPE)),
+        )
+        yield Case(
+            name="p99",
+            unit=MILLISECONDS,
+            sides=tuple(Side(side, look.again(partial(_percentile, 0.99))) for side, look in looks.items()),
+            goals=(Goal(target=5.0), Goal(of=EMPTY, floor=8.0), Goal(of=PIPE)),
+        )
 
 
-def _percentile(share: float, count: int, written: Path, read: Path) -> float:
+def _percentile(share: float, latencies: list[int]) -> float:
     """Milliseconds on the way of all but `1 - share` of the lines."""
-    latencies = sorted(_latencies(count, written, read))
-    return latencies[min(int(len(latencies) * share), len(latencies) - 1)] / 1e6
+    return sorted(latencies)[min(int(len(latencies) * share), len(latencies) - 1)] / 1e6
 
 
 def _latencies(count: int, written: Path, read: Path) -> list[int]:

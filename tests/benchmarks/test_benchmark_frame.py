@@ -12,6 +12,7 @@ from rich.console import Console
 from benchmarks import registry
 from benchmarks.__main__ import main
 from benchmarks.frame import page, plots, record
+from benchmarks.frame.looks import Looks
 from benchmarks.frame.question import (
     MEGABYTES_A_SECOND,
     MICROSECONDS,
@@ -203,3 +204,13 @@ def test_a_disturbed_run_alone_is_not_below_the_floor():
     result = case_result(SPEED, (10.0, 10.0, 90.0), (100.0, 100.0, 100.0), target=0.8, floor=0.3)
     assert 0.1 == result.outcomes[0].ratio
     assert Verdict.MISSED is result.outcomes[0].verdict
+
+
+def test_a_second_look_is_at_the_same_rounds():
+    """In their order, the first run to warm up among them: nothing is measured twice."""
+    numbers = itertools.count().__next__
+    looks = Looks(numbers)
+    first = Case(name="", unit=SPEED, sides=(Side("a", looks.first(float)),))
+    again = Case(name="", unit=SPEED, sides=(Side("a", looks.again(lambda number: 10.0 * number)),))
+    assert (1.0, 2.0) == measure_case(first, rounds=2).of("a").rounds
+    assert (10.0, 20.0) == measure_case(again, rounds=2).of("a").rounds
