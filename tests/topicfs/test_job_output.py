@@ -1,0 +1,124 @@
+"""What a job of the pipeline shows: a bar while it runs, and its rows for people, pipes and programs."""
+
+from __future__ import annotations
+
+import io
+import threading
+from datetime import date
+
+import pytest
+from rich.console import Console
+
+from pipeline.watching import Work
+from topicfs.pipelining import bar as drawing
+from topicfs.pipelining import results
+from topicfs.pipelining.bar import Bar, told
+from topicfs.pipelining.results import print_rows, table
+from topicfs.terminal import THEME
+
+COLUMNS = ("topic", "date", "first_offset", "ratio", "note")
+ROWS = [
+    {"topic": "orders", "date": date(2026, 1, 2), "first_offset": 1234567, "ratio": 0.5, "note": None},
+    {"topic": "[red]", "date": date(2026, 1, 3), "first_offset": 8, "ratio": None, "note": "x"},
+]
+
+
+def test_a_pipe_gets_fields_separated_by_tabs(capsys):
+    """Without a header, numbers as they are; nothing for what is null."""
+    print_rows(COLUMNS, ROWS, as_program=False)
+    assert "orders\t2026-01-02\t1234567\t0.5\t\n[red]\t2026-01-03\t8\t\tx\n" == capsys.readouterr().out
+
+
+def test_a_program_gets_one_array(capsys):
+    """Of objects; what JSON has no form for is text."""
+    print_rows(("topic", "date"), [{"topic": "orders", "date": date(2026, 1, 2)}], as_program=True)
+    assert '[{"topic": "orders", "date": "2026-01-02"}]\n' == capsys.readouterr().out
+    print_rows(("topic",), [], as_program=True)
+    assert "[]\n" == capsys.readouterr().out
+
+
+def test_people_get_a_table(monkeypatch):
+    """With titles, and large numbers in groups; names are never taken for styles."""
+    shown = io.StringIO()
+    monkeypatch.setattr(results, "is_terminal", lambda: True)
+    monkeypatch.setattr(results, "console", lambda: Console(file=shown, width=80, theme=THEME))
+    print_rows(COLUMNS, ROWS, as_program=False)
+    lines = [line.rstrip() for line in shown.getvalue().splitlines()]
+    assert [
+        "topic   date        first offset  ratio  note",
+        "orders  2026-01-02     1,234,567    0.5  -",
+        "[red]   2026-01-03             8      -  x",
+    ] == lines
+
+
+def test_a_table_of_nothing_has_its_titles():
+    """Nothing found is an answer, too."""
+    assert ["topic", "records"] == [column.header for column in table(("topic", "records"), []).columns]
+
+
+@pytest.mark.parametrize(
+    ("work", "text"),
+    [
+        (Work(), "Spark plans"),
+        (Work(3, 1200), "3 of 1,200 tasks"),
+        (Work(1, 2, 50_000, {"orders": 10_000}), "50,000 records · left: orders 10,000 · 1 of 2 tasks"),
+    ],
+)
+def test_the_bar_says_what_is_known(work, text):
+    """Records where they are counted, and of each topic what is left."""
+    assert text == told(work)
+
+
+class Screen:
+    """Looks like rich's Progress, and remembers."""
+
+    def __init__(self, *, disable=False):
+        self.disable = disable
+        self.updates = []
+        self.updated = threading.Event()
+
+    def add_task(self, description, **fields):
+        return 0
+
+    def update(self, task, **fields):
+        self.updates.append(fields)
+        self.updated.set()
+
+
+def test_the_bar_follows_while_a_job_runs(monkeypatch):
+    """From a thread of its own."""
+    looks = iter([Work(1, 4), Work(2, 4)])
+    monkeypatch.setattr(
+        drawing, "Watch", lambda spark: type("Watch", (), {"look": lambda self: next(looks)})()
+    )
+    screen = Screen()
+    with Bar("archive", screen).watching(None):
+        assert screen.updated.wait(30)
+    assert {"completed": 1, "total": 4, "told": "1 of 4 tasks"} == screen.updates[0]
+
+
+def test_what_goes_wrong_with_the_bar_never_reaches_the_job(monkeypatch):
+    """It is drawn no more, that is all."""
+    asked = threading.Event()
+
+    class Broken:
+        def __init__(self, spark):
+            pass
+
+        def look(self):
+            asked.set()
+            raise ConnectionError("Spark is gone")
+
+    monkeypatch.setattr(drawing, "Watch", Broken)
+    screen = Screen()
+    with Bar("archive", screen).watching(None):
+        assert asked.wait(30)
+    assert [] == screen.updates
+
+
+def test_without_a_terminal_nobody_looks(monkeypatch):
+    """No thread is started, and nothing is asked of Spark."""
+    monkeypatch.setattr(drawing, "Watch", None)
+    before = threading.active_count()
+    with Bar("archive", Screen(disable=True)).watching(None):
+        assert before == threading.active_count()
