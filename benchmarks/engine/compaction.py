@@ -50,7 +50,7 @@ MAX_BATCH_BYTES = 2**20
 
 
 def cases(conditions: Conditions) -> Cases:
-    records = conditions.choose(full=600_000, short=80_000)
+    records = conditions.choose(full=320_000, short=80_000)
     with directory_in_memory(conditions, 400 * records) as directory:
         dirty = _dirty_log(directory / "dirty", records)
         numbers = count()

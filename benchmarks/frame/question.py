@@ -40,6 +40,9 @@ MILLISECONDS = Unit("ms", Better.LOWER)
 MEGABYTES = Unit("MB", Better.LOWER)
 LINES_A_SECOND = Unit("lines/s", Better.HIGHER)
 MILLION_RECORDS_A_SECOND = Unit("M records/s", Better.HIGHER)
+LINES_A_SECOND_OF_PROCESSOR = Unit("lines/s a core", Better.HIGHER)
+MICROSECONDS_OF_PROCESSOR = Unit("µs of a core", Better.LOWER)
+MEGABYTES_A_SECOND_OF_PROCESSOR = Unit("MB/s a core", Better.HIGHER)
 
 OURS = "topicfs"
 """The name of our side, everywhere."""

@@ -5,13 +5,20 @@ from __future__ import annotations
 from functools import partial
 
 from benchmarks import lines
-from benchmarks.frame.question import MEGABYTES_A_SECOND, Benchmark, Case, Cases, Conditions, Goal
+from benchmarks.frame.question import (
+    MEGABYTES_A_SECOND,
+    MEGABYTES_A_SECOND_OF_PROCESSOR,
+    Benchmark,
+    Cases,
+    Conditions,
+    Goal,
+)
 from benchmarks.mount.mounts import EMPTY
-from benchmarks.mount.places import Place, append_places
+from benchmarks.mount.places import Place, Showing, append_places
+from benchmarks.mount.spending import Spent
 from benchmarks.mount.system_calls import KIB, MIB, append_pieces, check_text
 
 PIECES = {"16 KiB": 16 * KIB, "128 KiB": 128 * KIB, "1 MiB": MIB}
-
 MOST_ROUNDS = 11
 
 
@@ -19,18 +26,22 @@ def cases(conditions: Conditions) -> Cases:
     size = conditions.choose(full=32, short=12) * len(lines.BLOCK)
     text = memoryview(lines.text(size))
 
-    def speed(place: Place, piece: int) -> float:
-        return size / 1e6 / place.checked(size, lambda: append_pieces(place.log, text, piece))
+    def work(place: Place, piece: int) -> Spent:
+        return place.appended(size, lambda: append_pieces(place.log, text, piece))
 
     with append_places(conditions, size * MOST_ROUNDS * len(PIECES)) as places:
         for name, piece in PIECES.items():
-            yield Case(
+            shown = Showing(
                 name=f"{name} writes",
                 unit=MEGABYTES_A_SECOND,
-                sides=places.sides(partial(speed, piece=piece)),
-                goals=(Goal(of=EMPTY, target=0.6, floor=0.15),),
+                processor_unit=MEGABYTES_A_SECOND_OF_PROCESSOR,
+                figure=lambda seconds: size / 1e6 / seconds,
             )
-        check_text(places.ours.log, places.ours.written())
+            goal = Goal(of=EMPTY, target=0.6, floor=0.08)
+            yield from places.cases(partial(work, piece=piece), shown, goal, floor=0.15)
+        check_text(places.ours.log, places.ours.size())
 
 
-BENCHMARK = Benchmark(name="bulk", question="How fast are large writes of lines?", cases=cases)
+BENCHMARK = Benchmark(
+    name="bulk", question="How fast are large writes of lines?", cases=cases, logarithmic=True
+)

@@ -1,37 +1,43 @@
-"""The three places where the same file operations are measured, and what each of them says it was given."""
+"""The three places where the same file operations are measured, and both times that they take there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from benchmarks.frame.looks import Looks
 from benchmarks.frame.machine import filesystem_type
-from benchmarks.frame.question import Conditions, Side, WrongResultError
+from benchmarks.frame.question import Case, Conditions, Goal, Side, Unit, WrongResultError
 from benchmarks.in_memory import directory_in_memory
-from benchmarks.mount.mounts import Mount, empty_filesystem, topicfs
+from benchmarks.mount.mounts import EMPTY, Mount, empty_filesystem, topicfs
+from benchmarks.mount.spending import Spent, spent
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file that takes appends, and how many bytes it was given so far by its own account."""
+    """A log, or a plain file in its place."""
 
     side: str
     log: Path
-    written: Callable[[], int]
+    size: Callable[[], int]
+    """Bytes that it has, or was given, by its own account."""
+    daemon: int | None = None
+    """The process that serves it; None for plain files, which the kernel serves."""
 
-    def checked(self, size: int, seconds: Callable[[], float]) -> float:
-        """Run what appends `size` bytes; its seconds. Raises WrongResultError where they did not arrive."""
-        before = self.written()
-        elapsed = seconds()
-        arrived = self.written() - before
+    def appended(self, size: int, work: Callable[[], float]) -> Spent:
+        """What appending `size` bytes takes. Raises WrongResultError where they did not arrive."""
+        before = self.size()
+        took = spent(work, self.daemon)
+        arrived = self.size() - before
         if arrived != size:
             raise WrongResultError(f"{self.log}: {arrived} bytes arrived of {size}")
-        return elapsed
+        return took
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
     """All three."""
 
@@ -39,12 +45,43 @@ class Places:
     empty: Place
     native: Place
 
-    def sides(self, measure: Callable[[Place], float]) -> tuple[Side, ...]:
-        """Measure the same at each of them."""
-        return tuple(
-            Side(place.side, lambda place=place: measure(place))  # type: ignore[misc] # the default binds the loop's place
-            for place in (self.ours, self.empty, self.native)
+    def cases(
+        self, work: Callable[[Place], Spent], shown: Showing, goal: Goal, floor: float
+    ) -> Iterator[Case]:
+        """Both times of the same work: the goal is for the one that passes, the processors' has only a floor.
+
+        Both are held against the empty filesystem.
+        """
+        looks = {place.side: Looks(partial(work, place)) for place in (self.ours, self.empty, self.native)}
+        yield Case(
+            name=shown.name,
+            unit=shown.unit,
+            sides=tuple(Side(side, look.first(shown.of_time_passed)) for side, look in looks.items()),
+            goals=(goal,),
         )
+        yield Case(
+            name=shown.name,
+            unit=shown.processor_unit,
+            sides=tuple(Side(side, look.again(shown.of_processors)) for side, look in looks.items()),
+            goals=(Goal(of=EMPTY, floor=floor),),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Showing:
+    """How what was spent becomes figures."""
+
+    name: str
+    unit: Unit
+    processor_unit: Unit
+    figure: Callable[[float], float]
+    """Of seconds of either kind."""
+
+    def of_time_passed(self, spent: Spent) -> float:
+        return self.figure(spent.passed)
+
+    def of_processors(self, spent: Spent) -> float:
+        return self.figure(spent.of_processors)
 
 
 @contextmanager
@@ -60,17 +97,12 @@ def append_places(conditions: Conditions, written_bytes: int) -> Iterator[Places
         empty = stack.enter_context(empty_filesystem(directory, like=ours))
         native = directory / "native"
         native.touch()
+        log = ours.partition() / "log"
         yield Places(
-            _logged(ours),
-            Place(empty.side, empty.partition() / "log", _counted(empty)),
-            Place(filesystem_type(directory), native, lambda: native.stat().st_size),
+            ours=Place(ours.side, log, lambda: log.stat().st_size, ours.pid),
+            empty=Place(empty.side, empty.partition() / "log", _counted(empty), empty.pid),
+            native=Place(filesystem_type(directory), native, lambda: native.stat().st_size),
         )
-
-
-def _logged(mount: Mount) -> Place:
-    """What every reader of the log may see from now on: its exact size."""
-    log = mount.partition() / "log"
-    return Place(mount.side, log, lambda: log.stat().st_size)
 
 
 def _counted(mount: Mount) -> Callable[[], int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,32 +12,30 @@ from benchmarks import lines
 from benchmarks.frame.machine import filesystem_type
 from benchmarks.frame.question import (
     MEGABYTES_A_SECOND,
-    OURS,
+    MEGABYTES_A_SECOND_OF_PROCESSOR,
     Benchmark,
-    Case,
     Cases,
     Conditions,
     Goal,
-    Side,
     SkippedError,
 )
 from benchmarks.mount.caches import check_can_drop, drop
 from benchmarks.mount.mounts import EMPTY, empty_filesystem, topicfs
+from benchmarks.mount.places import Place, Places, Showing
+from benchmarks.mount.spending import Spent, spent
 from benchmarks.mount.system_calls import KIB, MIB, check_text, read_through
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, Shape, data_directory, whole_batches
 
 PIECES = {"128 KiB": 128 * KIB, "1 MiB": MIB}
 TARGETS = {SIXTEEN_KIB: 0.6, ONE_RECORD: 0.25}
-FLOORS = {SIXTEEN_KIB: 0.15, ONE_RECORD: 0.06}
+FLOORS = {SIXTEEN_KIB: 0.12, ONE_RECORD: 0.03}
+PROCESSOR_FLOORS = {SIXTEEN_KIB: 0.2, ONE_RECORD: 0.1}
 
 
 class Logs(NamedTuple):
     """The same text in three places."""
 
-    ours: Path
-    empty: Path
-    native: Path
-    native_name: str
+    places: Places
     size: int
     on_disk: list[Path]
     """Every file behind ours and the native one."""
@@ -49,16 +48,33 @@ def cases(conditions: Conditions) -> Cases:
     }
     for shape, size in sizes.items():
         with _logs(conditions.directory / str(shape.lines_in_batch), shape, size) as logs:
-            check_text(logs.ours, logs.size)
+            check_text(logs.places.ours.log, logs.size)
             for name, piece in PIECES.items():
-                yield _case(f"{shape.name}, {name} reads, warm", shape, logs, piece, lambda: None)
+                yield from _cases(
+                    f"{shape.name}, {name} reads, warm", shape, logs, partial(_read, piece=piece)
+                )
             try:
                 check_can_drop(logs.on_disk)
             except SkippedError:
                 continue  # Nothing on this disk can be cold.
-            yield _case(
-                f"{shape.name}, 128 KiB reads, cold", shape, logs, 128 * KIB, lambda: drop(logs.on_disk)
-            )
+            cold = partial(_read, piece=128 * KIB, dropped=logs.on_disk)
+            yield from _cases(f"{shape.name}, 128 KiB reads, cold", shape, logs, cold)
+
+
+def _cases(name: str, shape: Shape, logs: Logs, work: Callable[[Place], Spent]) -> Cases:
+    shown = Showing(
+        name=name,
+        unit=MEGABYTES_A_SECOND,
+        processor_unit=MEGABYTES_A_SECOND_OF_PROCESSOR,
+        figure=lambda seconds: logs.size / 1e6 / seconds,
+    )
+    goal = Goal(of=EMPTY, target=TARGETS[shape], floor=FLOORS[shape])
+    yield from logs.places.cases(work, shown, goal, floor=PROCESSOR_FLOORS[shape])
+
+
+def _read(place: Place, *, piece: int, dropped: list[Path] | None = None) -> Spent:
+    drop(dropped or [])
+    return spent(lambda: read_through(place.log, piece, place.size()), place.daemon)
 
 
 @contextmanager
@@ -70,31 +86,12 @@ def _logs(directory: Path, shape: Shape, text_bytes: int) -> Iterator[Logs]:
     with ExitStack() as stack:
         ours = stack.enter_context(topicfs(directory, data))
         empty = stack.enter_context(empty_filesystem(directory, like=ours, log_bytes=size))
-        yield Logs(
-            ours.partition() / "log",
-            empty.partition() / "log",
-            native,
-            filesystem_type(directory),
-            size,
-            [native, *(data / "bench-0").iterdir()],
+        places = Places(
+            ours=Place(ours.side, ours.partition() / "log", lambda: size, ours.pid),
+            empty=Place(empty.side, empty.partition() / "log", lambda: size, empty.pid),
+            native=Place(filesystem_type(directory), native, lambda: size),
         )
-
-
-def _case(name: str, shape: Shape, logs: Logs, piece: int, before: Callable[[], None]) -> Case:
-    def speed(path: Path) -> float:
-        before()
-        return logs.size / 1e6 / read_through(path, piece, logs.size)
-
-    return Case(
-        name=name,
-        unit=MEGABYTES_A_SECOND,
-        sides=(
-            Side(OURS, lambda: speed(logs.ours)),
-            Side(EMPTY, lambda: speed(logs.empty)),
-            Side(logs.native_name, lambda: speed(logs.native)),
-        ),
-        goals=(Goal(of=EMPTY, target=TARGETS[shape], floor=FLOORS[shape]),),
-    )
+        yield Logs(places, size, [native, *(data / "bench-0").iterdir()])
 
 
 BENCHMARK = Benchmark(name="stream", question="How fast is `cat log`?", cases=cases, logarithmic=True)
