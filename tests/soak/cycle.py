@@ -32,7 +32,7 @@ PLACES = {
     "probe": "busy/0",
 }
 """Each load, and the partition it works on."""
-PATIENCE_S = 60
+PATIENCE_S = 200
 """For a load to end after the mount, however busy the machine is."""
 
 
