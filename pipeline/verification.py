@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import PipelineError
+from pipeline.place import Place
 from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import parse_segment_file
@@ -81,6 +82,15 @@ class Row(NamedTuple):
             largest_timestamp=found.largest_timestamp,
             codecs=found.codecs,
         )
+
+
+def require_files(place: Place) -> Place:
+    """The same place; PipelineError where it is a cluster."""
+    if place.is_kafka:
+        raise PipelineError(
+            f"{place}: verify reads the files of logs; run it where they are, on the brokers' log.dirs"
+        )
+    return place
 
 
 def check_segment(work: SegmentWork, files: FileSystem) -> CheckedSegment | None:

@@ -15,17 +15,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pipeline.errors import PipelineError
 from pipeline.packing import TASK_BYTES, pack
 from pipeline.paths import data_directories
 from pipeline.place import Place
 from pipeline.portions import in_tasks
-from pipeline.verification import CheckedSegment, Row, Verification, Wrong, check_segment
+from pipeline.verification import CheckedSegment, Row, Verification, Wrong, check_segment, require_files
 from storage.disk.native import NativeFileSystem
 from storage.inspect.check.segment import SegmentWork
 
 _WRONG = pa.list_(pa.struct([("file", pa.string()), ("position", pa.int64()), ("cause", pa.string())]))
-_NUMBERS = ("bytes", "batches", "records", "first_offset", "last_offset")
+_NUMBERS = ("bytes", "batches", "records", "first_offset", "last_offset", "largest_timestamp")
 _ROW = pa.schema(
     [
         ("directory", pa.string()),
@@ -33,16 +32,15 @@ _ROW = pa.schema(
         ("partition", pa.int32()),
         ("segment", pa.int64()),
         *((name, pa.int64()) for name in _NUMBERS),
-        ("largest_timestamp", pa.timestamp("us", tz="UTC")),
         ("codecs", pa.list_(pa.string())),
         ("wrong", _WRONG),
     ]
 )
-"""The result; see `pipeline.verification.Row`."""
+"""The result; see `pipeline.verification.Row`. A timestamp is milliseconds, for damage may say any: it need be no date."""
 _CHECKED = pa.schema(
     [
         ("number", pa.int64()),
-        *((name, pa.int64()) for name in (*_NUMBERS, "largest_timestamp")),
+        *((name, pa.int64()) for name in _NUMBERS),
         ("codecs", pa.list_(pa.string())),
         ("wrong", _WRONG),
         ("end_offset", pa.int64()),
@@ -73,11 +71,8 @@ def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:
 
     PipelineError where the place is a cluster, or a directory is no data directory.
     """
-    if options.place.path is None:
-        raise PipelineError(
-            f"{options.place}: verify reads the files of logs; run it where they are, on the brokers' log.dirs"
-        )
-    verification = Verification(data_directories(options.place.path), NativeFileSystem(read_only=True))
+    directories = data_directories(require_files(options.place).path or "")
+    verification = Verification(directories, NativeFileSystem(read_only=True))
     work = verification.work
     tasks = pack([one.log_bytes for one in work], task_bytes=options.task_bytes)
     portions = [_Portion(task.start, work[task.start : task.stop]) for task in tasks]
@@ -99,18 +94,7 @@ def _check(portion: _Portion) -> Iterator[Any]:
 
 
 def _table(rows: Iterable[Row]) -> Any:
-    """The rows in Arrow, where a time is the same in all time zones."""
-    return pa.Table.from_pylist(
-        [
-            {
-                **row._asdict(),
-                "largest_timestamp": None if row.largest_timestamp is None else row.largest_timestamp * 1000,
-                "wrong": _structs(row.wrong),
-            }
-            for row in rows
-        ],
-        _ROW,
-    )
+    return pa.Table.from_pylist([{**row._asdict(), "wrong": _structs(row.wrong)} for row in rows], _ROW)
 
 
 def _structs(wrong: Iterable[Wrong]) -> list[dict[str, Any]]:

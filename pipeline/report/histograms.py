@@ -1,0 +1,184 @@
+"""Counts by time and by size that take bounded room and add up in any order to the same.
+
+By time: buckets of one of WIDTHS, each of which divides the next. A histogram with too many buckets goes over to the
+next width; so the width that many end in together hangs only on what was counted, not on who counted which part.
+
+By size: up to 7 a bin a size; from there on four bins from each power of two to the next, so that a bin is at most a
+quarter wider than its beginning:
+
+    bin    0 1 … 7   8   9   10    11    12    13    14    15    16    …
+    sizes  0 1 … 7  8-9 10-11 12-13 14-15 16-19 20-23 24-27 28-31 32-39 …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+
+_SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
+WIDTHS = (
+    *(1, 10, 100),
+    *(_SECOND, 5 * _SECOND, 15 * _SECOND),
+    *(_MINUTE, 5 * _MINUTE, 15 * _MINUTE),
+    *(_HOUR, 3 * _HOUR, 6 * _HOUR),
+    *(_DAY, 10 * _DAY, 100 * _DAY, 1000 * _DAY, 10_000 * _DAY, 100_000 * _DAY, 10**9 * _DAY),
+)
+"""Of buckets, in milliseconds; the last one holds all times there are in a few."""
+MAX_BUCKETS = 1000
+
+
+class Amount(NamedTuple):
+    """What fell into a bucket."""
+
+    records: int
+    bytes: int
+
+    def __add__(self, other: Amount) -> Amount:  # type: ignore[override] # amounts add up, they do not join
+        return Amount(self.records + other.records, self.bytes + other.bytes)
+
+
+@dataclass(slots=True)
+class TimeHistogram:
+    """Records and their bytes by time."""
+
+    level: int = 0
+    """Which of WIDTHS the buckets have."""
+    buckets: dict[int, Amount] = field(default_factory=dict)
+    """By time divided by the width."""
+
+    @property
+    def width_ms(self) -> int:
+        return WIDTHS[self.level]
+
+    def count(self, times: Integers, sizes: Integers) -> None:
+        """Count records with these times (milliseconds) and sizes (bytes)."""
+        self.widen(_level_for(times, self.level))
+        numbers, where = np.unique(times // self.width_ms, return_inverse=True)
+        records = np.bincount(where, minlength=len(numbers)).tolist()
+        octets = np.bincount(where, weights=sizes, minlength=len(numbers)).astype(np.int64).tolist()
+        self._add(zip(numbers.tolist(), map(Amount, records, octets), strict=True))
+
+    def merge(self, other: TimeHistogram) -> None:
+        """Add what another one counted."""
+        self.widen(other.level)
+        self._add(_rebinned(other, self.level).items())
+
+    def widen(self, level: int) -> None:
+        """Go over to wider buckets, unless they are as wide."""
+        if level > self.level:
+            self.buckets, self.level = _rebinned(self, level), level
+
+    def _add(self, amounts: Iterable[tuple[int, Amount]]) -> None:
+        for number, amount in amounts:
+            known = self.buckets.get(number)
+            self.buckets[number] = amount if known is None else known + amount
+        while len(self.buckets) > MAX_BUCKETS and self.level + 1 < len(WIDTHS):
+            self.widen(self.level + 1)
+
+
+def _level_for(times: Integers, level: int) -> int:
+    """The first level, from `level` on, at which these times alone need no more buckets than there may be."""
+    numbers = np.unique(times // WIDTHS[level])
+    while len(numbers) > MAX_BUCKETS and level + 1 < len(WIDTHS):
+        numbers = np.unique(numbers // (WIDTHS[level + 1] // WIDTHS[level]))
+        level += 1
+    return level
+
+
+def _rebinned(histogram: TimeHistogram, level: int) -> dict[int, Amount]:
+    if level == histogram.level:
+        return histogram.buckets
+    factor = WIDTHS[level] // WIDTHS[histogram.level]
+    found: dict[int, Amount] = {}
+    for number, amount in histogram.buckets.items():
+        known = found.get(number // factor)
+        found[number // factor] = amount if known is None else known + amount
+    return found
+
+
+@dataclass(slots=True)
+class SizeHistogram:
+    """How large something is, in whole numbers from 0 on."""
+
+    count: int = 0
+    total: int = 0
+    smallest: int | None = None
+    largest: int | None = None
+    bins: dict[int, int] = field(default_factory=dict)
+
+    def add(self, sizes: Integers) -> None:
+        """Count sizes; none may be negative."""
+        if not len(sizes):
+            return
+        numbers, counts = np.unique(bins_of(sizes), return_counts=True)
+        one = SizeHistogram(
+            len(sizes),
+            int(sizes.sum()),
+            int(sizes.min()),
+            int(sizes.max()),
+            dict(zip(numbers.tolist(), counts.tolist(), strict=True)),
+        )
+        self.merge(one)
+
+    def merge(self, other: SizeHistogram) -> None:
+        """Add what another one counted."""
+        self.count += other.count
+        self.total += other.total
+        self.smallest = _known(min, self.smallest, other.smallest)
+        self.largest = _known(max, self.largest, other.largest)
+        for number, count in other.bins.items():
+            self.bins[number] = self.bins.get(number, 0) + count
+
+    def quantile(self, share: float) -> int | None:
+        """A size that at least this share of all does not exceed, a quarter too large at most; None where there is nothing."""
+        wanted, passed = share * self.count, 0
+        for number in sorted(self.bins):
+            passed += self.bins[number]
+            if passed >= wanted:
+                return min(bin_start(number + 1) - 1, self.largest or 0)
+        return None
+
+
+def _known(choose: Any, one: int | None, other: int | None) -> int | None:
+    known = [value for value in (one, other) if value is not None]
+    return choose(known) if known else None
+
+
+def bins_of(sizes: Integers) -> Integers:
+    """The bin of each size."""
+    # Of a float64's exponent and the first two bits behind it; sizes up to 2^53 are exact in it.
+    mantissa, exponent = np.frexp(sizes.astype(np.float64))
+    upper = 4 * (exponent.astype(np.int64) - 3) + np.floor(mantissa * 8).astype(np.int64)
+    return np.where(sizes < 8, sizes, upper)
+
+
+def bin_start(number: int) -> int:
+    """The smallest size in a bin."""
+    return number if number < 8 else (number % 4 + 4) << (number // 4 - 1)
+
+
+def merged_times(histograms: Iterable[TimeHistogram]) -> TimeHistogram:
+    """The sum of several."""
+    total = TimeHistogram()
+    for histogram in histograms:
+        total.merge(histogram)
+    return total
+
+
+def merged_sizes(histograms: Iterable[SizeHistogram]) -> SizeHistogram:
+    """The sum of several."""
+    total = SizeHistogram()
+    for histogram in histograms:
+        total.merge(histogram)
+    return total
+
+
+def amounts_by_level(histogram: TimeHistogram, level: int) -> Mapping[int, Amount]:
+    """The amounts in buckets of a width as large or larger."""
+    return _rebinned(histogram, max(level, histogram.level))

@@ -1,0 +1,144 @@
+"""All that a report tells of one partition, or of a part of it: what parts counted adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pipeline.report.histograms import Integers, SizeHistogram, TimeHistogram
+from storage.model import TopicPartition
+
+
+class Stored(NamedTuple):
+    """What batches take on disk, and what they would take uncompressed."""
+
+    batches: int
+    bytes: int
+    uncompressed_bytes: int
+
+    def __add__(self, other: Stored) -> Stored:  # type: ignore[override] # amounts add up, they do not join
+        return Stored(*(one + another for one, another in zip(self, other, strict=True)))
+
+
+NOTHING_STORED = Stored(0, 0, 0)
+
+
+class SegmentLag(NamedTuple):
+    """How far a segment's last append (its file's time of change) came behind its largest timestamp."""
+
+    last_append_ms: int
+    lag_ms: int
+
+
+@dataclass(slots=True)
+class PartitionNumbers:
+    """Everything that is told of a partition; times in milliseconds since the epoch."""
+
+    partition: TopicPartition
+    segments: int = 0
+    log_bytes: int = 0
+    """Of the `.log` files, as far as they were read."""
+    damaged_batches: int = 0
+    """Left out of all else."""
+    changed_segments: int = 0
+    """Removed or rewritten while they were read; left out of all else."""
+    codecs: dict[str, Stored] = field(default_factory=dict)
+    """Batches with records by their codec."""
+    records: int = 0
+    """Without control records."""
+    untimed_records: int = 0
+    """Those whose timestamp is -1."""
+    stamped_records: int = 0
+    """Those that got their time by the broker (LogAppendTime)."""
+    first_time: int | None = None
+    last_time: int | None = None
+    times: TimeHistogram = field(default_factory=TimeHistogram)
+    """Records by their time; the bytes are those of keys and values."""
+    keys: SizeHistogram = field(default_factory=SizeHistogram)
+    null_keys: int = 0
+    values: SizeHistogram = field(default_factory=SizeHistogram)
+    null_values: int = 0
+    lags: SizeHistogram = field(default_factory=SizeHistogram)
+    """Of stamped records: from the producer's time to the broker's."""
+    early_records: int = 0
+    """Stamped records whose producer's clock was ahead of the broker's."""
+    segment_lags: list[SegmentLag] = field(default_factory=list)
+    """Of segments whose records have their producers' times."""
+
+    @property
+    def stored(self) -> Stored:
+        """Of all codecs."""
+        return total_stored(self.codecs.values())
+
+    def count_times(self, times: Integers, sizes: Integers) -> None:
+        """Count records by time; -1 is none."""
+        timed = times != -1
+        self.untimed_records += len(times) - int(timed.sum())
+        times, sizes = times[timed], sizes[timed]
+        if len(times):
+            self.span(int(times.min()), int(times.max()))
+            self.times.count(times, sizes)
+
+    def span(self, first_time: int | None, last_time: int | None) -> None:
+        """See that these times are among those from the first to the last."""
+        if first_time is not None:
+            self.first_time = first_time if self.first_time is None else min(self.first_time, first_time)
+        if last_time is not None:
+            self.last_time = last_time if self.last_time is None else max(self.last_time, last_time)
+
+    def count_sizes(self, keys: Integers, values: Integers) -> None:
+        """Count lengths; -1 is null."""
+        self.keys.add(keys[keys >= 0])
+        self.null_keys += int((keys < 0).sum())
+        self.values.add(values[values >= 0])
+        self.null_values += int((values < 0).sum())
+
+    def count_lags(self, lags: Integers) -> None:
+        """Count from when to when stamped records were on their way; negative where clocks differ."""
+        self.lags.add(lags[lags >= 0])
+        self.early_records += int((lags < 0).sum())
+
+    def store(self, codec: str, stored: Stored) -> None:
+        """Count batches of a codec."""
+        self.codecs[codec] = self.codecs.get(codec, NOTHING_STORED) + stored
+
+    def merge(self, other: PartitionNumbers) -> None:
+        """Add what was counted of other segments."""
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for codec, stored in other.codecs.items():
+            self.store(codec, stored)
+        self.span(other.first_time, other.last_time)
+        self.times.merge(other.times)
+        self.keys.merge(other.keys)
+        self.values.merge(other.values)
+        self.lags.merge(other.lags)
+        self.segment_lags = sorted([*self.segment_lags, *other.segment_lags])
+
+
+_COUNTS = (
+    "segments",
+    "log_bytes",
+    "damaged_batches",
+    "changed_segments",
+    "records",
+    "untimed_records",
+    "stamped_records",
+    "null_keys",
+    "null_values",
+    "early_records",
+)
+
+
+def total_stored(parts: Iterable[Stored]) -> Stored:
+    """The sum."""
+    return sum(parts, NOTHING_STORED)
+
+
+def merged(parts: Iterable[PartitionNumbers]) -> list[PartitionNumbers]:
+    """One a partition, by name."""
+    found: dict[TopicPartition, PartitionNumbers] = {}
+    for part in parts:
+        found.setdefault(part.partition, PartitionNumbers(part.partition)).merge(part)
+    return [found[partition] for partition in sorted(found)]

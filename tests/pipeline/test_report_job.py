@@ -1,0 +1,107 @@
+"""The report as a Spark job: what tasks counted, whatever they were, makes one page; and it is written whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import pytest
+
+from pipeline.errors import PipelineError
+from pipeline.place import place_of
+from storage.codec.batch import Codec
+from storage.codec.records import BatchStamp, encode
+from storage.manager import open_engine
+from storage.model import Offset, Record, Timestamp, TopicPartition
+
+pytestmark = pytest.mark.spark
+
+NEW_YEAR = 1_767_225_600_000
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def data(tmp_path):
+    """`orders` of two partitions, compressed, over a week; `clicks`, stamped by the broker; `empty`."""
+    settings = {"internal.segment.bytes": "9000", "message.timestamp.after.max.ms": str(1000 * HOUR)}
+    with contextlib.closing(open_engine(tmp_path / "data", clock=lambda: Timestamp(NEW_YEAR))) as engine:
+        orders = engine.create_topic("orders", partitions=2, overrides=settings).partitions()
+        stamped = {**settings, "message.timestamp.type": "LogAppendTime"}
+        clicks = engine.create_topic("clicks", overrides=stamped).partitions()[0]
+        for hour in range(0, 7 * 24, 6):
+            records = [
+                Record(
+                    Offset(at), Timestamp(NEW_YEAR + hour * HOUR + at), b"key" * (at % 3), b"v" * at * hour
+                )
+                for at in range(1, 8)
+            ]
+            orders[hour % 4 // 2].append(encode(records, BatchStamp(codec=Codec.LZ4)))
+            late = [one._replace(timestamp=Timestamp(NEW_YEAR - hour), key=None) for one in records]
+            clicks.append(encode(late))
+        engine.create_topic("empty")
+    for log in (tmp_path / "data").glob("*/*.log"):
+        os.utime(log, ns=(0, (NEW_YEAR + 200 * HOUR) * 1_000_000))
+    return tmp_path / "data"
+
+
+def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
+    """A task a segment, or one for all; the numbers are those of the topics, the empty one's too."""
+    from pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
+    from pipeline.report.rows import numbers_of  # noqa: PLC0415
+
+    pages, frames = [], []
+    for task_bytes in (1, 1 << 30):
+        output = tmp_path / f"{task_bytes}.html"
+        options = ReportOptions(
+            place=place_of(str(data)), output=output, now_ms=NEW_YEAR, task_bytes=task_bytes
+        )
+        frames.append([numbers_of(row) for row in report(spark, options).toArrow().to_pylist()])
+        pages.append(output.read_text())
+    assert pages[0] == pages[1]
+    assert frames[0] == frames[1]
+    by_partition = {numbers.partition: numbers for numbers in frames[0]}
+    assert [("clicks", 0), ("empty", 0), ("orders", 0), ("orders", 1)] == list(by_partition)
+    clicks, orders = by_partition[TopicPartition("clicks", 0)], by_partition[TopicPartition("orders", 0)]
+    assert (196, 196, 196, 162) == (
+        clicks.records,
+        clicks.stamped_records,
+        clicks.null_keys,
+        clicks.lags.largest,
+    )
+    assert (98, {"lz4"}, orders.segments) == (orders.records, set(orders.codecs), len(orders.segment_lags))
+    assert 1 < clicks.segments
+    assert sum(log.stat().st_size for log in (data / "orders-0").glob("*.log")) == orders.log_bytes
+    assert ["1.html", f"{1 << 30}.html", "data"] == sorted(os.listdir(tmp_path))
+
+
+def test_records_tell_what_segments_tell(spark, data):
+    """What a broker would give: the same records, counted by Spark; the topics' files tell more."""
+    from pipeline.report.records import collect_records  # noqa: PLC0415
+    from pipeline.report.segments import collect, held  # noqa: PLC0415
+
+    frame = spark.read.format("topicfs").option("path", str(data)).option("subscribePattern", ".*").load()
+    of_records, of_segments = collect_records(frame), collect(held(str(data), None).segments)
+    assert [one.partition for one in of_segments] == [one.partition for one in of_records]
+    for one, other in zip(of_records, of_segments, strict=True):
+        level = max(one.times.level, other.times.level)
+        one.times.widen(level)
+        other.times.widen(level)
+        for name in (
+            *("records", "untimed_records", "stamped_records", "first_time", "last_time"),
+            *("times", "keys", "null_keys", "values", "null_values"),
+        ):
+            assert getattr(other, name) == getattr(one, name), name
+
+
+def test_what_cannot_be_reported_leaves_the_old_page(spark, data, tmp_path):
+    """An unknown topic; a page that would stand in no directory."""
+    from pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
+
+    output = tmp_path / "report.html"
+    output.write_text("old")
+    with pytest.raises(PipelineError, match="no such topic: nothing"):
+        report(spark, ReportOptions(place=place_of(str(data)), topics=("nothing",), output=output))
+    with pytest.raises(PipelineError, match="no such directory"):
+        report(spark, ReportOptions(place=place_of(str(data)), output=tmp_path / "none" / "report.html"))
+    assert "old" == output.read_text()
+    assert ["data", "report.html"] == sorted(os.listdir(tmp_path))

@@ -1,0 +1,222 @@
+"""What a report counts: nothing lost, whoever counted which part, and lags as exact as logs tell them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.codec.batch import HEADER_SIZE, Codec
+from storage.codec.records import BatchStamp, decode, encode
+from storage.manager import open_engine
+from storage.model import Header, Offset, Record, Timestamp, TimestampType, TopicPartition
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("pyarrow")
+
+from pipeline.report.counting import Counter  # noqa: E402 (needs numpy)
+from pipeline.report.histograms import (  # noqa: E402
+    MAX_BUCKETS,
+    WIDTHS,
+    SizeHistogram,
+    TimeHistogram,
+    bin_start,
+    bins_of,
+    merged_times,
+)
+from pipeline.report.numbers import PartitionNumbers, SegmentLag, Stored, merged  # noqa: E402
+from pipeline.report.rows import batch_of, numbers_of  # noqa: E402
+from pipeline.report.segments import bytes_of, collect, held  # noqa: E402
+
+NEW_YEAR = 1_767_225_600_000
+PARTITION = TopicPartition("t", 0)
+
+
+def integers(*values):
+    return np.array(values, np.int64)
+
+
+def counted(*batches):
+    """The numbers of batches, each decoded by itself."""
+    numbers = PartitionNumbers(PARTITION)
+    counter = Counter(numbers)
+    for batch in batches:
+        for columns in decode(batch, create_times=True):
+            counter.add(columns, 0, len(columns))
+    counter.flush()
+    return numbers
+
+
+def records(*rows):
+    """Records from (timestamp, key, value)."""
+    return [Record(Offset(at), Timestamp(row[0]), row[1], row[2]) for at, row in enumerate(rows)]
+
+
+@given(st.lists(st.integers(0, 2**40)))
+def test_a_size_lies_in_its_bin(sizes):
+    """A bin begins at a size, and the next one behind all of its own, a quarter higher at most."""
+    for size, number in zip(sizes, bins_of(integers(*sizes)).tolist(), strict=True):
+        assert bin_start(number) <= size < bin_start(number + 1)
+        assert bin_start(number + 1) - bin_start(number) <= max(1, bin_start(number) / 4)
+
+
+@given(st.lists(st.lists(st.integers(-(2**62), 2**62), min_size=1), min_size=1), st.randoms())
+def test_parts_add_up_to_the_same_in_any_order(parts, random):
+    """Whoever counted which times, and in whatever order it is put together: equal buckets, and nothing lost."""
+
+    def of(times):
+        histogram = TimeHistogram()
+        histogram.count(integers(*times), integers(*[7] * len(times)))
+        return histogram
+
+    together = merged_times(map(of, parts))
+    shuffled = random.sample(parts, len(parts))
+    assert together == merged_times(map(of, shuffled))
+    assert together == of([time for part in parts for time in part])
+    count = sum(map(len, parts))
+    assert (count, 7 * count) == tuple(map(sum, zip(*together.buckets.values(), strict=True)))
+
+
+def test_room_is_bounded_and_the_width_as_small_as_it_allows():
+    """A second a bucket up to a thousand of them, then five; each width divides the next."""
+    histogram = TimeHistogram()
+    times = NEW_YEAR + np.arange(MAX_BUCKETS, dtype=np.int64) * 1000
+    histogram.count(times, np.zeros_like(times))
+    assert (1, MAX_BUCKETS) == (histogram.width_ms, len(histogram.buckets))
+    histogram.count(times + 1, np.zeros_like(times))
+    assert (10, MAX_BUCKETS) == (histogram.width_ms, len(histogram.buckets))
+    histogram.count(times + 1000 * MAX_BUCKETS, np.zeros_like(times))
+    assert (5000, 400) == (histogram.width_ms, len(histogram.buckets))
+    assert all(wide % narrow == 0 for narrow, wide in itertools.pairwise(WIDTHS))
+
+
+def test_quantiles_are_reached_by_their_share():
+    """Half of all are no larger than the median, which is no larger than the largest."""
+    histogram = SizeHistogram()
+    assert histogram.quantile(0.5) is None
+    histogram.add(integers(1, 2, 3, 100))
+    histogram.add(integers())
+    assert (2, 100, 4, 106, 1, 100) == (
+        histogram.quantile(0.5),
+        histogram.quantile(0.99),
+        histogram.count,
+        histogram.total,
+        histogram.smallest,
+        histogram.largest,
+    )
+
+
+def test_nulls_and_records_without_a_time_are_told_apart():
+    """A null is no size, -1 is no time; an empty value is a size."""
+    numbers = counted(
+        encode(records((NEW_YEAR, None, b""), (NEW_YEAR + 5, b"key", None), (-1, b"", b"value")))
+    )
+    assert (3, 1, 0) == (numbers.records, numbers.untimed_records, numbers.stamped_records)
+    assert (1, {3: 1, 0: 1}) == (numbers.null_keys, numbers.keys.bins)
+    assert (1, {0: 1, 5: 1}) == (numbers.null_values, numbers.values.bins)
+    assert (NEW_YEAR, NEW_YEAR + 5) == (numbers.first_time, numbers.last_time)
+    assert [(1, 0), (1, 3)] == [tuple(amount) for _, amount in sorted(numbers.times.buckets.items())]
+
+
+def test_the_brokers_stamp_tells_each_records_lag():
+    """The time of append is that of all records of a batch; their producers' times are beside it."""
+    stamp = BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)
+    rows = [
+        (NEW_YEAR, None, b"a"),
+        (NEW_YEAR + 900, None, b"b"),
+        (NEW_YEAR + 1005, None, b"c"),
+        (-1, None, b"d"),
+    ]
+    stamped = encode(records(*rows), stamp, max_timestamp=NEW_YEAR + 1000)
+    plain = encode(records((NEW_YEAR + 7, None, b"e")))
+    numbers = counted(stamped, plain, stamped + plain)
+    assert (10, 8, 2) == (numbers.records, numbers.stamped_records, numbers.early_records)
+    assert (4, 2200, 100, 1000) == (
+        numbers.lags.count,
+        numbers.lags.total,
+        numbers.lags.smallest,
+        numbers.lags.largest,
+    )
+    assert {NEW_YEAR + 7: 2, NEW_YEAR + 1000: 8} == {
+        number: amount.records for number, amount in numbers.times.buckets.items()
+    }
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_uncompressed_is_what_batches_would_take(codec):
+    """The same records take as many bytes by every codec, once inflated."""
+    rows = records(*[(NEW_YEAR, b"key", b"value" * 20)] * 50)
+    plain, packed = encode(rows), encode(rows, BatchStamp(codec=codec))
+    assert {codec.label: Stored(2, 2 * len(packed), 2 * len(plain))} == counted(packed, packed).codecs
+    assert HEADER_SIZE < len(packed)
+
+
+def test_a_row_carries_everything():
+    """To another process and back: equal numbers, those of nothing too."""
+    stamp = BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME, codec=Codec.ZSTD)
+    numbers = counted(
+        encode(records((2**61, b"k", b"v" * 300), (NEW_YEAR, None, None), (-1, None, b""))),
+        encode(records((NEW_YEAR, None, b"x")), stamp, max_timestamp=NEW_YEAR + 50),
+    )
+    numbers.segments, numbers.log_bytes, numbers.damaged_batches, numbers.changed_segments = 2, 3, 4, 5
+    numbers.segment_lags = [SegmentLag(NEW_YEAR, -1), SegmentLag(NEW_YEAR, 5)]
+    nothing = PartitionNumbers(TopicPartition("u", 7))
+    rows = batch_of([numbers, nothing]).to_pylist()
+    assert [numbers, nothing] == [numbers_of(row) for row in rows]
+    assert (2, 3, 4) == (rows[0]["batches"], rows[0]["log_bytes"], rows[0]["records"])
+
+
+@pytest.fixture
+def data(tmp_path):
+    """`orders` in two segments of one partition, `empty`, and one of Kafka's own."""
+    with contextlib.closing(open_engine(tmp_path / "data")) as engine:
+        partition = engine.create_topic("orders", overrides={"internal.segment.bytes": "300"}).partitions()[0]
+        for first in (0, 4):
+            rows = [(NEW_YEAR + first + at, b"k", b"v" * 40) for at in range(4)]
+            partition.append(encode([one._replace(headers=(Header(b"h", b""),)) for one in records(*rows)]))
+        engine.create_topic("empty")
+    os.mkdir(tmp_path / "data" / "__consumer_offsets-0")
+    return tmp_path / "data"
+
+
+def logs(data):
+    return sorted((data / "orders-0").glob("*.log"))
+
+
+def test_segments_are_read_with_their_lags(data):
+    """Kafka's own topics are left out; a segment's last append is its file's time of change."""
+    for at, log in enumerate(logs(data)):
+        os.utime(log, ns=(0, (NEW_YEAR + 1000 + at) * 1_000_000))
+    found = held(str(data), None)
+    assert [TopicPartition("empty", 0), TopicPartition("orders", 0)] == found.partitions
+    (numbers,) = collect(found.segments)
+    assert (2, 8, sum(log.stat().st_size for log in logs(data))) == (
+        numbers.segments,
+        numbers.records,
+        numbers.log_bytes,
+    )
+    assert numbers.log_bytes == sum(map(bytes_of, found.segments)) == numbers.stored.bytes
+    assert [SegmentLag(NEW_YEAR + 1000, 997), SegmentLag(NEW_YEAR + 1001, 994)] == numbers.segment_lags
+    parts = [one for segment in reversed(found.segments) for one in collect([segment])]
+    assert [numbers] == merged(parts)
+
+
+def test_what_is_damaged_or_goes_away_is_counted_and_left_out(data):
+    """The rest is told as if they were not there."""
+    found = held(str(data), ["orders"])
+    first, second = logs(data)
+    content = bytearray(first.read_bytes())
+    content[-1] ^= 1
+    first.write_bytes(content)
+    second.unlink()
+    (numbers,) = collect(found.segments)
+    assert (0, 1, 1, 1) == (
+        numbers.records,
+        numbers.segments,
+        numbers.damaged_batches,
+        numbers.changed_segments,
+    )

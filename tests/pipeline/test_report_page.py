@@ -1,0 +1,234 @@
+"""The page of a report: whole, readable with one topic and with fifty, the same for the same numbers."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from storage.model import TopicPartition
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("matplotlib")
+
+from pipeline.report.choice import MAX_TIME, choose, series_of, time_axis  # noqa: E402 (needs numpy)
+from pipeline.report.numbers import PartitionNumbers, SegmentLag, Stored  # noqa: E402
+from pipeline.report.page import Heading, page  # noqa: E402
+from pipeline.report.wording import duration, each, moment, short, size  # noqa: E402
+
+NEW_YEAR = 1_767_225_600_000
+HOUR, DAY = 3_600_000, 86_400_000
+
+
+def integers(*values):
+    return np.array(values, np.int64)
+
+
+def numbers_of(
+    topic, partition=0, *, times=(NEW_YEAR, NEW_YEAR + HOUR), log_bytes=1000, codec="zstd", stamped=False
+):
+    """A partition with a record at each of these times."""
+    numbers = PartitionNumbers(
+        TopicPartition(topic, partition), segments=1, log_bytes=log_bytes, records=len(times)
+    )
+    sizes = np.full(len(times), 100, np.int64)
+    numbers.count_times(integers(*times), sizes)
+    numbers.count_sizes(sizes // 10, sizes)
+    numbers.store(codec, Stored(1, log_bytes, 3 * log_bytes))
+    if stamped:
+        numbers.stamped_records = len(times)
+        numbers.count_lags(sizes)
+    else:
+        numbers.segment_lags = [SegmentLag(NEW_YEAR + DAY, DAY - HOUR)]
+    return numbers
+
+
+def heading(**changes):
+    return Heading(**{"place": "/srv/topics", "now_ms": NEW_YEAR, "top": 12, "from_files": True, **changes})
+
+
+class Elements(HTMLParser):
+    """Reads a page as browsers do: opened and closed elements must fit each other."""
+
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.found, self.texts = [], [], []
+        self.feed(text)
+        assert [] == self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert tag == self.open.pop()
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in {"style", "text"}:
+            self.texts.append(" ".join(data.split()))
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+@pytest.fixture(scope="module")
+def fifty():
+    """Fifty topics of eight partitions, the first the largest; and their page."""
+    numbers = [
+        numbers_of(f"topic-{topic:02}", partition, log_bytes=1000 - topic, stamped=topic == 3)
+        for topic in range(50)
+        for partition in range(8)
+    ]
+    return page(numbers, heading())
+
+
+def test_a_page_needs_nothing_else(fifty):
+    """No address to load anything from, no script; every reference inside it is defined in it."""
+    elements = Elements(fifty)
+    assert [] == elements.all("script") + elements.all("link") + elements.all("img")
+    addresses = re.findall(r'(?:href|src|url)\s*[=(]\s*["\']?([^"\')\s>]+)', fifty)
+    assert {"#"} == {address[0] for address in addresses}
+    names = [attributes["id"] for _, attributes in elements.found if "id" in attributes]
+    assert len(set(names)) == len(names)
+    assert {address[1:] for address in addresses} <= set(names)
+    colours = set(re.findall(r"#[0-9a-f]{6}\b", fifty.partition("</style>")[2]))
+    assert set() == colours
+
+
+def test_of_many_topics_the_largest_are_drawn_and_the_page_says_so(fifty):
+    """Twelve panels and one for all others; tables have every topic."""
+    elements = Elements(fifty)
+    text = " ".join(elements.texts)
+    assert "Plots show the 12 topics with the most bytes on disk, and the other 38 as one" in text
+    labels = [svg["aria-label"] for svg in elements.all("svg")]
+    drawn = [label for label in labels if label.startswith("Records over time of ")]
+    assert [f"Records over time of topic-{number:02}" for number in range(12)] == [
+        label.partition(":")[0] for label in drawn[:12]
+    ]
+    assert "Records over time of 38 other topics: 608 in all" in drawn[12]
+    assert len(drawn) == 13
+    assert "topic-49" in text
+    assert 8 == sum(text.count(f"partition {number}") for number in range(8)) / 2
+
+
+def test_every_drawing_is_told_in_words(fifty):
+    """For who does not see it: a role, a label, and its numbers."""
+    elements = Elements(fifty)
+    for svg in elements.all("svg"):
+        assert "img" == svg["role"]
+        assert re.search(r"\d", svg["aria-label"])
+    assert [{"lang": "en"}] == elements.all("html")
+    assert "Topics of /srv/topics" in elements.texts
+    assert "Exact, record by record: LogAppendTime" in elements.texts
+    assert "Roughly, segment by segment: CreateTime" in elements.texts
+
+
+def test_one_topic_of_one_partition_gets_the_whole_width():
+    """One panel a section, without a legend of partitions or a sum of one."""
+    elements = Elements(page([numbers_of("only")], heading()))
+    assert 5 == len(elements.all("svg"))
+    assert "All" not in elements.texts
+    assert not any(text.startswith("partition 0") for text in elements.texts)
+
+
+def test_the_same_numbers_make_the_same_page():
+    """In whatever order they came; and it is said when it was made only where that is given."""
+    numbers = [numbers_of("b"), numbers_of("a", 1), numbers_of("a", 0)]
+    one = page(numbers, heading())
+    assert one == page(numbers[::-1], heading())
+    assert "As of 2026-01-01 00:00. " in one
+    assert "As of" not in page(numbers, heading(now_ms=None))
+
+
+def test_nothing_is_a_page_too():
+    """No topic; a topic without a record; records without a time."""
+    assert "No record here has a time." in page([], heading())
+    Elements(page([], heading()))
+    Elements(page([PartitionNumbers(TopicPartition("empty", 0))], heading()))
+    untimed = page([numbers_of("untimed", times=(-1, -1))], heading())
+    assert "No record here has a time." in untimed
+    assert "Sizes of keys and values of untimed" in untimed
+
+
+def test_a_cluster_is_told_as_far_as_it_can_be():
+    """Neither bytes on disk nor lags; and the page says where to find them."""
+    text = " ".join(Elements(page([numbers_of("orders")], heading(from_files=False))).texts)
+    assert "run the report on the brokers' log directories" in text
+    assert "On disk" not in text
+    assert "Compression" not in text
+    assert "Lag" not in text
+
+
+def test_damage_is_told_at_the_top():
+    """And names are text, whatever they contain."""
+    numbers = numbers_of("orders")
+    numbers.damaged_batches, numbers.changed_segments = 1, 2
+    text = page([numbers], heading(place="/srv/<b>&"))
+    Elements(text)
+    assert "<strong>1 damaged batch</strong>" in text
+    assert "<strong>2 segments</strong>" in text
+    assert "Topics of /srv/&lt;b&gt;&amp;" in text
+
+
+def test_one_topic_more_than_asked_for_is_no_other():
+    """It would take as much room."""
+    numbers = [numbers_of(name, log_bytes=log_bytes) for name, log_bytes in (("a", 1), ("b", 3), ("c", 2))]
+    assert (["b", "c", "a"], []) == tuple(
+        [topic.name for topic in topics] for topics in choose(numbers, top=2)
+    )
+    assert (["b"], ["c", "a"]) == tuple([topic.name for topic in topics] for topics in choose(numbers, top=1))
+
+
+def test_of_many_partitions_the_largest_have_shades_of_their_own():
+    """Seven, in their own order, and the rest as one."""
+    topic = choose([numbers_of("t", number, log_bytes=100 + number) for number in range(20)], top=1).shown[0]
+    series = series_of(topic)
+    assert [*(f"partition {number}" for number in range(13, 20)), "13 others"] == [
+        one.label for one in series
+    ]
+    assert topic.total.records == sum(one.numbers.records for one in series)
+
+
+def test_a_few_stray_times_do_not_flatten_a_plot():
+    """One record in ten thousand of 1971, and one of no year at all, are left out and counted."""
+    times = [NEW_YEAR + at * 1000 for at in range(10_000)]
+    topics = choose([numbers_of("t", times=[*times, 365 * DAY, MAX_TIME + 5])], top=1).shown
+    axis = time_axis(topics)
+    assert (True, 2) == (axis.start_ms <= NEW_YEAR < axis.start_ms + axis.width_ms, axis.left_out)
+    assert axis.end_ms - axis.start_ms < 2 * 10_000_000 + axis.width_ms
+    sparse = choose([numbers_of("t", times=[0, 365 * DAY])], top=1).shown
+    assert (0, 0) == (time_axis(sparse).start_ms, time_axis(sparse).left_out)
+    assert None is time_axis(choose([numbers_of("t", times=[MAX_TIME])], top=1).shown)
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual"),
+    [
+        ("0", short(0)),
+        ("999", short(999)),
+        ("1 k", short(1000)),
+        ("1 M", short(999_999)),
+        ("12 M", short(12_345_678)),
+        ("0.5", short(0.5)),
+        ("1.5 kB", size(1500)),
+        ("0 ms", duration(0)),
+        ("-5 ms", duration(-5)),
+        ("1.5 h", duration(5_400_000)),
+        ("hour", each(HOUR)),
+        ("6 hours", each(6 * HOUR)),
+        ("100 days", each(100 * DAY)),
+        ("2026-01-01 00:00", moment(NEW_YEAR)),
+        ("none", moment(None)),
+        (f"{2**62} ms", moment(2**62)),
+    ],
+)
+def test_numbers_are_told_shortly(expected, actual):
+    """As a person would say them."""
+    assert expected == actual
