@@ -1,0 +1,207 @@
+"""Counts of windows of time, topic to topic: at once, and as the watermark passes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from storage.codec.records import decode, encode
+from storage.errors import DirectoryLockedError
+from storage.manager import open_engine
+from storage.model import Offset, Record, Timestamp
+from tests.pipeline.conftest import ROOT
+
+pytestmark = pytest.mark.spark
+
+NEW_YEAR = 1_767_225_600_000
+MINUTE = 60_000
+
+
+@pytest.fixture
+def data(tmp_path):
+    """`orders` with records of twelve minutes, and topics to aggregate into."""
+    with contextlib.closing(open_engine(tmp_path / "data")) as engine:
+        for topic in ("orders", "counts"):
+            engine.create_topic(topic)
+    put(
+        tmp_path / "data",
+        (0, b"a", b"x"),
+        (1, b"b", b"yy"),
+        (4, b"a", None),
+        (5, None, b"z"),
+        (11, b"a", b'{"user": "ada"}'),
+    )
+    return tmp_path / "data"
+
+
+def put(data, *rows):
+    """Records of so many minutes after the new year."""
+    records = [
+        Record(Offset(index), Timestamp(NEW_YEAR + minute * MINUTE), key, value)
+        for index, (minute, key, value) in enumerate(rows)
+    ]
+    with contextlib.closing(open_engine(data)) as engine:
+        engine.partition("orders", 0).append(encode(records))
+
+
+def results(data):
+    """Key, value and time, in minutes, of every result."""
+    with contextlib.closing(open_engine(data, read_only=True)) as engine:
+        fetched = engine.partition("counts", 0).read(Offset(0), max_bytes=1 << 20)
+    records = [record for columns in decode(fetched.data) for record in columns]
+    return [(one.key, json.loads(one.value), (one.timestamp - NEW_YEAR) // MINUTE) for one in records]
+
+
+def at(minute):
+    return f"2026-01-01T00:{minute:02}:00.000Z"
+
+
+def brief(data):
+    """Start, key and count of every result."""
+    return [(minute, key, value["count"]) for key, value, minute in results(data)]
+
+
+def aggregate(spark, data, **options):
+    from pipeline.jobs.aggregate import AggregateOptions  # noqa: PLC0415 (needs Spark, as the next one)
+    from pipeline.jobs.aggregate import aggregate as run  # noqa: PLC0415
+
+    given = {"window": "5 minutes", **options}
+    found = run(spark, AggregateOptions(path=str(data), source="orders", target="counts", **given))
+    return [tuple(row) for row in found.collect()]
+
+
+def test_at_once_every_window_comes_out(spark, data):
+    """A record a window and group: the group is the key, all of it JSON in the value, the window's start the time."""
+    told = aggregate(spark, data, group="key", aggregates=("sum(length(value)) AS bytes",))
+    assert [("orders", "counts", 4)] == told
+    assert [
+        (b"a", {"start": at(0), "end": at(5), "group": "a", "count": 2, "bytes": 1}, 0),
+        (b"b", {"start": at(0), "end": at(5), "group": "b", "count": 1, "bytes": 2}, 0),
+        (None, {"start": at(5), "end": at(10), "group": None, "count": 1, "bytes": 1}, 5),
+        (b"a", {"start": at(10), "end": at(15), "group": "a", "count": 1, "bytes": 15}, 10),
+    ] == results(data)
+
+
+def test_windows_may_overlap_and_records_be_left_out(spark, data):
+    """By a slide and a condition; without a group a window has one count, and a group may be any expression."""
+    aggregate(spark, data, window="10 minutes", slide="5 minutes", where="key IS NOT NULL")
+    assert [(-5, None, 3), (0, None, 3), (5, None, 1), (10, None, 1)] == brief(data)
+    user = "get_json_object(string(value), '$.user')"
+    aggregate(spark, data, window="1 hour", group=user, where=f"{user} IS NOT NULL")
+    assert (0, b"ada", 1) == brief(data)[-1]
+    aggregate(spark, data, window="1 hour", group="length(value)", where="key = 'b'")
+    key, value, _ = results(data)[-1]
+    assert (b"2", 2) == (key, value["group"])
+
+
+def test_under_a_checkpoint_a_window_comes_out_once_when_it_is_over(spark, data, tmp_path):
+    """When a record later than its end and the delay has come; what is later still is left out."""
+    options = {"group": "key", "delay": "1 minute", "checkpoint": str(tmp_path / "progress")}
+    over = [(0, b"a", 2), (0, b"b", 1), (5, None, 1)]
+    assert [("orders", "counts", 3)] == aggregate(spark, data, **options)
+    assert over == sorted(brief(data), key=str)
+    put(data, (2, b"a", b"late"), (10, b"b", b"in time"), (17, b"a", b""))
+    assert [("orders", "counts", 2)] == aggregate(spark, data, **options)
+    assert [("orders", "counts", 0)] == aggregate(spark, data, **options)
+    assert {*over, (10, b"a", 1), (10, b"b", 1)} == set(brief(data))
+    assert len(brief(data)) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"continuous": True}, "name a checkpoint"),
+        ({"aggregates": ("sum(length(value))",)}, r"sum\(length\(value\)\): give it a name"),
+        ({"aggregates": ("max(offset) AS end",)}, "end is a field of every result"),
+        ({"window": "five minutes"}, "five minutes"),
+        ({"where": "nothing = 1"}, "nothing"),
+    ],
+)
+def test_bad_options_are_told(spark, data, options, reason):
+    """By us, or by Spark's own words; nothing is written."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    from pipeline.errors import InvalidOptionError  # noqa: PLC0415
+
+    with pytest.raises((InvalidOptionError, PySparkException), match=reason):
+        aggregate(spark, data, **options)
+    assert [] == results(data)
+
+
+class Command:
+    """`topicfs pipeline aggregate … --continuous` in a process of its own, and its JVM in the same group."""
+
+    def __init__(self, data, checkpoint):
+        words = ["aggregate", "orders", "counts", "--window", "5 minutes", "--interval", "100 milliseconds"]
+        words += [
+            "--continuous",
+            "--checkpoint",
+            str(checkpoint),
+            "--data",
+            str(data),
+            "--master",
+            "local[2]",
+        ]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "from topicfs.main import main; main()", "pipeline", *words],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def wait_for(self, condition):
+        while not condition():
+            assert self.process.poll() is None, "it ended by itself"
+            time.sleep(0.05)
+
+    def interrupt(self):
+        """As ^C in a terminal, but for the JVM, which Spark keeps from it."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.communicate(), self.process.returncode
+
+    def kill(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+
+@pytest.mark.timeout(900)  # two sessions, however busy the machine
+def test_it_goes_on_until_it_is_interrupted_and_after_it_was_killed(data, tmp_path):
+    """What comes while it runs is counted; each window comes out once, though the first run is killed; ^C is in order."""
+    first = Command(data, tmp_path / "progress")
+    try:
+        first.wait_for(lambda: len(brief(data)) >= 2)
+        put_beside(data, (17, b"a", b""))
+    finally:
+        first.kill()
+    second = Command(data, tmp_path / "progress")
+    try:
+        second.wait_for(lambda: len(brief(data)) >= 3)
+        put_beside(data, (22, b"a", b""))
+        second.wait_for(lambda: len(brief(data)) >= 4)
+        (output, _), status = second.interrupt()
+    finally:
+        second.kill()
+    assert [(0, None, 3), (5, None, 1), (10, None, 1), (15, None, 1)] == brief(data)
+    assert (0, ["orders", "counts"]) == (status, output.split("\t")[:2])
+
+
+def put_beside(data, row):
+    """While others own the directory for moments."""
+    while True:
+        try:
+            put(data, row)
+        except DirectoryLockedError:
+            time.sleep(0.01)
+        else:
+            return
