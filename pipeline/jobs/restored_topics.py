@@ -89,7 +89,7 @@ def _check_fits(topic: str, facts: TopicFacts, needed: int, *, oldest_ms: int, n
     if not _keeps(facts.config, oldest_ms, now_ms):
         raise ConflictError(
             f"{topic}: retention.ms={facts.config.retention_ms} would delete what comes back, for its age; first: "
-            f"topicfs config set {topic} retention.ms=-1"
+            f"topicfs config {topic} retention.ms=-1"
         )
 
 
