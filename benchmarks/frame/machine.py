@@ -20,6 +20,7 @@ def machine_facts(directory: Path | None = None) -> dict[str, str]:
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
         "file system": filesystem_type(place),
+        "load when it began": f"{load():.1f} programs wanted a processor",
         "python": platform.python_version(),
         **{name: _version(name) for name in PACKAGES},
     }

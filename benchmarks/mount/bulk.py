@@ -23,13 +23,13 @@ MOST_ROUNDS = 11
 
 
 def cases(conditions: Conditions) -> Cases:
-    size = conditions.choose(full=32, short=12) * len(lines.BLOCK)
+    size = conditions.choose(full=24, short=12) * len(lines.BLOCK)
     text = memoryview(lines.text(size))
 
     def work(place: Place, piece: int) -> Spent:
         return place.appended(size, lambda: append_pieces(place.log, text, piece))
 
-    with append_places(conditions, size * MOST_ROUNDS * len(PIECES)) as places:
+    with append_places(conditions, 2 * size * MOST_ROUNDS * len(PIECES)) as places:
         for name, piece in PIECES.items():
             shown = Showing(
                 name=f"{name} writes",

@@ -44,15 +44,21 @@ class Places:
     ours: Place
     empty: Place
     native: Place
+    stores: bool = False
+    """Whether the work stores bytes, which the empty filesystem never does: then doing it there and once more on plain
+    files is what it takes at the least to move them and to keep them."""
 
     def cases(
-        self, work: Callable[[Place], Spent], shown: Showing, goal: Goal, floor: float
+        self, work: Callable[[Place], Spent], shown: Showing, goal: Goal, *, floor: float
     ) -> Iterator[Case]:
         """Both times of the same work: the goal is for the one that passes, the processors' has only a floor.
 
         Both are held against the empty filesystem.
         """
         looks = {place.side: Looks(partial(work, place)) for place in (self.ours, self.empty, self.native)}
+        if self.stores:
+            both = f"empty, then {self.native.side}"
+            looks[both] = Looks(lambda: work(self.empty).plus(work(self.native)))
         yield Case(
             name=shown.name,
             unit=shown.unit,
@@ -102,6 +108,7 @@ def append_places(conditions: Conditions, written_bytes: int) -> Iterator[Places
             ours=Place(ours.side, log, lambda: log.stat().st_size, ours.pid),
             empty=Place(empty.side, empty.partition() / "log", _counted(empty), empty.pid),
             native=Place(filesystem_type(directory), native, lambda: native.stat().st_size),
+            stores=True,
         )
 
 

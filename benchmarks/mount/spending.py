@@ -18,6 +18,10 @@ class Spent(NamedTuple):
     passed: float
     of_processors: float
 
+    def plus(self, other: Spent) -> Spent:
+        """One after the other."""
+        return Spent(self.passed + other.passed, self.of_processors + other.of_processors)
+
 
 def spent(work: Callable[[], float], daemon: int | None) -> Spent:
     """Run work that times itself, and tell what this process, its children and the daemon took meanwhile."""
