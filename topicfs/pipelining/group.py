@@ -8,10 +8,12 @@ from topicfs.examples import ExampleGroup
 from topicfs.pipelining.aggregating import aggregate
 from topicfs.pipelining.archiving import archive
 from topicfs.pipelining.replaying import replay
+from topicfs.pipelining.reporting import report
 from topicfs.pipelining.restoring import restore
 from topicfs.pipelining.running import job_options
+from topicfs.pipelining.verifying import verify
 
-JOBS: tuple[click.Command, ...] = (archive, restore, replay, aggregate)
+JOBS: tuple[click.Command, ...] = (archive, restore, replay, aggregate, verify, report)
 """In the order of the help."""
 
 
@@ -38,6 +40,8 @@ class _InOrder(ExampleGroup):
             "some of them, chosen by SQL",
         ),
         ("topicfs pipeline aggregate orders per-hour --window '1 hour'", "how many came in each hour"),
+        ("topicfs pipeline verify", "every segment checked, by many tasks"),
+        ("topicfs pipeline report", "a page of plots: report.html"),
     ),
 )
 def pipeline() -> None:

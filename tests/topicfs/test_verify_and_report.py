@@ -1,0 +1,89 @@
+"""`topicfs pipeline verify` and `report`: what they print, what status they end with, and what they refuse at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.conftest import absent
+
+ROOT = Path(__file__).parents[2]
+LOG_DIRS = ROOT / "tests" / "vectors" / "kafka" / "log-dirs"
+RUN = "from topicfs.main import main; main()"
+WITHOUT = "import sys; sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(','))); " + RUN
+
+
+def ran(*words, without=None, cwd=None):
+    """Run the command in a process of its own, for a session that it ends may not be that of other tests."""
+    code = [RUN] if without is None else [WITHOUT, without]
+    return subprocess.run(
+        [sys.executable, "-c", *code, "pipeline", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "missing", "what"),
+    [("verify", "pyspark", "Spark"), ("report", "pyspark", "Spark"), ("report", "matplotlib", "matplotlib")],
+)
+def test_what_is_not_installed_is_told_with_the_remedy(job, missing, what):
+    """In one line, and nothing is begun."""
+    found = ran(job, "--data", str(LOG_DIRS), without=missing)
+    assert (1, "") == (found.returncode, found.stdout)
+    assert (
+        f"topicfs: {what} is not installed here; get it with: pip install 'topicfs[spark]'\n" == found.stderr
+    )
+
+
+def test_a_cluster_has_no_files_to_verify(topicfs):
+    """Said before anything is started."""
+    found = topicfs("pipeline", "verify", "--data", "kafka://localhost:9092")
+    assert 1 == found.status
+    assert b"kafka://localhost:9092: verify reads the files of logs; run it where they are" in found.errors
+
+
+@pytest.mark.parametrize("job", ["verify", "report"])
+def test_help_teaches_by_example(topicfs, job):
+    """Lines to copy."""
+    text = topicfs("pipeline", job, "--help").text
+    assert f"topicfs pipeline {job} --data" in " ".join(text.split())
+    assert "--master URL" in text
+    assert f"topicfs pipeline {job}" in topicfs("pipeline", "--help").text
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)  # (two sessions of Spark, on a machine that may be busy)
+@pytest.mark.skipif(absent() is not None and not os.environ.get("CI"), reason=str(absent()))
+def test_a_broken_directory_is_verified_and_reported_on(tmp_path):
+    """A line a segment, findings as `topicfs check` has them, status 1; the report leaves out what is broken."""
+    data = tmp_path / "data"
+    shutil.copytree(LOG_DIRS, data)
+    log = data / "g-none-0" / f"{132:020d}.log"
+    content = bytearray(log.read_bytes())
+    content[700] ^= 1
+    log.write_bytes(content)
+
+    found = ran("verify", "--only-wrong", cwd=tmp_path)
+    assert 1 == found.returncode
+    (line,) = found.stdout.splitlines()
+    *fields, wrong = line.split("\t")
+    assert [str(data), "g-none", "0", "132", str(log.stat().st_size), "11"] == fields[:6]
+    assert "2026-01-01T00:04:26.700Z" == fields[9]
+    assert wrong.startswith(f"{log}: position 609: checksum is 0x")
+    assert found.stderr.endswith("1 finding in 18 segments\n")
+
+    found = ran("report", "g-none,g-zstd", "--output", "page.html", cwd=tmp_path)
+    assert 0 == found.returncode
+    rows = [line.split("\t") for line in found.stdout.splitlines()]
+    assert [["g-none", "0", "3"], ["g-zstd", "0", "1"]] == [row[:3] for row in rows]
+    assert ["400", "2026-01-01T00:00:00.000Z", "2026-01-01T00:06:39.000Z"] == [rows[1][3], *rows[1][6:]]
+    assert "<strong>1 damaged batch</strong>" in (tmp_path / "page.html").read_text()
