@@ -16,7 +16,6 @@ from rich.console import Console
 
 from benchmarks.frame import page, record
 from benchmarks.frame.machine import load, machine_facts
-from benchmarks.frame.question import Drawing
 from benchmarks.frame.results import BenchmarkResult, Report
 from benchmarks.frame.rounds import Progress, run_benchmark
 from benchmarks.frame.table import show
@@ -119,7 +118,6 @@ def _run(name: str, choices: Choices, console: Console) -> BenchmarkResult:
         result = BenchmarkResult(
             name=name,
             question="",
-            drawing=Drawing.BARS,
             logarithmic=False,
             cases=(),
             seconds=0,

@@ -10,9 +10,10 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
-from benchmarks.frame.question import OURS, Better, Drawing, Unit
-from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures
+from benchmarks.frame.question import OURS, Better, Unit
+from benchmarks.frame.results import BenchmarkResult, CaseResult
 from benchmarks.frame.rows import number
 
 STYLE: dict[Any, Any] = {
@@ -23,6 +24,7 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+SPREAD = "#333333"
 OUR_COLOUR = "#0b6e99"
 OTHER_COLOURS = ("#9aa5ab", "#d9a441", "#7fb685", "#b07aa1", "#c97b63", "#5f6b73")
 BAR_INCHES = 0.21
@@ -36,7 +38,7 @@ def draw(result: BenchmarkResult, directory: Path) -> Path | None:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{result.name}.svg"
     with mpl.rc_context(STYLE):
-        figure = _bars(result) if result.drawing is Drawing.BARS else _lines(result)
+        figure = _figure(result)
         # No date: a picture changes when its figures do.
         figure.savefig(path, format="svg", bbox_inches="tight", metadata={"Date": None})
     return path
@@ -58,33 +60,44 @@ def _axes(figure: Figure, heights: Sequence[float]) -> Sequence[Axes]:
     return [row[0] for row in grid]
 
 
-def _bars(result: BenchmarkResult) -> Figure:
-    """Draw a horizontal group a case, a bar a side: the median, and a line from the lowest to the highest round."""
+def _figure(result: BenchmarkResult) -> Figure:
+    """Draw a group a case and a side under the other: the median, and a line from the lowest to the highest round.
+
+    Bars, or points where the scale is logarithmic: there a bar's length would say nothing.
+    """
     parts = list(_by_unit(result))
     heights = [BAR_INCHES * sum(len(case.figures) + 1 for case in cases) + 0.6 for _unit, cases in parts]
     figure = Figure(figsize=(WIDTH_INCHES, sum(heights)), layout="constrained")
     figure.suptitle(result.question)
     colours = _colours(result.cases)
     for axes, (unit, cases) in zip(_axes(figure, heights), parts, strict=True):
-        _bar_groups(axes, cases, colours)
         _scale(axes, unit, logarithmic=result.logarithmic)
+        _groups(axes, cases, colours, points=result.logarithmic)
         _legend(axes, cases, colours)
     return figure
 
 
-def _bar_groups(axes: Axes, cases: Sequence[CaseResult], colours: dict[str, str]) -> None:
+def _groups(axes: Axes, cases: Sequence[CaseResult], colours: dict[str, str], *, points: bool) -> None:
     places: list[float] = []
     place = 0.0
     for case in cases:
         for index, figures in enumerate(case.figures):
-            axes.barh(place + index, figures.median, height=0.85, color=colours[figures.side])
-            axes.hlines(place + index, figures.low, figures.high, color="#333333", linewidth=1)
+            colour = colours[figures.side]
+            if points:
+                axes.plot(figures.median, place + index, "o", color=colour)
+            else:
+                axes.barh(place + index, figures.median, height=0.85, color=colour)
+            axes.hlines(
+                place + index, figures.low, figures.high, color=colour if points else SPREAD, linewidth=1
+            )
             axes.annotate(
-                f" {number(figures.median)}",
+                number(figures.median),
                 (figures.high, place + index),
+                xytext=(5, 0),
+                textcoords="offset points",
                 va="center",
                 fontsize=8,
-                color="#333333",
+                color=SPREAD,
             )
         places.append(place + (len(case.figures) - 1) / 2)
         place += len(case.figures) + 1
@@ -97,47 +110,14 @@ def _bar_groups(axes: Axes, cases: Sequence[CaseResult], colours: dict[str, str]
 def _scale(axes: Axes, unit: Unit, *, logarithmic: bool) -> None:
     if logarithmic:
         axes.set_xscale("log")
+        axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
+        axes.set_axisbelow(b=True)
     word = "more is better" if unit.better is Better.HIGHER else "less is better"
-    axes.set_xlabel(f"{unit.name}, {word}")
+    scale = ", logarithmic" if logarithmic else ""
+    axes.set_xlabel(f"{unit.name}{scale}; {word}")
 
 
 def _legend(axes: Axes, cases: Sequence[CaseResult], colours: dict[str, str]) -> None:
     sides = dict.fromkeys(figures.side for case in cases for figures in case.figures)
-    handles = [axes.barh(0, 0, color=colours[side], label=side) for side in sides]
+    handles = [Patch(color=colours[side], label=side) for side in sides]
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
-
-
-def _lines(result: BenchmarkResult) -> Figure:
-    """Draw a line a side over the cases, with the span of its rounds as a band."""
-    parts = list(_by_unit(result))
-    figure = Figure(figsize=(WIDTH_INCHES, 3.2 * len(parts)), layout="constrained")
-    figure.suptitle(result.question)
-    colours = _colours(result.cases)
-    for axes, (unit, cases) in zip(_axes(figure, [1] * len(parts)), parts, strict=True):
-        places = range(len(cases))
-        for side, colour in colours.items():
-            points = [(place, _of(case, side)) for place, case in zip(places, cases, strict=True)]
-            known = [(place, figures) for place, figures in points if figures is not None]
-            at = [place for place, _figures in known]
-            axes.plot(at, [figures.median for _, figures in known], color=colour, marker="o", label=side)
-            axes.fill_between(
-                at,
-                [figures.low for _, figures in known],
-                [figures.high for _, figures in known],
-                color=colour,
-                alpha=0.15,
-                linewidth=0,
-            )
-        axes.set_xticks(list(places), [case.name for case in cases])
-        word = "more is better" if unit.better is Better.HIGHER else "less is better"
-        axes.set_ylabel(f"{unit.name}, {word}")
-        if result.logarithmic:
-            axes.set_yscale("log")
-        else:
-            axes.set_ylim(bottom=0)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
-    return figure
-
-
-def _of(case: CaseResult, side: str) -> Figures | None:
-    return next((figures for figures in case.figures if figures.side == side), None)

@@ -113,15 +113,6 @@ Cases: TypeAlias = Generator[Case, None, None]
 """Sets up what a case needs before it yields it; what it set up ends with the generator, run to its end or closed."""
 
 
-class Drawing(Enum):
-    """How a benchmark's plot shows its cases."""
-
-    BARS = "bars"
-    """A group of bars a case, a bar a side."""
-    LINES = "lines"
-    """Cases of one unit from left to right, a line a side: for what should stay flat, or grow."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
     """A question, and the cases that answer it."""
@@ -130,6 +121,5 @@ class Benchmark:
     question: str
     cases: Callable[[Conditions], Cases]
     """Raises SkippedError where it cannot run."""
-    drawing: Drawing = Drawing.BARS
     logarithmic: bool = False
     """Whether the plot's scale is: where sides differ by orders of magnitude."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.frame.question import Better, Drawing, Goal, Unit
+from benchmarks.frame.question import Better, Goal, Unit
 from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures, Report
 
 
@@ -40,7 +40,6 @@ def merged(reports: Iterable[Report]) -> Report:
 
 def _plain(result: BenchmarkResult) -> dict[str, Any]:
     plain = asdict(result)
-    plain["drawing"] = result.drawing.value
     plain["cases"] = [_plain_case(case) for case in result.cases]
     return plain
 
@@ -70,7 +69,6 @@ def _result(plain: dict[str, Any]) -> BenchmarkResult:
     return BenchmarkResult(
         name=plain["name"],
         question=plain["question"],
-        drawing=Drawing(plain["drawing"]),
         logarithmic=plain["logarithmic"],
         cases=tuple(_case(case) for case in plain["cases"]),
         seconds=plain["seconds"],

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 from enum import Enum
 
-from benchmarks.frame.question import Better, Drawing, Goal, Unit
+from benchmarks.frame.question import Better, Goal, Unit
 
 
 class Verdict(Enum):
@@ -119,7 +119,6 @@ class BenchmarkResult:
 
     name: str
     question: str
-    drawing: Drawing
     logarithmic: bool
     cases: tuple[CaseResult, ...]
     seconds: float

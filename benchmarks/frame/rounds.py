@@ -57,7 +57,6 @@ def run_benchmark(
     return BenchmarkResult(
         name=benchmark.name,
         question=benchmark.question,
-        drawing=benchmark.drawing,
         logarithmic=benchmark.logarithmic,
         cases=tuple(cases),
         seconds=time.monotonic() - started,

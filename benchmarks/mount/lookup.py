@@ -173,5 +173,8 @@ def _topic(size: str) -> str:
 
 
 BENCHMARK = Benchmark(
-    name="lookup", question="How long does one record by offset or by time take?", cases=cases
+    name="lookup",
+    question="How long does one record by offset or by time take?",
+    cases=cases,
+    logarithmic=True,
 )

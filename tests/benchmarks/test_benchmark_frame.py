@@ -159,7 +159,7 @@ def test_a_run_comes_back_from_its_json():
 def test_of_several_runs_the_last_result_of_each_benchmark_counts():
     """So that one benchmark can be measured again, and the page made from all."""
     first, again = run(two_sides), run(two_sides)
-    other = BenchmarkResult("other", "?", first.drawing, False, (), 1.0)
+    other = BenchmarkResult("other", "?", False, (), 1.0)
     reports = [Report({"cores": "2"}, False, (first, other)), Report({"cores": "4"}, False, (again,))]
     assert Report({"cores": "4"}, False, (again, other)) == record.merged(reports)
 
