@@ -1,114 +1,119 @@
 """Decoded columns as Arrow columns under Kafka's names, without an object a record (headers apart).
 
-Offsets are shared with the decoded block, times are multiplied once, keys and values are gathered by compiled code.
+Compiled code gathers what differs from record to record, of many small stretches at once; what is the same for a
+whole task is made once and shared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from pipeline.source.gather import KEYS, VALUES, gather
-from storage.codec.batch import FIELDS, TIMESTAMP_TYPE_MASK, BatchHeader
-from storage.codec.columns import Columns
-from storage.model import TopicPartition
+from pipeline.source.gather import (
+    KEYS,
+    VALUES,
+    Part,
+    gather,
+    gather_flags,
+    gather_offsets,
+    gather_timestamps,
+)
+from storage.codec.batch import TIMESTAMP_TYPE_MASK
+from storage.model import Header, TopicPartition
 
 Array: TypeAlias = Any
 """pyarrow comes without types."""
 
-_ATTRIBUTES = BatchHeader._fields.index("attributes")
-_RECORD_END = BatchHeader._fields.index("record_end")
+BATCH_ROWS = 65_536
+"""Most records in an Arrow batch: larger ones cost the JVM more than they save."""
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
-def record_batch(
-    columns: Columns, start: int, end: int, *, partition: TopicPartition, schema: Array
-) -> Array:
-    """The records [start, end) of `columns` with the columns of `schema`, in its order and of its types."""
-    arrays = [_BUILDERS[name](columns, start, end, partition) for name in schema.names]
+def record_batch(parts: Sequence[Part], *, partition: TopicPartition, schema: Array) -> Array:
+    """All records of `parts` with the columns of `schema`, in its order and of its types.
+
+    Raises IndexError for ranges that are none, OverflowError for a column of 2 GiB, or a time beyond Spark's.
+    """
+    count = sum(part.end - part.start for part in parts)
+    arrays = [_BUILDERS[name](parts, count, partition) for name in schema.names]
     cast = [
         array if array.type == field.type else array.cast(field.type)
         for array, field in zip(arrays, schema, strict=True)
     ]
     if not cast:
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * (end - start), pa.struct([])))
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
     return pa.RecordBatch.from_arrays(cast, schema=schema)
 
 
-def _binary(column: int) -> Callable[[Columns, int, int, TopicPartition], Array]:
-    def build(columns: Columns, start: int, end: int, _: TopicPartition) -> Array:
-        ends, validity, octets, nulls = gather(columns, column, start, end)
+def _binary(column: int) -> Callable[[Sequence[Part], int, TopicPartition], Array]:
+    def build(parts: Sequence[Part], count: int, _: TopicPartition) -> Array:
+        ends, validity, octets, nulls = gather(parts, column)
         buffers = [
             None if validity is None else pa.py_buffer(validity),
             pa.py_buffer(ends),
             pa.py_buffer(octets),
         ]
-        return pa.Array.from_buffers(pa.binary(), end - start, buffers, nulls)
+        return pa.Array.from_buffers(pa.binary(), count, buffers, nulls)
 
     return build
 
 
-def _int64s(column: int, columns: Columns, start: int, end: int) -> Array:
-    first = column * len(columns)
-    part = columns.block[first + start : first + end]
-    return pa.Array.from_buffers(pa.int64(), end - start, [None, pa.py_buffer(part)])
+def _offsets(parts: Sequence[Part], count: int, _: TopicPartition) -> Array:
+    return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(gather_offsets(parts))], 0)
 
 
-def _offsets(columns: Columns, start: int, end: int, _: TopicPartition) -> Array:
-    return _int64s(0, columns, start, end)
-
-
-def _timestamps(columns: Columns, start: int, end: int, _: TopicPartition) -> Array:
+def _timestamps(parts: Sequence[Part], count: int, _: TopicPartition) -> Array:
     """Microseconds, as Spark has them; a record without a timestamp (-1) is a millisecond before 1970, as in Kafka's."""
-    return pc.multiply_checked(_int64s(1, columns, start, end), 1000).view(pa.timestamp("us", tz="UTC"))
+    return pa.Array.from_buffers(_TIMESTAMP, count, [None, pa.py_buffer(gather_timestamps(parts))], 0)
 
 
-def _topics(_: Columns, start: int, end: int, partition: TopicPartition) -> Array:
-    return pa.repeat(pa.scalar(partition.topic, pa.string()), end - start)
+def _topics(_: Sequence[Part], count: int, partition: TopicPartition) -> Array:
+    return _same(partition.topic, pa.string(), count)
 
 
-def _partitions(_: Columns, start: int, end: int, partition: TopicPartition) -> Array:
-    return pa.repeat(pa.scalar(partition.partition, pa.int32()), end - start)
+def _partitions(_: Sequence[Part], count: int, partition: TopicPartition) -> Array:
+    return _same(partition.partition, pa.int32(), count)
 
 
-def _timestamp_types(columns: Columns, start: int, end: int, _: TopicPartition) -> Array:
-    """Of each record what its batch's attributes say, in runs."""
-    runs: list[tuple[int, int]] = []
-    below = start
-    rows = columns.batches.rows
-    for row in range(0, len(rows), FIELDS):
-        upto = min(end, rows[row + _RECORD_END])
-        if upto <= below:
-            continue
-        kind = 1 if rows[row + _ATTRIBUTES] & TIMESTAMP_TYPE_MASK else 0
-        if runs and runs[-1][0] == kind:
-            runs[-1] = kind, runs[-1][1] + upto - below
-        else:
-            runs.append((kind, upto - below))
-        below = upto
-    parts = [pa.repeat(pa.scalar(kind, pa.int32()), count) for kind, count in runs]
-    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.array([], pa.int32())])
+def _timestamp_types(parts: Sequence[Part], count: int, _: TopicPartition) -> Array:
+    """Of each record what its batch's attributes say."""
+    kind, kinds = gather_flags(parts, TIMESTAMP_TYPE_MASK)
+    if kind is not None:
+        return _same(kind, pa.int32(), count)
+    return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(kinds)], 0)
 
 
-def _headers(columns: Columns, start: int, end: int, _: TopicPartition) -> Array:
+def _same(value: str | int, kind: Array, count: int) -> Array:
+    """`count` times the same, shared with the batches before."""
+    if count > BATCH_ROWS:
+        return pa.repeat(pa.scalar(value, kind), count)
+    return _repeated(value, kind)[:count]
+
+
+@lru_cache(maxsize=8)
+def _repeated(value: str | int, kind: Array) -> Array:
+    """As many as a batch can need. Topics have 249 characters at most, so that all of the cache stays small."""
+    return pa.repeat(pa.scalar(value, kind), BATCH_ROWS)
+
+
+def _headers(parts: Sequence[Part], _: int, __: TopicPartition) -> Array:
     """No headers are null, not an empty list; a name that is no UTF-8 is shown with replacement characters."""
-    lengths = columns.header_lengths
-    rows = [
-        [
-            {"key": header.key.decode("utf-8", "replace"), "value": header.value}
-            for header in columns.headers(index)
-        ]
-        if lengths[index]
-        else None
-        for index in range(start, end)
-    ]
+    rows = []
+    for columns, start, end in parts:
+        lengths = columns.header_lengths
+        rows += [_named(columns.headers(index)) if lengths[index] else None for index in range(start, end)]
     return pa.array(rows, _HEADERS)
 
 
-_BUILDERS: dict[str, Callable[[Columns, int, int, TopicPartition], Array]] = {
+def _named(headers: Sequence[Header]) -> list[dict[str, str | bytes | None]]:
+    return [{"key": header.key.decode("utf-8", "replace"), "value": header.value} for header in headers]
+
+
+_BUILDERS: dict[str, Callable[[Sequence[Part], int, TopicPartition], Array]] = {
     "key": _binary(KEYS),
     "value": _binary(VALUES),
     "topic": _topics,

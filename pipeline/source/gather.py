@@ -1,16 +1,20 @@
-"""Keys and values of columns as Arrow's variable-size binary: one flat run of bytes, 32-bit ends, bits for nulls.
+"""Records as the buffers of Arrow columns: of many small stretches of columns one run of values each.
 
-    ends      int32, little-endian: n + 1 of them, the first 0; the value i is bytes[ends[i] : ends[i + 1]]
-    validity  a bit a value, lowest first: 1 present, 0 null
-    bytes     all present values, one after the other
+    binary      ends, int32, little-endian: n + 1 of them, the first 0; the value i is bytes[ends[i] : ends[i + 1]]
+                validity, a bit a value, lowest first: 1 present, 0 null
+                bytes, all present values one after the other
+    numbers     int64, or int32 little-endian
 
 This module is compiled by Cython, and runs uncompiled with the same results. What columns say of their buffer was
-checked when they were decoded; the range asked for is checked here.
+checked when they were decoded; the ranges asked for are checked here.
 """
 
 # ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import cython
 
@@ -21,45 +25,142 @@ if cython.compiled:
         copy,
         flat_view,
         int64s_of,
+        new_int64s,
         new_octets,
         octets_of,
         writable,
     )
 else:
-    from storage.codec.memory import copy, flat_view, int64s_of, new_octets, octets_of, writable
+    from storage.codec.memory import (
+        copy,
+        flat_view,
+        int64s_of,
+        new_int64s,
+        new_octets,
+        octets_of,
+        writable,
+    )
 
 KEYS = 2
 VALUES = 4
 """Which of the eight columns has the positions; the one behind it has the lengths."""
+OFFSETS = 0
+TIMESTAMPS = 1
+"""Which of the eight columns it is."""
 
 _LARGEST = cython.declare(cython.longlong, 2**31 - 1)
+_MOST_MILLISECONDS = cython.declare(cython.longlong, (2**63 - 1) // 1000)
 
 
-def gather(
-    columns: Columns, column: int, start: int, end: int
-) -> tuple[bytearray, bytearray | None, bytearray, int]:
-    """The keys or values (`column`) of records [start, end): ends, validity (None: no nulls), bytes, null count.
+class Part(NamedTuple):
+    """The records [start, end) of some columns."""
+
+    columns: Columns
+    start: int
+    end: int
+
+
+def gather(parts: Sequence[Part], column: int) -> tuple[bytearray, bytearray | None, bytearray, int]:
+    """The keys or values (`column`) of all parts: ends, validity (None: no nulls), bytes, null count.
 
     Raises IndexError for a range that is none, OverflowError for 2 GiB and more.
     """
-    total: cython.Py_ssize_t = len(columns)
-    if column not in {KEYS, VALUES} or not 0 <= start <= end <= total:
-        raise IndexError(f"column {column}, records [{start}, {end}) of {total}")
-    block: memoryview = columns.block
-    data: memoryview = flat_view(columns.data)
-    first: cython.Py_ssize_t = column * total + start
-    count: cython.Py_ssize_t = end - start
+    if column not in {KEYS, VALUES}:
+        raise IndexError(f"column {column} has no positions")
+    count: cython.Py_ssize_t = _count(parts)
     size: cython.longlong = 0
     nulls: cython.Py_ssize_t = 0
-    if count:
-        size, nulls = _measure(block, first + total, count)
+    for columns, start, end in parts:
+        stride: cython.Py_ssize_t = len(columns)
+        if start < end:
+            part: tuple[int, int] = _measure(columns.block, (column + 1) * stride + start, end - start)
+            size += part[0]
+            nulls += part[1]
     if size > _LARGEST:
         raise OverflowError(f"{size} bytes in one column")
     ends: bytearray = new_octets(4 * count + 4)
     octets: bytearray = new_octets(size)
-    validity: bytearray | None = _validity(block, first + total, count) if nulls else None
-    _fill(block, first, total, count, data, writable(ends), writable(octets))
+    validity: bytearray | None = bytearray((count + 7) // 8) if nulls else None
+    _fill(parts, column, ends, octets)
+    if validity is not None:
+        _fill_validity(parts, column, validity)
     return ends, validity, octets, nulls
+
+
+def gather_offsets(parts: Sequence[Part]) -> memoryview[int]:
+    """The offsets of all parts, as int64. Raises IndexError."""
+    return _int64s(parts, OFFSETS, 1)
+
+
+def gather_timestamps(parts: Sequence[Part]) -> memoryview[int]:
+    """The timestamps of all parts in microseconds, as int64.
+
+    Raises IndexError, and OverflowError for a time that cannot be told in microseconds.
+    """
+    return _int64s(parts, TIMESTAMPS, 1000)
+
+
+def gather_flags(parts: Sequence[Part], mask: int) -> tuple[int | None, bytearray]:
+    """Of each record whether its batch's attributes have a bit of `mask`: the one answer for all and nothing, or int32s.
+
+    Raises IndexError.
+    """
+    count: cython.Py_ssize_t = _count(parts)
+    flags: bytearray = bytearray(4 * count)
+    octets: cython.p_uchar = writable(flags)
+    place: cython.Py_ssize_t = 0
+    ones: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t
+    header: cython.Py_ssize_t
+    for columns, start, end in parts:
+        rows: memoryview = columns.batches.rows
+        row: cython.p_longlong = int64s_of(rows)
+        below: cython.Py_ssize_t = start
+        bits: cython.longlong = mask
+        for header in range(0, len(rows), 15):
+            upto: cython.Py_ssize_t = min(end, row[header + 14])
+            if upto <= below:
+                continue
+            if row[header + 7] & bits:
+                ones += upto - below
+                for index in range(place, place + upto - below):
+                    octets[4 * index] = 1
+            place += upto - below
+            below = upto
+    if ones in {0, count}:
+        return (1 if ones else 0), bytearray()
+    return None, flags
+
+
+@cython.cfunc
+def _count(parts: Sequence[Part]) -> cython.Py_ssize_t:
+    """Records of all parts."""
+    count: cython.Py_ssize_t = 0
+    for columns, start, end in parts:
+        if not 0 <= start <= end <= len(columns):
+            raise IndexError(f"records [{start}, {end}) of {len(columns)}")
+        count += end - start
+    return count
+
+
+@cython.cfunc
+def _int64s(parts: Sequence[Part], column: cython.Py_ssize_t, factor: cython.longlong) -> memoryview:
+    found: memoryview = new_int64s(_count(parts))
+    target: cython.p_longlong = int64s_of(found)
+    place: cython.Py_ssize_t = 0
+    index: cython.Py_ssize_t
+    for columns, start, end in parts:
+        block: memoryview = columns.block
+        source: cython.p_longlong = int64s_of(block)
+        first: cython.Py_ssize_t = column * len(columns)
+        last: cython.Py_ssize_t = first + end
+        for index in range(first + start, last):
+            number: cython.longlong = source[index]
+            if factor != 1 and (number > _MOST_MILLISECONDS or number < -_MOST_MILLISECONDS):
+                raise OverflowError(f"a timestamp of {number} ms: too large to be told in microseconds")
+            target[place] = number * factor
+            place += 1
+    return found
 
 
 @cython.cfunc
@@ -78,40 +179,71 @@ def _measure(block: memoryview, first: cython.Py_ssize_t, count: cython.Py_ssize
 
 
 @cython.cfunc
-def _validity(block: memoryview, first: cython.Py_ssize_t, count: cython.Py_ssize_t) -> bytearray:
-    lengths: cython.p_longlong = int64s_of(block)
-    bits: bytearray = bytearray((count + 7) // 8)
-    octets: cython.p_uchar = writable(bits)
+def _fill_validity(parts: Sequence[Part], column: cython.Py_ssize_t, validity: bytearray) -> None:
+    octets: cython.p_uchar = writable(validity)
+    place: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
-    for index in range(count):
-        if lengths[first + index] >= 0:
-            octets[index >> 3] |= 1 << (index & 7)
-    return bits
+    for columns, start, end in parts:
+        block: memoryview = columns.block
+        lengths: cython.p_longlong = int64s_of(block)
+        first: cython.Py_ssize_t = (column + 1) * len(columns)
+        last: cython.Py_ssize_t = first + end
+        for index in range(first + start, last):
+            if lengths[index] >= 0:
+                octets[place >> 3] |= 1 << (place & 7)
+            place += 1
 
 
 @cython.cfunc
-def _fill(
-    block: memoryview,
+def _fill(parts: Sequence[Part], column: cython.Py_ssize_t, ends: bytearray, octets: bytearray) -> None:
+    """The bytes of all parts' values, and where each ends."""
+    places: cython.p_uchar = writable(ends)
+    target: cython.p_uchar = writable(octets)
+    at: cython.Py_ssize_t = 0
+    place: cython.Py_ssize_t = 4
+    places[0] = places[1] = places[2] = places[3] = 0
+    for columns, start, end in parts:
+        block: memoryview = columns.block
+        data: memoryview = flat_view(columns.data)
+        stride: cython.Py_ssize_t = len(columns)
+        count: cython.Py_ssize_t = end - start
+        at = _fill_part(
+            int64s_of(block),
+            column * stride + start,
+            stride,
+            count,
+            octets_of(data),
+            places,
+            place,
+            target,
+            at,
+        )
+        place += 4 * count
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _fill_part(
+    columns: cython.p_longlong,
     first: cython.Py_ssize_t,
     stride: cython.Py_ssize_t,
     count: cython.Py_ssize_t,
-    data: memoryview,
+    source: cython.p_uchar,
     ends: cython.p_uchar,
-    octets: cython.p_uchar,
-) -> None:
-    columns: cython.p_longlong = int64s_of(block)
-    source: cython.p_uchar = octets_of(data)
-    at: cython.Py_ssize_t = 0
-    place: cython.Py_ssize_t = 0
+    place: cython.Py_ssize_t,
+    target: cython.p_uchar,
+    at: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Copy `count` values, whose positions begin at `first`, to `target[at:]`; where the last of them ends."""
     index: cython.Py_ssize_t
-    ends[0] = ends[1] = ends[2] = ends[3] = 0
     for index in range(first, first + count):
         length: cython.longlong = columns[stride + index]
         if length > 0:
-            copy(octets, at, source, columns[index], length)
+            copy(target, at, source, columns[index], length)
             at += length
-        place += 4
         ends[place] = at & 0xFF
         ends[place + 1] = (at >> 8) & 0xFF
         ends[place + 2] = (at >> 16) & 0xFF
         ends[place + 3] = (at >> 24) & 0xFF
+        place += 4
+    return at

@@ -6,25 +6,24 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
-
 from pipeline.errors import DataLossError
 from pipeline.paths import data_directories
-from pipeline.source.arrow import record_batch
-from pipeline.source.bounds import clamp, ending_offsets, select, starting_offsets, within
+from pipeline.source.arrow import BATCH_ROWS, record_batch
+from pipeline.source.bounds import clamp, ending_offsets, in_order, select, starting_offsets, within
 from pipeline.source.directories import SourceDirectories, visible_end
+from pipeline.source.gather import Part
 from pipeline.source.narrowing import EVERYTHING, Narrowing
 from pipeline.source.options import SourceOptions
 from pipeline.source.planning import OffsetRange, split_ranges
-from pipeline.source.slices import SegmentChangedError, SliceReader, Task, plan_task
+from pipeline.source.slices import WINDOW_BYTES, SegmentChangedError, SliceReader, Task, plan_task
 from storage.model import Timestamp, TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
 
-BATCH_ROWS = 65_536
-"""Most records in an Arrow batch: larger ones cost the JVM more than they save."""
 ENOUGH_ROWS = 16_384
-"""Smaller batches (those of compressed record batches) are joined until they have so many."""
+"""Smaller stretches (those of compressed record batches) wait until they are so many records, or"""
+ENOUGH_BYTES = WINDOW_BYTES
+"""so many bytes: of large records a batch has few, so that memory stays bounded."""
 _ATTEMPTS = 3
 """How often a task is planned anew when segments change under it."""
 
@@ -69,7 +68,7 @@ class Source:
         """What a batch query reads, a range a partition (PipelineError and its kinds)."""
         partitions = self.partitions()
         start, end = self.start(partitions), ending_offsets(self.options.ending, partitions, self)
-        ranges = [self.checked(OffsetRange(one, start[one], end[one])) for one in partitions]
+        ranges = [self.checked(in_order(one, start[one], end[one])) for one in partitions]
         return [self._narrowed(one, narrowing) for one in ranges if narrowing.admits(one.partition)]
 
     def checked(self, wanted: OffsetRange) -> OffsetRange:
@@ -117,7 +116,7 @@ def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[An
     for attempt in range(_ATTEMPTS):
         reader = SliceReader(task, skip_corrupt=options.skip_corrupt_batches)
         try:
-            yield from _joined(_batches(reader, task, schema))
+            yield from _batches(reader, task, schema)
         except SegmentChangedError:
             if attempt + 1 == _ATTEMPTS:
                 raise
@@ -141,31 +140,27 @@ def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task:
 
 
 def _batches(reader: SliceReader, task: Task, schema: Any) -> Iterator[Any]:
+    """Arrow batches of enough rows or enough bytes; all that was read is given out before a change of files is told."""
     partition = task.range.partition
-    for columns, start, end in reader:
-        for first in range(start, end, BATCH_ROWS):
-            last = min(end, first + BATCH_ROWS)
-            yield record_batch(columns, first, last, partition=partition, schema=schema)
-
-
-def _joined(batches: Iterator[Any]) -> Iterator[Any]:
-    """Join small batches; all that were read are given out even when reading ends with an error."""
-    waiting: list[Any] = []
-    rows = 0
+    waiting: list[Part] = []
+    rows = size_bytes = 0
     try:
-        for batch in batches:
-            waiting.append(batch)
-            rows += batch.num_rows
-            if rows >= ENOUGH_ROWS:
-                ready, waiting, rows = waiting, [], 0
-                yield _join(ready)
+        for part in _parts(reader):
+            waiting.append(part)
+            rows += part.end - part.start
+            size_bytes += len(part.columns.data)
+            if rows >= ENOUGH_ROWS or size_bytes >= ENOUGH_BYTES:
+                ready, waiting, rows, size_bytes = waiting, [], 0, 0
+                yield record_batch(ready, partition=partition, schema=schema)
     except SegmentChangedError:
         if waiting:
-            yield _join(waiting)
+            yield record_batch(waiting, partition=partition, schema=schema)
         raise
     if waiting:
-        yield _join(waiting)
+        yield record_batch(waiting, partition=partition, schema=schema)
 
 
-def _join(batches: list[Any]) -> Any:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+def _parts(reader: SliceReader) -> Iterator[Part]:
+    for columns, start, end in reader:
+        for first in range(start, end, BATCH_ROWS):
+            yield Part(columns, first, min(end, first + BATCH_ROWS))

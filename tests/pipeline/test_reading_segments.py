@@ -16,12 +16,18 @@ import pyarrow as pa
 
 from pipeline.errors import DataLossError, PipelineError
 from pipeline.paths import data_directories
+from pipeline.source.gather import KEYS, Part, gather, gather_flags, gather_offsets, gather_timestamps
 from pipeline.source.narrowing import EVERYTHING, at_least, one_of
 from pipeline.source.options import parse_source_options
 from pipeline.source.reading import Source, read_task
-from storage.codec.records import encode_lines
+from pipeline.source.slices import WINDOW_BYTES
+from storage.codec.batch import Codec
+from storage.codec.columns import decode
+from storage.codec.records import encode, encode_lines
+from storage.codec.stamp import BatchStamp
 from storage.errors import CorruptionError, NotALogDirectoryError
 from storage.manager import open_engine
+from storage.model import Offset, Record, Timestamp
 
 BROKER = Path(__file__).parents[1] / "vectors" / "broker-made"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -169,6 +175,64 @@ def test_offsets_that_are_not_there(tmp_path):
     given = {"startingOffsets": '{"trimmed":{"0":5}}'}
     with pytest.raises(DataLossError, match="is outside \\[73, 100\\]"):
         read(options_of(BROKER / "log-dirs", "trimmed", **given))
+
+
+def test_small_batches_are_joined(tmp_path):
+    """Of many record batches one Arrow batch: nulls, both kinds of timestamp, and a task that begins inside."""
+    engine = open_engine(tmp_path)
+    (partition,) = engine.create_topic("orders", partitions=1).partitions().values()
+    for number in range(20):
+        if number == 10:
+            engine.alter_config("orders", {"message.timestamp.type": "LogAppendTime"})
+        records = [
+            Record(
+                Offset(at), Timestamp(1000 + number), None if at % 3 else b"key", b"%d" % (3 * number + at)
+            )
+            for at in range(3)
+        ]
+        partition.append(encode(records, BatchStamp(codec=Codec(number % 5))))
+    engine.close()
+    options = options_of(tmp_path, startingOffsets='{"orders":{"0":1}}')
+    source = Source(options)
+    (task,) = source.tasks(source.batch_ranges())
+    source.close()
+    (batch,) = read_task(task, options=options, schema=SCHEMA)
+    batch.validate(full=True)
+    assert [b"%d" % number for number in range(1, 60)] == batch["value"].to_pylist()
+    assert [None, None, b"key"] * 19 + [None, None] == batch["key"].to_pylist()
+    assert list(range(1, 60)) == batch["offset"].to_pylist()
+    assert [0] * 29 + [1] * 30 == batch["timestampType"].to_pylist()
+    times = batch["timestamp"].cast(pa.int64()).to_pylist()
+    assert [1000 * (1000 + number // 3) for number in range(1, 30)] == times[:29]
+
+
+def test_large_records_make_small_batches(tmp_path):
+    """However many records a batch might have, its bytes are bounded."""
+    make_topic(tmp_path, *["x" * 900_000 + "\n"] * 12)
+    options = options_of(tmp_path)
+    source = Source(options)
+    (task,) = source.tasks(source.batch_ranges())
+    source.close()
+    sizes = [batch.nbytes for batch in read_task(task, options=options, schema=SCHEMA)]
+    assert sum(sizes) > 12 * 900_000
+    assert max(sizes) < 2 * WINDOW_BYTES
+
+
+def test_what_no_column_can_hold():
+    """A time beyond Spark's is told; a range that is none too."""
+    (columns,) = decode(encode([Record(Offset(0), Timestamp(2**62), None, b"")]))
+    with pytest.raises(OverflowError, match=f"a timestamp of {2**62} ms"):
+        gather_timestamps([Part(columns, 0, 1)])
+    for start, end in ((-1, 1), (0, 2), (1, 0)):
+        for gathering in (
+            gather_offsets,
+            lambda parts: gather(parts, KEYS),
+            lambda parts: gather_flags(parts, 8),
+        ):
+            with pytest.raises(IndexError):
+                gathering([Part(columns, start, end)])
+    with pytest.raises(IndexError):
+        gather([Part(columns, 0, 1)], 3)
 
 
 def damage(path):
