@@ -18,7 +18,7 @@ from benchmarks.frame import page, record
 from benchmarks.frame.machine import load, machine_facts
 from benchmarks.frame.results import BenchmarkResult, Report
 from benchmarks.frame.rounds import Progress, run_benchmark
-from benchmarks.frame.table import show
+from benchmarks.frame.table import show, show_goals
 from benchmarks.registry import MODULES
 from benchmarks.registry import load as load_benchmark
 
@@ -88,6 +88,7 @@ def main(  # noqa: PLR0913 - the options of a command
     if not chosen:
         for result in report.benchmarks:
             show(result, console)
+    show_goals(report, console)
     _keep(report, json_file=json_file, plots_directory=plots, page_file=page_file)
     sys.exit(0 if all(result.acceptable for result in report.benchmarks) else 1)
 

@@ -4,7 +4,7 @@
     … table and picture, written here …
     <!-- end of NAME -->
 
-NAME is a benchmark's, or `machine` for what the run ran on. Everything outside the marks is left as it stands.
+NAME is a benchmark's, `machine` for what the run ran on, or `goals` for all of them. Everything outside the marks is left as it stands.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.frame.results import BenchmarkResult, Report
-from benchmarks.frame.rows import HEADINGS, rows
+from benchmarks.frame.rows import GOAL_HEADINGS, HEADINGS, goal_rows, rows
 
-MACHINE = "machine"
+MACHINE, GOALS = "machine", "goals"
 
 
 def filled(page: str, report: Report, pictures: Path) -> str:
     """Fill the page's marks; a benchmark that did not run keeps what was there. `pictures` is relative to the page."""
     page = _with(page, MACHINE, _machine(report))
+    page = _with(page, GOALS, _goals(report))
     for result in report.benchmarks:
         page = _with(page, result.name, _figures(result, pictures))
     return page
@@ -34,6 +35,12 @@ def _with(page: str, name: str, text: str) -> str:
 def _machine(report: Report) -> str:
     lines = ["| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in report.machine.items()]
+    return "\n".join(lines)
+
+
+def _goals(report: Report) -> str:
+    lines = [f"| {' | '.join(GOAL_HEADINGS)} |", "|---|---|---|--:|---|---|---|"]
+    lines += [f"| {' | '.join(row)} |" for row in goal_rows(report)]
     return "\n".join(lines)
 
 

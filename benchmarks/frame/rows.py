@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from benchmarks.frame.question import Better
-from benchmarks.frame.results import CaseResult, Figures, Outcome, Verdict
+from benchmarks.frame.results import CaseResult, Figures, Outcome, Report, Verdict
 
 HEADINGS = ("case", "side", "median", "min to max", "ratio", "against", "goal", "verdict")
 
@@ -22,6 +22,33 @@ class Row(NamedTuple):
     against: str
     goal: str
     verdict: str
+
+
+GOAL_HEADINGS = ("question", "case", "side", "reached", "against", "goal", "verdict")
+
+
+class GoalRow(NamedTuple):
+    """A line of the table of all goals."""
+
+    benchmark: str
+    case: str
+    side: str
+    reached: str
+    against: str
+    goal: str
+    verdict: str
+
+
+def goal_rows(report: Report) -> Iterator[GoalRow]:
+    """Every goal of a run, whether it is reached or not."""
+    for result in report.benchmarks:
+        for case in result.cases:
+            for outcome in case.outcomes:
+                if outcome.verdict is not Verdict.NO_GOAL:
+                    unit = case.unit.name
+                    ratio, against, goal, verdict = _judged(outcome, unit)
+                    reached = ratio or f"{number(outcome.ratio)} {unit}"
+                    yield GoalRow(result.name, case.name, outcome.goal.side, reached, against, goal, verdict)
 
 
 def rows(case: CaseResult) -> Iterator[Row]:

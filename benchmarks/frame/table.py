@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.frame.results import BenchmarkResult, Verdict
-from benchmarks.frame.rows import HEADINGS, rows
+from benchmarks.frame.results import BenchmarkResult, Report, Verdict
+from benchmarks.frame.rows import GOAL_HEADINGS, HEADINGS, goal_rows, rows
 
 STYLES = {
     Verdict.NO_GOAL.value: "",
@@ -39,14 +39,30 @@ def _parts(result: BenchmarkResult) -> Iterator[RenderableType]:
         yield Text(result.failed, style="bold red")
 
 
-def _table(result: BenchmarkResult) -> Table:
+def show_goals(report: Report, console: Console) -> None:
+    """Print every goal of a run, and how long it took."""
+    table = _judged_table(GOAL_HEADINGS, right=("reached",))
+    for row in goal_rows(report):
+        table.add_row(*row[:-1], Text(row.verdict, style=_style(row.verdict)))
+    seconds = sum(result.seconds for result in report.benchmarks)
+    console.print(Text.assemble(("goals", "bold"), f"  all of it took {seconds / 60:.1f} minutes"))
+    if table.row_count:
+        console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _judged_table(headings: Sequence[str], *, right: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in HEADINGS:
+    for heading in headings:
         table.add_column(
             heading,
-            no_wrap=heading in ("case", "median"),
-            justify="right" if heading in ("median", "min to max", "ratio") else "left",
+            no_wrap=heading in {"case", "median", "reached"},
+            justify="right" if heading in right else "left",
         )
+    return table
+
+
+def _table(result: BenchmarkResult) -> Table:
+    table = _judged_table(HEADINGS, right=("median", "min to max", "ratio"))
     for case in result.cases:
         for row in rows(case):
             table.add_row(*row[:-1], Text(row.verdict, style=_style(row.verdict)))

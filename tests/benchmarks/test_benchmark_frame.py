@@ -26,7 +26,7 @@ from benchmarks.frame.question import (
 )
 from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures, Report, Verdict
 from benchmarks.frame.rounds import measure_case, run_benchmark
-from benchmarks.frame.table import show
+from benchmarks.frame.table import show, show_goals
 
 SPEED = MEGABYTES_A_SECOND
 
@@ -148,6 +148,14 @@ def test_the_table_tells_figures_goal_and_missing_factor():
     assert ["a", "case", "topicfs", "50.0", "MB/s", "50.0", "to", "50.0", "0.5×", "other"] == shown[2][:10]
     assert ["≥", "0.8×", "missing", "1.60×"] == shown[2][10:]
     assert ["other", "100", "MB/s", "100", "to", "100"] == shown[3]
+
+
+def test_all_goals_stand_together_at_the_end():
+    """What a run is asked for, in one table: reached, or how much is missing."""
+    console = Console(record=True, width=140)
+    show_goals(Report({}, True, (run(two_sides),)), console)
+    shown = [line.split() for line in console.export_text().splitlines()]
+    assert ["toy", "a", "case", "topicfs", "0.5×", "other", "≥", "0.8×", "missing", "1.60×"] == shown[2]
 
 
 def test_a_run_comes_back_from_its_json():
