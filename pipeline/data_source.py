@@ -6,11 +6,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from pipeline.errors import PipelineError
 from pipeline.sink.writers import TopicStreamWriter, TopicWriter, batch_writer, stream_writer
 from pipeline.source.batch import BatchReader, FilteringBatchReader
 from pipeline.source.options import includes_headers, parse_source_options
 from pipeline.source.schema import full_schema
-from pipeline.source.stream import StreamReader
+from pipeline.source.stream import RefusedStream, StreamReader
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Off by default, and then Spark refuses readers that take filters."""
@@ -29,8 +30,11 @@ class TopicfsDataSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         return BatchReader(parse_source_options(self.options, streaming=False), schema)
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 (Spark's name)
-        return StreamReader(parse_source_options(self.options, streaming=True), schema)
+    def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:  # noqa: N802 (Spark's name)
+        try:
+            return StreamReader(parse_source_options(self.options, streaming=True), schema)
+        except PipelineError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
         return batch_writer(self.options, schema, overwrite=overwrite)

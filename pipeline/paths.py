@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import glob
+from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline.errors import PipelineError
+from storage.disk.filesystem import Entry
+from storage.disk.names import META_PROPERTIES
+from storage.manager.contents import Contents
 
 
 def data_directories(text: str) -> tuple[Path, ...]:
@@ -29,3 +33,9 @@ def data_directories(text: str) -> tuple[Path, ...]:
     if not found:
         raise PipelineError("path names no data directory")
     return tuple(found)
+
+
+def check_is_data_directory(path: Path, entries: Iterable[Entry], contents: Contents) -> None:
+    """Whether a directory's entries, and what was read from them, are a data directory's (PipelineError)."""
+    if not contents.partitions and META_PROPERTIES not in {entry.name for entry in entries}:
+        raise PipelineError(f"{path}: no data directory: neither {META_PROPERTIES} nor a partition there")

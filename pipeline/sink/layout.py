@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.paths import check_is_data_directory
 from storage.codec.records import DEFAULT_MAX_BATCH_BYTES
 from storage.config.topic import TopicConfig
 from storage.disk.names import is_internal
@@ -56,7 +57,7 @@ class Layout:
 
 
 def read_layout(directories: Sequence[Path]) -> Layout:
-    """Look at names and settings alone: nothing is locked or opened (StorageError, OSError)."""
+    """Look at names and settings alone: nothing is locked or opened (PipelineError, StorageError, OSError)."""
     return Layout(
         {
             topic: TopicLayout(facts.partitions, min(facts.config.max_message_bytes, MAX_BATCH_BYTES))
@@ -66,12 +67,15 @@ def read_layout(directories: Sequence[Path]) -> Layout:
 
 
 def read_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
-    """Look at names and settings alone: nothing is locked or opened (StorageError, OSError)."""
+    """Look at names and settings alone: nothing is locked or opened (PipelineError, StorageError, OSError)."""
     files = NativeFileSystem(read_only=True)
     registry = merge_copies([read_copy(directory, files) for directory in directories])
     numbers: dict[str, list[int]] = {}
     for directory in directories:
-        for topic, found in read_contents(files.list_directory(directory), directory).topics().items():
+        entries = files.list_directory(directory)
+        contents = read_contents(entries, directory)
+        check_is_data_directory(directory, entries, contents)
+        for topic, found in contents.topics().items():
             numbers.setdefault(topic, []).extend(found)
     topics = {}
     for topic, found in numbers.items():

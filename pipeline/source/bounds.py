@@ -16,6 +16,8 @@ from storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
 
+_NAMED_TOPICS = 10
+
 
 class Ends(Protocol):
     """What partitions hold at a moment."""
@@ -50,7 +52,7 @@ def select(
         option, topics = "assign", {one.topic for one in selection.assigned}
     absent = sorted(topics - {one.topic for one in everything})
     if absent and must_exist:
-        raise PipelineError(f"{option}: no such topic: {', '.join(absent)}")
+        raise PipelineError(f"{option}: no such topic: {', '.join(absent)}; {_there_are(everything)}")
     found = [one for one in everything if one.topic in topics]
     if selection.assigned is None:
         return found
@@ -58,6 +60,15 @@ def select(
     if missing and must_exist:
         _LOGGER.warning("assign: passed over what is not there: %s", ", ".join(missing))
     return [one for one in found if one in selection.assigned]
+
+
+def _there_are(present: list[TopicPartition]) -> str:
+    """Name the topics that could have been meant; of many the first ones."""
+    topics = sorted({one.topic for one in present})
+    if not topics:
+        return "there is no topic yet"
+    named = ", ".join(topics[:_NAMED_TOPICS])
+    return f"there are {named}" + (", …" if len(topics) > _NAMED_TOPICS else "")
 
 
 def starting_offsets(

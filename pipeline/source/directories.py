@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import PipelineError
+from pipeline.paths import check_is_data_directory
 from storage.checkpoints.clean_shutdown import is_marked_clean
 from storage.checkpoints.offset_checkpoint import read_offsets
 from storage.config.topic import TopicConfig
@@ -102,15 +103,12 @@ class SourceDirectories:
 
     def _look(self, path: Path) -> _Home:
         entries = self._files.list_directory(path)
-        found = read_contents(entries, path).partitions
-        if not found and names.META_PROPERTIES not in {entry.name for entry in entries}:
-            raise PipelineError(
-                f"{path}: no data directory: neither {names.META_PROPERTIES} nor a partition there"
-            )
+        contents = read_contents(entries, path)
+        check_is_data_directory(path, entries, contents)
         holder = find_holder(path)
         return _Home(
             path,
-            found,
+            contents.partitions,
             holder is not None and not holder.is_this_engine,
             holder is None and is_marked_clean(self._files, path),
             *(

@@ -132,7 +132,7 @@ class SliceReader:
             )
         except CorruptBatchError as error:
             if not self._skip_corrupt:
-                raise CorruptionError(one.file, window.position + error.position, error.cause) from None
+                raise _corrupt(one, window.position + error.position, error.cause) from None
         else:
             self._aborted = still_aborted(self._aborted, batches) if self._aborted else ()
             return
@@ -156,8 +156,12 @@ class SliceReader:
 
     def _pass_over(self, one: Slice, position: int, cause: str) -> None:
         """Count a corrupt batch, or fail by it. Behind one whose size cannot be trusted a segment is read no further."""
-        error = CorruptionError(one.file, position, cause)
         if not self._skip_corrupt:
-            raise error
+            raise _corrupt(one, position, cause)
         self.skipped_batches += 1
+        error = CorruptionError(one.file, position, cause)
         _LOGGER.warning("%s: passed over a corrupt batch: %s", self._task.range.partition, error)
+
+
+def _corrupt(one: Slice, position: int, cause: str) -> CorruptionError:
+    return CorruptionError(one.file, position, f"{cause}; corruptBatches=skip passes over such batches")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pipeline.errors import PipelineError
 from pipeline.source.batch import TaskPartition
 from pipeline.source.following import Following
 from pipeline.source.offsets import StreamOffset, decode_stream_offset, encode_stream_offset
@@ -65,6 +66,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._following is not None:
             self._following.close()
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """In place of a reader whose options are wrong: says so as soon as Spark asks it for anything.
+
+    Where `streamReader` itself raises, Spark's process tells of a failure of its own behind that.
+    """
+
+    def __init__(self, error: PipelineError) -> None:
+        self._error = error
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise self._error
+
+    initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815 (Spark's names)
+    getDefaultReadLimit = prepareForTriggerAvailableNow = _refuse  # noqa: N815 (Spark's names)
 
 
 def _now_ms() -> int:

@@ -186,6 +186,8 @@ def test_without_spark_one_line_says_how_to_get_it(monkeypatch):
     """The extra's name, in the error's one line."""
     monkeypatch.delitem(sys.modules, "pipeline.data_source", raising=False)
     monkeypatch.delattr(pipeline, "data_source", raising=False)
+    for name in [one for one in sys.modules if one.partition(".")[0] == "pyspark"]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkMissingError, match=r"pip install 'topicfs\[spark\]'"):
         pipeline.register(None)

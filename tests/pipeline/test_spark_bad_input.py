@@ -1,0 +1,137 @@
+"""What a user sees in the driver who asks for something that cannot be: one line that names it, of ours, and the last."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.codec.records import encode_lines
+from storage.manager import open_engine
+
+pytestmark = pytest.mark.spark
+
+BATCHES = 5
+SECOND_BATCH = 74
+"""Position of a batch whose checksum is made wrong; every batch has this size."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """`data` with the topic `orders`, and `bad` with a corrupt batch; `empty`, which is no data directory."""
+    folder = tmp_path_factory.mktemp("bad-input")
+    engine = open_engine(folder / "data")
+    for topic in ("orders", "bad"):
+        partition = engine.create_topic(topic).partitions()[0]
+        for number in range(BATCHES):
+            partition.append(encode_lines(f"line {number}\n".encode(), timestamp=0)[0])
+    engine.close()
+    segment = folder / "data" / "bad-0" / f"{0:020}.log"
+    content = bytearray(segment.read_bytes())
+    assert BATCHES * SECOND_BATCH == len(content)
+    content[SECOND_BATCH + 70] ^= 1
+    segment.write_bytes(content)
+    (folder / "empty").mkdir()
+    return folder
+
+
+def options(folder, changed):
+    given = {"path": "data", "subscribe": "orders", "startingOffsets": "earliest"} | changed
+    return given | {"path": str(folder / given["path"])}
+
+
+def batch(spark, given):
+    """Count the records of a batch query."""
+    return spark.read.format("topicfs").options(**given).load().count()
+
+
+def stream(spark, given):
+    """Count the records that a stream brings until it ends."""
+    counts = []
+    frame = spark.readStream.format("topicfs").options(**given).load()
+    query = frame.writeStream.foreachBatch(lambda rows, _: counts.append(rows.count()))
+    query.trigger(availableNow=True).start().awaitTermination()
+    return sum(counts)
+
+
+def told(error):
+    """The last line of ours in what Spark tells, and whatever error it tells behind it."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    errors = [
+        line for line in lines if line.partition(": ")[0].endswith("Error") and " " not in line.split(":")[0]
+    ]
+    return errors[-1].partition(": ")[2] if errors else str(error)
+
+
+ASKED = [
+    ({"colour": "red"}, "colour: no option of topicfs"),
+    ({"subscribe": "payments"}, "subscribe: no such topic: payments; there are bad, orders"),
+    ({"path": "empty"}, "{folder}/empty: no data directory: neither meta.properties nor a partition there"),
+    (
+        {"path": "nowhere"},
+        "{folder}/nowhere: no data directory there; path names one, several after commas, or a glob",
+    ),
+    (
+        {"subscribe": "bad"},
+        "{folder}/data/bad-0/00000000000000000000.log: position 74: checksum is 0x",
+    ),
+]
+
+
+@pytest.mark.parametrize("read", [batch, stream])
+@pytest.mark.parametrize(("changed", "line"), ASKED)
+def test_a_read_that_cannot_be(spark, folder, read, changed, line):
+    """The thing, the cause, the remedy; a corrupt batch with its file and position."""
+    with pytest.raises(Exception) as caught:
+        read(spark, options(folder, changed))
+    assert told(caught.value).startswith(line.format(folder=folder))
+
+
+LATE = '{"orders":{"0":7}}'
+"""Offset 7 of a topic that ends at 5."""
+
+
+@pytest.mark.parametrize(
+    ("read", "changed", "line"),
+    [
+        (batch, {"endingOffsets": LATE}, "orders-0: offset 7 to end at is beyond 5"),
+        (stream, {"startingOffsets": LATE}, "orders-0: offset 7 to begin with is outside [0, 5]"),
+    ],
+)
+def test_an_offset_that_is_not_there(spark, folder, read, changed, line):
+    """Told, with what helps; or what is there is read: of a stream that begins at the end nothing."""
+    with pytest.raises(Exception) as caught:
+        read(spark, options(folder, changed))
+    assert told(caught.value) == f"{line}; failOnDataLoss=false reads what is there"
+    expected = {batch: BATCHES, stream: 0}[read]
+    assert expected == read(spark, options(folder, changed | {"failOnDataLoss": "false"}))
+
+
+@pytest.mark.parametrize("read", [batch, stream])
+def test_corrupt_batches_are_passed_over(spark, folder, read):
+    """Where the option says so, all others are read."""
+    changed = {"subscribe": "bad", "corruptBatches": "skip"}
+    assert BATCHES - 1 == read(spark, options(folder, changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"colour": "red"}, "colour: no option of writing to topicfs"),
+        ({"topic": "payments"}, "payments: no such topic; make it first: topicfs topics create payments"),
+        (
+            {"path": "empty"},
+            "{folder}/empty: no data directory: neither meta.properties nor a partition there",
+        ),
+        (
+            {"path": "nowhere"},
+            "{folder}/nowhere: no data directory there; path names one, several after commas, or a glob",
+        ),
+    ],
+)
+def test_a_write_that_cannot_be(spark, folder, changed, line):
+    """Told before a task runs."""
+    given = {"path": "data", "topic": "orders"} | changed
+    given["path"] = str(folder / given["path"])
+    rows = spark.range(1).selectExpr("'v' AS value")
+    with pytest.raises(Exception) as caught:
+        rows.write.format("topicfs").mode("append").options(**given).save()
+    assert told(caught.value) == line.format(folder=folder)
