@@ -20,6 +20,7 @@ from pipeline.source.gather import (
     gather_flags,
     gather_offsets,
     gather_timestamps,
+    has_headers,
 )
 from storage.codec.batch import TIMESTAMP_TYPE_MASK
 from storage.model import Header, TopicPartition
@@ -87,21 +88,21 @@ def _timestamp_types(parts: Sequence[Part], count: int, _: TopicPartition) -> Ar
     return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(kinds)], 0)
 
 
-def _same(value: str | int, kind: Array, count: int) -> Array:
+def _same(value: str | int | None, kind: Array, count: int) -> Array:
     """`count` times the same, shared with the batches before."""
-    if count > BATCH_ROWS:
-        return pa.repeat(pa.scalar(value, kind), count)
-    return _repeated(value, kind)[:count]
+    return _repeated(value, kind)[:count] if count <= BATCH_ROWS else pa.repeat(pa.scalar(value, kind), count)
 
 
 @lru_cache(maxsize=8)
-def _repeated(value: str | int, kind: Array) -> Array:
+def _repeated(value: str | int | None, kind: Array) -> Array:
     """As many as a batch can need. Topics have 249 characters at most, so that all of the cache stays small."""
     return pa.repeat(pa.scalar(value, kind), BATCH_ROWS)
 
 
-def _headers(parts: Sequence[Part], _: int, __: TopicPartition) -> Array:
+def _headers(parts: Sequence[Part], count: int, _: TopicPartition) -> Array:
     """No headers are null, not an empty list; a name that is no UTF-8 is shown with replacement characters."""
+    if not has_headers(parts):
+        return _same(None, _HEADERS, count)
     rows = []
     for columns, start, end in parts:
         lengths = columns.header_lengths

@@ -46,6 +46,7 @@ VALUES = 4
 """Which of the eight columns has the positions; the one behind it has the lengths."""
 OFFSETS = 0
 TIMESTAMPS = 1
+HEADER_LENGTHS = 7
 """Which of the eight columns it is."""
 
 _LARGEST = cython.declare(cython.longlong, 2**31 - 1)
@@ -130,6 +131,21 @@ def gather_flags(parts: Sequence[Part], mask: int) -> tuple[int | None, bytearra
     if ones in {0, count}:
         return (1 if ones else 0), bytearray()
     return None, flags
+
+
+def has_headers(parts: Sequence[Part]) -> bool:
+    """Whether any record has headers. Raises IndexError."""
+    _count(parts)
+    index: cython.Py_ssize_t
+    for columns, start, end in parts:
+        block: memoryview = columns.block
+        lengths: cython.p_longlong = int64s_of(block)
+        first: cython.Py_ssize_t = HEADER_LENGTHS * len(columns)
+        last: cython.Py_ssize_t = first + end
+        for index in range(first + start, last):
+            if lengths[index]:
+                return True
+    return False
 
 
 @cython.cfunc

@@ -16,7 +16,14 @@ import pyarrow as pa
 
 from pipeline.errors import DataLossError, PipelineError
 from pipeline.paths import data_directories
-from pipeline.source.gather import KEYS, Part, gather, gather_flags, gather_offsets, gather_timestamps
+from pipeline.source.gather import (
+    KEYS,
+    Part,
+    gather,
+    gather_flags,
+    gather_offsets,
+    gather_timestamps,
+)
 from pipeline.source.narrowing import EVERYTHING, at_least, one_of
 from pipeline.source.options import parse_source_options
 from pipeline.source.reading import Source, read_task
@@ -27,7 +34,7 @@ from storage.codec.records import encode, encode_lines
 from storage.codec.stamp import BatchStamp
 from storage.errors import CorruptionError, NotALogDirectoryError
 from storage.manager import open_engine
-from storage.model import Offset, Record, Timestamp
+from storage.model import Header, Offset, Record, Timestamp
 
 BROKER = Path(__file__).parents[1] / "vectors" / "broker-made"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -125,6 +132,18 @@ def test_headers_and_their_absence():
     first, second = table["headers"].to_pylist()[:2]
     assert [("h1", b"x"), ("h2", None), ("h3", b"")] == [(one["key"], one["value"]) for one in first]
     assert second is None
+
+
+def test_headers_in_one_record_of_a_part(tmp_path):
+    """One record's headers do not hang on those of its neighbours."""
+    engine = open_engine(tmp_path)
+    partition = engine.create_topic("orders", partitions=1).partitions()[0]
+    for at in range(3):
+        headers = (Header(b"name", b"one"),) if at == 1 else ()
+        partition.append(encode([Record(Offset(0), Timestamp(1000), None, b"v", headers)]))
+    engine.close()
+    table, _ = read(options_of(tmp_path))
+    assert [None, [{"key": "name", "value": b"one"}], None] == table["headers"].to_pylist()
 
 
 @pytest.mark.parametrize("least", [1, 2, 7, 40])
