@@ -36,6 +36,11 @@ COLUMNS = {
 
 _SPELLING = {name.lower(): name for name in ("path", "topic", "commitTimeout")}
 _PASSED_OVER = frozenset({"includeheaders", "checkpointlocation", "queryname"})
+_REFUSED = {
+    "kafka.key.serializer": "keys are written as the bytes that they are",
+    "kafka.value.serializer": "values are written as the bytes that they are",
+}
+"""Options that the connector refuses, in lower case, with the reason."""
 _TIMEOUT = re.compile(r"(?P<number>[0-9]+)\s*(?P<unit>ms|s|m|)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 0.001}
 
@@ -55,6 +60,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Check the options of a write; their names in any case. InvalidOptionError, PipelineError."""
     options = {name.lower(): value for name, value in given.items()}
     for name in options:
+        if name in _REFUSED:
+            raise InvalidOptionError(f"{name}: not to be set: {_REFUSED[name]}")
         if name not in _SPELLING and name not in _PASSED_OVER and not name.startswith("kafka."):
             near = difflib.get_close_matches(name, _SPELLING, n=1)
             hint = f"; did you mean {_SPELLING[near[0]]}?" if near else ""
@@ -74,6 +81,8 @@ def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
     if options.topic is None and "topic" not in columns:
         raise InvalidOptionError("where to write to? Give the option topic, or a column 'topic'")
     for name, kinds in COLUMNS.items():
+        if name == "topic" and options.topic is not None:
+            continue  # The column is not looked at then.
         if columns.get(name, kinds[0]) not in kinds:
             raise InvalidOptionError(
                 f"column '{name}' is {columns[name]}; it is written as {' or '.join(kinds)}"

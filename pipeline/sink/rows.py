@@ -42,6 +42,7 @@ class RowEncoder:
         """`topic` overrides the column; `pick` chooses where rows without a key begin, of so many partitions."""
         self._layout = layout
         self._topic = topic
+        self._columns = _COLUMNS if topic is None else tuple(name for name in _COLUMNS if name != "topic")
         self._now_ms = now_ms
         self._pick = pick
         self._turn: int | None = None
@@ -53,7 +54,7 @@ class RowEncoder:
 
         Raises UnknownTopicError, PolicyViolationError, InvalidRecordError, RecordTooLargeError.
         """
-        columns = cast_columns(rows, _COLUMNS)
+        columns = cast_columns(rows, self._columns)
         for partition, indices in self._placed(columns, rows.num_rows).items():
             chosen = columns
             if len(indices) < rows.num_rows:

@@ -193,7 +193,7 @@ def _starting(options: Mapping[str, str], *, streaming: bool) -> Bound:
     bound = _bound(options, "starting", default)
     if streaming:
         return bound
-    if bound == Everywhere(LATEST):
+    if isinstance(bound, Everywhere) and bound.offset == LATEST:
         raise InvalidOptionError("startingOffsets: latest leaves a batch query nothing to read")
     if isinstance(bound, AtOffsets):
         for partition, offset in bound.offsets.items():
@@ -210,7 +210,7 @@ def _ending(options: Mapping[str, str], *, streaming: bool) -> Bound:
             if name.lower() in options:
                 raise InvalidOptionError(f"{name}: a stream has no end")
     bound = _bound(options, "ending", Everywhere(LATEST))
-    if bound == Everywhere(EARLIEST):
+    if isinstance(bound, Everywhere) and bound.offset == EARLIEST:
         raise InvalidOptionError("endingOffsets: earliest leaves nothing to read")
     if isinstance(bound, AtOffsets):
         for partition, offset in bound.offsets.items():

@@ -33,6 +33,8 @@ def test_options_in_any_case(tmp_path):
         ({"topci": "t"}, "topci: no option of writing to topicfs; did you mean topic?"),
         ({"topic": "a/b"}, "topic: .*a/b"),
         ({"commitTimeout": "soon"}, "commitTimeout: expected e.g. 60s"),
+        ({"kafka.Key.serializer": "x"}, "kafka.key.serializer: not to be set: keys are written"),
+        ({"kafka.value.serializer": "x"}, "kafka.value.serializer: not to be set: values are written"),
     ],
 )
 def test_bad_options_are_told(tmp_path, given, said):
@@ -93,3 +95,11 @@ def test_columns_nobody_knows_are_passed_over(tmp_path):
     """As the connector does."""
     options = parse_sink_options({"path": str(tmp_path)})
     check_columns({"value": "binary", "topic": "string", "mood": "map<int,int>"}, options)
+
+
+def test_a_topic_column_that_is_overridden_may_be_anything(tmp_path):
+    """Nobody looks at it, as with the connector; else it is a string."""
+    columns = {"value": "binary", "topic": "map<int,int>"}
+    check_columns(columns, parse_sink_options({"path": str(tmp_path), "topic": "t"}))
+    with pytest.raises(InvalidOptionError, match="column 'topic' is map<int,int>; it is written as string"):
+        check_columns(columns, parse_sink_options({"path": str(tmp_path)}))

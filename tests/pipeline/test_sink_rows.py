@@ -102,6 +102,13 @@ def test_topics_by_column():
     assert {"u"} == {where.topic for where in encoded(rows, topic="u")}
 
 
+def test_an_overridden_topic_column_is_not_looked_at():
+    """Whatever its type."""
+    pa = arrow()
+    rows = pa.record_batch({"topic": pa.array([{"a": 1}]), "value": pa.array([b"v"])})
+    assert [(NOW, None, b"v", ())] == [record for records in encoded(rows).values() for record in records]
+
+
 def test_a_slice_is_its_rows():
     """Arrow shares buffers; only the slice's rows count."""
     pa = arrow()

@@ -56,6 +56,8 @@ def test_the_most_exact_option_of_an_end_counts():
     all_three = parse(startingOffsets=offsets, startingOffsetsByTimestamp=times, startingTimestamp="5")
     assert AtTime(5) == all_three.starting
     assert AtTime(6) == parse(endingOffsets=offsets, endingTimestamp="6").ending
+    assert isinstance(parse(startingTimestamp="-1").starting, AtTime)
+    assert isinstance(parse(endingTimestamp="-2").ending, AtTime)
 
 
 @pytest.mark.parametrize(
