@@ -190,10 +190,7 @@ class Scene:
             logs = [self.mount.path / "lines" / str(number) / "log" for number in range(PARTITIONS)]
             return [line for log in logs for line in log.read_text().splitlines()]
         # Python workers outlive a driver that is killed: one may be in the middle of a commit, and ends it.
-        deadline = time.monotonic() + DEADLINE_S
-        while find_holder(self.data) is not None:
-            assert time.monotonic() < deadline, "somebody still owns the data directory"
-            time.sleep(0.01)
+        wait_until(lambda: find_holder(self.data) is None, "nobody owns the data directory")
         engine = open_engine(self.data, read_only=True)
         try:
             return [line for one in engine.topic("lines").partitions().values() for line in read_lines(one)]
@@ -262,6 +259,14 @@ class Person(threading.Thread):
     def leave(self) -> None:
         self._left.set()
         self.join(DEADLINE_S)
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Wait until something is so, however busy the machine; fail the test when it does not come."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.01)
 
 
 def left_after_sweeping(data: Path) -> list[str]:

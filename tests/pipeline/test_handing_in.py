@@ -19,6 +19,8 @@ from storage.staging.staged_file import StagedFile
 from tests.doubles.engines import read_lines
 
 ONCE = WriteId("0d9ec173")
+PATIENCE_S = 250
+"""For what takes a moment, unless the machine is busy."""
 OWNER = """
 import sys, time
 from pathlib import Path
@@ -86,7 +88,7 @@ def left(data: Path) -> list[str]:
 
 def test_without_an_owner_the_writer_owns_for_a_moment(data):
     """The records are there when commit returns, the lock is free, no file is left."""
-    Handover([data], ONCE, [staged(data)]).commit(10)
+    Handover([data], ONCE, [staged(data)]).commit(PATIENCE_S)
     assert lines(data) == ["a", "b"]
     assert [] == left(data)
     open_engine(data).close()
@@ -95,7 +97,7 @@ def test_without_an_owner_the_writer_owns_for_a_moment(data):
 def test_an_owner_that_works_appends(data, owner):
     """The writer waits for it."""
     process = owner("works")
-    Handover([data], ONCE, [staged(data)]).commit(30)
+    Handover([data], ONCE, [staged(data)]).commit(PATIENCE_S)
     assert process.poll() is None
     assert [] == left(data)
     process.kill()
@@ -121,7 +123,7 @@ def test_an_owner_that_goes_away_is_followed_by_the_writer(data, owner):
         process.kill()
         process.wait()
 
-    Handover([data], ONCE, [staged(data)], sleep=sleep).commit(60)
+    Handover([data], ONCE, [staged(data)], sleep=sleep).commit(PATIENCE_S)
     assert len(pauses) == 1
     assert lines(data) == ["a", "b"]
 
@@ -137,7 +139,7 @@ def test_a_micro_batch_that_another_withdrew_is_handed_in_again(data, owner):
             process.kill()
             process.wait()
 
-    Handover([data], write, [staged(data, write)], sleep=sleep).commit(60)
+    Handover([data], write, [staged(data, write)], sleep=sleep).commit(PATIENCE_S)
     assert lines(data) == ["a", "b"]
     assert [] == left(data)
 
@@ -151,7 +153,7 @@ def test_an_interrupt_withdraws(data, owner, write):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Handover([data], write, [staged(data, write)], sleep=sleep).commit(60)
+        Handover([data], write, [staged(data, write)], sleep=sleep).commit(PATIENCE_S)
     assert [] == left(data)
 
 
@@ -171,7 +173,7 @@ def test_a_claimed_write_is_never_withdrawn(data, owner):
 def test_a_refused_write_says_why_and_leaves_nothing(data):
     """No topic of that name."""
     with pytest.raises(WriteRefusedError, match="nowhere: no such topic"):
-        Handover([data], ONCE, [staged(data, topic="nowhere")]).commit(10)
+        Handover([data], ONCE, [staged(data, topic="nowhere")]).commit(PATIENCE_S)
     assert [] == left(data)
 
 
@@ -179,7 +181,7 @@ def test_a_replayed_micro_batch_is_dropped(data):
     """With what its tasks staged again."""
     write = WriteId("query", 0)
     for _ in range(2):
-        Handover([data], write, [staged(data, write)]).commit(10)
+        Handover([data], write, [staged(data, write)]).commit(PATIENCE_S)
     assert lines(data) == ["a", "b"]
     assert [] == left(data)
 
@@ -203,7 +205,7 @@ def test_a_directory_that_cannot_be_opened_leaves_nothing(data):
     file = staged(data)
     (data / "holiday pictures").mkdir()
     with pytest.raises(NotALogDirectoryError, match="holiday pictures"):
-        Handover([data], ONCE, [file]).commit(10)
+        Handover([data], ONCE, [file]).commit(PATIENCE_S)
     assert [] == left(data)
 
 

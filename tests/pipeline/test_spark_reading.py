@@ -60,7 +60,7 @@ def run(frame, checkpoint, *, more=None):
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(120)
+    query.awaitTermination()
     assert query.exception() is None
     return batches, query
 
@@ -192,7 +192,7 @@ def test_micro_batches_follow_a_growing_topic(spark, tmp_path):
         while not query.recentProgress and query.isActive:
             begun.wait(0.05)
         append(data, "after\n")
-        assert came.wait(60), query.exception()
+        assert came.wait(250), query.exception()
     finally:
         query.stop()
     assert ["after"] == found

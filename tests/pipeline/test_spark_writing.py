@@ -11,8 +11,7 @@ from storage.disk.names import WriteFileKind, parse_write_file
 from storage.manager import open_engine
 from storage.model import Header, Offset
 from storage.partitioning.murmur2 import partition_of_key
-from tests.fusefs.mounted.conftest import wait_until
-from tests.pipeline.crashes import left_after_sweeping
+from tests.pipeline.crashes import left_after_sweeping, wait_until
 
 pytestmark = pytest.mark.spark
 
