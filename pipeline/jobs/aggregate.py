@@ -10,7 +10,8 @@ The start, because it lies within the window: an hour's counts added up from tho
 come to the hour and the date that the records themselves belong to; the end is the first moment that does not.
 
 At once, every window comes out. Under a checkpoint a window comes out when the watermark, the latest time seen less the
-delay, has passed its end; records that come later still are left out. Each result is written once, wherever a run was
+delay, has passed its end; records that come later still are left out. The last windows wait for a later record, or for
+a run that is told to close them. Each result is written once, wherever a run was
 interrupted.
 """
 
@@ -26,11 +27,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import pipeline
 from pipeline.errors import InvalidOptionError
+from pipeline.jobs import clock
 from pipeline.place import Place, place_of
 
 RESULT = "source string, target string, windows long"
 RESERVED = ("start", "end", "group", "count")
 """Fields of every value; other aggregates need other names."""
+PARTS, SPARKS_PARTS = "spark.sql.shuffle.partitions", "200"
+"""Into how many parts windows are split. What the first run under a checkpoint had stays."""
 LOOK_S = 1
 """How long ^C may go unnoticed while a query runs."""
 
@@ -63,6 +67,8 @@ class AggregateOptions:
     """How late records may come; matters under a checkpoint alone."""
     checkpoint: str | None = None
     """A directory that remembers how far it came, and the windows that are open; None: everything, at once."""
+    close: bool = False
+    """Nothing more will come: bring the windows that are open, too; needs a checkpoint."""
     continuous: bool = False
     """Go on until interrupted; needs a checkpoint."""
     interval: str = "5 seconds"
@@ -90,11 +96,40 @@ def _at_once(spark: SparkSession, options: AggregateOptions) -> int:
 
 def _follow(spark: SparkSession, options: AggregateOptions) -> int:
     source, target = _places(options)
+    _keep_state_together(spark)
     rows = spark.readStream.format(source.format).options(**source.options, **_reading(options)).load()
-    results = _results(_windows(rows.withWatermark("timestamp", options.delay), options))
+    results = _results(_windows(_timed(spark, rows, options), options))
     counted = results.observe("written", spark_functions.count("*").alias("windows"))
     sink = counted.writeStream.format(target.format).options(**target.options, topic=options.target)
     return _run(_triggered(sink.outputMode("append"), options))
+
+
+def _keep_state_together(spark: SparkSession) -> None:
+    """Split the open windows as the machines are, not Spark's 200 times: each part is a file or two a micro-batch."""
+    if spark.conf.get(PARTS, SPARKS_PARTS) == SPARKS_PARTS:
+        spark.conf.set(PARTS, str(spark.sparkContext.defaultParallelism))
+
+
+def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> DataFrame:
+    """The rows with a watermark that the clock, too, moves on."""
+    clock.register(spark)
+    until = _after_the_last_window(spark, options) if options.close else 0
+    ticks = spark.readStream.format(clock.FORMAT).option(clock.OPTION, str(until)).load()
+    both = rows.unionByName(ticks, allowMissingColumns=True).withWatermark("timestamp", options.delay)
+    # It names the time, too: a condition that does not Spark would ask before the watermark has seen the row.
+    return both.where("topic IS NOT NULL OR timestamp IS NULL")
+
+
+def _after_the_last_window(spark: SparkSession, options: AggregateOptions) -> int:
+    """Microseconds since 1970: when the watermark has passed every window that a record there is lies in."""
+    source, _ = _places(options)
+    rows = spark.read.format(source.format).options(**source.options, **_reading(options)).load()
+    window, delay = (
+        spark_functions.lit(length).cast("interval") for length in (options.window, options.delay)
+    )
+    end = spark_functions.max("timestamp") + window + delay
+    found = rows.where(options.where).select(spark_functions.unix_micros(end).alias("until")).first()
+    return 0 if found is None or found.until is None else int(found.until)
 
 
 def _triggered(sink: DataStreamWriter, options: AggregateOptions) -> DataStreamWriter:
@@ -162,6 +197,10 @@ def _results(windows: DataFrame) -> DataFrame:
 def _check(options: AggregateOptions) -> None:
     if options.continuous and options.checkpoint is None:
         raise InvalidOptionError("to go on, it must remember how far it came: name a checkpoint")
+    if options.close and (options.checkpoint is None or options.continuous):
+        raise InvalidOptionError(
+            "only a run that ends, under a checkpoint, closes windows; without one all come out"
+        )
     for text in options.aggregates:
         match = _NAMED.fullmatch(text)
         if match is None:

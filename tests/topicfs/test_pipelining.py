@@ -21,7 +21,15 @@ main()
 
 
 @pytest.mark.parametrize("missing", ["pyspark", "pyspark,pyarrow"])
-@pytest.mark.parametrize("words", [("archive", "orders", "parquet"), ("replay", "orders", "copy")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("archive", "orders", "parquet"),
+        ("restore", "."),
+        ("replay", "orders", "copy"),
+        ("aggregate", "orders", "counts", "--window", "1 hour"),
+    ],
+)
 def test_without_the_extra_one_line_says_how_to_get_it(orders, directory, missing, words):
     """Everything else of the command works without; in a process of its own, for this one may have Spark already."""
     assert orders("cat", "orders/0").status == 0
@@ -42,12 +50,13 @@ def test_a_directory_that_is_none_is_told_before_spark_is_started(topicfs):
     assert b"no data directory there" in ran.errors
 
 
-@pytest.mark.parametrize("job", ["archive", "replay"])
+@pytest.mark.parametrize("job", ["archive", "restore", "replay", "aggregate"])
 def test_every_job_says_where_spark_may_run(topicfs, job):
     """Another machine's master, and Spark's own settings."""
     text = topicfs("pipeline", job, "--help").text
     assert "--master URL" in text
     assert "--conf NAME=VALUE" in text
+    assert "--json" in text
 
 
 def test_a_setting_that_is_none_is_told_before_spark_is_started(orders):
@@ -56,6 +65,13 @@ def test_a_setting_that_is_none_is_told_before_spark_is_started(orders):
         ran = orders("pipeline", "replay", "orders", "copy", "--conf", setting)
         assert ran.status == 2
         assert f"--conf: expected spark.NAME=VALUE, got {setting}".encode() in ran.errors
+
+
+def test_an_archive_that_is_none_is_told_before_spark_is_started(topicfs):
+    """It is a folder."""
+    ran = topicfs("pipeline", "restore", "./nothing")
+    assert ran.status == 2
+    assert b"nothing" in ran.errors
 
 
 def test_help_names_the_jobs(topicfs):

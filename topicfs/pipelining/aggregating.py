@@ -34,6 +34,10 @@ if TYPE_CHECKING:
             "the windows that are over since the last time",
         ),
         (
+            "topicfs pipeline aggregate orders per-hour --window '1 hour' --checkpoint ./progress --close",
+            "the last ones, too, when nothing more will come",
+        ),
+        (
             "topicfs pipeline aggregate orders live --window '1 minute' --checkpoint ./progress --continuous",
             "go on as records come, until ^C",
         ),
@@ -67,6 +71,11 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Remember in DIR how far it came and which windows are open, and bring only those that are over since.",
 )
+@click.option(
+    "--close",
+    is_flag=True,
+    help="With --checkpoint: nothing more will come; bring the windows that are still open, too.",
+)
 @click.option("--continuous", is_flag=True, help="With --checkpoint: go on as records come, until ^C.")
 @click.option(
     "--interval",
@@ -94,6 +103,7 @@ def aggregate(  # noqa: PLR0913 (one a word of the command line)
     aggregates: tuple[str, ...],
     delay: str,
     checkpoint: Path | None,
+    close: bool,
     continuous: bool,
     interval: str,
     place: Place,
@@ -106,8 +116,7 @@ def aggregate(  # noqa: PLR0913 (one a word of the command line)
 
     Without --checkpoint every window comes out, those that time may still add to as well, all of them or none. With it
     each comes out once, when it is over: when a record has come whose time is later than the window's end and --delay.
-    What comes for it after that is left out, and the last windows wait for such a record; a run without --checkpoint
-    into another topic shows them as they are.
+    What comes for it after that is left out. The last windows wait for such a record, or for a run with --close.
 
     Prints source, target and the number of results.
     """
@@ -129,6 +138,7 @@ def aggregate(  # noqa: PLR0913 (one a word of the command line)
             aggregates=aggregates,
             delay=delay,
             checkpoint=str(checkpoint.absolute()) if checkpoint else None,
+            close=close,
             continuous=continuous,
             interval=interval,
         )

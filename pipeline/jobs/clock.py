@@ -1,0 +1,67 @@
+"""A stream of nothing but time: it lets the watermark of a query pass the last windows when nothing more will come.
+
+Spark emits a window when a later record has moved the watermark. This source, beside the records', brings one row at a
+time that it is told, and otherwise none; where it got to stands in the query's checkpoint, as with any source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+FORMAT = "topicfs_clock"
+OPTION = "until"
+"""Microseconds since 1970: the time to bring; one that it has come to already is brought no more."""
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session."""
+    spark.dataSource.register(ClockSource)
+
+
+class ClockSource(DataSource):
+    """The format, as Spark sees it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return "timestamp timestamp"
+
+    def streamReader(self, schema: StructType) -> ClockReader:  # noqa: N802 (Spark's name)
+        del schema
+        return ClockReader(int(self.options.get(OPTION, "0")))
+
+
+class ClockReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Its offset is the time that it has come to."""
+
+    def __init__(self, until_us: int) -> None:
+        self._until_us = until_us
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 (Spark's name, as those below)
+        return {OPTION: 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Mapping[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        del limit
+        return {OPTION: max(start[OPTION], self._until_us)}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What it will bring is settled already."""
+
+    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
+        return [InputPartition(end[OPTION])] if end[OPTION] > start[OPTION] else []
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        yield (EPOCH + timedelta(microseconds=partition.value),)
