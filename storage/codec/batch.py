@@ -35,6 +35,7 @@ from storage.model import Offset, Position, ProducerId, Timestamp, TimestampType
 
 if cython.compiled:
     from cython.cimports.storage.codec.memory import (
+        checksum_of,
         flat_view,
         int64s_of,
         new_int64s,
@@ -44,6 +45,7 @@ if cython.compiled:
     )
 else:
     from storage.codec.memory import (
+        checksum_of,
         flat_view,
         int64s_of,
         new_int64s,
@@ -551,7 +553,7 @@ def _checksum_mismatch(
     stored: cython.longlong = row[to + 6]
     end: cython.Py_ssize_t = at + row[to + 1]
     computed: cython.longlong = (
-        crc32c(part_of(view, at + 21, end)) if row[to + 5] == 2 else zlib.crc32(part_of(view, at + 16, end))
+        checksum_of(view, at + 21, end) if row[to + 5] == 2 else zlib.crc32(part_of(view, at + 16, end))
     )
     if computed == stored:
         return None

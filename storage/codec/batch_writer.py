@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import cython
-from crc32c import crc32c
 
 from storage.codec.batch import CODEC_MASK, HEADER_SIZE, Buffer, sequence_plus
 from storage.codec.columns import Columns
@@ -21,6 +20,7 @@ from storage.errors import RecordTooLargeError
 
 if cython.compiled:
     from cython.cimports.storage.codec.memory import (
+        checksum_of,
         copy,
         flat_view,
         int64s_of,
@@ -32,6 +32,7 @@ if cython.compiled:
     )
 else:
     from storage.codec.memory import (
+        checksum_of,
         copy,
         flat_view,
         int64s_of,
@@ -460,8 +461,8 @@ def _put_integer(
 @cython.cfunc
 def _seal(batch: bytearray) -> cython.void:
     """Write the checksum of what follows it."""
-    view: memoryview = memoryview(batch)[21:]
-    checksum: cython.longlong = crc32c(view)
+    view: memoryview = memoryview(batch)
+    checksum: cython.longlong = checksum_of(view, 21, len(view))
     _put_integer(writable(batch), 17, checksum, 4)
 
 

@@ -2,6 +2,7 @@
 
 cdef memoryview flat_view(object data)
 cdef memoryview part_of(memoryview view, Py_ssize_t start, Py_ssize_t end)
+cdef long long checksum_of(memoryview view, Py_ssize_t start, Py_ssize_t end) except? -1
 cdef unsigned char* octets_of(memoryview view) except? NULL
 cdef long long* int64s_of(memoryview view) except? NULL
 cdef unsigned char* writable(bytearray octets) except? NULL

@@ -1,5 +1,6 @@
 """What memory.pxd declares: the functions of the module itself."""
 
+from storage.codec.memory import checksum_of as checksum_of
 from storage.codec.memory import copy as copy
 from storage.codec.memory import finished as finished
 from storage.codec.memory import flat_view as flat_view

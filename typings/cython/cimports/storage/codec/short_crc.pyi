@@ -1,0 +1,6 @@
+"""`storage/codec/short_crc.pxd`."""
+
+from cython import p_uchar
+
+def has_short_crc32c() -> int: ...
+def short_crc32c(octets: p_uchar, size: int) -> int: ...
