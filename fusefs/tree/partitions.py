@@ -21,6 +21,7 @@ from fusefs.tree.start import StartFile
 from fusefs.tree.state import StateFile
 from fusefs.tree.status import PartitionStatusFile
 from fusefs.views.records import earliest_offset, latest_offset
+from storage.engine import Partition
 from storage.model import Offset
 
 
@@ -37,12 +38,12 @@ def _log(parent: PartitionDirectory, name: str, files: PartitionFiles, *, form: 
 
 
 def _follow(parent: PartitionDirectory, name: str, files: PartitionFiles, *, form: Form) -> Node:
-    def partitions() -> dict[int, object]:
+    def partitions() -> dict[int, Partition]:
         files.check_exists()
         return {files.partition.number: files.partition}
 
     isolation = files.context.settings.isolation
-    followed = Followed("/" + parent.path + "/" + name, partitions, files.listen, form, isolation)  # type: ignore[arg-type]
+    followed = Followed("/" + parent.path + "/" + name, partitions, files.listen, form, isolation)
     return FollowNode(parent, name, followed)
 
 
