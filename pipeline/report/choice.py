@@ -17,6 +17,9 @@ MAX_SERIES = 8
 """In one panel: more shades cannot be told apart."""
 MAX_BUCKETS = 300
 """On a time axis: more are narrower than a line."""
+MIN_BUCKETS = 30
+MIN_WIDTH_MS = 1000
+"""Nobody asks for more than what came in each second."""
 MAX_TIME = 253_402_300_800_000
 """The end of the year 9999: later times, and those before 1970, are mistakes that would flatten every plot."""
 STRAY_SHARE = 0.001
@@ -114,11 +117,13 @@ def time_axis(topics: Sequence[TopicNumbers]) -> TimeAxis | None:
     if not stretches:
         return None
     start, end = min(first for first, _ in stretches), max(last for _, last in stretches)
-    level = max(topic.total.times.level for topic in topics)
+    level = max(WIDTHS.index(MIN_WIDTH_MS), *(topic.total.times.level for topic in topics))
     while level + 1 < len(WIDTHS) and (end - start) / WIDTHS[level] > MAX_BUCKETS:
         level += 1
     width = WIDTHS[level]
-    start, end = start // width * width, -(-end // width) * width
+    # What happened in a moment is shown as one: with time on both sides of it.
+    lacking = max(0, MIN_BUCKETS - -(-(end - start) // width)) // 2 * width
+    start, end = max(0, (start - lacking) // width * width), -(-(end + lacking) // width) * width
     axis = TimeAxis(start, end, level, 0)
     there = sum(sum(one.records for one in topic.total.times.buckets.values()) for topic in topics)
     drawn = sum(sum(one.records for one in axis.amounts(topic.total.times)) for topic in topics)

@@ -73,14 +73,25 @@ class Panel(NamedTuple):
     width: float
     height: float
 
-    def margins(self, *, below: float) -> dict[str, float]:
-        """Room for labels, the same in all panels, so that their axes stand in line; `below` in points."""
+    def margins(self, *, left: float, below: float) -> dict[str, float]:
+        """Room for labels in points, the same in all panels of a kind, so that their axes stand in line."""
         width, height = 72 * self.width, 72 * self.height
-        return {"left": 50 / width, "right": 1 - 10 / width, "top": 1 - 6 / height, "bottom": below / height}
+        return {
+            "left": left / width,
+            "right": 1 - 18 / width,
+            "top": 1 - 6 / height,
+            "bottom": below / height,
+        }
 
 
-_TICKS, _TICKS_AND_DATE = 22, 36
-"""Points below an axis."""
+class Room(NamedTuple):
+    """For labels, in points."""
+
+    left: float
+    below: float
+
+
+OVER_TIME, BY_SIZE = Room(left=50, below=36), Room(left=14, below=22)
 SMALL = Panel(4.6, 2.2)
 WIDE = Panel(11.4, 3.0)
 
@@ -89,7 +100,7 @@ def over_time(
     axis: TimeAxis, series: Sequence[Sequence[float]], *, panel: Panel, in_bytes: bool, name: str
 ) -> str:
     """Amounts in each bucket of `axis`, the series upon each other. `name` tells drawings of one page apart."""
-    with _drawing(panel, name, below=_TICKS_AND_DATE) as drawing:
+    with _drawing(panel, name, OVER_TIME) as drawing:
         axes = drawing.axes
         edges = (np.arange(len(series[0]) + 1) * axis.width_ms + axis.start_ms) / _DAY_MS
         below = np.zeros(len(series[0]))
@@ -109,29 +120,25 @@ def sizes(
     keys: SizeHistogram, values: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, name: str
 ) -> str:
     """How many keys and values have which size; the sizes in powers of two, from `bounds`' first bin to its last."""
-    with _drawing(panel, name, below=_TICKS) as drawing:
+    with _drawing(panel, name, BY_SIZE) as drawing:
         axes = drawing.axes
         for histogram, colour in ((values, VALUES), (keys, KEYS)):
             _steps(axes, histogram, bounds, colour)
         _size_ticks(axes, bounds)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share * 100:.3g}%"))
-        axes.yaxis.set_major_locator(MaxNLocator(4))
-        axes.set_ylim(bottom=0)
+        _no_heights(axes)
     return drawing.svg
 
 
 def lags(histogram: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, name: str) -> str:
     """How many records came how late; the lags in powers of ten."""
-    with _drawing(panel, name, below=_TICKS) as drawing:
+    with _drawing(panel, name, BY_SIZE) as drawing:
         axes = drawing.axes
         _steps(axes, histogram, bounds, LAG)
         low, high = _edges(bounds)[[0, -1]]
         ticks = [tick for tick in _LAG_TICKS if low <= np.log2(tick) <= high]
         axes.xaxis.set_major_locator(FixedLocator([float(np.log2(tick)) for tick in ticks]))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: duration(round(2**at))))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share * 100:.3g}%"))
-        axes.yaxis.set_major_locator(MaxNLocator(4))
-        axes.set_ylim(bottom=0)
+        _no_heights(axes)
     return drawing.svg
 
 
@@ -191,14 +198,23 @@ def _cut(name: str) -> str:
 
 
 def _steps(axes: Axes, histogram: SizeHistogram, bounds: tuple[int, int], colour: str) -> None:
-    """Draw the share of all in each bin, as an outline that is filled faintly."""
+    """Draw how many are in each bin, as an outline that is filled faintly, whose area is the same for any number of them.
+
+    Bins are not equally wide on a logarithmic axis: so heights are shares by width.
+    """
     if not histogram.count:
         return
     counts = [histogram.bins.get(number, 0) for number in range(bounds[0], bounds[1] + 1)]
-    shares = np.asarray(counts, np.float64) / histogram.count
     edges = _edges(bounds)
-    axes.stairs(shares, edges, fill=True, color=colour, alpha=0.25, linewidth=0)
-    axes.stairs(shares, edges, color=colour, linewidth=1.4)
+    heights = np.asarray(counts, np.float64) / histogram.count / np.diff(edges)
+    axes.stairs(heights, edges, fill=True, color=colour, alpha=0.25, linewidth=0)
+    axes.stairs(heights, edges, color=colour, linewidth=1.4)
+
+
+def _no_heights(axes: Axes) -> None:
+    """Where areas count, a scale of heights would only mislead."""
+    axes.yaxis.set_major_locator(NullLocator())
+    axes.set_ylim(bottom=0)
 
 
 def _edges(bounds: tuple[int, int]) -> Any:
@@ -244,15 +260,15 @@ class _Drawing:
 
 
 @contextmanager
-def _drawing(panel: Panel, name: str, *, below: float | None = None) -> Iterator[_Drawing]:
-    """Axes to draw on, under settings that hang on nobody's own; without `below` labels take the room that they need."""
+def _drawing(panel: Panel, name: str, room: Room | None = None) -> Iterator[_Drawing]:
+    """Axes to draw on, under settings that hang on nobody's own; without `room` labels take what they need."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(cast("Any", _SETTINGS))
         mpl.rcParams["svg.hashsalt"] = name
-        figure = Figure(figsize=panel, layout="constrained" if below is None else None)
-        if below is not None:
-            figure.subplots_adjust(**panel.margins(below=below))
+        figure = Figure(figsize=panel, layout="constrained" if room is None else None)
+        if room is not None:
+            figure.subplots_adjust(**panel.margins(left=room.left, below=room.below))
         drawing = _Drawing(figure.add_subplot())
         drawing.axes.grid(visible=True, axis="y")
         yield drawing

@@ -22,7 +22,8 @@ def over_time(topics: Sequence[TopicNumbers]) -> str:
         return "<h2>Over time</h2><p>No record here has a time.</p>"
     drawn = [(topic, series_of(topic)) for topic in topics if topic.total.records]
     width = each(axis.width_ms)
-    shared = "All panels share the time axis (UTC); each has a scale of its own."
+    stacked = ", stacked by partition" if any(len(series) > 1 for _, series in drawn) else ""
+    shared = " All panels share the time axis (UTC); each has a scale of its own." if len(drawn) > 1 else ""
     left_out = (
         f" {plural(axis.left_out, 'record')} with times outside of it {'is' if axis.left_out == 1 else 'are'} not drawn."
         if axis.left_out
@@ -48,7 +49,7 @@ def over_time(topics: Sequence[TopicNumbers]) -> str:
         what = "Bytes of keys and values" if in_bytes else "Records"
         parts += [
             f'<h2 id="{name}">{title} over time</h2>',
-            f"<p>{what} per {width}, stacked by partition. {shared}{left_out}</p>",
+            f"<p>{what} per {width}{stacked}.{shared}{left_out}</p>",
             _partition_legend([series for _, series in drawn]),
             _grid(panels),
         ]
@@ -75,8 +76,8 @@ def sizes(topics: Sequence[TopicNumbers]) -> str:
         [
             '<h2 id="sizes">Sizes of keys and values</h2>',
             (
-                "<p>Share of all keys, and of all values, by size in bytes; the axis doubles from step to step. "
-                "Medians and percentiles are exact to a quarter.</p>"
+                "<p>How many keys, and how many values, have which size in bytes: the area of an outline is all of them. "
+                "The axis doubles from step to step; medians and percentiles are exact to a quarter.</p>"
             ),
             _legend([("--values", "values"), ("--keys", "keys")]),
             _grid(panels),
@@ -119,7 +120,7 @@ def _exact_lags(topics: Sequence[TopicNumbers]) -> list[str]:
         "<h3>Exact, record by record: LogAppendTime</h3>",
         (
             f"<p>{names} the broker's time of append in each batch, and the producers' times beside it: "
-            "the plot shows the share of records by the difference.</p>"
+            "the plot shows how many came how late, the area of an outline being all of a topic's records.</p>"
         ),
         _grid(panels),
     ]

@@ -28,7 +28,7 @@ body {
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.3rem; margin: 2.75rem 0 .25rem; }
 h3 { font-size: 1rem; margin: 1.25rem 0 0; overflow-wrap: anywhere; }
-p { margin: .25rem 0 .9rem; max-width: 62rem; }
+p { margin: .25rem 0 .9rem; max-width: 66rem; }
 .quiet, figcaption { color: var(--quiet); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .75rem; margin: 1.5rem 0 0; }
 .tiles div, .panel, .wide, .scroll {

@@ -208,6 +208,16 @@ def test_a_few_stray_times_do_not_flatten_a_plot():
     assert None is time_axis(choose([numbers_of("t", times=[MAX_TIME])], top=1).shown)
 
 
+def test_a_moment_is_drawn_as_one():
+    """Records of one millisecond are a bar of a second with time on both sides, not all there is."""
+    topics = choose([numbers_of("t", times=[NEW_YEAR, NEW_YEAR])], top=1).shown
+    axis = time_axis(topics)
+    amounts = [amount.records for amount in axis.amounts(topics[0].total.times)]
+    assert (1000, 2, 2) == (axis.width_ms, sum(amounts), max(amounts))
+    assert 28 <= len(amounts) <= 32
+    assert abs(amounts.index(2) - len(amounts) / 2) <= 2
+
+
 @pytest.mark.parametrize(
     ("expected", "actual"),
     [
