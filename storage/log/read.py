@@ -51,6 +51,8 @@ class Reader:
                 if position is None:
                     batch = segment.find_batch(offset, limit)
                     position = limit if batch is None else batch.position
+                    # Its size is known now: what is too short would be read twice.
+                    max_bytes = max_bytes if batch is None else max(max_bytes, batch.size_bytes)
                 if position < limit:
                     fetched = _fetch(segment, position, limit, max_bytes)
                     self._remember(places, fetched)

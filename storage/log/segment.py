@@ -31,8 +31,10 @@ from storage.log.trace import BatchFound, BatchPassed, IndexSearched, Probe, Sca
 from storage.model import NO_TIMESTAMP, Offset, Position, Timestamp
 
 SCAN_WINDOW_BYTES = 65_536
-LOOKUP_WINDOW_BYTES = 8192
-"""What a lookup reads at a time: an index entry lies about index.interval.bytes (4096) before its target."""
+LOOKUP_WINDOW_BYTES = 24_576
+"""What a lookup reads at a time: an index entry lies about index.interval.bytes (4096) before its target, a batch of
+16 KiB. A batch that does not fit is read twice.
+"""
 
 LARGEST_SLOT_BYTES = 12
 
