@@ -8,7 +8,8 @@ round, of which the median is given.
 `frame/` has the frame: `question` what a benchmark consists of, `rounds` the measuring, `results` what came out of
 it and whether a goal is reached, `table`, `plots`, `page` and `record` the ways of showing it. The questions stand in
 `mount/` (against an empty filesystem and against plain files), `engine/` (against other implementations of Kafka's
-formats) and `peers/` (against a broker and its clients); `registry` has the table of all of them.
+formats), `peers/` (against a broker and its clients) and `spark/` (against Spark's own sources); `registry` has the
+table of all of them.
 
 To add one: write a module with a generator of cases and a `Benchmark` that names it, and give it a line in `registry`.
 

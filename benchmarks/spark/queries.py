@@ -1,0 +1,212 @@
+"""Three queries over the same records: counting them, adding up the lengths of their values, archiving them by date.
+
+Against Spark's own Kafka source and a broker that has the very same log, against Spark's reader of the records as
+Parquet, and against prebuilt Arrow batches in memory, which no source written in Python can outdo.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.frame.looks import Looks
+from benchmarks.frame.question import (
+    MILLION_RECORDS_A_SECOND,
+    MILLION_RECORDS_A_SECOND_OF_PROCESSOR,
+    OURS,
+    Benchmark,
+    Case,
+    Cases,
+    Conditions,
+    Goal,
+    Side,
+    SkippedError,
+    WrongResultError,
+)
+from benchmarks.in_memory import directory_in_memory
+from benchmarks.peers.broker import SETTINGS, ServerJava
+from benchmarks.spark.memory_source import NAME, PrebuiltSource, write_batches
+from benchmarks.spark.records import KEY_BYTES, TOPIC, VALUE_BYTES, make_topic
+from benchmarks.spark.session import Spent, session, spent
+from pipeline.place import Place
+from storage.handover.cluster import KafkaCluster
+from storage.handover.giving import Handover
+from tests.broker.broker import running_broker
+from tests.broker.libraries import UnavailableError, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+KAFKA, MEMORY, PARQUET = "Kafka source", "Arrow in memory", "Parquet"
+SEVEN_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+WARM_UPS = 2
+"""Of every side, before anything is measured: Java compiles for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The same records everywhere, and a session."""
+
+    spark: SparkSession
+    directory: Path
+    records: int
+    sources: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
+    """Format and options of each side but Parquet's."""
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return (*self.sources, PARQUET)
+
+    def read(self, side: str, *, headers: bool = False, schema: str | None = None) -> DataFrame:
+        """The records as a side delivers them."""
+        if side == PARQUET:
+            frame = self.spark.read.parquet(str(self.directory / "parquet"))
+            return frame if headers else frame.select(*SEVEN_COLUMNS)
+        kind, options = self.sources[side]
+        reader = self.spark.read.format(kind).options(**options)
+        reader = reader.option("includeHeaders", str(headers).lower())
+        return (reader if schema is None else reader.schema(schema)).load()
+
+    def count(self, side: str) -> None:
+        self._check(side, self.read(side).count(), self.records)
+
+    def add_up(self, side: str, schema: str | None = None) -> None:
+        (row,) = self.read(side, schema=schema).selectExpr("sum(length(value))").collect()
+        self._check(side, row[0], self.records * VALUE_BYTES)
+
+    def archive(self, side: str) -> None:
+        """Write what the job `archive` writes, as Parquet by topic and date."""
+        target = self.directory / "archive"
+        dated = self.read(side, headers=True).selectExpr("*", "to_date(timestamp) AS date")
+        dated.write.mode("overwrite").partitionBy("topic", "date").parquet(str(target))
+        if not any(target.glob(f"topic={TOPIC}/date=*/*.parquet")):
+            raise WrongResultError(f"{side}: nothing was archived")
+
+    def _check(self, side: str, found: int, expected: int) -> None:
+        if found != expected:
+            raise WrongResultError(f"{side}: {found} instead of {expected}")
+
+
+def cases(conditions: Conditions) -> Cases:
+    """Without the broker where short: it takes longer to start than all the rest."""
+    records = conditions.choose(full=4_000_000, short=400_000)
+    with directory_in_memory(conditions, 3 * records * (KEY_BYTES + VALUE_BYTES)) as memory:
+        records = make_topic(conditions.directory / "data", records)
+        with _stage(conditions, memory, records) as stage:
+            goals = (
+                Goal(of=KAFKA, target=3.0, floor=0.8),
+                Goal(of=MEMORY, target=0.6, floor=0.2),
+                Goal(of=PARQUET),
+            )
+            yield from _cases(stage, "count()", stage.count, goals)
+            yield from _cases(stage, "sum(length(value))", stage.add_up, goals)
+            yield _projected(stage)
+            if not conditions.short:
+                yield from _cases(stage, "archive", stage.archive, goals, most_rounds=3)
+
+
+def _cases(
+    stage: Stage,
+    name: str,
+    query: Callable[[str], None],
+    goals: tuple[Goal, ...],
+    *,
+    most_rounds: int | None = None,
+) -> Iterator[Case]:
+    """Both times of the same rounds: the goals are for the one that passes."""
+    kept = tuple(goal for goal in goals if goal.of in stage.sides)
+    looks = {side: Looks(partial(spent, partial(query, side))) for side in stage.sides}
+    yield Case(
+        name=name,
+        unit=MILLION_RECORDS_A_SECOND,
+        sides=tuple(Side(side, look.first(partial(_speed, stage.records))) for side, look in looks.items()),
+        goals=kept,
+        most_rounds=most_rounds,
+    )
+    yield Case(
+        name=name,
+        unit=MILLION_RECORDS_A_SECOND_OF_PROCESSOR,
+        sides=tuple(
+            Side(side, look.again(partial(_speed_of_core, stage.records))) for side, look in looks.items()
+        ),
+        goals=tuple(Goal(of=goal.of) for goal in kept),
+        most_rounds=most_rounds,
+    )
+
+
+def _projected(stage: Stage) -> Case:
+    """What a user gains who says which column is wanted."""
+    wholly, projected = partial(stage.add_up, OURS), partial(stage.add_up, OURS, "value binary")
+    every = "topicfs, all columns"
+    return Case(
+        name='sum(length(value)) of .schema("value binary")',
+        unit=MILLION_RECORDS_A_SECOND,
+        sides=(
+            Side(OURS, lambda: _speed(stage.records, spent(projected))),
+            Side(every, lambda: _speed(stage.records, spent(wholly))),
+        ),
+        goals=(Goal(of=every),),
+    )
+
+
+def _speed(records: int, took: Spent) -> float:
+    return records / 1e6 / took.passed
+
+
+def _speed_of_core(records: int, took: Spent) -> float:
+    return records / 1e6 / took.of_processors
+
+
+@contextmanager
+def _stage(conditions: Conditions, memory: Path, records: int) -> Iterator[Stage]:
+    directory = conditions.directory
+    data, batches = directory / "data", memory / "batches"
+    sources = {
+        OURS: ("topicfs", {"path": str(data), "subscribe": TOPIC}),
+        MEMORY: (NAME, {"folder": str(batches)}),
+    }
+    with ExitStack() as stack:
+        places = []
+        if not conditions.short:
+            place = stack.enter_context(_broker(directory / "broker", data))
+            places.append(place)
+            sources[KAFKA] = (place.format, {**place.options, "subscribe": TOPIC})
+        spark = stack.enter_context(session(directory, places))
+        write_batches(data, TOPIC, batches)
+        stack.callback(shutil.rmtree, batches)
+        spark.dataSource.register(PrebuiltSource)
+        stage = Stage(spark, directory, records, sources)
+        stage.read(OURS, headers=True).write.parquet(str(directory / "parquet"))
+        for _ in range(0 if conditions.short else WARM_UPS):
+            for side in stage.sides:
+                stage.count(side)
+        yield stage
+
+
+@contextmanager
+def _broker(home: Path, data: Path) -> Iterator[Place]:
+    """A broker that serves a copy of the topic's own files."""
+    try:
+        found = find_java()
+    except UnavailableError as error:
+        raise SkippedError(str(error)) from None
+    with running_broker(home, ServerJava(found.program, found.jars), SETTINGS) as broker:
+        handover = Handover([data], [broker.log_dir], tell=lambda _: None)
+        handover.prepare(KafkaCluster(broker.bootstrap_server))
+        with broker.stopped():
+            handover.place()
+        handover.verify(KafkaCluster(broker.bootstrap_server))
+        yield Place(bootstrap_servers=broker.bootstrap_server)
+        broker.stop()
+
+
+BENCHMARK = Benchmark(
+    name="spark",
+    question="How fast does Spark read a topic, and what would it take elsewhere?",
+    cases=cases,
+)

@@ -1,0 +1,83 @@
+"""The session that everything runs in, as `topicfs pipeline` makes it, and the processor time of all its processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pipeline
+from benchmarks.frame.question import SkippedError
+from pipeline.errors import PipelineError
+from pipeline.place import Place
+from pipeline.session import SessionOptions, job_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Spent(NamedTuple):
+    """What a query took."""
+
+    passed: float
+    """Seconds."""
+    of_processors: float
+    """Seconds of processors, of this process and all below it: Spark, its Python processes, a broker."""
+
+
+def spent(query: Callable[[], object]) -> Spent:
+    """Run a query, and tell what it took."""
+    before, started = _processor_seconds(), time.perf_counter()
+    query()
+    return Spent(time.perf_counter() - started, _processor_seconds() - before)
+
+
+@contextmanager
+def session(directory: Path, places: Sequence[Place]) -> Iterator[SparkSession]:
+    """A session on every core. Raises SkippedError where there is no Java, or no connector for a place that is a cluster."""
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        raise SkippedError("java is missing: install a Java 17 runtime (openjdk-17-jre-headless)")
+    # Spark's Python processes import the source of prebuilt batches from here.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    settings = {
+        "spark.local.dir": str(directory / "spark"),
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "localhost",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    options = SessionOptions(master="local[*]", settings=settings)
+    with (directory / "spark.log").open("wb") as noise, ExitStack() as stack:
+        try:
+            started = stack.enter_context(job_session(options, noise=noise, places=places))
+        except PipelineError as error:
+            raise SkippedError(str(error)) from None
+        pipeline.register(started)
+        yield started
+
+
+def _processor_seconds() -> float:
+    """Of this process and all that came of it, those that have ended among them."""
+    parents: dict[int, tuple[int, float]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # It has ended meanwhile, and whoever waited for it has its time.
+            parents[int(entry.name)] = int(fields[1]), sum(map(int, fields[11:15])) / _TICKS
+    return sum(seconds for pid, (_, seconds) in parents.items() if _descends(pid, parents))
+
+
+def _descends(pid: int, parents: dict[int, tuple[int, float]]) -> bool:
+    while pid in parents:
+        if pid == os.getpid():
+            return True
+        pid = parents[pid][0]
+    return False
