@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -28,6 +28,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import pipeline
 from pipeline.errors import InvalidOptionError
 from pipeline.jobs import clock
+from pipeline.jobs.counted_writing import write_counted
 from pipeline.place import Place, place_of
 
 RESULT = "source string, target string, windows long"
@@ -87,11 +88,8 @@ def aggregate(spark: SparkSession, options: AggregateOptions) -> DataFrame:
 def _at_once(spark: SparkSession, options: AggregateOptions) -> int:
     source, target = _places(options)
     rows = spark.read.format(source.format).options(**source.options, **_reading(options)).load()
-    written = Observation()
     results = _results(_windows(rows, options)).orderBy("timestamp", "key")
-    counted = results.observe(written, spark_functions.count("*").alias("windows"))
-    counted.write.format(target.format).mode("append").options(**target.options, topic=options.target).save()
-    return int(written.get["windows"])
+    return write_counted(results, target, topic=options.target)
 
 
 def _follow(spark: SparkSession, options: AggregateOptions) -> int:

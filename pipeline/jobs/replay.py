@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 
 import pipeline
+from pipeline.jobs.counted_writing import write_counted
 from pipeline.place import Place, place_of
 
 RESULT = "source string, target string, records long"
@@ -48,10 +49,7 @@ def replay(spark: SparkSession, options: ReplayOptions) -> DataFrame:
 def _replay_all(spark: SparkSession, options: ReplayOptions) -> int:
     source, target = _places(options)
     rows = spark.read.format(source.format).options(**source.options, **_reading(options)).load()
-    written = Observation()
-    rows = _chosen(spark, rows, options).observe(written, spark_functions.count("*").alias("records"))
-    rows.write.format(target.format).mode("append").options(**target.options, topic=options.target).save()
-    return int(written.get["records"])
+    return write_counted(_chosen(spark, rows, options), target, topic=options.target)
 
 
 def _replay_new(spark: SparkSession, options: ReplayOptions) -> int:

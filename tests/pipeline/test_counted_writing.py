@@ -1,0 +1,43 @@
+"""Jobs that write at once into a Kafka cluster: they end, and tell how much they sent."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from storage.manager import open_engine
+from tests.doubles.engines import append_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.java]
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A topic with four lines of one minute."""
+    with contextlib.closing(open_engine(tmp_path / "data")) as engine:
+        append_lines(engine.create_topic("orders").partitions()[0], "one\ntwo\nthree\nfour\n")
+    return str(tmp_path / "data")
+
+
+def test_what_is_sent_to_a_cluster_is_counted(spark, broker, data):
+    """Spark tells no observation of its Kafka sink: a job that waited for one would never end."""
+    from pipeline.jobs.aggregate import AggregateOptions, aggregate  # noqa: PLC0415 (needs Spark)
+    from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415 (as above)
+    from tests.broker.client import Client  # noqa: PLC0415 (needs a client library)
+
+    topics = {"counted-lines": 2, "counted-windows": 1}
+    for topic, partitions in topics.items():
+        Client(broker.bootstrap_server).create_topic(topic, partitions=partitions)
+    places = {"path": data, "source": "orders", "target_path": f"kafka://{broker.bootstrap_server}"}
+    chosen = ReplayOptions(**places, target="counted-lines", where="length(value) > 3")
+    assert [("orders", "counted-lines", 2)] == [tuple(row) for row in replay(spark, chosen).collect()]
+    windows = AggregateOptions(**places, target="counted-windows", window="1 minute")
+    assert [("orders", "counted-windows", 1)] == [tuple(row) for row in aggregate(spark, windows).collect()]
+
+    server = {"kafka.bootstrap.servers": broker.bootstrap_server}
+    sent = spark.read.format("kafka").options(**server, subscribe=",".join(topics)).load()
+    values = [row.value for row in sent.orderBy("topic", "value").collect()]
+    assert [b"four", b"three"] == values[:2]
+    assert b'"count":4' in values[2]
+    assert len(values) == 3
