@@ -149,6 +149,7 @@ class Scene:
                 self.mount.start()
             except AssertionError:
                 assert time.monotonic() < deadline, self.mount.log
+                self.mount.clean_up()
             else:
                 return
 
