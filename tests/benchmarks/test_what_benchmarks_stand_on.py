@@ -1,0 +1,109 @@
+"""What the benchmarks measure with: lines known without keeping them, caches, clocks, and the filesystem that is empty."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import lines
+from benchmarks.frame.question import Conditions, SkippedError, WrongResultError
+from benchmarks.mount.caches import cached_share, check_can_drop
+from benchmarks.mount.mounts import empty_filesystem, topicfs
+from benchmarks.mount.places import Place, append_places
+from benchmarks.mount.spending import _processor_clock, spent
+from benchmarks.mount.system_calls import append_lines, append_pieces, check_text, read_small, read_through
+from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, data_directory, whole_batches
+from storage.codec.columns import decode
+from storage.manager import open_engine
+
+
+def test_the_text_of_a_log_is_known_from_its_positions():
+    """Any part of it, any record and its checksum, across the end of the block."""
+    whole = lines.text(2 * len(lines.BLOCK) + 700)
+    assert lines.text(1500, len(lines.BLOCK) - 300) == whole[len(lines.BLOCK) - 300 :][:1500]
+    assert lines.line(10_007) == whole.split(b"\n")[10_007]
+    assert lines.checksum(len(whole)) == lines.crc32c(whole)
+
+
+@pytest.mark.parametrize("shape", [SIXTEEN_KIB, ONE_RECORD], ids=lambda shape: shape.name)
+def test_a_partition_holds_the_lines_in_batches_of_its_shape(tmp_path, shape):
+    """The same records whatever the shape, and each batch as large as it says."""
+    size = whole_batches(40_100, shape)
+    engine = open_engine(data_directory(tmp_path / "data", {"bench": (size, shape)}), read_only=True)
+    try:
+        data = engine.partition("bench", 0).read(0, max_bytes=2**20).data
+    finally:
+        engine.close()
+    (columns,) = decode(data)
+    assert {shape.lines_in_batch} == {batch.record_count for batch in columns.batches}
+    assert lines.text(size) == b"".join(record.value + b"\n" for record in columns)
+
+
+def test_a_dropped_file_is_out_of_memory(tmp_path):
+    """By mincore's word, before and after; files in memory have nowhere to go, and that is said."""
+    path = tmp_path / "file"
+    path.write_bytes(lines.text(2**20))
+    assert 1.0 == cached_share(path)
+    try:
+        check_can_drop([path])
+    except SkippedError as error:
+        assert "nothing there can be cold" in str(error)
+    else:
+        assert cached_share(path) < 0.02
+
+
+def test_the_clock_of_another_process_is_that_process_time():
+    """Asked for this one it stands between two looks at its own."""
+    before = time.process_time()
+    asked = time.clock_gettime(_processor_clock(os.getpid()))
+    assert before <= asked <= time.process_time()
+
+
+def test_what_is_spent_is_counted_for_children_too():
+    """A shell's work is its own and that of what it runs."""
+    took = spent(lambda: os.waitstatus_to_exitcode(os.system("exit 3")) + 0.5, None)
+    assert 3.5 == took.passed
+    assert took.of_processors > 0
+
+
+def test_bytes_that_did_not_arrive_are_told(tmp_path):
+    """A figure of work that was not done would be of something else."""
+    path = tmp_path / "file"
+    path.touch()
+    place = Place("tmpfs", path, lambda: path.stat().st_size)
+    with pytest.raises(WrongResultError, match="300 bytes arrived of 400"):
+        place.appended(400, lambda: append_lines(path, lines.line(0) + b"\n", 3))
+    with pytest.raises(WrongResultError, match="0 bytes read of 400|300 bytes read of 400"):
+        read_through(path, 4096, 400)
+    with pytest.raises(WrongResultError, match="are not the 300 that were written"):
+        check_text(path, 300)
+
+
+@pytest.mark.fuse
+def test_the_empty_filesystem_gives_the_same_bytes_and_takes_as_many(tmp_path):
+    """Beside a mount of topicfs: the log, a record by its name, and appends, by the calls that are measured."""
+    size = whole_batches(3_200_000, SIXTEEN_KIB)
+    data = data_directory(tmp_path / "data", {"bench": (size, SIXTEEN_KIB)})
+    with topicfs(tmp_path, data) as ours, empty_filesystem(tmp_path, like=ours, log_bytes=size) as empty:
+        for mount in (ours, empty):
+            check_text(mount.partition() / "log", size)
+            read_through(mount.partition() / "log", 2**20, size)
+            assert lines.LINE_BYTES - 1 == len(read_small(mount.partition() / "12345"))
+            assert mount.anonymous_megabytes() > 1
+        assert lines.line(12345) == read_small(ours.partition() / "12345")
+    assert [] == [path for path in (tmp_path / "mnt-data", tmp_path / "mnt-empty") if os.path.ismount(path)]
+
+
+@pytest.mark.fuse
+def test_every_place_counts_what_it_was_given(tmp_path):
+    """Lines and pieces on all three; ours has them as they came."""
+    conditions = Conditions(short=True, directory=tmp_path)
+    text = memoryview(lines.text(100_000))
+    with append_places(conditions, 2**20) as places:
+        for place in (places.ours, places.empty, places.native):
+            took = place.appended(len(text), lambda place=place: append_pieces(place.log, text, 2**14))
+            assert 0 < took.passed
+        check_text(Path(places.ours.log), len(text))
