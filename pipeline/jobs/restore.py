@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,15 +18,14 @@ from pyspark.sql import functions as spark_functions
 
 import pipeline
 from pipeline.errors import PipelineError
-from pipeline.jobs import placed_writing
+from pipeline.jobs import cluster_writing, placed_writing
 from pipeline.jobs.archived import TopicNote, archived_files, archived_rows, average_bytes, read_notes
 from pipeline.jobs.overlap import check_same, within
 from pipeline.jobs.placed_writing import PlacedWrite, write_placed
-from pipeline.jobs.restored_topics import forms_of, log_bounds, topics_to_make
+from pipeline.jobs.restored_topics import forms_of, known_topics, log_bounds, topics_to_make
 from pipeline.jobs.rounds import Extent, overlaps, plan_part, plan_rounds
 from pipeline.paths import data_directories
-from pipeline.place import Place, place_of
-from pipeline.sink.layout import read_topics
+from pipeline.place import SCHEME, Place, place_of
 from storage.disk.native import system_clock
 from storage.model import Offset, TopicPartition
 from storage.staging.area import WriteRefusedError
@@ -66,8 +66,8 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
     placed_writing.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     place = place_of(options.path)
-    if place.is_kafka:
-        raise PipelineError(f"{place}: a cluster assigns offsets itself, so nothing is restored there yet")
+    if place.bootstrap_servers is not None:
+        return _restore_to_cluster(spark, options, place.bootstrap_servers)
     restoration = _Restoration(spark, options, place)
     for attempt in range(ATTEMPTS):
         try:
@@ -79,6 +79,21 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
                 raise
             time.sleep(SECOND_LOOK_S)
     return restoration.told()
+
+
+def _restore_to_cluster(spark: SparkSession, options: RestoreOptions, servers: str) -> DataFrame:
+    """Send every record to topics that are there and empty."""
+    if not options.without_offsets:
+        raise PipelineError(
+            f"{SCHEME}{servers}: a cluster assigns offsets itself; order, times, keys and values are kept "
+            "--without-offsets"
+        )
+    cluster_writing.register(spark)
+    rows = _chosen(archived_rows(spark, options.archive.absolute()), options)
+    extents = _extents(rows)
+    cluster_writing.check_cluster(servers, extents)
+    cluster_writing.write_to_cluster(rows, servers)
+    return _told(spark, extents, Counter({one: extent.records for one, extent in extents.items()}))
 
 
 class _Restoration:
@@ -100,7 +115,7 @@ class _Restoration:
 
     def go_on(self) -> None:
         """Bring what is missing as things stand now (ConflictError, WriteRefusedError, …)."""
-        known = read_topics(self._directories)
+        known = known_topics(self._directories)
         extents = self._extents
         made = topics_to_make(
             extents, known, self._notes, partitions=self._options.partitions, now_ms=system_clock()
@@ -120,11 +135,17 @@ class _Restoration:
 
     def told(self) -> DataFrame:
         """One row a partition."""
-        rows = [
-            (*one, extent.first, extent.last, self._restored[one], extent.records - self._restored[one])
-            for one, extent in sorted(self._extents.items())
-        ]
-        return self._spark.createDataFrame(rows, RESULT)
+        return _told(self._spark, self._extents, self._restored)
+
+
+def _told(
+    spark: SparkSession, extents: Mapping[TopicPartition, Extent], restored: Mapping[TopicPartition, int]
+) -> DataFrame:
+    rows = [
+        (*one, extent.first, extent.last, restored.get(one, 0), extent.records - restored.get(one, 0))
+        for one, extent in sorted(extents.items())
+    ]
+    return spark.createDataFrame(rows, RESULT)
 
 
 def _chosen(rows: DataFrame, options: RestoreOptions) -> DataFrame:

@@ -9,7 +9,7 @@ from pipeline.errors import PipelineError
 from pipeline.jobs.archived import TopicNote
 from pipeline.jobs.rounds import Bounds, ConflictError, Extent, partitions_needed
 from pipeline.sink.kept_offsets import TopicForm
-from pipeline.sink.layout import TopicFacts
+from pipeline.sink.layout import TopicFacts, read_topics
 from pipeline.source.directories import SourceDirectories
 from storage.codec.batch import Codec
 from storage.config.topic import TopicConfig
@@ -20,6 +20,13 @@ from storage.model import TopicPartition
 from storage.staging.placement import NewTopic
 
 FOREVER = {"retention.ms": "-1"}
+
+
+def known_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
+    """The topics that are there; none in a directory that is still to become a data directory (PipelineError)."""
+    if not any(any(directory.iterdir()) for directory in directories):
+        return {}
+    return read_topics(directories)
 
 
 def topics_to_make(

@@ -225,3 +225,44 @@ def test_bad_options_are_told(spark, made, target, options, reason):
     with pytest.raises(StorageError, match=reason):
         restored(spark, made / "archive", target, **options)
     assert [] == [path.name for path in target.iterdir() if path.is_dir()]
+
+
+@pytest.mark.java
+def test_a_cluster_takes_everything_but_offsets(spark, made, broker):
+    """Where they are given up: partitions, order, times to the millisecond, keys, values and headers are kept; once."""
+    from pipeline.errors import PipelineError  # noqa: PLC0415 (needs Spark, as the next one)
+    from pipeline.jobs.rounds import ConflictError  # noqa: PLC0415
+    from tests.broker.client import Client  # noqa: PLC0415 (needs a client library)
+
+    place = f"kafka://{broker.bootstrap_server}"
+    options = {"topics": "orders", "into": "restored"}
+    with pytest.raises(PipelineError, match="a cluster assigns offsets itself.*--without-offsets"):
+        restored(spark, made / "archive", place, **options)
+    options["without_offsets"] = True
+    with pytest.raises(ConflictError, match="restored: is not there in the cluster; make it with 3"):
+        restored(spark, made / "archive", place, **options)
+    settings = {"max.message.bytes": "2000000", "retention.ms": "-1"}
+    Client(broker.bootstrap_server).create_topic("restored", partitions=3, settings=settings)
+    told = restored(spark, made / "archive", place, **options)
+    assert [("restored", 0, 10), ("restored", 2, 2)] == [(*row[:2], row[4]) for row in told]
+
+    columns = "partition", "key", "value", "timestamp", "headers"
+    found = (
+        spark.read.format("kafka")
+        .options(
+            subscribe="restored",
+            includeHeaders="true",
+            **{"kafka.bootstrap.servers": broker.bootstrap_server},
+        )
+        .load()
+        .orderBy("partition", "offset")
+    )
+    expected = spark.read.format("topicfs").options(
+        path=str(made / "data"), subscribe="orders", includeHeaders="true"
+    )
+    assert (
+        expected.load().orderBy("partition", "offset").select(*columns).collect()
+        == found.select(*columns).collect()
+    )
+    with pytest.raises(ConflictError, match="restored: holds records already"):
+        restored(spark, made / "archive", place, **options)

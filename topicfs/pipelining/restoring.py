@@ -60,8 +60,8 @@ def restore(  # noqa: PLR0913 (one a word of the command line)
     interrupted restore is gone on with by running it again. Anything else that stands there is an error, and nothing
     of it is changed.
 
-    A Kafka cluster assigns offsets itself: there order, times, keys and values are kept, offsets are not, and what was
-    interrupted may come twice.
+    A Kafka cluster assigns offsets itself: with --without-offsets partitions, order, times, keys and values are kept
+    there. Its topics must be there and empty: what was interrupted begins anew. It needs the extra topicfs[kafka].
 
     Prints topic, partition, first and last offset of the archive, the records restored, and those that were there.
     """
@@ -80,7 +80,7 @@ def restore(  # noqa: PLR0913 (one a word of the command line)
         )
         return run(session, options)
 
-    run_job(job, places=[place])
+    run_job(job)
 
 
 def _made(place: Place) -> Place:
