@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one, and data directories to read."""
+"""One Spark session for all tests that need one, with Spark's Kafka connector where it can be had, and a broker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,38 @@ def absent() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def connector() -> tuple[str, str]:
+    """The jars of Spark's Kafka connector, and, where there are none, why: a session must know them when it begins."""
+    import pipeline  # noqa: PLC0415 (compiled modules are wanted by tests alone)
+    from pipeline.errors import PipelineError  # noqa: PLC0415 (as above)
+
+    try:
+        return pipeline.kafka_jars(), ""
+    except PipelineError as error:
+        return "", str(error)
+
+
+@pytest.fixture(scope="session")
+def broker(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A broker to compare with, running; topics are each test's own. Without it tests are skipped, but never on CI."""
+    from tests.broker.broker import running_broker  # noqa: PLC0415 (it needs Kafka's client)
+    from tests.broker.client import let_go  # noqa: PLC0415 (as above)
+    from tests.broker.libraries import UnavailableError, find_java  # noqa: PLC0415 (as above)
+
+    _, reason = connector
+    try:
+        java = find_java()
+    except UnavailableError as error:
+        reason = str(error)
+    if reason:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no Kafka: {reason}")
+    with running_broker(tmp_path_factory.mktemp("kafka") / "node", java) as running:
+        yield running
+    let_go()
+
+
+@pytest.fixture(scope="session")
+def spark(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session on two threads, with filters handed down."""
     reason = absent()
     if reason is not None and not os.environ.get("CI"):
@@ -52,19 +83,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         patch.setenv("TZ", "UTC")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            session = _start(folder)
+            session = _start(folder, jars=connector[0])
         yield session
         session.stop()
 
 
-def _start(folder: Path) -> Any:
+def _start(folder: Path, *, jars: str) -> Any:
     from pyspark.sql import SparkSession  # noqa: PLC0415 (where it cannot be had the tests are skipped)
 
     import pipeline  # noqa: PLC0415
 
     builder = SparkSession.builder.master("local[2]").appName("topicfs tests")
     folders = {"spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.local.dir": str(folder)}
-    for name, value in (SETTINGS | folders).items():
+    for name, value in (SETTINGS | folders | ({"spark.jars": jars} if jars else {})).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     pipeline.register(session)

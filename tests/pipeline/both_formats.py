@@ -1,0 +1,143 @@
+"""The same query by `format("kafka")` from a broker and by `format("topicfs")` from that broker's files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as spark_functions
+
+from pipeline.source.following import Following
+from pipeline.source.options import SourceOptions, parse_source_options
+from pipeline.source.reading import Source, read_task
+from pipeline.source.slices import Task
+from storage.errors import StorageError
+
+IMPATIENT = {
+    "kafkaConsumer.pollTimeoutMs": "1500",
+    "fetchOffset.numRetries": "1",
+    "fetchOffset.retryIntervalMs": "10",
+    "kafka.group.id": "readers",
+}
+"""What makes the connector give up soon where there is nothing to wait for, and keep its consumers from one query to
+the next; the other format passes it over."""
+
+OFFSETS_ALONE = pa.schema([pa.field("offset", pa.int64())])
+
+
+class Both(NamedTuple):
+    """A session, a broker, and the broker's log directory. Every option goes to both formats, but for `path`."""
+
+    spark: Any
+    server: str
+    log_dir: Path
+
+    def _where(self) -> dict[str, dict[str, str]]:
+        shared = {"kafka.bootstrap.servers": self.server} | IMPATIENT
+        return {"kafka": shared, "topicfs": shared | {"path": str(self.log_dir)}}
+
+    def batch(self, kind: str, options: Mapping[str, str]) -> Any:
+        return self.spark.read.format(kind).options(**self._where()[kind] | dict(options)).load()
+
+    def stream(self, kind: str, options: Mapping[str, str]) -> Any:
+        return self.spark.readStream.format(kind).options(**self._where()[kind] | dict(options)).load()
+
+    def batches(self, kind: str, cases: list[dict[str, str]]) -> Any:
+        """All cases' rows in one frame, each with its case's number."""
+        return _together(self.batch(kind, options) for options in cases)
+
+    def streams(
+        self, kind: str, cases: list[dict[str, str]], checkpoint: Path
+    ) -> dict[int, list[list[tuple[Any, ...]]]]:
+        """Of each case the rows of its micro-batches, read by one query that ends when all of them were read."""
+        found: dict[int, list[list[tuple[Any, ...]]]] = {}
+
+        def take(frame: Any, _: int) -> None:
+            batch: dict[int, list[tuple[Any, ...]]] = {}
+            for row in frame.collect():
+                batch.setdefault(row.case, []).append(tuple(map(_plain, row)))
+            for case, rows in batch.items():
+                found.setdefault(case, []).append(sorted(rows, key=repr))
+
+        frame = _together(self.stream(kind, options) for options in cases)
+        query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
+        query.trigger(availableNow=True).start().awaitTermination()
+        return found
+
+    def connectors_error(self, options: Mapping[str, str], checkpoint: Path | None = None) -> str:
+        """What the connector says against a query, of a stream with `checkpoint`; empty where it is content."""
+        try:
+            if checkpoint is None:
+                self.batch("kafka", options).collect()
+            else:
+                writer = self.stream("kafka", options).writeStream.format("noop")
+                query = (
+                    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+                )
+                query.awaitTermination()
+        except (PySparkException, Py4JError) as error:
+            return str(error)
+        return ""
+
+    def our_tasks(self, options: Mapping[str, str]) -> list[Task]:
+        """What our tasks are to read, planned in this process: Spark would only carry it."""
+        source = Source(self._parsed(options, streaming=False))
+        try:
+            return source.tasks(source.batch_ranges())
+        finally:
+            source.close()
+
+    def our_offsets(self, options: Mapping[str, str]) -> list[tuple[str, int, int]]:
+        """The records that our tasks read, in this process, by topic, partition and offset."""
+        parsed = self._parsed(options, streaming=False)
+        return [
+            (*task.range.partition, offset)
+            for task in self.our_tasks(options)
+            for batch in read_task(task, options=parsed, schema=OFFSETS_ALONE)
+            for offset in batch.column("offset").to_pylist()
+        ]
+
+    def _parsed(self, options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+        return parse_source_options(self._where()["topicfs"] | dict(options), streaming=streaming)
+
+    def our_error(self, options: Mapping[str, str], *, streaming: bool = False) -> str:
+        """What ours says, by planning all of it in this process: Spark would only carry the message."""
+        try:
+            source = Source(self._parsed(options, streaming=streaming))
+            try:
+                if streaming:
+                    following = Following(source)
+                    following.stop_at_latest()
+                    start = following.begin()
+                    following.tasks(start, following.advance(start, most=None, now_ms=0))
+                else:
+                    source.tasks(source.batch_ranges())
+            finally:
+                source.close()
+        except StorageError as error:
+            return str(error)
+        return ""
+
+
+def of_orders(*numbers: int, topic: str = "orders") -> str:
+    """The JSON that gives partitions 0, 1, … these numbers."""
+    return json.dumps({topic: {str(partition): number for partition, number in enumerate(numbers)}})
+
+
+def _together(frames: Any) -> Any:
+    numbered = [frame.withColumn("case", spark_functions.lit(case)) for case, frame in enumerate(frames)]
+    return reduce(lambda one, other: one.unionByName(other), numbered)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, list):
+        return [tuple(map(_plain, one)) for one in value]
+    return value

@@ -1,0 +1,147 @@
+"""Topics written by a real broker, with everything in them that a reader can stumble over.
+
+orders        three partitions: headers, nulls, tombstones, all codecs; the first two records of partition 0 deleted
+stamped       the broker's time (LogAppendTime)
+ledger        two partitions of transactions, committed and aborted; in partition 1 one is still open at the end
+compacted     offsets are missing, at its start too
+empty         two partitions without a record
+cut           all records deleted: it begins where it ends, above 0
+orders.eu     one record; beside `orders` for patterns
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from storage.checkpoints.offset_checkpoint import read_offsets
+from storage.disk import names
+from storage.disk.native import NativeFileSystem
+from storage.model import TopicPartition
+from tests.broker.client import Client, Outgoing, send
+
+NOON = 1_767_268_800_000
+"""2026-01-01T12:00Z: records of `orders` are a second apart from there on, in each partition."""
+
+SMALL_SEGMENTS = {"internal.segment.bytes": "2000", "index.interval.bytes": "100"}
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+PATIENCE_S = 30.0
+POLL_S = 0.02
+
+
+def write_topics(client: Client, log_dir: Path) -> Producer:
+    """Make them all, and return when `log_dir` says what a reader of the files needs: high watermarks, log starts.
+
+    The producer has a transaction open; to let go of it is to end it some time later.
+    """
+    client.create_topic("orders", partitions=3, settings=SMALL_SEGMENTS)
+    for number in range(3):
+        _write_orders(client, number)
+    client.delete_records("orders", 2)
+    client.create_topic("orders.eu")
+    client.produce("orders.eu", [Outgoing(b"one", b"k", timestamp=NOON)])
+    client.create_topic("stamped", settings={"message.timestamp.type": "LogAppendTime"})
+    client.produce("stamped", [Outgoing(b"%d" % n, timestamp=NOON) for n in range(5)], batch=2)
+    client.create_topic("empty", partitions=2)
+    client.create_topic("cut")
+    client.produce("cut", [Outgoing(b"gone", timestamp=NOON) for _ in range(4)])
+    client.delete_records("cut", 4)
+    _write_compacted(client, log_dir)
+    open_one = _write_ledger(client)
+    ends = {
+        TopicPartition(topic, number): client.offset_for(topic, partition=number)
+        for topic, count in (("orders", 3), ("orders.eu", 1), ("stamped", 1), ("compacted", 1), ("ledger", 2))
+        for number in range(count)
+    }
+    starts = {TopicPartition("orders", 0): 2, TopicPartition("cut", 0): 4}
+    wait_until(lambda: ends.items() <= checkpoint(log_dir, names.HIGH_WATERMARKS).items())
+    wait_until(lambda: starts.items() <= checkpoint(log_dir, names.LOG_START_OFFSETS).items())
+    return open_one
+
+
+def checkpoint(log_dir: Path, name: str) -> dict[TopicPartition, int]:
+    """One of the small files in which a broker says what its logs do not."""
+    return dict(read_offsets(NativeFileSystem(read_only=True), log_dir / name))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {PATIENCE_S} s")
+        time.sleep(POLL_S)
+
+
+def _write_orders(client: Client, partition: int) -> None:
+    """Forty records in partition 0, twenty-four in 1, eight in 2; a batch has four, of one codec after the other."""
+    at = 0
+    for turn in range(10 - 4 * partition):
+        records = [_order(number) for number in range(at, at + 4)]
+        codec = CODECS[turn % len(CODECS)]
+        client.produce("orders", records, partition=partition, batch=4, compression_type=codec)
+        at += 4
+
+
+def _order(number: int) -> Outgoing:
+    return Outgoing(
+        None if number % 7 == 3 else b"" if number % 7 == 5 else b"value %d " % number + b"x" * 60,
+        None if number % 3 == 0 else b"" if number % 11 == 1 else b"key-%d" % (number % 5),
+        [("h", b"%d" % number), ("h", None), ("", b""), ("ü", b"\xff")][: number % 5],
+        timestamp=NOON + 1000 * number,
+    )
+
+
+def _write_compacted(client: Client, log_dir: Path) -> None:
+    settings = {
+        "internal.segment.bytes": "500",
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.0",
+        "delete.retention.ms": "0",
+    }
+    client.create_topic("compacted", settings=settings)
+    for turn in range(10):
+        records = [
+            Outgoing(b"%d" % turn * 40, b"key-%d" % (number if turn else 10 + number), timestamp=NOON + turn)
+            for number in range(4)
+        ]
+        client.produce("compacted", [*records, Outgoing(b"last", b"turn-%d" % turn)], batch=5)
+    partition = log_dir / "compacted-0"
+
+    def cleaned() -> bool:
+        active = max(int(path.stem) for path in partition.glob("*.log"))
+        return checkpoint(log_dir, names.CLEANER_OFFSETS).get(TopicPartition("compacted", 0)) == active
+
+    wait_until(cleaned)
+
+
+def _write_ledger(client: Client) -> Producer:
+    client.create_topic("ledger", partitions=2, settings=SMALL_SEGMENTS)
+    writers = [
+        client.producer(
+            transactional_id=f"ledger-{number}",
+            linger_ms=1000,
+            transaction_timeout_ms=600_000,
+        )
+        for number in range(2)
+    ]
+    for writer in writers:
+        writer.init_transactions(PATIENCE_S)
+    ends = [0, 0]
+    for turn in range(6):
+        records = [Outgoing(b"%d-%d" % (turn, n), b"k%d" % n, timestamp=NOON + turn) for n in range(3)]
+        with client.transaction(writers[turn % 2], commit=turn % 3 != 1):
+            for partition in range(2):
+                send(writers[turn % 2], "ledger", records, partition=partition)
+        ends = [end + 4 for end in ends]
+        # Markers are written a moment after the transaction's end was answered.
+        for partition, end in enumerate(ends):
+            wait_until(lambda: client.offset_for("ledger", partition=partition) == end)  # noqa: B023 (asked at once)
+        client.produce("ledger", [Outgoing(b"plain", timestamp=NOON + turn)], partition=turn % 2)
+        ends[turn % 2] += 1
+    writers[0].begin_transaction()
+    send(writers[0], "ledger", [Outgoing(b"undecided", timestamp=NOON + 9)], partition=1)
+    client.produce("ledger", [Outgoing(b"behind it", timestamp=NOON + 9)], partition=1)
+    return writers[0]
