@@ -12,6 +12,7 @@ from pipeline.source.progress import lag_by_partition
 from storage.codec.records import columns_of, encode_columns, encode_lines
 from storage.manager import open_engine
 from storage.model import Header, Offset, Record, Timestamp, TopicPartition
+from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.spark
 
@@ -144,6 +145,7 @@ def test_a_stream_goes_on_where_it_was(spark, tmp_path):
     assert [["a", "b", "e"], ["c", "d", "f"]] == [lines(batch) for batch in batches]
     progress = [json.loads(one.json) for one in query.recentProgress]
     assert {"orders": {"0": 4, "1": 2}} == progress[-1]["sources"][0]["endOffset"]
+    assert {"orders": {"0": 4, "1": 2}} == progress[0]["sources"][0]["latestOffset"]
     assert {TopicPartition("orders", 0): 2, TopicPartition("orders", 1): 1} == lag_by_partition(progress[0])
     engine = open_engine(data)
     engine.add_partitions("orders", total=3)
@@ -196,3 +198,17 @@ def test_micro_batches_follow_a_growing_topic(spark, tmp_path):
     finally:
         query.stop()
     assert ["after"] == found
+
+
+@pytest.mark.fuse
+def test_beside_a_mount_what_was_appended_is_there_at_once(spark, tmp_path):
+    """`echo >>` and count, again and again: no checkpoint is waited for."""
+    mount = Mount(tmp_path)
+    try:
+        mount.start()
+        (mount.path / "orders").mkdir()
+        for number in range(1, 4):
+            assert 0 == mount.bash("echo line >> orders/0/log").returncode
+            assert number == reader(spark, mount.data).load().count()
+    finally:
+        mount.clean_up()
