@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 
 from tests.examples.conftest import ROOT, shell
+from topicfs.main import cli
+from topicfs.pipelining.group import JOBS
 
 LOG_DIRS = ROOT / "tests" / "vectors" / "kafka" / "log-dirs"
 
@@ -62,3 +65,30 @@ def test_the_evidence_for_each_difference_exists():
         assert (ROOT / path).exists(), path
     for name in re.findall(r"\btest_\w+(?!\.py)\b", text):
         assert f"def {name}(" in every_test or list((ROOT / "tests").rglob(f"{name}.py")), name
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/scaling.md"])
+def test_every_job_stands_in_the_documents(document):
+    """A new job is told to those who read before they type."""
+    text = (ROOT / document).read_text()
+    jobs = {job.name for job in JOBS}
+    named = set(re.findall(r"topicfs pipeline ([a-z|\\]+)", text)) | set(
+        re.findall(r"(?m)^\| `(\w+)` \|", text)
+    )
+    assert not jobs - {name for words in named for name in re.split(r"\W+", words)}
+
+
+def test_the_commands_of_the_way_to_many_machines_are_understood():
+    """Sub-commands and options are those the command has; what they do needs machines."""
+    text = (ROOT / "docs" / "scaling.md").read_text().replace("\\\n", " ")
+    lines = re.findall(r"(?m)^ *\$ (?:\w+=\S+ )?(topicfs .*)", text)
+    assert len(lines) > 5
+    for line in lines:
+        command: click.Command = cli
+        context = click.Context(cli)
+        words = line.split()[1:]
+        while isinstance(command, click.Group):
+            command = command.get_command(context, words.pop(0))
+            assert command is not None, line
+        known = {name for parameter in command.params for name in parameter.opts}
+        assert not {word for word in words if word.startswith("--")} - known, line
