@@ -11,9 +11,7 @@ from benchmarks.frame.question import (
     Benchmark,
     Cases,
     Conditions,
-    Goal,
 )
-from benchmarks.mount.mounts import EMPTY
 from benchmarks.mount.places import Place, Showing, append_places
 from benchmarks.mount.spending import Spent
 from benchmarks.mount.system_calls import KIB, MIB, append_pieces, check_text
@@ -37,8 +35,7 @@ def cases(conditions: Conditions) -> Cases:
                 processor_unit=MEGABYTES_A_SECOND_OF_PROCESSOR,
                 figure=lambda seconds: size / 1e6 / seconds,
             )
-            goal = Goal(of=EMPTY, target=0.6, floor=0.08)
-            yield from places.cases(partial(work, piece=piece), shown, goal, floor=0.15)
+            yield from places.cases(partial(work, piece=piece), shown, target=0.6, floor=0.15)
         check_text(places.ours.log, places.ours.size())
 
 

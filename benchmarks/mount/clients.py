@@ -150,8 +150,8 @@ def cases(conditions: Conditions) -> Cases:
 
 def _cases(count: int, clients: Clients, ours: Mount, empty: Mount) -> Iterator[Case]:
     kinds = (
-        (f"{count} reading", clients.read, MEGABYTES_A_SECOND, 1e6, Goal(of=EMPTY, target=0.6, floor=0.1)),
-        (f"{count} appending", clients.appended, LINES_A_SECOND, 1.0, Goal(of=EMPTY, target=0.8, floor=0.15)),
+        (f"{count} reading", clients.read, MEGABYTES_A_SECOND, 1e6, Goal(of=EMPTY, target=0.6)),
+        (f"{count} appending", clients.appended, LINES_A_SECOND, 1.0, Goal(of=EMPTY, target=0.8)),
     )
     for name, work, unit, size, goal in kinds:
         looks = {mount.side: Looks(partial(work, mount)) for mount in (ours, empty)}

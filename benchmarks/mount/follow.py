@@ -63,7 +63,7 @@ def cases(conditions: Conditions) -> Cases:
             name="p99",
             unit=MILLISECONDS,
             sides=tuple(Side(side, look.again(partial(_percentile, 0.99))) for side, look in looks.items()),
-            goals=(Goal(target=5.0), Goal(of=EMPTY, floor=8.0), Goal(of=PIPE)),
+            goals=(Goal(target=5.0), Goal(of=EMPTY), Goal(of=PIPE)),
         )
 
 

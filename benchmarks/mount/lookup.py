@@ -39,7 +39,7 @@ SHAPE = SIXTEEN_KIB
 FULL = {"10 MB": 10, "100 MB": 100, "1 GB": 1000, "10 GB": 10_000}
 SHORT = {"10 MB": 10, "100 MB": 100}
 FLAT, FLAT_FLOOR = 1.2, 3.0
-OF_EMPTY, OF_EMPTY_FLOOR = 3.0, 12.0
+OF_EMPTY, OF_EMPTY_FLOOR = 3.0, 9.0
 DISK = "a page of a plain file"
 
 

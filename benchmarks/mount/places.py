@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from benchmarks.frame.looks import Looks
 from benchmarks.frame.machine import filesystem_type
 from benchmarks.frame.question import Case, Conditions, Goal, Side, Unit, WrongResultError
 from benchmarks.in_memory import directory_in_memory
-from benchmarks.mount.mounts import Mount, empty_filesystem, topicfs
+from benchmarks.mount.mounts import EMPTY, Mount, empty_filesystem, topicfs
 from benchmarks.mount.spending import Spent, spent
 
 
@@ -49,11 +49,11 @@ class Places:
     files is what it takes at the least to move them and to keep them."""
 
     def cases(
-        self, work: Callable[[Place], Spent], shown: Showing, goal: Goal, *, floor: float
+        self, work: Callable[[Place], Spent], shown: Showing, *, target: float, floor: float
     ) -> Iterator[Case]:
-        """Both times of the same work, held to the same goal.
+        """Both times of the same work, held to the same share of the empty filesystem's.
 
-        The floor of the time that passes is the goal's own; the processors', which others hardly disturb, is closer.
+        The floor is only for the processors': others on the machine disturb it least.
         """
         looks = {place.side: Looks(partial(work, place)) for place in (self.ours, self.empty, self.native)}
         if self.stores:
@@ -63,13 +63,13 @@ class Places:
             name=shown.name,
             unit=shown.unit,
             sides=tuple(Side(side, look.first(shown.of_time_passed)) for side, look in looks.items()),
-            goals=(goal,),
+            goals=(Goal(of=EMPTY, target=target),),
         )
         yield Case(
             name=shown.name,
             unit=shown.processor_unit,
             sides=tuple(Side(side, look.again(shown.of_processors)) for side, look in looks.items()),
-            goals=(replace(goal, floor=floor),),
+            goals=(Goal(of=EMPTY, target=target, floor=floor),),
         )
 
 
