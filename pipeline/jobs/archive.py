@@ -2,7 +2,7 @@
 
     TARGET/topic=orders/date=2026-01-02/part-….parquet        all of Kafka's columns, the headers too
     TARGET/_checkpoint/  TARGET/_spark_metadata/              how far it came, and which files count
-    TARGET/_topics.json                                       partitions and settings of topics of a data directory
+    TARGET/_topics.json                                       its topics, with partitions and settings
 
 The date is that of the record's timestamp, in UTC. Records of transactions that were aborted are not archived, those of
 open ones not yet.
@@ -16,7 +16,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import pipeline
-from pipeline.jobs.archived import CHECKPOINT, TopicNote, archived_rows, write_notes
+from pipeline.errors import PipelineError
+from pipeline.jobs.archived import CHECKPOINT, TopicNote, archived_rows, read_notes, write_notes
 from pipeline.paths import data_directories
 from pipeline.place import Place, place_of
 from pipeline.sink.layout import read_topics
@@ -39,6 +40,12 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
     pipeline.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     place = place_of(options.path)
+    archive_folder = options.target.absolute()
+    names = {one.strip() for one in options.topics.split(",")}
+    _check_topics(archive_folder, names)
+    # Before the first record: a run that is killed leaves an archive, too.
+    archive_folder.mkdir(parents=True, exist_ok=True)
+    write_notes(archive_folder, _notes(place, names))
     source = (
         spark.readStream.format(place.format)
         .options(**place.options)
@@ -48,7 +55,7 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
         .option("kafka.isolation.level", "read_committed")
         .load()
     )
-    target = str(options.target.absolute())
+    target = str(archive_folder)
     query = (
         source.selectExpr("*", "to_date(timestamp) AS date")
         .writeStream.format("parquet")
@@ -58,23 +65,29 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
         .start(target)
     )
     query.awaitTermination()
-    _note_topics(place, options)
-    archived = archived_rows(spark, options.target.absolute())
+    if place.is_kafka:
+        write_notes(archive_folder, dict.fromkeys(names, TopicNote(1, {})))
+    archived = archived_rows(spark, archive_folder)
     counted = archived.groupBy("topic", "date", "partition").agg({"offset": "min", "*": "count"})
     return counted.selectExpr(
         "topic", "date", "partition", "`min(offset)` AS first_offset", "`count(1)` AS records"
     ).orderBy("topic", "date", "partition")
 
 
-def _note_topics(place: Place, options: ArchiveOptions) -> None:
-    """Remember what the records do not tell; of a cluster's topics they tell all that is known here."""
-    if place.is_kafka:
-        return
-    known = read_topics(data_directories(place.path or ""))
-    names = [one.strip() for one in options.topics.split(",")]
-    notes = {
-        name: TopicNote(known[name].partitions[-1] + 1, known[name].overrides)
-        for name in names
-        if name in known
+def _check_topics(archive: Path, names: set[str]) -> None:
+    """An archive of other topics would lose its place in them (PipelineError)."""
+    others = read_notes(archive).keys() - names
+    if others:
+        raise PipelineError(
+            f"{archive}: is the archive of {', '.join(sorted(others))}, too; name all of its topics, or another archive"
+        )
+
+
+def _notes(place: Place, names: set[str]) -> dict[str, TopicNote]:
+    """What a data directory knows of its topics: partitions and settings, which records do not tell."""
+    known = {} if place.is_kafka else read_topics(data_directories(place.path or ""))
+    return {
+        name: TopicNote(facts.partitions[-1] + 1, facts.overrides)
+        for name, facts in known.items()
+        if name in names
     }
-    write_notes(options.target.absolute(), notes)

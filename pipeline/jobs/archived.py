@@ -77,7 +77,7 @@ def average_bytes(files: list[Path]) -> int:
 
 
 def read_notes(archive: Path) -> dict[str, TopicNote]:
-    """By topic; an archive of a cluster, or an old one, has none (PipelineError for a damaged file)."""
+    """By topic; nothing where there is no archive, or an old one (PipelineError for a damaged file)."""
     path = archive / TOPICS
     if not path.is_file():
         return {}
