@@ -57,9 +57,18 @@ def report(spark: SparkSession, options: ReportOptions) -> DataFrame:
         raise PipelineError(f"{options.output}: no such directory to put the report into")
     numbers = (_of_cluster if options.place.is_kafka else _of_files)(spark, options)
     if options.output is not None:
-        heading = Heading(place=str(options.place), now_ms=options.now_ms, top=options.top, from_files=True)
-        _write(options.output, page(numbers, heading))
+        _write(options.output, page(numbers, heading(options)))
     return spark.createDataFrame(table_of(numbers), from_arrow_schema(SCHEMA))
+
+
+def heading(options: ReportOptions) -> Heading:
+    """What the page says of its origin: a cluster tells less than files."""
+    return Heading(
+        place=str(options.place),
+        now_ms=options.now_ms,
+        top=options.top,
+        from_files=not options.place.is_kafka,
+    )
 
 
 def _of_files(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbers]:

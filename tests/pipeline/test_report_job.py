@@ -93,6 +93,15 @@ def test_records_tell_what_segments_tell(spark, data):
             assert getattr(other, name) == getattr(one, name), name
 
 
+@pytest.mark.parametrize(("place", "from_files"), [("kafka://host:9092", False), ("/srv/topics", True)])
+def test_a_clusters_page_does_not_speak_of_files(spark, place, from_files):
+    """What is not known is left out, not zero."""
+    from pipeline.jobs.report import ReportOptions, heading  # noqa: PLC0415
+
+    made = heading(ReportOptions(place=place_of(place), now_ms=NEW_YEAR))
+    assert (place, from_files, NEW_YEAR, 12) == (made.place, made.from_files, made.now_ms, made.top)
+
+
 def test_what_cannot_be_reported_leaves_the_old_page(spark, data, tmp_path):
     """An unknown topic; a page that would stand in no directory."""
     from pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
