@@ -1,0 +1,126 @@
+"""Jobs that are killed in the middle and run again: each record once, nothing lost, nothing in the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from storage.codec.records import encode_lines
+from storage.disk.names import WriteFileKind, parse_write_file
+from storage.disk.native import NativeFileSystem
+from storage.inspect.check.directory import DirectoryCheck
+from storage.manager import open_engine
+from tests.pipeline.conftest import ROOT
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(900),  # a session beside the shared one, however busy the machine
+]
+
+RECORDS = 20_000
+"""Of each of two partitions."""
+ARCHIVE = """
+import sys
+from pathlib import Path
+from pipeline.jobs.archive import ArchiveOptions, archive
+from pipeline.session import SessionOptions, job_session
+with job_session(SessionOptions("local[2]")) as spark:
+    archive(spark, ArchiveOptions(path=sys.argv[1], topics="orders", target=Path(sys.argv[2])))
+"""
+RESTORE = """
+import sys
+from pathlib import Path
+from pipeline.jobs.restore import RestoreOptions, restore
+from pipeline.session import SessionOptions, job_session
+with job_session(SessionOptions("local[2]")) as spark:
+    restore(spark, RestoreOptions(archive=Path(sys.argv[2]), path=sys.argv[1], round_bytes=100_000))
+"""
+
+
+@pytest.fixture
+def data(tmp_path):
+    """`orders` with lines that are all different, over two days."""
+    with contextlib.closing(open_engine(tmp_path / "data")) as engine:
+        for number, partition in engine.create_topic("orders", partitions=2).partitions().items():
+            for part in range(10):
+                lines = "".join(f"line {number} {part} {line}\n" for line in range(RECORDS // 10))
+                for batch in encode_lines(lines.encode(), timestamp=1_767_225_000_000 + 100_000 * part):
+                    partition.append(batch)
+    return tmp_path / "data"
+
+
+def killed(program, *arguments, when):
+    """Run a program until something is so, then kill it and its JVM."""
+    log = arguments[0].parent / "killed.log"
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *map(str, arguments)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+        )
+    try:
+        while not when():
+            assert process.poll() is None, log.read_text()[-4000:]
+            time.sleep(0.001)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def rows_of(spark, data):
+    read = (
+        spark.read.format("topicfs").options(path=str(data), subscribe="orders", includeHeaders="true").load()
+    )
+    return ordered(read)
+
+
+def ordered(frame):
+    columns = "partition", "offset", "key", "value", "timestamp", "timestampType", "headers"
+    return frame.select(*columns).orderBy("partition", "offset").collect()
+
+
+def test_an_archive_has_each_record_once(spark, data, tmp_path):
+    """Killed when files are there that Spark has not committed; what they hold does not count."""
+    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark)
+    from pipeline.jobs.archived import archived_rows  # noqa: PLC0415
+
+    target = tmp_path / "archive"
+    killed(ARCHIVE, data, target, when=lambda: any(target.glob("topic=*/date=*/*.parquet")))
+    told = archive(spark, ArchiveOptions(path=str(data), topics="orders", target=target)).collect()
+    assert 2 * RECORDS == sum(row.records for row in told)
+    assert rows_of(spark, data) == ordered(archived_rows(spark, target))
+
+
+def test_a_restore_brings_each_record_once(spark, data, tmp_path):
+    """Killed when a later one of many rounds was handed in; the next run goes on, and no file of a write is left."""
+    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark)
+    from pipeline.jobs.restore import RestoreOptions, restore  # noqa: PLC0415
+
+    target, saved = tmp_path / "target", tmp_path / "archive"
+    target.mkdir()
+    archive(spark, ArchiveOptions(path=str(data), topics="orders", target=saved))
+
+    def is_in_a_later_round():
+        kinds = {file.kind for file in map(parse_write_file, os.listdir(target)) if file is not None}
+        begun = kinds & {WriteFileKind.REQUESTED, WriteFileKind.CLAIMED}
+        return bool(begun) and any(path.stat().st_size for path in target.glob("orders-*/*.log"))
+
+    killed(RESTORE, target, saved, when=is_in_a_later_round)
+    told = restore(spark, RestoreOptions(archive=saved, path=str(target))).collect()
+    assert 2 * RECORDS == sum(row.restored + row.already_there for row in told)
+    assert any(row.already_there for row in told)
+    assert rows_of(spark, data) == rows_of(spark, target)
+    assert [] == list(DirectoryCheck(target, NativeFileSystem(read_only=True)).findings(lambda _: None))
+    left = [file.kind for file in map(parse_write_file, os.listdir(target)) if file is not None]
+    assert not set(left) & {WriteFileKind.REQUESTED, WriteFileKind.CLAIMED}
