@@ -87,13 +87,18 @@ def together(parts: Iterable[PartitionNumbers]) -> PartitionNumbers:
     return total
 
 
+def _largest_first(numbers: PartitionNumbers) -> tuple[int, int]:
+    """By bytes on disk; where these are not known, by those of keys and values."""
+    return -numbers.log_bytes, -(numbers.keys.total + numbers.values.total)
+
+
 def choose(numbers: Iterable[PartitionNumbers], *, top: int) -> Choice:
-    """Take the `top` topics with the most bytes of log; and one more, where it would be the only other."""
+    """Take the `top` topics with the most bytes; and one more, where it would be the only other."""
     by_topic: dict[str, list[PartitionNumbers]] = {}
     for one in numbers:
         by_topic.setdefault(one.partition.topic, []).append(one)
     topics = [TopicNumbers.of(name, partitions) for name, partitions in by_topic.items()]
-    topics.sort(key=lambda topic: (-topic.total.log_bytes, -topic.total.records, topic.name))
+    topics.sort(key=lambda topic: (*_largest_first(topic.total), topic.name))
     shown = len(topics) if len(topics) <= top + 1 else top
     return Choice(topics[:shown], topics[shown:])
 
@@ -102,7 +107,7 @@ def series_of(topic: TopicNumbers) -> list[Series]:
     """A topic's partitions by number; of too many the largest, and the others as one."""
     if len(topic.partitions) <= MAX_SERIES:
         return [Series(f"partition {one.partition.partition}", one) for one in topic.partitions]
-    by_size = sorted(topic.partitions, key=lambda one: (-one.log_bytes, -one.records, one.partition))
+    by_size = sorted(topic.partitions, key=lambda one: (*_largest_first(one), one.partition))
     kept = sorted(by_size[: MAX_SERIES - 1], key=lambda one: one.partition)
     others = by_size[MAX_SERIES - 1 :]
     return [

@@ -123,7 +123,7 @@ def _warnings(total: PartitionNumbers) -> Iterator[str]:
 def _selection(topics: Sequence[TopicNumbers], heading: Heading) -> str:
     if len(topics) <= heading.top + 1:
         return ""
-    by = "bytes on disk" if heading.from_files else "records"
+    by = "bytes on disk" if heading.from_files else "bytes of keys and values"
     others = len(topics) - heading.top
     return (
         f'<p class="quiet" style="margin-top:1rem">Plots show the {heading.top} topics with the most {by}, '
