@@ -19,11 +19,9 @@ from topicfs.pipelining.times import as_time
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_COLUMNS = (
-    *("topic", "partition", "segments", "records", "log_bytes", "uncompressed_bytes"),
-    *(as_time("first_time"), as_time("last_time")),
-)
-"""What is printed of each row."""
+_OF_FILES = ("segments", "log_bytes", "uncompressed_bytes")
+"""What a cluster does not tell."""
+_TIMES = (as_time("first_time"), as_time("last_time"))
 
 
 @click.command(
@@ -64,12 +62,13 @@ def report(topics: str | None, *, output: Path, top: int, place: Place) -> None:
     """Write a page on TOPICs (all but Kafka's own) to FILE, which opens from disk in any browser.
 
     Records and bytes over time by partition, sizes of keys and values, lag between record time and append time,
-    compression. Prints a row a partition: topic, partition, segments, records, bytes on disk and uncompressed, first
-    and last time.
+    compression. Prints a row a partition: topic, partition, records, segments, bytes on disk and uncompressed, first
+    and last time. A cluster tells records, sizes and times alone.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise PlotsMissingError
     place = found(place)
+    columns = ("topic", "partition", "records", *(() if place.is_kafka else _OF_FILES), *_TIMES)
     now_ms = time.time_ns() // 1_000_000
 
     def job(session: SparkSession) -> DataFrame:
@@ -77,6 +76,6 @@ def report(topics: str | None, *, output: Path, top: int, place: Place) -> None:
 
         named = None if topics is None else tuple(one.strip() for one in topics.split(",") if one.strip())
         options = ReportOptions(place=place, topics=named, output=output, top=top, now_ms=now_ms)
-        return run(session, options).selectExpr(*_COLUMNS)
+        return run(session, options).selectExpr(*columns)
 
     run_job(job, places=[place])
