@@ -40,6 +40,8 @@ class Framed(NamedTuple):
 
 def frame(waiting: Waiting, data: bytes) -> Framed:
     """Cut `data`, which follows `waiting`, after its last newline."""
+    if waiting is NOTHING and data.endswith(b"\n"):
+        return Framed(data, NOTHING)
     if waiting.skipping:
         line_end = data.find(b"\n") + 1
         if not line_end:
@@ -89,7 +91,7 @@ class Lines:
 
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
         framed = frame(waiting, data)
-        if len(framed.waiting.tail) > limit:
+        if framed.waiting is not NOTHING and len(framed.waiting.tail) > limit:
             raise RecordTooLargeError(f"a line longer than max.message.bytes={limit}")
         return framed
 

@@ -9,7 +9,7 @@ from enum import Enum
 
 import trio
 
-from fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
+from fusefs.appending.framing import LINES, NOTHING, Framing, Waiting
 from fusefs.appending.gathering import Gatherer
 from fusefs.appending.targets import LineTarget
 from fusefs.blocking import Blocking
@@ -81,28 +81,34 @@ class AppendHandle:
             self._take(data)
             return len(data)
         async with self._turn:
-            framed = self._framed(data)
-            with _Refusal(self, data):
+            self._raise_earlier_failure()
+            try:
+                framed = self._framing.frame(self._waiting, data, self._target.max_record_bytes)
                 if framed.lines:
                     await self._append_durably(framed.lines)
+            except Exception as error:
+                self._refuse(data, error)
+                raise
             self._waiting = framed.waiting
         return len(data)
 
     def _take(self, data: bytes) -> None:
-        framed = self._framed(data)
-        if framed.lines:
-            with _Refusal(self, data):
-                self._append(framed.lines)
-        self._waiting = framed.waiting
+        """Do what nearly every write does: few steps, none of which waits."""
+        if self._failure is not None:
+            self._raise_earlier_failure()
+        try:
+            lines, waiting = self._framing.frame(self._waiting, data, self._target.max_record_bytes)
+            if lines:
+                self._append(lines)
+        except Exception as error:
+            self._refuse(data, error)
+            raise
+        self._waiting = waiting
 
-    def _framed(self, data: bytes) -> Framed:
-        self._raise_earlier_failure()
-        with _Refusal(self, data):
-            return self._framing.frame(self._waiting, data, self._target.max_record_bytes)
-
-    def refused(self, data: bytes) -> None:
-        """Forget the begun line and skip the rest of the refused one."""
-        self._waiting = self._framing.after_refusal(data)
+    def _refuse(self, data: bytes, error: Exception) -> None:
+        """An append of `data` failed: when the lines are at fault skip on, else stay as it was, for a retry."""
+        if errno_of(error) in REFUSALS:
+            self._waiting = self._framing.after_refusal(data)
 
     def _append(self, lines: bytes) -> None:
         if self._gathers:
@@ -152,24 +158,12 @@ class AppendHandle:
         tail, self._waiting = self._waiting.tail, Waiting(skipping=self._waiting.skipping)
         if not tail:
             return
-        with _Refusal(self, tail):
+        try:
             lines = self._framing.ended(tail)
+        except Exception as error:
+            self._refuse(tail, error)
+            raise
         if self._durable:
             await self._append_durably(lines)
         else:
             self._append(lines)
-
-
-class _Refusal:
-    """Around an append: when the lines are at fault, the handle skips on; else it stays as it was, for a retry."""
-
-    def __init__(self, handle: AppendHandle, data: bytes) -> None:
-        self._handle = handle
-        self._data = data
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, Exception) and errno_of(error) in REFUSALS:
-            self._handle.refused(self._data)
