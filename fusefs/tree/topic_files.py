@@ -13,7 +13,7 @@ from fusefs.forms import Form
 from fusefs.tree.context import MountContext
 from fusefs.tree.partition_files import PartitionFiles
 from storage.engine import Partition, Topic
-from storage.errors import UnknownTopicError
+from storage.errors import StorageError, UnknownTopicError
 
 
 class TopicFiles:
@@ -86,9 +86,15 @@ class TopicFiles:
         self._news.signal()
 
     def remember(self) -> None:
-        """Write down what was measured of the partitions that were looked at (blocking)."""
+        """Write down what was measured of the partitions that were looked at (blocking).
+
+        What cannot be written is measured anew another time.
+        """
         for files in self._partitions.values():
-            files.views.remember()
+            try:
+                files.views.remember()
+            except (StorageError, OSError) as error:
+                self.context.reports.warning(files.path, f"what was measured is forgotten: {error}")
 
     def delete(self) -> None:
         """The topic is gone: open files end."""

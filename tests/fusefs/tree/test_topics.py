@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from fusefs.views.partition_views import PartitionViews
 from storage.engine import Engine
 from storage.manager import open_engine
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
@@ -166,3 +168,21 @@ async def test_a_read_only_mount_changes_nothing(tmp_path: Path):
         with refused("EROFS"):
             raise client.filesystem.refuse(*client.parent("orders/new"), "creating a file")
     engine.close()
+
+
+async def test_a_mount_ends_in_order_where_nothing_can_be_written_down(orders: MountClient, monkeypatch):
+    """What was measured is measured anew another time; each partition is tried, and says why."""
+
+    def fail(views: PartitionViews) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    await orders.mkdir("more")
+    for name in ("orders", "more"):
+        await orders.append(f"{name}/0/log", b"x\n")
+    monkeypatch.setattr(PartitionViews, "remember", fail)
+
+    orders.filesystem.root.topics.close()
+
+    told = [line.partition(" warning ")[2] for line in orders.context.reports.lines()]
+    assert [line.partition(":")[0] for line in told] == ["orders/0", "more/0"]
+    assert all("No space left" in line for line in told)
