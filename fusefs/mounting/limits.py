@@ -11,7 +11,7 @@ READ_AHEAD_KIB = 1024
 """For cached reads of a mount: the kernel's 128 KiB costs a request for each."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT_BYTES = 64 * 1024 * 1024
+_KEPT_BYTES = 32 * 1024 * 1024
 
 
 def raise_open_files() -> None:
