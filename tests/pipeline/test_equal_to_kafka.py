@@ -9,9 +9,11 @@ import pytest
 from pyspark.sql import functions as spark_functions
 from pyspark.testing import assertDataFrameEqual
 
-from tests.broker.client import Client
+from storage.disk.names import HIGH_WATERMARKS
+from storage.model import TopicPartition
+from tests.broker.client import Client, Outgoing
 from tests.pipeline.both_formats import Both, of_orders
-from tests.pipeline.topics_of_a_broker import NOON, write_topics
+from tests.pipeline.topics_of_a_broker import NOON, checkpoint, wait_until, write_topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
@@ -252,6 +254,24 @@ def test_errors_of_both_streams(both, options, tmp_path):
     given = {"startingOffsets": "earliest"} | options
     assert both.connectors_error(given, tmp_path)
     assert both.our_error(given, streaming=True)
+
+
+def test_a_checkpoint_moves_between_the_formats(both, tmp_path):
+    """A stream goes on by the other format where it was: both keep the next offsets, in the same words."""
+    client, place = Client(both.server), TopicPartition("moving", 0)
+    client.create_topic("moving")
+    found = []
+
+    def take(frame, _):
+        found.append([bytes(row.value) for row in frame.orderBy("offset").collect()])
+
+    for number, kind in enumerate(("kafka", "topicfs", "kafka")):
+        client.produce("moving", [Outgoing(b"%d" % number)])
+        wait_until(lambda: checkpoint(both.log_dir, HIGH_WATERMARKS).get(place) == number + 1)  # noqa: B023 (at once)
+        frame = both.stream(kind, {"subscribe": "moving", "startingOffsets": "earliest"})
+        query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path))
+        query.trigger(availableNow=True).start().awaitTermination()
+    assert [[b"0"], [b"1"], [b"2"]] == found
 
 
 @pytest.mark.parametrize(

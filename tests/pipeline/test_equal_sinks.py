@@ -1,0 +1,180 @@
+"""What is written is what Spark's own Kafka connector writes: the same rows by both, into topics of the same shape."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from pipeline.sink.writers import batch_writer
+from storage.errors import StorageError
+from storage.manager import open_engine
+from tests.broker.client import Client
+
+pytestmark = [pytest.mark.spark, pytest.mark.java]
+
+TOPICS = {"sunk": 3, "sunk-too": 1}
+IMPATIENT = {
+    "kafka.max.block.ms": "2000",
+    "kafka.delivery.timeout.ms": "3000",
+    "kafka.request.timeout.ms": "2000",
+    "kafka.linger.ms": "0",
+}
+HEADERS = "array<struct<key:string,value:binary>>"
+SUNK = {"topic": "sunk"}
+NEW_YEAR = 1_767_225_600
+
+
+class Sinks(NamedTuple):
+    """The same topics in a broker and in a directory."""
+
+    spark: Any
+    where: dict[str, dict[str, str]]
+
+    def write(self, kind: str, frame: Any, options: Mapping[str, str]) -> None:
+        frame.write.format(kind).mode("append").options(**self.where[kind] | dict(options)).save()
+
+    def write_ours(self, frame: Any, options: Mapping[str, str]) -> None:
+        """What is refused before any task runs is so by the first line, in this process or in one of Spark's."""
+        batch_writer(self.where["topicfs"] | dict(options), frame.schema, overwrite=False)
+        self.write("topicfs", frame, options)
+
+    def records(self, kind: str) -> list[tuple[Any, ...]]:
+        """Everything written: topic, key, value, headers, and the partition where it is not left to the writer."""
+        given = {"subscribe": ",".join(TOPICS), "includeHeaders": "true", "startingOffsets": "earliest"}
+        frame = self.spark.read.format(kind).options(**self.where[kind] | given).load()
+        return sorted(
+            (
+                (
+                    row.topic,
+                    row.key,
+                    row.value,
+                    row.headers,
+                    row.partition if row.value != b"unkeyed" else None,
+                )
+                for row in frame.collect()
+            ),
+            key=repr,
+        )
+
+
+@pytest.fixture(scope="module")
+def sinks(spark, broker, tmp_path_factory):
+    """Topics of three partitions and of one."""
+    data = tmp_path_factory.mktemp("sinks")
+    client = Client(broker.bootstrap_server)
+    with contextlib.closing(open_engine(data)) as engine:
+        for topic, partitions in TOPICS.items():
+            client.create_topic(topic, partitions=partitions)
+            engine.create_topic(topic, partitions=partitions)
+    shared = IMPATIENT | {"kafka.bootstrap.servers": broker.bootstrap_server}
+    return Sinks(spark, {"kafka": shared, "topicfs": shared | {"path": str(data)}})
+
+
+WRITTEN = [
+    ("SELECT cast(id AS string) AS key, concat('keyed ', id) AS value FROM range(0, 200, 1, 2)", SUNK),
+    ("SELECT cast(cast(id AS string) AS binary) AS key, 'binary' AS value FROM range(20)", SUNK),
+    ("SELECT 'unkeyed' AS value", SUNK),
+    (
+        "SELECT cast(id % 3 AS int) AS partition, 'k' AS key, 'placed' AS value, 'passed over' AS mood FROM range(7)",
+        SUNK,
+    ),
+    (
+        f"""SELECT key, partition, value, cast(headers AS {HEADERS}) AS headers FROM VALUES
+            ('null partition', cast(null AS int), X'', null),
+            ('null value', null, null, array()),
+            ('headers', null, X'00ff', array(struct('h', X'01'), struct('n', null), struct('', X'')))
+            AS rows(key, partition, value, headers)""",
+        SUNK,
+    ),
+    (
+        """SELECT if(id % 2 = 0, 'sunk', 'sunk-too') AS topic, cast(id AS string) AS key, 'by column' AS value
+           FROM range(10)""",
+        {},
+    ),
+    ("SELECT cast(null AS string) AS topic, 'k' AS key, 'null topic overridden' AS value", SUNK),
+    ("SELECT 7 AS topic, 'k' AS key, 'topic of another type overridden' AS value", SUNK),
+    ("SELECT 'k' AS key, 'no rows' AS value FROM range(0)", SUNK),
+]
+
+
+def test_equal_records(sinks, tmp_path):
+    """Each write, and a stream: the same records in the same partitions."""
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "file").write_text("one\ntwo\n")
+    stream = sinks.spark.readStream.format("text").load(str(tmp_path / "lines"))
+    for kind in ("kafka", "topicfs"):
+        for query, options in WRITTEN:
+            sinks.write(kind, sinks.spark.sql(query), options)
+        rows = stream.selectExpr("value AS key", "'streamed' AS value")
+        writer = rows.writeStream.format(kind).options(**sinks.where[kind] | SUNK)
+        writer = writer.option("checkpointLocation", str(tmp_path / kind)).trigger(availableNow=True)
+        writer.start().awaitTermination()
+    theirs, ours = sinks.records("kafka"), sinks.records("topicfs")
+    assert theirs == ours
+    assert 200 + 20 + 1 + 7 + 3 + 10 + 1 + 1 + 2 == len(ours)
+
+
+@pytest.mark.parametrize(
+    ("query", "options"),
+    [
+        ("SELECT 'v' AS value", {}),
+        ("SELECT 'k' AS key", SUNK),
+        ("SELECT 'k' AS KEY, 'v' AS VALUE", SUNK),
+        ("SELECT 1 AS value", SUNK),
+        ("SELECT null AS value", SUNK),
+        ("SELECT 1 AS key, 'v' AS value", SUNK),
+        ("SELECT 1 AS topic, 'v' AS value", {}),
+        ("SELECT cast('sunk' AS binary) AS topic, 'v' AS value", {}),
+        ("SELECT 1L AS partition, 'v' AS value", SUNK),
+        ("SELECT array(struct('h' AS key, 'text' AS value)) AS headers, 'v' AS value", SUNK),
+        ("SELECT array(struct('h' AS a, X'01' AS b)) AS headers, 'v' AS value", SUNK),
+        ("SELECT 'v' AS value", {"topic": ""}),
+        ("SELECT 'v' AS value", {"topic": "a b"}),
+        ("SELECT 'v' AS value", {"topic": "none"}),
+        ("SELECT 'v' AS value", SUNK | {"kafka.key.serializer": "x"}),
+        ("SELECT 'v' AS value", SUNK | {"kafka.value.serializer": "x"}),
+        ("SELECT cast(null AS string) AS topic, 'v' AS value", {}),
+        ("SELECT -1 AS partition, 'v' AS value", SUNK),
+        ("SELECT 9 AS partition, 'v' AS value", SUNK),
+        (f"SELECT cast(array(struct(null, X'01')) AS {HEADERS}) AS headers, 'v' AS value", SUNK),
+        ("SELECT repeat('v', 2000000) AS value", SUNK),
+    ],
+    ids=repr,
+)
+def test_errors_of_both(sinks, query, options):
+    """What the connector does not write, this does not write."""
+    frame = sinks.spark.sql(query)
+    with pytest.raises((PySparkException, Py4JError)):
+        sinks.write("kafka", frame, options)
+    with pytest.raises((PySparkException, StorageError)):
+        sinks.write_ours(frame, options)
+
+
+def test_only_ours_writes_times(sinks):
+    """Said in the documents: the connector passes the column over."""
+    frame = sinks.spark.sql(f"SELECT 'timed' AS value, timestamp_seconds({NEW_YEAR}) AS timestamp")
+    found = {}
+    for kind in ("kafka", "topicfs"):
+        sinks.write(kind, frame, {"topic": "sunk-too"})
+        given = sinks.where[kind] | {"subscribe": "sunk-too", "startingOffsets": "earliest"}
+        rows = sinks.spark.read.format(kind).options(**given).load().where("value = X'74696d6564'")
+        (found[kind],) = (row.at for row in rows.selectExpr("unix_seconds(timestamp) AS at").collect())
+    assert NEW_YEAR == found["topicfs"]
+    assert found["kafka"] > NEW_YEAR
+
+
+def test_what_only_ours_refuses(sinks):
+    """Said in the documents: unknown options, and a topic that is not there even where no row is for it."""
+    frame = sinks.spark.sql("SELECT 'v' AS value FROM range(0)")
+    for options, said in (
+        (SUNK | {"colour": "red"}, "colour: no option"),
+        ({"topic": "none"}, "no such topic"),
+    ):
+        sinks.write("kafka", frame, options)
+        with pytest.raises(StorageError, match=said):
+            sinks.write_ours(frame, options)

@@ -1,0 +1,91 @@
+"""Jobs whose topics are in a Kafka cluster: the same jobs, by another place."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from storage.codec.records import encode
+from storage.manager import open_engine
+from storage.model import Header, Offset, Record, Timestamp
+from tests.broker.client import Client, Outgoing
+from tests.doubles.engines import read_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.java]
+
+NEW_YEAR = 1_767_225_600_000
+RECORDS = [
+    Outgoing(b"old", b"a", [("h", b"v")], timestamp=NEW_YEAR - 1),
+    Outgoing(b"new", b"b", timestamp=NEW_YEAR),
+    Outgoing(None, b"b", timestamp=NEW_YEAR + 1),
+]
+
+
+@pytest.fixture
+def client(broker):
+    return Client(broker.bootstrap_server)
+
+
+def rows(frame):
+    return [tuple(row) for row in frame.collect()]
+
+
+def contents(client, topic):
+    """Key, value and headers of each record in a topic of one partition."""
+    return [(record.key, record.value, record.headers) for record in client.records(topic)]
+
+
+def test_archive_a_clusters_topic(spark, client, broker, tmp_path):
+    """By topic and date, once; what was aborted is not archived, and a second run adds what came since."""
+    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+
+    client.create_topic("archived")
+    client.produce("archived", RECORDS)
+    writer = client.producer(transactional_id="archived", linger_ms=10)
+    writer.init_transactions(30)
+    with client.transaction(writer, commit=False):
+        writer.produce("archived", b"aborted", timestamp=NEW_YEAR)
+    place = f"kafka://{broker.bootstrap_server}"
+    options = ArchiveOptions(path=place, topics="archived", target=tmp_path / "archive")
+
+    def run():
+        return [(topic, str(date), *rest) for topic, date, *rest in rows(archive(spark, options))]
+
+    assert [("archived", "2025-12-31", 0, 0, 1), ("archived", "2026-01-01", 0, 1, 2)] == run()
+    client.produce("archived", [Outgoing(b"later", timestamp=NEW_YEAR + 2)])
+    for _ in range(2):
+        assert [("archived", "2025-12-31", 0, 0, 1), ("archived", "2026-01-01", 0, 1, 3)] == run()
+
+
+def test_replay_between_a_directory_and_a_cluster(spark, client, broker, tmp_path):
+    """There, on to another topic, and back; at once and by what came since."""
+    from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+
+    data, place = tmp_path / "data", f"kafka://{broker.bootstrap_server}"
+    with contextlib.closing(open_engine(data)) as engine:
+        engine.create_topic("back")
+        records = [Record(Offset(0), Timestamp(NEW_YEAR), b"k", b"v", (Header(b"h", b"1"),))]
+        engine.create_topic("here").partitions()[0].append(encode(records))
+    for topic in ("there", "beyond"):
+        client.create_topic(topic)
+
+    def run(source, target, *, path, target_path=None, **how):
+        options = ReplayOptions(path=path, source=source, target=target, target_path=target_path, **how)
+        return rows(replay(spark, options))
+
+    assert [("here", "there", 1)] == run("here", "there", path=str(data), target_path=place)
+    expected = [(b"k", b"v", (Header(b"h", b"1"),))]
+    assert expected == contents(client, "there")
+    assert [("there", "beyond", 1)] == run("there", "beyond", path=place, where="value = 'v'")
+    assert expected == contents(client, "beyond")
+    since = {"path": place, "target_path": str(data), "checkpoint": str(tmp_path / "back")}
+    assert [("there", "back", 1)] == run("there", "back", **since)
+    client.produce("there", [Outgoing(b"later")])
+    assert [("there", "back", 1)] == run("there", "back", **since)
+    with contextlib.closing(open_engine(data, read_only=True)) as engine:
+        assert ["v", "later"] == read_lines(engine.partition("back", 0))
+    since = {"path": str(data), "target_path": place, "checkpoint": str(tmp_path / "there")}
+    assert [("back", "beyond", 2)] == run("back", "beyond", **since)
+    assert [("back", "beyond", 0)] == run("back", "beyond", **since)
+    assert [b"v", b"v", b"later"] == [value for _, value, _ in contents(client, "beyond")]
