@@ -38,8 +38,9 @@ def open_engine(
     """Open a data directory, or several as one, and make those that are missing (the parent exists); blocking.
 
     To write is to own them: the locks are taken here, so call this after daemonizing. With `read_only` nothing is
-    created or changed on disk and no lock is taken; beside a live owner only what lies below the checkpointed
-    high watermarks is shown. `files` other than the machine's own disk have no lock and must fit `read_only`.
+    created or changed on disk and no lock is taken; beside a live broker only what lies below the checkpointed
+    high watermarks is shown, beside another process of this engine all that its files hold at this moment. `files` other
+    than the machine's own disk have no lock and must fit `read_only`.
 
     A partition that cannot be loaded is offline, with the reason in its status; the others are served. So is, of
     several directories, what stands in one that fails.
@@ -102,13 +103,16 @@ def _look(directories: Directories, warnings: WarningBook) -> LogManager:
         data = directory.data
         holder = find_holder(data.path) if isinstance(data.files, NativeFileSystem) else None
         directory.clean = holder is None and is_marked_clean(data.files, data.path)
-        directory.below_high_watermark = holder is not None
+        # With one replica the high watermark is the log end.
+        directory.below_high_watermark = holder is not None and not holder.is_this_engine
         if holder is not None:
             owner = f"process {holder.pid}" if holder.pid else "another process"
-            warnings.add(
-                f"{data.path}: {owner} is writing there; "
-                "only what lies below the checkpointed high watermarks is shown"
+            shown = (
+                "what it appends from now on is not shown"
+                if holder.is_this_engine
+                else "only what lies below the checkpointed high watermarks is shown"
             )
+            warnings.add(f"{data.path}: {owner} is writing there; {shown}")
 
     _leave_out_vanished(directories)
     directories.attempt_each(begin)

@@ -180,6 +180,19 @@ def test_beside_a_live_owner_only_what_is_checkpointed_shows(owned_directory: Pa
     assert before == listing(owned_directory)
 
 
+def test_beside_this_engine_all_that_is_there_shows(tmp_path: Path) -> None:
+    """Its high watermark is its log end; what comes later takes another look."""
+    owner = open_engine(tmp_path / "data")
+    owner.create_topic("t")
+    for number in range(2):
+        append_lines(owner.partition("t", 0), f"{number}\n")
+        looking = open_engine(tmp_path / "data", read_only=True)
+        assert "what it appends from now on is not shown" in looking.warnings[0]
+        assert read_lines(looking.partition("t", 0)) == ["0", "1"][: number + 1]
+        looking.close()
+    owner.close()
+
+
 def test_without_an_owner_everything_shows(tmp_path: Path) -> None:
     """A lock file left by a kill is no owner."""
     engine = open_engine(tmp_path / "data")
