@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,6 +23,14 @@ ROOT = Path(__file__).parents[2]
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
+class Process(NamedTuple):
+    """One that came of this one, or this one itself."""
+
+    parent: int
+    seconds: float
+    """Of a processor, since its start, with those of its children that have ended and were waited for."""
+
+
 class Spent(NamedTuple):
     """What a query took."""
 
@@ -34,9 +42,9 @@ class Spent(NamedTuple):
 
 def spent(query: Callable[[], object]) -> Spent:
     """Run a query, and tell what it took."""
-    before, started = _processor_seconds(), time.perf_counter()
+    before, started = processes(), time.perf_counter()
     query()
-    return Spent(time.perf_counter() - started, _processor_seconds() - before)
+    return Spent(time.perf_counter() - started, seconds_between(before, processes()))
 
 
 @contextmanager
@@ -62,22 +70,34 @@ def session(directory: Path, places: Sequence[Place]) -> Iterator[SparkSession]:
         yield started
 
 
-def _processor_seconds() -> float:
-    """Of this process and all that came of it, those that have ended among them."""
-    parents: dict[int, tuple[int, float]] = {}
+def processes() -> dict[int, Process]:
+    """Give this process and all below it, by their number."""
+    found: dict[int, Process] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
-                continue  # It has ended meanwhile, and whoever waited for it has its time.
-            parents[int(entry.name)] = int(fields[1]), sum(map(int, fields[11:15])) / _TICKS
-    return sum(seconds for pid, (_, seconds) in parents.items() if _descends(pid, parents))
+                continue  # It has ended meanwhile.
+            found[int(entry.name)] = Process(int(fields[1]), sum(map(int, fields[11:15])) / _TICKS)
+    return {number: one for number, one in found.items() if _descends(number, found)}
 
 
-def _descends(pid: int, parents: dict[int, tuple[int, float]]) -> bool:
-    while pid in parents:
-        if pid == os.getpid():
+def seconds_between(before: Mapping[int, Process], after: Mapping[int, Process]) -> float:
+    """What processors worked between two looks.
+
+    Who ended has handed its time to its parent; who lost its parent as well is gone with all that it took.
+    """
+    came = sum(
+        one.seconds - (before[number].seconds if number in before else 0) for number, one in after.items()
+    )
+    known = sum(one.seconds for number, one in before.items() if number not in after and one.parent in after)
+    return came - known
+
+
+def _descends(number: int, found: Mapping[int, Process]) -> bool:
+    while number in found:
+        if number == os.getpid():
             return True
-        pid = parents[pid][0]
+        number = found[number].parent
     return False
