@@ -68,6 +68,21 @@ def test_archive_brings_each_record_once(spark, data, tmp_path):
     )
 
 
+def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
+    """More of them may come, each from its start; with fewer, how far it is in the others would be lost."""
+    from pipeline.errors import PipelineError  # noqa: PLC0415 (needs Spark, as the next one)
+    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+
+    def run(topics):
+        found = archive(spark, ArchiveOptions(path=str(data), topics=topics, target=tmp_path / "archive"))
+        return [(row.topic, row.records) for row in found.collect()]
+
+    assert [] == run("copy")
+    with pytest.raises(PipelineError, match="archive: is the archive of copy, too; name all of its topics"):
+        run("orders")
+    assert [("orders", 1), ("orders", 2)] == run("orders,copy")
+
+
 def test_replay_copies_through_sql(spark, data):
     """A filter and a projection; every run copies anew."""
     from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
