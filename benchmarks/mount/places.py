@@ -49,7 +49,12 @@ class Places:
     files is what it takes at the least to move them and to keep them."""
 
     def cases(
-        self, work: Callable[[Place], Spent], shown: Showing, *, target: float, floor: float
+        self,
+        work: Callable[[Place], Spent],
+        shown: Showing,
+        *,
+        target: float | None = None,
+        floor: float | None = None,
     ) -> Iterator[Case]:
         """Both times of the same work, held to the same share of the empty filesystem's.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -48,25 +48,25 @@ def cases(conditions: Conditions) -> Cases:
         with _logs(conditions.directory / str(shape.lines_in_batch), shape, size) as logs:
             check_text(logs.places.ours.log, logs.size)
             for name, piece in PIECES.items():
-                yield from _cases(
-                    f"{shape.name}, {name} reads, warm", shape, logs, partial(_read, piece=piece)
-                )
+                shown = _showing(f"{shape.name}, {name} reads, warm", logs)
+                warm = partial(_read, piece=piece)
+                yield from logs.places.cases(warm, shown, target=TARGETS[shape], floor=FLOORS[shape])
             try:
                 check_can_drop(logs.on_disk)
             except SkippedError:
                 continue  # Nothing on this disk can be cold.
-            cold = partial(_read, piece=128 * KIB, dropped=logs.on_disk)
-            yield from _cases(f"{shape.name}, 128 KiB reads, cold", shape, logs, cold)
+            # No goal: the empty filesystem has no disk to read from.
+            shown = _showing(f"{shape.name}, 128 KiB reads, cold", logs)
+            yield from logs.places.cases(partial(_read, piece=128 * KIB, dropped=logs.on_disk), shown)
 
 
-def _cases(name: str, shape: Shape, logs: Logs, work: Callable[[Place], Spent]) -> Cases:
-    shown = Showing(
+def _showing(name: str, logs: Logs) -> Showing:
+    return Showing(
         name=name,
         unit=MEGABYTES_A_SECOND,
         processor_unit=MEGABYTES_A_SECOND_OF_PROCESSOR,
         figure=lambda seconds: logs.size / 1e6 / seconds,
     )
-    yield from logs.places.cases(work, shown, target=TARGETS[shape], floor=FLOORS[shape])
 
 
 def _read(place: Place, *, piece: int, dropped: list[Path] | None = None) -> Spent:
