@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -31,7 +32,7 @@ from fusefs.tree.settling import Settling
 from fusefs.views.store import ViewStore
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine, Partition
-from storage.errors import StorageError
+from storage.errors import DirectoryLockedError, StorageError
 from storage.manager import open_engine
 from storage.model import DirectoryStatus
 
@@ -41,6 +42,10 @@ log = logging.getLogger("topicfs")
 
 SPARE_TASKS = 64
 """Requests served beside all the reads that may wait: with every task waiting, not even `ls` would answer."""
+
+OWNER_PATIENCE_SECONDS = 2.0
+OWNER_PAUSE_SECONDS = 0.02
+"""Between two tries to own the data directory, for so long in all."""
 
 MAINTENANCE_SECONDS = 0.5
 """Between two questions to the engine whether a duty is due."""
@@ -73,7 +78,7 @@ def _serve(options: MountOptions, readiness: Readiness) -> int:
     keep_freed_memory()
     try:
         # Here, after leaving the terminal: the lock on the directory does not survive a fork.
-        engine = open_engine(options.directories, read_only=options.read_only, config=options.engine)
+        engine = open_when_free(options)
     except (StorageError, OSError) as error:
         readiness.failed(str(error))
         return 1
@@ -84,6 +89,26 @@ def _serve(options: MountOptions, readiness: Readiness) -> int:
         log.exception("the daemon ends")
         readiness.failed(str(error) or type(error).__name__)
     return status if _close(engine, options) else 1
+
+
+def open_when_free(
+    options: MountOptions,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Engine:
+    """Open the engine; who owns the directory for a moment alone, as a pipeline does that commits, is waited for.
+
+    Raises StorageError, OSError; DirectoryLockedError after a while.
+    """
+    deadline = clock() + OWNER_PATIENCE_SECONDS
+    while True:
+        try:
+            return open_engine(options.directories, read_only=options.read_only, config=options.engine)
+        except DirectoryLockedError:
+            if clock() >= deadline:
+                raise
+            sleep(OWNER_PAUSE_SECONDS)
 
 
 def _close(engine: Engine, options: MountOptions) -> bool:

@@ -1,0 +1,46 @@
+"""How a mount's daemon comes to own its data directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fusefs.daemon import OWNER_PATIENCE_SECONDS, MountOptions, open_when_free
+from storage.disk.lock import DirectoryLock
+from storage.errors import DirectoryLockedError
+from storage.manager import open_engine
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> MountOptions:
+    open_engine(tmp_path / "data").close()
+    return MountOptions(directories=(tmp_path / "data",), mountpoint=tmp_path / "mnt")
+
+
+def test_an_owner_of_a_moment_is_waited_for(options):
+    """A pipeline that commits without a daemon takes the directory again and again, each time for a moment."""
+    lock = DirectoryLock(options.directories[0])
+    pauses = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            lock.release()
+
+    open_when_free(options, clock=lambda: 0.0, sleep=sleep).close()
+    assert 3 == len(pauses)
+
+
+def test_an_owner_that_stays_is_told(options):
+    """After a while, as by every other command."""
+    lock = DirectoryLock(options.directories[0])
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    with pytest.raises(DirectoryLockedError, match="in use by process"):
+        open_when_free(options, clock=lambda: now[0], sleep=sleep)
+    assert OWNER_PATIENCE_SECONDS <= now[0] < OWNER_PATIENCE_SECONDS + 1
+    lock.release()
