@@ -200,6 +200,14 @@ def test_every_benchmark_is_what_its_line_says(name):
     assert name == registry.load(name).name
 
 
+@pytest.mark.parametrize("name", [*registry.MODULES, "machine", "goals"])
+def test_the_page_has_a_place_for_every_benchmark(name):
+    """Once: what is measured is shown."""
+    text = (Path(__file__).parents[2] / "docs/performance.md").read_text()
+    assert 1 == text.count(f"<!-- figures of {name} -->")
+    assert 1 == text.count(f"<!-- end of {name} -->")
+
+
 def test_an_unknown_name_is_refused_with_the_names_there_are():
     """Before anything is measured."""
     answer = CliRunner().invoke(main, ["no-such"])
