@@ -2,8 +2,9 @@
 
 It is the lock Java's FileChannel.tryLock takes, so that a broker and this engine exclude each other. The file's first
 byte tells them apart: a broker locks all of it exclusively, we lock that byte shared, which excludes a broker as well.
-A lock goes with its process, so that nothing stale can be taken for an owner that lives. Such
-locks belong to a process, do not survive a fork and are all lost when the process closes *any* descriptor of
+A lock goes with its process, so that nothing stale is ever taken for an owner that lives.
+
+Such locks belong to a process, do not survive a fork and are all lost when the process closes *any* descriptor of
 the file; so take it after daemonizing, and ask about it only through this module.
 """
 
