@@ -38,9 +38,9 @@ def data(tmp_path):
 
 
 def test_both_workers_read_and_stage_and_the_driver_hands_in(data, tmp_path):
-    """Each does some of the tasks, in processes that know the data directory by its path alone."""
+    """Each does some of the tasks of a micro-batch, in processes that know the data directory by its path alone."""
     with standalone_cluster(tmp_path / "cluster", workers=2) as cluster:
-        place = ["--data", str(data), "--master", cluster.url]
+        place = ["--data", str(data), "--checkpoint", str(tmp_path / "state"), "--master", cluster.url]
         ran = subprocess.run(
             [*REPLAY, *place, *cluster.settings(cores=2)],
             env={**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"},
