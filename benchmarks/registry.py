@@ -15,6 +15,7 @@ MODULES: dict[str, str] = {
     "clients": "mount.clients",
     "follow": "mount.follow",
     "memory": "mount.memory",
+    "loops": "mount.loops",
     "codec": "engine.codec",
     "recovery": "engine.recovery",
     "compaction": "engine.compaction",

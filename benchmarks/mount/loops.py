@@ -1,0 +1,72 @@
+"""The two ways of fetching requests from the kernel (`--request-loop`), on two mounts of topicfs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from benchmarks import lines
+from benchmarks.frame.looks import Looks
+from benchmarks.frame.question import (
+    MICROSECONDS,
+    MICROSECONDS_OF_PROCESSOR,
+    Benchmark,
+    Case,
+    Cases,
+    Conditions,
+    Goal,
+    Side,
+)
+from benchmarks.in_memory import directory_in_memory
+from benchmarks.mount.mounts import Mount, topicfs
+from benchmarks.mount.spending import Spent, spent
+from benchmarks.mount.system_calls import append_lines, open_and_close
+from fusefs.mounting.request_loop import RequestLoop
+
+WRITTEN_BYTES = 50 * 2**20
+"""More than all rounds write, batch headers and all."""
+
+
+def cases(conditions: Conditions) -> Cases:
+    with ExitStack() as stack:
+        directory = stack.enter_context(directory_in_memory(conditions, WRITTEN_BYTES))
+        mounts = {}
+        for loop in RequestLoop:
+            name = loop.value
+            mounts[name] = stack.enter_context(topicfs(directory, directory / name, "--request-loop", name))
+            (mounts[name].path / "bench").mkdir()
+        line = lines.line(0) + b"\n"
+        yield from _cases("append 100 bytes", 3000, mounts, lambda path: append_lines(path, line, 3000))
+        yield from _cases("open and close", 1000, mounts, lambda path: open_and_close(path, 1000))
+
+
+def _cases(name: str, count: int, mounts: dict[str, Mount], work: Callable[[Path], float]) -> Iterator[Case]:
+    """Both times that one call takes, on either mount."""
+
+    def run(mount: Mount) -> Spent:
+        return spent(lambda: work(mount.partition() / "log"), mount.pid)
+
+    looks = {loop: Looks(partial(run, mount)) for loop, mount in mounts.items()}
+    short, plain = RequestLoop.SHORT.value, RequestLoop.PLAIN.value
+    yield Case(
+        name=name,
+        unit=MICROSECONDS,
+        sides=tuple(
+            Side(loop, look.first(lambda took: took.passed / count * 1e6)) for loop, look in looks.items()
+        ),
+        goals=(Goal(side=short, of=plain),),
+    )
+    yield Case(
+        name=name,
+        unit=MICROSECONDS_OF_PROCESSOR,
+        sides=tuple(
+            Side(loop, look.again(lambda took: took.of_processors / count * 1e6))
+            for loop, look in looks.items()
+        ),
+        goals=(Goal(side=short, of=plain, floor=1.2),),
+    )
+
+
+BENCHMARK = Benchmark(name="loops", question="What does the short request loop save?", cases=cases)
