@@ -85,8 +85,7 @@ def _restore_to_cluster(spark: SparkSession, options: RestoreOptions, servers: s
     """Send every record to topics that are there and empty."""
     if not options.without_offsets:
         raise PipelineError(
-            f"{SCHEME}{servers}: a cluster assigns offsets itself; order, times, keys and values are kept "
-            "--without-offsets"
+            f"{SCHEME}{servers}: a cluster assigns offsets itself; give them up, and keep all else: --without-offsets"
         )
     cluster_writing.register(spark)
     rows = _chosen(archived_rows(spark, options.archive.absolute()), options)
