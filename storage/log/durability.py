@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from storage.disk.filesystem import FileSystem
 from storage.log.chain import Chain
 from storage.log.segment import Segment
 from storage.model import Offset, Timestamp
+
+Reach: TypeAlias = Callable[[], tuple[Chain, Offset]]
+"""How far a flush is to go, and in which segments."""
 
 
 class Durability:
@@ -45,12 +50,17 @@ class Durability:
         if flushed:
             segment.sync()
 
-    def flush(self, directory: Path, chain: Chain, up_to: Offset, now: Timestamp) -> None:
-        """All offsets below `up_to` are on disk when this returns (blocking). OSError: what is lost is unknown."""
+    def flush(self, directory: Path, reach: Reach, needed: Offset, now: Timestamp) -> None:
+        """All offsets below `needed` are on disk when this returns (blocking). OSError: what is lost is unknown.
+
+        `reach` is asked when it is this one's turn: what came while another flush ran goes to disk with this one, and
+        those who brought it find it there.
+        """
         with self._flushing:
             start = self.recovery_point
-            if up_to <= start:
+            if needed <= start:
                 return
+            chain, up_to = reach()
             sealed = tuple(entry for entry in self._sealed if entry[1] <= up_to)
             segments = chain.overlapping(start, up_to)
             for segment in dict.fromkeys((*(entry[0] for entry in sealed), *segments)):
@@ -65,7 +75,7 @@ class Durability:
 
     def flush_all(self, directory: Path, chain: Chain, end_offset: Offset, now: Timestamp) -> None:
         """Flush the active segment too though nothing in it is new, and every name: for a clean close."""
-        self.flush(directory, chain, end_offset, now)
+        self.flush(directory, lambda: (chain, end_offset), end_offset, now)
         _sync(chain.active)
         self._files.sync_directory(directory)
 

@@ -27,7 +27,9 @@ from storage.errors import (
 )
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.log.append import AppendRules, Incoming, check_as_follower, check_as_leader, check_times
+from storage.log.chain import Chain
 from storage.log.conform import conform
+from storage.log.durability import Reach
 from storage.log.producers import NOTHING_PENDING, Pending
 from storage.log.read import Bound
 from storage.log.readable import LogState, ReadableLog, SmallFiles, Surroundings
@@ -146,7 +148,7 @@ class GrowingLog(ReadableLog):
         # Counted only where the setting asks for it: by default it is as good as never.
         flush_messages = self._config.flush_messages
         if durable or (flush_messages <= last_offset + 1 and self.unflushed_records >= flush_messages):
-            self.flush(Offset(last_offset + 1))
+            self._flush(Offset(last_offset + 1), self._everything)
 
     def append_as_follower(self, batches: bytearray) -> None:
         """Append what a leader already gave offsets and epochs: they ascend, from the log end on, perhaps with gaps.
@@ -384,12 +386,23 @@ class GrowingLog(ReadableLog):
         """
         if self._files.read_only:
             return
+        chain, end_offset = self._everything()
+        if up_to is None:
+            self._flush(end_offset, self._everything)
+        else:
+            target = min(up_to, end_offset)
+            self._flush(target, lambda: (chain, target))
+
+    def _everything(self) -> tuple[Chain, Offset]:
+        """The log end, and segments that reach it."""
+        end_offset = self._end.offset
+        return self._chain, end_offset
+
+    def _flush(self, needed: Offset, reach: Reach) -> None:
         self._check_writable()
-        end, chain = self._end, self._chain
-        target = end.offset if up_to is None else min(up_to, end.offset)
         try:
             self._producers.sync()
-            self._durability.flush(self._directory, chain, target, self._clock())
+            self._durability.flush(self._directory, reach, needed, self._clock())
         except OSError as error:
             self.mark_offline(f"flushing failed: {error}")
             raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import threading
+import time
 
 import pytest
 
@@ -378,3 +380,33 @@ def test_a_length_field_that_wraps_is_refused():
     data[LENGTH_POSITION] = 0xFF
     with pytest.raises(InvalidRecordError, match="length -"):
         LogOnDisk().log.append(data)
+
+
+def test_appends_that_wait_for_the_disk_share_its_next_flush():
+    """However many came while it was busy: one flush more serves them all."""
+    on_disk, began, may_end, flushes = LogOnDisk(), threading.Event(), threading.Event(), []
+    segment = on_disk.log.chain.active
+    sync = segment.sync
+
+    def slow_sync() -> None:
+        flushes.append(on_disk.log.log_end_offset)
+        began.set()
+        assert may_end.wait(30)
+        sync()
+
+    segment.sync = slow_sync
+    threads = [
+        threading.Thread(target=on_disk.log.append, args=(batch(b"v"),), kwargs={"durable": True})
+        for _ in range(6)
+    ]
+    threads[0].start()
+    assert began.wait(30)
+    for thread in threads[1:]:
+        thread.start()
+    while on_disk.log.log_end_offset < len(threads):
+        time.sleep(0.001)
+    may_end.set()
+    for thread in threads:
+        thread.join(30)
+    assert [1, 6] == flushes
+    assert 0 == on_disk.log.unflushed_records
