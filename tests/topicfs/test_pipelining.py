@@ -19,6 +19,15 @@ from topicfs.main import main
 main()
 """
 
+STAGE_FAILED = """An error occurred while calling o63.save.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0 in stage 4.0 (TID 3) (host executor \
+driver): org.apache.kafka.common.errors.TimeoutException: Topic none not present in metadata after 60000 ms.
+Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host this topic.
+"""
+STREAM_FAILED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: \
+org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host this topic. SQLSTATE: XXKST
+"""
+
 
 @pytest.mark.parametrize("missing", ["pyspark", "pyspark,pyarrow"])
 @pytest.mark.parametrize(
@@ -89,8 +98,20 @@ def test_help_names_the_jobs(topicfs):
             "[PYTHON_DATA_SOURCE_ERROR] Failed\n  File x\nstorage.errors.UnknownTopicError: t: no such topic\n",
             "t: no such topic",
         ),
+        (
+            STAGE_FAILED,
+            "Kafka: Topic none not present in metadata after 60000 ms. (TimeoutException)",
+        ),
+        (
+            STREAM_FAILED,
+            "Kafka: the cluster does not have a topic that was named (UnknownTopicOrPartitionException)",
+        ),
+        (
+            "An error occurred while calling o1.save.\n: java.lang.IllegalStateException: full\n\tat x.y(z)",
+            "java.lang.IllegalStateException: full",
+        ),
     ],
 )
 def test_of_sparks_errors_one_line_is_told(text, cause):
-    """Ours where there is one, else the first."""
+    """Ours where there is one, or Kafka's, else the first that says more than which call it was."""
     assert cause == cause_of(text)

@@ -6,7 +6,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -65,12 +64,13 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place]
         job_session(_session_options(), noise=noise, places=places, say=drawn.say) as session,
         drawn.watching(session),
     ):
+        from py4j.protocol import Py4JError  # noqa: PLC0415 (comes with Spark)
         from pyspark.errors import PySparkException  # noqa: PLC0415 (needs Spark)
 
         try:
             found = job(session)
             columns, rows = found.columns, [row.asDict(recursive=True) for row in found.collect()]
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             raise JobFailedError(cause(str(error))) from error
     print_rows(columns, rows, as_program=context.meta[_AS_PROGRAM])
 
@@ -89,11 +89,6 @@ def _noise(*, is_drawn: bool) -> Iterator[IO[bytes] | None]:
                 file.seek(0)
                 sys.stderr.write(file.read().decode(errors="replace"))
             raise
-
-
-def path_of(directories: Sequence[Path]) -> str:
-    """The data directories as the option `path` of the format."""
-    return ",".join(str(directory.absolute()) for directory in directories)
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, object], None]:
