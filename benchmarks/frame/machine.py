@@ -10,6 +10,9 @@ from pathlib import Path
 
 PACKAGES = ("topicfs", "pyfuse3", "trio", "crc32c", "kafka-python", "aiokafka", "pyarrow", "pyspark")
 
+MOUNT_OPTIONS = "TOPICFS_BENCH_MOUNT"
+"""Environment variable: further options for every mount of topicfs, as on its command line, to measure with them."""
+
 
 def machine_facts(directory: Path | None = None) -> dict[str, str]:
     """Name and value of each fact; `directory` is where the benchmarks keep their files."""
@@ -21,6 +24,7 @@ def machine_facts(directory: Path | None = None) -> dict[str, str]:
         "kernel": f"{platform.system()} {platform.release()}",
         "file system": filesystem_type(place),
         "load when it began": f"{load():.1f} programs wanted a processor",
+        "mount options": os.environ.get(MOUNT_OPTIONS) or "the defaults",
         "python": platform.python_version(),
         **{name: _version(name) for name in PACKAGES},
     }

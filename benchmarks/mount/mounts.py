@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.frame.machine import MOUNT_OPTIONS
 from benchmarks.frame.question import OURS, SkippedError
 from fusefs.mounting.limits import mounts
 
@@ -44,6 +46,7 @@ class Mount:
 @contextmanager
 def topicfs(directory: Path, data: Path, *options: str) -> Iterator[Mount]:
     """Mount a data directory by the real command, with further options of it."""
+    options = (*shlex.split(os.environ.get(MOUNT_OPTIONS, "")), *options)
     mountpoint = directory / f"mnt-{data.name}"
     command = str(Path(sys.executable).with_name("topicfs"))
     with _mounted(
