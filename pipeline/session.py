@@ -58,6 +58,8 @@ def job_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
+        # Between Spark and its Python processes, which is the way of every record: cheaper than TCP on the loopback.
+        "spark.python.unix.domain.socket.enabled": "true",
         **options.settings,
     }
     if any(place.is_kafka for place in places) and "SPARK_REMOTE" not in os.environ:
