@@ -109,6 +109,22 @@ def test_a_mapping_longer_than_the_file_is_refused(disk, tmp_path):
         file.map(11)
 
 
+def test_what_somebody_else_cuts_stays_readable(disk, tmp_path):
+    """An index that its owner trims while a reader looks into it ends in zeros there; it does not end the reader."""
+    owners = disk.open(tmp_path / "index", create=True)
+    owners.truncate(1 << 20)
+    owners.pwrite(b"an entry", Position(0))
+    readers = NativeFileSystem(read_only=True).open(tmp_path / "index")
+    before = readers.map(1 << 20)
+    owners.truncate(8)
+    after = NativeFileSystem(read_only=True).open(tmp_path / "index").map(1 << 20)
+    for mapping in (before, after):
+        assert b"an entry" == bytes(mapping[:8])
+        assert 0 == mapping[(1 << 20) - 1]
+        with pytest.raises(TypeError):
+            mapping[0] = 1
+
+
 def test_a_mapping_follows_truncation(disk, tmp_path):
     """After a file was cut and has grown again, a mapping asked for anew shows the new content."""
     file = disk.open(tmp_path / "index", create=True)
