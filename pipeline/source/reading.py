@@ -14,7 +14,7 @@ from pipeline.source.directories import SourceDirectories, visible_end
 from pipeline.source.gather import Part
 from pipeline.source.narrowing import EVERYTHING, Narrowing
 from pipeline.source.options import SourceOptions
-from pipeline.source.planning import OffsetRange, split_ranges
+from pipeline.source.planning import OffsetRange, divide, split_ranges
 from pipeline.source.slices import WINDOW_BYTES, SegmentChangedError, SliceReader, Task, plan_task
 from storage.model import Timestamp, TopicPartition
 
@@ -24,6 +24,8 @@ ENOUGH_ROWS = 16_384
 """Smaller stretches (those of compressed record batches) wait until they are so many records, or"""
 ENOUGH_BYTES = WINDOW_BYTES
 """so many bytes: of large records a batch has few, so that memory stays bounded."""
+MOST_TASK_BYTES = 256 << 20
+"""Of a task's segments, where no option says otherwise: to start a task costs what reading some 10 MB does."""
 _ATTEMPTS = 3
 """How often a task is planned anew when segments change under it."""
 
@@ -95,13 +97,21 @@ class Source:
         return OffsetRange(whole.partition, start, max(start, end))
 
     def tasks(self, ranges: list[OffsetRange]) -> list[Task]:
-        """Split ranges as the options say, and find where each part stands (StorageError, OSError)."""
-        parts = split_ranges(
-            ranges,
-            min_partitions=self.options.min_partitions,
-            max_records=self.options.max_records_per_partition,
-        )
-        return [self.task(part) for part in parts]
+        """Split ranges as the options say, else by size, and find where each part stands (StorageError, OSError).
+
+        A partition's parts follow one another by ascending offset.
+        """
+        least, most = self.options.min_partitions, self.options.max_records_per_partition
+        tasks = [self.task(part) for part in split_ranges(ranges, min_partitions=least, max_records=most)]
+        if least is not None or most is not None:
+            return tasks
+        return [smaller for task in tasks for smaller in self._of_bounded_size(task)]
+
+    def _of_bounded_size(self, task: Task) -> list[Task]:
+        """Split a large task, so that one partition too keeps many cores busy."""
+        size_bytes = sum(one.end_position - one.position for one in task.slices)
+        count = -(-size_bytes // MOST_TASK_BYTES)
+        return [task] if count <= 1 else [self.task(part) for part in divide(task.range, count)]
 
     def task(self, part: OffsetRange) -> Task:
         return plan_task(self._directories.log(part.partition), part, self.options.isolation)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from pipeline.errors import DataLossError, PipelineError
 from pipeline.paths import data_directories
+from pipeline.source import reading
 from pipeline.source.gather import (
     KEYS,
     Part,
@@ -154,6 +155,19 @@ def test_tasks_together_read_the_whole(least, level):
     table, tasks = read(options_of(BROKER / "log-dirs", "transactions", **given))
     assert least == len(tasks)
     assert [row[0] for row in consumed("transactions-0", level)] == table["offset"].to_pylist()
+
+
+def test_a_large_partition_makes_several_tasks(monkeypatch):
+    """By the bytes of its segments; but options that say how to split are followed to the letter."""
+    given = {"isolation.level": "read_committed"}
+    _, (whole,) = read(options_of(BROKER / "log-dirs", "transactions", **given))
+    size_bytes = sum(one.end_position - one.position for one in whole.slices)
+    monkeypatch.setattr(reading, "MOST_TASK_BYTES", -(-size_bytes // 3))
+    table, tasks = read(options_of(BROKER / "log-dirs", "transactions", **given))
+    assert 3 == len(tasks)
+    assert [row[0] for row in consumed("transactions-0", "read_committed")] == table["offset"].to_pylist()
+    _, tasks = read(options_of(BROKER / "log-dirs", "transactions", maxRecordsPerPartition="1000000"))
+    assert 1 == len(tasks)
 
 
 def test_only_what_is_asked_for():
