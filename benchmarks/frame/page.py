@@ -39,7 +39,7 @@ def _machine(report: Report) -> str:
 
 
 def _goals(report: Report) -> str:
-    lines = [f"| {' | '.join(GOAL_HEADINGS)} |", "|---|---|---|--:|---|---|---|"]
+    lines = [f"| {' | '.join(GOAL_HEADINGS)} |", "|---|---|---|---|--:|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in goal_rows(report)]
     return "\n".join(lines)
 

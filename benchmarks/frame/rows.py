@@ -24,7 +24,7 @@ class Row(NamedTuple):
     verdict: str
 
 
-GOAL_HEADINGS = ("question", "case", "side", "reached", "against", "goal", "verdict")
+GOAL_HEADINGS = ("question", "case", "side", "of", "reached", "against", "goal", "verdict")
 
 
 class GoalRow(NamedTuple):
@@ -33,6 +33,7 @@ class GoalRow(NamedTuple):
     benchmark: str
     case: str
     side: str
+    unit: str
     reached: str
     against: str
     goal: str
@@ -45,10 +46,9 @@ def goal_rows(report: Report) -> Iterator[GoalRow]:
         for case in result.cases:
             for outcome in case.outcomes:
                 if outcome.verdict is not Verdict.NO_GOAL:
-                    unit = case.unit.name
-                    ratio, against, goal, verdict = _judged(outcome, unit)
-                    reached = ratio or f"{number(outcome.ratio)} {unit}"
-                    yield GoalRow(result.name, case.name, outcome.goal.side, reached, against, goal, verdict)
+                    ratio, against, goal, verdict = _judged(outcome, case.unit.name)
+                    place = (result.name, case.name, outcome.goal.side, case.unit.name)
+                    yield GoalRow(*place, ratio or number(outcome.ratio), against, goal, verdict)
 
 
 def rows(case: CaseResult) -> Iterator[Row]:

@@ -155,7 +155,9 @@ def test_all_goals_stand_together_at_the_end():
     console = Console(record=True, width=140)
     show_goals(Report({}, True, (run(two_sides),)), console)
     shown = [line.split() for line in console.export_text().splitlines()]
-    assert ["toy", "a", "case", "topicfs", "0.5×", "other", "≥", "0.8×", "missing", "1.60×"] == shown[2]
+    assert ["toy", "a", "case", "topicfs", "MB/s", "0.5×", "other", "≥", "0.8×", "missing", "1.60×"] == shown[
+        2
+    ]
 
 
 def test_a_run_comes_back_from_its_json():
