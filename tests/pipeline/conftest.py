@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -27,16 +25,6 @@ SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
 }
 """Of every session that tests start."""
-
-
-def absent() -> str | None:
-    """Why there can be no Spark here; None where there can."""
-    for module in ("pyspark", "pyarrow"):
-        if importlib.util.find_spec(module) is None:
-            return f"{module} is not installed"
-    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        return "java is missing"
-    return None
 
 
 @pytest.fixture(scope="session")
@@ -73,9 +61,6 @@ def broker(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="session")
 def spark(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session on two threads, with filters handed down."""
-    reason = absent()
-    if reason is not None and not os.environ.get("CI"):
-        pytest.skip(reason)
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)

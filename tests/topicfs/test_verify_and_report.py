@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.conftest import absent
-
 ROOT = Path(__file__).parents[2]
 LOG_DIRS = ROOT / "tests" / "vectors" / "kafka" / "log-dirs"
 RUN = "from topicfs.main import main; main()"
@@ -62,7 +60,6 @@ def test_help_teaches_by_example(topicfs, job):
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)  # (two sessions of Spark, on a machine that may be busy)
-@pytest.mark.skipif(absent() is not None and not os.environ.get("CI"), reason=str(absent()))
 def test_a_broken_directory_is_verified_and_reported_on(tmp_path):
     """A line a segment, findings as `topicfs check` has them, status 1; the report leaves out what is broken."""
     data = tmp_path / "data"
