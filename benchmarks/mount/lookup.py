@@ -1,8 +1,10 @@
 """One record by its offset or its time: open, read and close of `0/OFFSET` and `0/@TIME` inside one process.
 
-Each lookup asks for another record at random, so that no name and no content is known from before. The median of a
-round's lookups is its figure: what counts is what a lookup takes, not what else the machine did. Cold, everything of
-the partition leaves the page cache before each lookup, but for the pages of the indexes that the daemon has mapped.
+Each lookup asks for another record at random, so that no name is known from before; all of them lie in as many batches
+of each log, spread over the whole of it, so that what differs is the size of the log and not how much of it the caches
+have to hold. The median of a round's lookups is its figure: what counts is what a lookup takes, not what else the
+machine did. Cold, everything of the partition leaves the page cache before each lookup, but for the pages of the
+indexes that the daemon has mapped.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ FULL = {"10 MB": 10, "100 MB": 100, "1 GB": 1000, "10 GB": 10_000}
 SHORT = {"10 MB": 10, "100 MB": 100}
 FLAT, FLAT_FLOOR = 1.2, 3.0
 OF_EMPTY, OF_EMPTY_FLOOR = 3.0, 9.0
+BATCHES = 500
+"""In which the records lie that are looked up: of the smallest log nearly all."""
 DISK = "a page of a plain file"
 
 
@@ -48,20 +52,26 @@ class Log(NamedTuple):
 
     size: str
     partition: Path
-    records: int
+    batches: list[int]
+    """The numbers of those in which records are looked up."""
     files: list[Path]
     """On disk."""
 
 
+def some_batches(text_bytes: int) -> list[int]:
+    """Choose batches of a log, the same in each run; never the first."""
+    return random.Random(0).sample(range(1, text_bytes // SHAPE.batch_text_bytes), BATCHES)
+
+
 def by_offset(log: Log, choose: random.Random) -> tuple[str, bytes]:
     """Name a record by its offset, and say what it holds."""
-    offset = choose.randrange(10, log.records)
+    offset = choose.choice(log.batches) * SHAPE.lines_in_batch + choose.randrange(SHAPE.lines_in_batch)
     return str(offset), lines.line(offset)
 
 
 def by_time(log: Log, choose: random.Random) -> tuple[str, bytes]:
     """Name a record by some time after the batch before its own."""
-    batch = choose.randrange(1, log.records // SHAPE.lines_in_batch)
+    batch = choose.choice(log.batches)
     timestamp = START_TIME + batch * BATCH_MS - choose.randrange(BATCH_MS)
     return f"@{timestamp}", lines.line(batch * SHAPE.lines_in_batch)
 
@@ -160,12 +170,12 @@ def _mounted(conditions: Conditions) -> Iterator[tuple[list[Log], Log]]:
             Log(
                 size,
                 ours.partition(_topic(size)),
-                text_bytes // lines.LINE_BYTES,
+                some_batches(text_bytes),
                 list((data / f"{_topic(size)}-0").iterdir()),
             )
             for size, text_bytes in sizes.items()
         ]
-        yield logs, Log(EMPTY, empty.partition(), 10**8, [])
+        yield logs, Log(EMPTY, empty.partition(), some_batches(10**9), [])
 
 
 def _topic(size: str) -> str:
