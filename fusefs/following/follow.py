@@ -90,7 +90,7 @@ class FollowHandle:
             return True
         for number, partition in self._followed.partitions().items():
             # A partition that came after the opening is followed from its first record.
-            offset = self._next.setdefault(number, partition.offsets().log_start_offset)
+            offset = self._next.setdefault(number, partition.log_start_offset)
             text, self._next[number] = self._fetch(partition, offset)
             if text:
                 self._rest = memoryview(text)
@@ -100,7 +100,7 @@ class FollowHandle:
     def _fetch(self, partition: Partition, offset: Offset) -> tuple[bytes, Offset]:
         end = self._visible_end(partition)
         while offset < end:
-            if offset < partition.offsets().log_start_offset:
+            if offset < partition.log_start_offset:
                 reason = f"offset {offset} was deleted before it was read"
                 raise FileError(errno.ESTALE, reason, reported=True)
             fetched = partition.read(offset, max_bytes=FETCH_BYTES, isolation=self._followed.isolation)

@@ -91,7 +91,7 @@ class PartitionFiles:
 
     def _front_now(self) -> tuple[Offset, int]:
         """What changes when positions in the partition's views mean other bytes: its start, and its rewrites."""
-        return self.partition.offsets().log_start_offset, self.partition.rewrites
+        return self.partition.log_start_offset, self.partition.rewrites
 
     def _forget_views(self) -> None:
         """Records were removed: the names of growing views mean new nodes, whose positions count afresh."""

@@ -126,7 +126,7 @@ class RecordFile(File):
     def _removed(self) -> bool:
         """Whether retention has taken the record, or compaction may have: then it is looked up anew."""
         partition = self._files.partition
-        return self._offset < partition.offsets().log_start_offset or self._rewrites != partition.rewrites
+        return self._offset < partition.log_start_offset or self._rewrites != partition.rewrites
 
     def _found(self) -> FoundRecord:
         files = self._files

@@ -85,7 +85,7 @@ class PartitionViews:
 
     def _whole_batches(self, start_offset: Offset, end_offset: Offset | None) -> tuple[Offset, Offset | None]:
         """Give the bounds of the batches wholly inside (one batch is read at either end)."""
-        first = self._batch_around(max(start_offset, self.partition.offsets().log_start_offset))
+        first = self._batch_around(max(start_offset, self.partition.log_start_offset))
         start_offset = start_offset if first is None else first.end_offset
         if end_offset is None:
             return start_offset, None
@@ -139,7 +139,7 @@ class PartitionViews:
         if rewrites != self._rewrites:
             self._rewrites = rewrites
             self._begin_anew()
-        log_start_offset = self.partition.offsets().log_start_offset
+        log_start_offset = self.partition.log_start_offset
         if log_start_offset != self._log_start_offset:
             self._log_start_offset = log_start_offset
             self._generation += 1

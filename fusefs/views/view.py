@@ -110,7 +110,7 @@ class View:
         """
         measure, origin, end = self._frame
         first = Entry(0, self.start_offset)
-        log_start_offset = self.source.partition.offsets().log_start_offset
+        log_start_offset = self.source.partition.log_start_offset
         if log_start_offset <= self.start_offset:
             return first
         if self.limit is not None and log_start_offset >= self.limit:

@@ -62,6 +62,10 @@ class OfflinePartition:
     def rewrites(self) -> int:
         return 0
 
+    @property
+    def log_start_offset(self) -> Offset:
+        return self._log_start_offset
+
     def offsets(self) -> PartitionOffsets:
         """Give an empty range at the checkpointed log start offset."""
         start = self._log_start_offset
