@@ -35,7 +35,9 @@ def main(data: str, checkpoint: str, follow: str = "") -> None:
     wait(query)
     for batch in query.recentProgress:
         if batch.numInputRows:
-            print(f"batch {batch.batchId}: {batch.numInputRows:,} lines in {batch.batchDuration / 1000:.1f} s")
+            print(
+                f"batch {batch.batchId}: {batch.numInputRows:,} lines in {batch.batchDuration / 1000:.1f} s"
+            )
     spark.stop()
 
 
