@@ -150,6 +150,7 @@ class _Daemon:
         self._reports = Reports(system_clock)
         self._waiting = WaitingReads(self._blocking, bound=options.max_waiting)
         self._filesystem: FileSystem | None = None
+        self._kernel = KernelNotifications()
         self._request_loop = choose(options.request_loop, pyfuse3)
 
     async def run(self) -> int:
@@ -166,6 +167,7 @@ class _Daemon:
                 await pyfuse3.main(max_tasks=self._waiting.bound + SPARE_TASKS)
                 nursery.cancel_scope.cancel()
         finally:
+            self._kernel.end()
             pyfuse3.close(unmount=True)
         return 0
 
@@ -213,7 +215,7 @@ class _Daemon:
             waiting=self._waiting,
             settling=Settling(self._blocking),
             partitioners=partitioner_factory(options.partitioner),
-            kernel=KernelNotifications(),
+            kernel=self._kernel,
             view_store=_view_stores(read_only=options.read_only),
             status_lines=self._status_lines,
             started=self._started,

@@ -13,6 +13,8 @@ import errno
 import functools
 import logging
 import os
+import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -29,6 +31,9 @@ T = TypeVar("T")
 
 BLOCK = 512
 """Bytes; st_blocks counts in these."""
+
+END_SECONDS = 0.5
+"""How long the end of a mount waits for a name being forgotten, which may itself wait for a request."""
 
 
 def answered(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -50,7 +55,16 @@ def answered(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corout
 
 
 class KernelNotifications:
-    """Tells the kernel to forget."""
+    """Tells the kernel to forget; names from a thread of its own, which ends before the session does.
+
+    (pyfuse3's own thread for this goes on after `close`, with a session that is gone.)
+    """
+
+    def __init__(self) -> None:
+        self._names: deque[tuple[int, bytes]] = deque()
+        self._some = threading.Semaphore(0)
+        self._thread: threading.Thread | None = None
+        self._ended = False
 
     def forget_attributes(self, node_id: int) -> None:
         """Invalidate attributes alone: half a microsecond, and safe while a request is answered."""
@@ -58,8 +72,32 @@ class KernelNotifications:
             pyfuse3.invalidate_inode(node_id, attr_only=True)
 
     def forget_name(self, parent_id: int, name: str) -> None:
-        """Invalidate a name, from pyfuse3's own thread: it may have to wait for a request under way."""
-        pyfuse3.invalidate_entry_async(parent_id, os.fsencode(name), ignore_enoent=True)
+        """Invalidate a name, soon: it may have to wait for a request under way, which is answered meanwhile."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._forget_names, name="forget-names", daemon=True)
+            self._thread.start()
+        self._names.append((parent_id, os.fsencode(name)))
+        self._some.release()
+
+    def _forget_names(self) -> None:
+        while True:
+            self._some.acquire()
+            if self._ended:
+                return
+            parent_id, name = self._names.popleft()
+            try:
+                pyfuse3.invalidate_entry(parent_id, name)
+            except (
+                OSError
+            ) as error:  # ENOENT, mostly; and whatever it still believes is over after its timeout.
+                log.debug("%s in %d: not forgotten: %s", name, parent_id, error)
+
+    def end(self) -> None:
+        """Tell nothing any more; the session goes next."""
+        self._ended = True
+        self._some.release()
+        if self._thread is not None:
+            self._thread.join(END_SECONDS)
 
 
 class Operations(pyfuse3.Operations):

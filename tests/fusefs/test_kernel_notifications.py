@@ -1,0 +1,71 @@
+"""Telling the kernel to forget names: from a thread, and never after the session's end."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+
+import pyfuse3
+import pytest
+
+from fusefs.operations import KernelNotifications
+
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int, bytes], None]], None]:
+    """Put a function in the kernel's place."""
+    return lambda function: monkeypatch.setattr(pyfuse3, "invalidate_entry", function)
+
+
+def test_names_are_forgotten_in_order_whatever_the_kernel_says(answer):
+    """One that it does not know does not keep the others from it."""
+    told: list[tuple[int, bytes]] = []
+    all_told = threading.Event()
+
+    def invalidate(parent_id: int, name: bytes) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        told.append((parent_id, name))
+        if name == b"last":
+            all_told.set()
+        raise OSError(errno.ENOENT, "unknown")
+
+    answer(invalidate)
+    kernel = KernelNotifications()
+    for name in ("one", "n\udcff", "last"):
+        kernel.forget_name(7, name)
+
+    assert all_told.wait(PATIENCE_S)
+    assert [(7, b"one"), (7, b"n\xff"), (7, b"last")] == told
+    kernel.end()
+
+
+def test_nothing_is_told_after_the_end(answer):
+    """The name under way is waited for, those behind it are dropped."""
+    told: list[bytes] = []
+    began, may_go_on = threading.Event(), threading.Event()
+
+    def invalidate(parent_id: int, name: bytes) -> None:
+        began.set()
+        assert may_go_on.wait(PATIENCE_S)
+        told.append(name)
+
+    answer(invalidate)
+    kernel = KernelNotifications()
+    for name in ("one", "two", "three"):
+        kernel.forget_name(7, name)
+    assert began.wait(PATIENCE_S)
+    threading.Timer(0.05, may_go_on.set).start()
+    kernel.end()
+
+    assert [b"one"] == told
+    assert "forget-names" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_mount_that_forgot_nothing_ends_at_once():
+    """There is no thread to wait for."""
+    kernel = KernelNotifications()
+    kernel.end()
+    assert "forget-names" not in [thread.name for thread in threading.enumerate()]
