@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from storage.errors import StorageError
 
 
@@ -29,3 +31,10 @@ class PlotsMissingError(PipelineError):
 
     def __init__(self) -> None:
         super().__init__("matplotlib is not installed here; get it with: pip install 'topicfs[spark]'")
+
+
+class NoArchiveError(PipelineError):
+    """A place that was to hold an archive."""
+
+    def __init__(self, archive: Path) -> None:
+        super().__init__(f"{archive}: no archive there; make one: topicfs pipeline archive TOPIC {archive}")

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DateType, StructField, StructType
 
-from pipeline.errors import PipelineError
+from pipeline.errors import NoArchiveError, PipelineError
 from pipeline.source.schema import full_schema
 from storage.checkpoints.atomic import write_atomically
 from storage.disk.native import NativeFileSystem
@@ -55,9 +55,7 @@ def archived_files(archive: Path) -> list[Path]:
         else sorted(archive.glob("topic=*/date=*/*.parquet"))
     )
     if not files and not (archive / CHECKPOINT).is_dir():
-        raise PipelineError(
-            f"{archive}: no archive there; make one: topicfs pipeline archive TOPIC {archive}"
-        )
+        raise NoArchiveError(archive)
     for file in files:
         if not file.is_file():
             raise PipelineError(f"{file}: belongs to the archive and is not there")

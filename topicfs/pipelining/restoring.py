@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pipeline.errors import NoArchiveError
 from pipeline.place import Place
 from topicfs.examples import ExampleCommand
 from topicfs.pipelining.places import found, place_option
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
         ),
     ),
 )
-@click.argument("archive", metavar="ARCHIVE", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.argument("archive", metavar="ARCHIVE", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("topics", metavar="[TOPIC[,TOPIC]]", required=False)
 @click.option("--into", metavar="NAME", help="Another name for the topic, where it is one.")
 @click.option(
@@ -65,6 +66,8 @@ def restore(  # noqa: PLR0913 (one a word of the command line)
 
     Prints topic, partition, first and last offset of the archive, the records restored, and those that were there.
     """
+    if not archive.is_dir():
+        raise NoArchiveError(archive)
     place = _made(place)
 
     def job(session: SparkSession) -> DataFrame:
