@@ -47,6 +47,9 @@ OWNER_PATIENCE_SECONDS = 2.0
 OWNER_PAUSE_SECONDS = 0.02
 """Between two tries to own the data directory, for so long in all."""
 
+ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Each ends the daemon in order: waiting reads answered, unmounted, the engine closed."""
+
 MAINTENANCE_SECONDS = 0.5
 """Between two questions to the engine whether a duty is due."""
 MAINTENANCE_TASKS = 2
@@ -83,6 +86,9 @@ def _serve(options: MountOptions, readiness: Readiness) -> int:
         readiness.failed(str(error))
         return 1
     status = 1
+    for number in ENDINGS:
+        # Outside of the loop that serves: who asks a second time must not cut the closing short.
+        signal.signal(number, signal.SIG_IGN)
     try:
         status = trio.run(_Daemon(options, engine, readiness).run)
     except Exception as error:
@@ -249,8 +255,7 @@ class _Daemon:
         ]
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None]) -> None:
-        endings = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-        with trio.open_signal_receiver(*endings, signal.SIGUSR1) as signals:
+        with trio.open_signal_receiver(*ENDINGS, signal.SIGUSR1) as signals:
             task_status.started()
             async for number in signals:
                 if number == signal.SIGUSR1:

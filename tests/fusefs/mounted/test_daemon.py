@@ -101,6 +101,17 @@ def test_unmount_waits_until_everything_is_flushed(background: Mount):
     assert not is_mounted(background.path)
 
 
+def test_asking_again_does_not_cut_the_end_short(mount: Mount):
+    """However often and by which signal: it ends once, in order."""
+    mount.bash("mkdir a; seq 1000 >> a/0/log")
+    os.kill(mount.pid, signal.SIGTERM)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) * 30:
+        with suppress(ProcessLookupError):
+            os.kill(mount.pid, number)
+    assert 0 == mount.stop()
+    assert (mount.data / ".kafka_cleanshutdown").exists()
+
+
 def test_unmount_of_what_is_not_mounted(unmounted: Mount):
     """Says so."""
     result = command("unmount", unmounted.path)
