@@ -9,7 +9,7 @@ import click
 
 from pipeline.place import Place
 from topicfs.examples import ExampleCommand
-from topicfs.pipelining.places import PLACE, found, parse_place, place_option
+from topicfs.pipelining.places import found, place_option, target_place_option
 from topicfs.pipelining.running import run_job
 
 if TYPE_CHECKING:
@@ -84,13 +84,7 @@ if TYPE_CHECKING:
     metavar="LENGTH",
     help="With --continuous: between two looks for records.",
 )
-@click.option(
-    "--to",
-    "target_place",
-    type=parse_place,
-    metavar=PLACE,
-    help="Where TARGET is; else where the sources are.",
-)
+@target_place_option
 @place_option
 def aggregate(  # noqa: PLR0913 (one a word of the command line)
     source: str,

@@ -40,6 +40,17 @@ def place_option(command: Command) -> Command:
     )(command)
 
 
+def target_place_option(command: Command) -> Command:
+    """Give a command `--to PLACE`, for a target that is not where the sources are: `target_place`, or None."""
+    return click.option(
+        "--to",
+        "target_place",
+        type=parse_place,
+        metavar=PLACE,
+        help="Where TARGET is; else where the sources are.",
+    )(command)
+
+
 def found(place: Place) -> Place:
     """The same with directories absolute, or an error at once (PipelineError): Spark needs seconds, Kafka minutes."""
     if place.is_kafka:

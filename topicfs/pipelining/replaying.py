@@ -9,7 +9,7 @@ import click
 
 from pipeline.place import Place
 from topicfs.examples import ExampleCommand
-from topicfs.pipelining.places import PLACE, found, parse_place, place_option
+from topicfs.pipelining.places import found, place_option, target_place_option
 from topicfs.pipelining.running import run_job
 
 if TYPE_CHECKING:
@@ -42,13 +42,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Remember in DIR how far it came, and bring only what came since.",
 )
-@click.option(
-    "--to",
-    "target_place",
-    type=parse_place,
-    metavar=PLACE,
-    help="Where TARGET is; else where the sources are.",
-)
+@target_place_option
 @place_option
 def replay(  # noqa: PLR0913 (one a word of the command line)
     source: str,

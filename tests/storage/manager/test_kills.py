@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import deepcopy
-from pathlib import Path
 
 import pytest
 
 from storage.manager import LogManager
 from storage.model import Offset
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
+from tests.doubles.mortal_disk import Killed, MortalDisk
 from tests.doubles.simulated_disk import SimulatedDisk
 
 State = dict[str, tuple[dict[str, str], dict[int, list[str]]]]
 MAX_STEPS = 500
-
-
-class Killed(BaseException):
-    """The process is gone: nothing of it runs on, no cleaning up either."""
-
-
-class MortalDisk(SimulatedDisk):
-    """A disk whose user dies before the change number `last_step` + 1."""
-
-    def __init__(self, *, seed: int = 0) -> None:
-        super().__init__(seed=seed)
-        self.last_step: int | None = None
-        self.steps = 0
-
-    def happens(self, operation: str, path: Path, *, changes: bool) -> None:
-        if changes and self.last_step is not None:
-            if self.steps >= self.last_step:
-                raise Killed(f"{operation} {path}")
-            self.steps += 1
-        super().happens(operation, path, changes=changes)
-
-    @contextmanager
-    def dying_after(self, steps: int) -> Iterator[None]:
-        self.last_step, self.steps = steps, 0
-        try:
-            yield
-        finally:
-            self.last_step = None
 
 
 def populated(disk: SimulatedDisk) -> LogManager:
