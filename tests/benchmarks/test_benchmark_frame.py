@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -232,3 +233,24 @@ def test_a_second_look_is_at_the_same_rounds():
     again = Case(name="", unit=SPEED, sides=(Side("a", looks.again(lambda number: 10.0 * number)),))
     assert (1.0, 2.0) == measure_case(first, rounds=2).of("a").rounds
     assert (10.0, 20.0) == measure_case(again, rounds=2).of("a").rounds
+
+
+@pytest.mark.parametrize(
+    ("figures", "status", "measured"),
+    [((50.0,), 0, 1), ((1.0, 50.0), 0, 2), ((1.0, 1.0), 1, 2)],
+    ids=["well at once", "well again", "slow twice"],
+)
+def test_the_short_form_judges_what_it_saw_twice(monkeypatch, figures, status, measured):
+    """A machine that was busy with something else fails nothing; what became slow is slow again."""
+    runs = iter(figures)
+    seen: list[float] = []
+
+    def cases(conditions):
+        seen.append(next(runs))
+        [case] = two_sides(conditions)
+        yield replace(case, sides=(Side("topicfs", lambda: seen[-1]), case.sides[1]))
+
+    toy = Benchmark(name="codec", question="How fast is a toy?", cases=cases)
+    monkeypatch.setattr("benchmarks.__main__.load_benchmark", lambda name: toy)
+    answer = CliRunner().invoke(main, ["codec", "--short"])
+    assert (status, measured) == (answer.exit_code, len(seen))
