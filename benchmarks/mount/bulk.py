@@ -35,7 +35,7 @@ def cases(conditions: Conditions) -> Cases:
                 processor_unit=MEGABYTES_A_SECOND_OF_PROCESSOR,
                 figure=lambda seconds: size / 1e6 / seconds,
             )
-            yield from places.cases(partial(work, piece=piece), shown, target=0.6, floor=0.15)
+            yield from places.cases(partial(work, piece=piece), shown, target=0.6, floor=0.25)
         check_text(places.ours.log, places.ours.size())
 
 
