@@ -109,6 +109,7 @@ def append_places(conditions: Conditions, written_bytes: int) -> Iterator[Places
     """
     with ExitStack() as stack:
         directory = stack.enter_context(directory_in_memory(conditions, 2 * written_bytes))
+        _touch_memory(directory / "touched", 2 * written_bytes)
         ours = stack.enter_context(topicfs(directory, directory / "data"))
         (ours.path / "bench").mkdir()
         empty = stack.enter_context(empty_filesystem(directory, like=ours))
@@ -121,6 +122,18 @@ def append_places(conditions: Conditions, written_bytes: int) -> Iterator[Places
             native=Place(filesystem_type(directory), native, lambda: native.stat().st_size),
             stores=True,
         )
+
+
+def _touch_memory(file: Path, size: int) -> None:
+    """Write as much as will be written, and give it back.
+
+    A virtual machine gets each page of its memory when it first writes there, which may take longer than all else.
+    """
+    block = bytes(1 << 20)
+    with file.open("wb", buffering=0) as touched:
+        for _ in range(-(-size // len(block))):
+            touched.write(block)
+    file.unlink()
 
 
 def _counted(mount: Mount) -> Callable[[], int]:
