@@ -62,7 +62,7 @@ class Stage:
 def cases(conditions: Conditions) -> Cases:
     size = conditions.choose(full=100, short=10) * len(lines.BLOCK)
     with _stage(conditions.directory, size, console=not conditions.short) as stage:
-        yield _case("produce", MEGABYTES_A_SECOND, _producing(stage), target=5.0, floor=0.7)
+        yield _case("produce", MEGABYTES_A_SECOND, _producing(stage), target=5.0, floor=1.5)
         yield _case("consume", MEGABYTES_A_SECOND, _consuming(stage), target=10.0, floor=2.0)
         yield _case("produce one line", COMMANDS_A_SECOND, _one_line(stage), target=30.0, floor=8.0)
         yield _case("consume one record by offset", COMMANDS_A_SECOND, _one_record(stage), floor=2.0)
