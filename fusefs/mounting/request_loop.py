@@ -68,7 +68,7 @@ def choose(asked: RequestLoop | None, library: ModuleType) -> RequestLoop:
 
 def use(loop: RequestLoop, library: ModuleType) -> None:
     """Let pyfuse3 fetch requests that way, before its main loop starts; it is what `choose` gave."""
-    library.trio = _STAND_IN if loop is RequestLoop.SHORT else trio  # type: ignore[attr-defined] # as above
+    library.trio = _STAND_IN if loop is RequestLoop.SHORT else trio  # type: ignore[attr-defined] # its own import, untold by its types
 
 
 class Turns:

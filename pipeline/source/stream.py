@@ -41,19 +41,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as those below)
         return encode_stream_offset(self._follow().begin())
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> StreamOffset:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> StreamOffset:  # noqa: N802 (Spark's name)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         known = decode_stream_offset(start)
         return encode_stream_offset(self._follow().advance(known, most=most, now_ms=_now_ms()))
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
         self._follow().stop_at_latest()
 
-    def reportLatestOffset(self) -> StreamOffset:  # noqa: N802
+    def reportLatestOffset(self) -> StreamOffset:  # noqa: N802 (Spark's name)
         return encode_stream_offset(self._follow().latest)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
