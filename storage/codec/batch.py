@@ -43,6 +43,7 @@ if cython.compiled:
         part_of,
         writable,
     )
+    from cython.cimports.storage.codec.short_crc import has_short_crc32c, three_crc32c_fit
 else:
     from storage.codec.memory import (
         checksum_of,
@@ -72,8 +73,8 @@ TIMESTAMP_TYPE_MASK = 0x08
 TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
-HIDDEN_MASK = 0x100
-"""Above the bits that a file has."""
+HIDDEN_MASK = 0x10000
+"""Above the sixteen bits that a file has, whatever stands in them."""
 
 CURRENT_MAGIC = 2
 MAX_SEQUENCE = 2**31 - 1
@@ -84,6 +85,9 @@ FIELDS = 15
 _LOW_32_BITS = cython.declare(cython.longlong, 2**32 - 1)
 _OFFSET_END = cython.declare(cython.longlong, 2**63 - 2**31)
 """From here on the last offset of a batch, or the one after it, might not be an int64."""
+
+_SIDE_BY_SIDE = cython.declare(cython.longlong, has_short_crc32c() * 64 * 1024 if cython.compiled else 0)
+"""Bytes of a batch up to which three checksums are computed at once; the library is as fast for a larger one."""
 
 _LEADER_EPOCH = struct.Struct(">i")
 _BASE_OFFSET = struct.Struct(">q")
@@ -250,6 +254,27 @@ def read_header(data: Buffer, position: int = 0) -> BatchHeader:
     return batches[0]
 
 
+def find_end(data: Buffer) -> tuple[int, Offset]:
+    """Where the adjacent whole batches at the front of `data` end, and the last one's last offset.
+
+    That is what `scan` says in `stop`, without a row a batch. Without any batch the offset is -1.
+    """
+    view: memoryview = flat_view(data)
+    octets: cython.p_uchar = octets_of(view)
+    stop: cython.Py_ssize_t = len(view)
+    at: cython.Py_ssize_t = 0
+    last_offset: cython.longlong = -1
+    size: cython.longlong = _size_at(octets, at, stop)
+    while size > 0:
+        offset: cython.longlong = _last_offset_at(octets, at)
+        if offset < 0:
+            break
+        last_offset = offset
+        at += size
+        size = _size_at(octets, at, stop)
+    return at, Offset(last_offset)
+
+
 def verify_checksum(data: Buffer, header: BatchHeader) -> None:
     """Raises CorruptBatchError if the bytes under `header`'s checksum are not those it was made of."""
     batches = scan(data, header.position, header.end_position, check_crc=True, max_batches=1)
@@ -390,16 +415,18 @@ def scan(
     used: cython.Py_ssize_t = 0
     cause: str | None = None
     while used < capacity:
-        # Looked at again: with the checksum of a large batch the lock is let go, and a buffer may change meanwhile.
         size: cython.longlong = _size_at(octets, at, stop)
         if size <= 0 or not _fill_row(octets, at, size, row, used):
             cause = "offsets out of range"
-        elif check_crc:
-            cause = _checksum_mismatch(view, at, row, used)
-        if cause is not None:
-            return Batches(rows[:used], at, CorruptBatchError(at, cause))
+            break
         at += size
         used += 15
+    sound: cython.Py_ssize_t = _first_mismatch(view, row, used) if check_crc else used
+    if sound < used:
+        used, at = sound, row[sound]
+        cause = _checksum_mismatch(view, row, sound)
+    if cause is not None:
+        return Batches(rows[:used], at, CorruptBatchError(at, cause))
     return Batches(rows, at, _remainder(octets, at, stop) if at < stop and used < 15 * limit else None)
 
 
@@ -505,6 +532,16 @@ def _fill_row(
 
 
 @cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _last_offset_at(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    """Of the batch at `at`; -1 for offsets that no log has."""
+    base_offset: cython.longlong = _int64(octets, at)
+    delta: cython.longlong = _int32(octets, at + 23) if octets[at + 16] == 2 else 0
+    return base_offset + delta if 0 <= base_offset < _OFFSET_END and delta >= 0 else -1
+
+
+@cython.cfunc
 @cython.exceptval(check=False)
 def _fill_legacy_row(
     octets: cython.p_uchar,
@@ -546,18 +583,55 @@ def _int16(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.int:
 
 
 @cython.cfunc
-def _checksum_mismatch(
-    view: memoryview, at: cython.Py_ssize_t, row: cython.p_longlong, to: cython.Py_ssize_t
-) -> str | None:
-    """Nothing where the batch's checksum is right, else the cause in words."""
-    stored: cython.longlong = row[to + 6]
+def _first_mismatch(view: memoryview, row: cython.p_longlong, used: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Where the row of the first batch begins whose checksum is wrong; `used` where there is none."""
+    at: cython.Py_ssize_t = 0
+    while at < used:
+        if at + 30 < used and _three_fit(octets_of(view), row, at):
+            at += 45
+        elif _checksum(view, row, at) == row[at + 6]:
+            at += 15
+        else:
+            break
+    return at
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _three_fit(octets: cython.p_uchar, row: cython.p_longlong, at: cython.Py_ssize_t) -> cython.bint:
+    """Whether the checksums of three neighbouring batches are right; not said of large and of old ones."""
+    if cython.compiled:
+        one: cython.p_longlong = row + at
+        two: cython.p_longlong = one + 15
+        three: cython.p_longlong = two + 15
+        if max(one[1], two[1], three[1]) > _SIDE_BY_SIDE or min(one[5], two[5], three[5]) < 2:
+            return False
+        return three_crc32c_fit(
+            octets + one[0] + 21,
+            one[1] - 21,
+            one[6],
+            octets + two[0] + 21,
+            two[1] - 21,
+            two[6],
+            octets + three[0] + 21,
+            three[1] - 21,
+            three[6],
+        )
+    return False
+
+
+@cython.cfunc
+def _checksum(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -> cython.longlong:
+    """As computed from the batch's bytes."""
+    at: cython.Py_ssize_t = row[to]
     end: cython.Py_ssize_t = at + row[to + 1]
-    computed: cython.longlong = (
-        checksum_of(view, at + 21, end) if row[to + 5] == 2 else zlib.crc32(part_of(view, at + 16, end))
-    )
-    if computed == stored:
-        return None
-    return f"checksum is {stored:#010x}, that of its bytes {computed:#010x}"
+    return checksum_of(view, at + 21, end) if row[to + 5] == 2 else zlib.crc32(part_of(view, at + 16, end))
+
+
+@cython.cfunc
+def _checksum_mismatch(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -> str:
+    """In words."""
+    return f"checksum is {row[to + 6]:#010x}, that of its bytes {_checksum(view, row, to):#010x}"
 
 
 @cython.cfunc

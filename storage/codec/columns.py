@@ -318,7 +318,7 @@ def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cytho
         # A record takes seven bytes or more: so what will be allocated is bounded by what is there.
         if count < 0 or count * 7 > room:
             raise CorruptBatchError(row[header], f"{count} records declared in {room} bytes")
-        if row[header + 7] & 0x100 == 0 and (control or row[header + 7] & 0x20 == 0):
+        if row[header + 7] & 0x10000 == 0 and (control or row[header + 7] & 0x20 == 0):
             total += count
         row[header + 14] = total
     return total

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from storage.codec.batch import FIELDS, HEADER_SIZE, BatchHeader, scan
+from storage.codec.batch import HEADER_SIZE, find_end, scan
 from storage.errors import CorruptionError, SegmentDeletedError
 from storage.log.chain import Chain
 from storage.log.scan import declared_size
@@ -17,8 +17,6 @@ from storage.model import Fetched, Offset, Position
 
 _MAX_HINTS = 256
 """How many readers at different places are remembered."""
-_LAST_OFFSET = BatchHeader._fields.index("last_offset") - FIELDS
-"""Where the last batch's last offset stands, counted from the end of a scan's rows."""
 
 
 class Bound(NamedTuple):
@@ -96,16 +94,17 @@ def _fetch(segment: Segment, position: int, limit: int, max_bytes: int) -> Fetch
     """Whole batches from the one at `position` on; at least that one."""
     room = limit - position
     data = segment.log.pread(min(max(max_bytes, HEADER_SIZE), room), Position(position))
-    batches = scan(data)
-    if not batches.stop and len(data) < room and (size := declared_size(data)) <= room:
+    end, last_offset = find_end(data)
+    if not end and len(data) < room and (size := declared_size(data)) <= room:
         data = segment.log.pread(size, Position(position))
-        batches = scan(data)
-    if not batches.stop:
-        cause = batches.problem.cause if batches.problem else "the file ends early"
+        end, last_offset = find_end(data)
+    if not end:
+        problem = scan(data, max_batches=1).problem
+        cause = problem.cause if problem else "the file ends early"
         raise CorruptionError(segment.log.path, position, cause)
     return Fetched(
-        data=memoryview(data)[: batches.stop],
+        data=memoryview(data)[:end],
         position=Position(position),
         segment_base_offset=segment.base_offset,
-        next_offset=Offset(batches.rows[len(batches.rows) + _LAST_OFFSET] + 1),
+        next_offset=Offset(last_offset + 1),
     )

@@ -10,6 +10,7 @@ from storage.codec.batch import (
     Codec,
     assign_offsets,
     assign_plain,
+    find_end,
     read_header,
     scan,
     seal,
@@ -364,10 +365,14 @@ def test_attribute_bits(attributes, expected):
     assert expected == (header.timestamp_type, header.is_transactional, header.is_control)
 
 
+OLD_ENTRY = "000000000000000a00000018cf056e6e01000000000000000001000000016b0000000176"
+"""Of format v1, with its own kind of checksum."""
+
+
 @pytest.mark.parametrize(
     ("entry", "timestamp"),
     [
-        ("000000000000000a00000018cf056e6e01000000000000000001000000016b0000000176", 1),
+        (OLD_ENTRY, 1),
         ("000000000000000a000000101fecd70a0000000000016b0000000176", -1),
     ],
 )
@@ -397,3 +402,42 @@ def test_short_checksums_are_the_librarys(size: int):
     assert scan(batch, check_crc=True).problem is None
     batch[-1] ^= 1
     assert "checksum" in str(scan(batch, check_crc=True).problem)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (1, 50, 900), (900, 50, 1), (70_000, 1, 2), (40_000, 39_999, 1)]
+)
+@pytest.mark.parametrize("damaged", range(6))
+def test_checksums_of_neighbours_fail_each_by_itself(sizes: tuple[int, ...], damaged: int):
+    """They are computed three at a time, of batches that end one after the other: a wrong one is still found where it is."""
+    batches = [encode([Record(0, 0, None, b"v" * size)]) for size in sizes * 2]
+    position = sum(len(batch) for batch in batches[:damaged])
+    batches[damaged][-1] ^= 1
+
+    found = scan(b"".join(batches), check_crc=True)
+
+    assert (damaged, position) == (len(found), found.stop)
+    assert "checksum is" in found.problem.cause
+
+
+def test_a_wrong_checksum_in_an_old_format_is_found_between_new_batches():
+    """They have a sum of another kind, which is never computed along."""
+    entry = bytes.fromhex(OLD_ENTRY)
+    wrong = entry[:-1] + bytes([entry[-1] ^ 1])
+    batch = encode([Record(0, 0, None, b"v")])
+
+    assert len(scan(batch + entry + batch, check_crc=True)) == 3
+    assert scan(batch + batch + wrong + batch, check_crc=True).stop == 2 * len(batch)
+
+
+def test_the_end_of_batches_is_found_without_reading_them_all():
+    """As `scan` finds it: behind whole ones, before a torn or impossible one, and with the last offset of the last."""
+    first = encode([Record(3, 0, None, b"v")])
+    last = encode([Record(7, 0, None, b"v"), Record(9, 0, None, b"w")])
+    impossible = bytearray(first)
+    struct.pack_into(">q", impossible, 0, -5)
+    whole = bytes(first + last)
+
+    for rest in (b"", bytes(first[:-1]), bytes(impossible), bytes(20)):
+        assert (len(whole), 9) == find_end(whole + rest) == (scan(whole + rest).stop, 9)
+    assert find_end(b"") == find_end(first[:-1]) == find_end(impossible) == (0, -1)

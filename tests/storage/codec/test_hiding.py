@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from storage.codec.batch import scan
+import struct
+
+from storage.codec.batch import scan, seal
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.hiding import hide_aborted, still_aborted
 from storage.codec.records import BatchStamp, decode, encode
@@ -81,3 +83,13 @@ def test_what_goes_on_behind_a_part():
     first = scan(data(0, pid=1) + marker(1, pid=1) + data(2, pid=2))
     left = still_aborted(aborted((1, 0), (2, 2), (1, 5)), first)
     assert list(left) == aborted((2, 2), (1, 5))
+
+
+def test_no_bit_of_a_file_hides_a_record():
+    """Bits of the attributes that nobody has given a meaning yet are passed over, as Kafka does."""
+    batch = encode([Record(0, 1, None, b"v")])
+    for bit in range(7, 16):
+        struct.pack_into(">H", batch, 21, 1 << bit)
+        seal(batch, 0, len(batch))
+
+        assert [b"v"] == [record.value for columns in decode(batch) for record in columns]
