@@ -10,6 +10,7 @@ COMPILED = (
     "storage/codec/memory.py",
     "storage/codec/batch.py",
     "storage/codec/columns.py",
+    "storage/codec/joining.py",
     "storage/codec/batch_writer.py",
     "storage/compaction/survivors.py",
     "storage/compaction/offset_map.py",

@@ -19,14 +19,14 @@ from typing import NamedTuple
 from fusefs.forms import Form, decoder_of
 from fusefs.views.sparse_index import Entry, SparseIndex
 from fusefs.views.store import ViewStore
-from fusefs.views.stretches import Damage, Stretch, read_stretch
+from fusefs.views.stretches import Damage, Stretch, decoded, fetch
 from fusefs.views.view_file import Section, ViewFileError, mark_log
 from storage.codec.batch import BatchHeader
 from storage.codec.columns import Columns
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
 from storage.errors import CorruptionError, SegmentDeletedError
-from storage.model import Isolation, Offset, Position
+from storage.model import Fetched, Isolation, Offset, Position
 
 STRETCH_BYTES = 2**19
 """Bytes of batches measured in one piece."""
@@ -51,13 +51,18 @@ class Source(NamedTuple):
         return self.partition.offsets().visible_end(self.isolation)
 
     def read(self, offset: Offset, max_bytes: int) -> Stretch:
-        """Read batches as the form renders them. See `read_stretch`."""
-        return read_stretch(
-            self.partition,
-            offset,
-            max_bytes=max_bytes,
-            isolation=self.isolation,
-            decode=decoder_of(self.form),
+        """Read batches as the form renders them: at least one, where there is one. Raises SegmentDeletedError."""
+        fetched = self.fetch(offset, max_bytes)
+        return fetched if isinstance(fetched, Stretch) else self.decoded(offset, fetched)
+
+    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
+        """Read batches as they are. See `stretches.fetch`."""
+        return fetch(self.partition, offset, max_bytes=max_bytes, isolation=self.isolation)
+
+    def decoded(self, offset: Offset, fetched: Fetched) -> Stretch:
+        """What was fetched from an offset on as the form renders it."""
+        return decoded(
+            self.partition, offset, fetched, isolation=self.isolation, decode=decoder_of(self.form)
         )
 
     @property

@@ -55,21 +55,35 @@ class Stretch:
         return (piece for piece in self.pieces if not isinstance(piece, Damage) or piece.offset < end_offset)
 
 
-def read_stretch(
-    partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation, decode: Decode = decode
-) -> Stretch:
+def read_stretch(partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation) -> Stretch:
     """Read and decode the batches from the one that holds `offset` on: at least one, where there is one.
 
-    `decode` is that of the form to render (`fusefs.forms.decoder_of`).
+    Raises SegmentDeletedError when the offset was removed.
+    """
+    fetched = fetch(partition, offset, max_bytes=max_bytes, isolation=isolation)
+    return (
+        fetched if isinstance(fetched, Stretch) else decoded(partition, offset, fetched, isolation=isolation)
+    )
+
+
+def fetch(partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation) -> Fetched | Stretch:
+    """Read the batches from the one that holds `offset` on; where the file is broken there, a stretch of nothing but damage.
+
     Raises SegmentDeletedError when the offset was removed.
     """
     try:
-        fetched = partition.read(offset, max_bytes=max_bytes, isolation=isolation)
+        return partition.read(offset, max_bytes=max_bytes, isolation=isolation)
     except OffsetOutOfRangeError as error:
         raise SegmentDeletedError(str(error)) from None
     except CorruptionError as error:
         next_offset = _next_readable(partition, offset, isolation)
         return Stretch([Damage(offset, error)], offset, 0, 0, next_offset, memoryview(b""))
+
+
+def decoded(
+    partition: Partition, offset: Offset, fetched: Fetched, *, isolation: Isolation, decode: Decode = decode
+) -> Stretch:
+    """Decode what was fetched from an offset on; `decode` is that of the form to render (`fusefs.forms.decoder_of`)."""
     try:
         pieces: list[Piece] = list(decode(fetched.data, aborted=fetched.aborted)) if fetched.data else []
         next_offset = fetched.next_offset

@@ -102,7 +102,7 @@ def test_old_positions_are_not_gone_to(compacted, whole, monkeypatch):
 
     Also a short one ahead; who goes on where the last read ended still may.
     """
-    monkeypatch.setattr("fusefs.views.reader.FIRST_FETCH_BYTES", 200)
+    monkeypatch.setattr("fusefs.views.rendering.FIRST_FETCH_BYTES", 200)
     views = PartitionViews(compacted.log)
     view = views.whole(VALUES) if whole else views.range(VALUES, Offset(20), Offset(190))
     assert view.measure()

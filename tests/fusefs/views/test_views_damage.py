@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fusefs.forms import VALUES
-from fusefs.views import measuring, partition_views, reader, sparse_index
+from fusefs.views import measuring, partition_views, rendering, sparse_index
 from fusefs.views.partition_views import PartitionViews
 from storage.errors import CorruptionError
 from storage.model import Offset
@@ -239,6 +239,6 @@ def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if request.param:
         monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 64)
         monkeypatch.setattr(measuring, "STRETCH_BYTES", 150)
-        monkeypatch.setattr(reader, "WINDOW_BYTES", 64)
-        monkeypatch.setattr(reader, "FIRST_FETCH_BYTES", 150)
+        monkeypatch.setattr(rendering, "WINDOW_BYTES", 64)
+        monkeypatch.setattr(rendering, "FIRST_FETCH_BYTES", 150)
         monkeypatch.setattr(partition_views, "DIRECT_OFFSETS", 3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from fusefs.forms import FORMS, Form
-from fusefs.views import measuring, partition_views, reader, sparse_index
+from fusefs.views import measuring, partition_views, rendering, sparse_index
 from fusefs.views.partition_views import PartitionViews
 from fusefs.views.reader import ViewReader
 from fusefs.views.view import View
@@ -212,8 +212,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "STRETCH_BYTES", 300)
     monkeypatch.setattr(measuring, "INLINE_OFFSETS", 12)
     monkeypatch.setattr(partition_views, "DIRECT_OFFSETS", 5)
-    monkeypatch.setattr(reader, "WINDOW_BYTES", 256)
-    monkeypatch.setattr(reader, "FIRST_FETCH_BYTES", 100)
+    monkeypatch.setattr(rendering, "WINDOW_BYTES", 256)
+    monkeypatch.setattr(rendering, "FIRST_FETCH_BYTES", 100)
 
 
 TestViewsOfAPartition = ViewsOfAPartition.TestCase

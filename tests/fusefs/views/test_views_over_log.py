@@ -8,7 +8,7 @@ import pytest
 
 from fusefs.forms import FORMS, VALUES, Form
 from fusefs.selectors import RangePlace, RecordPlace, SelectorError, parse, resolve
-from fusefs.views import measuring, reader, sparse_index
+from fusefs.views import measuring, rendering, sparse_index
 from fusefs.views.partition_views import PartitionViews
 from fusefs.views.records import FoundRecord, find_record
 from fusefs.views.store import ViewStore
@@ -25,8 +25,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many entries and windows."""
     monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 500)
     monkeypatch.setattr(measuring, "STRETCH_BYTES", 3000)
-    monkeypatch.setattr(reader, "WINDOW_BYTES", 2000)
-    monkeypatch.setattr(reader, "FIRST_FETCH_BYTES", 1000)
+    monkeypatch.setattr(rendering, "WINDOW_BYTES", 2000)
+    monkeypatch.setattr(rendering, "FIRST_FETCH_BYTES", 1000)
 
 
 class Both:

@@ -8,11 +8,12 @@ import tracemalloc
 import pytest
 
 from fusefs.forms import FORMS, JSON, KV, VALUES, Form
-from fusefs.views import reader as reader_module
+from fusefs.views import rendering as rendering_module
 from fusefs.views.partition_views import PartitionViews
-from storage.codec.records import encode_lines
+from storage.codec.batch import Codec
+from storage.codec.records import BatchStamp, encode, encode_lines
 from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
-from storage.model import Isolation, Offset
+from storage.model import Header, Isolation, Offset, Record
 from tests.doubles.memory_partition import MemoryPartition
 from tests.fusefs.views.expected import content, read_all
 
@@ -136,6 +137,37 @@ def test_reading_on_renders_and_fetches_everything_once() -> None:
     assert len(partition.memory_segments[0].data) == partition.bytes_read
 
 
+@pytest.mark.parametrize("step", [4096, 100_000, 131_072, 2**20])
+def test_whoever_reads_on_is_given_windows_of_whole_reads(step: int) -> None:
+    """Each read lies in one window, so that its bytes need not be gathered from two; whatever its size."""
+    partition = lines(60_000, batch=160)
+    view = PartitionViews(partition).whole(VALUES)
+    reader, expected, position = view.reader(), content(partition), 0
+    while part := reader.read_buffer(position, step):
+        assert (len(part), True) == (min(step, view.size - position), isinstance(part, memoryview))
+        assert expected[position : position + step] == bytes(part)
+        position += len(part)
+    assert len(expected) == position
+
+
+def test_what_is_not_plain_is_read_among_what_is() -> None:
+    """Headers, compression and a marker between batches of plain values: the same text, wherever a read ends."""
+    partition = MemoryPartition()
+    for number in range(300):
+        value = b"%d " % number * 100
+        if number % 7 == 0:
+            partition.append(encode([Record(0, 1, None, value, (Header(b"h", b"x"),))]))
+        elif number % 11 == 0:
+            partition.append(encode([Record(0, 1, None, value)], BatchStamp(codec=Codec.LZ4)))
+        elif number % 13 == 0:
+            partition.add_marker()
+        else:
+            partition.add(value, key=b"k")
+    expected = content(partition)
+    for step in (1000, 10_000, 131_072):
+        assert expected == read_all(PartitionViews(partition).whole(VALUES), step=step)
+
+
 def test_a_random_read_fetches_little_around_its_place() -> None:
     """The index leads to at most 64 KiB of rendering before the place, and the fetch is bounded."""
     partition = lines(100_000, batch=20)
@@ -147,7 +179,7 @@ def test_a_random_read_fetches_little_around_its_place() -> None:
         position = generator.randrange(view.size)
         partition.bytes_read = 0
         assert expected[position : position + 100] == view.reader().read(position, 100)
-        assert partition.bytes_read <= 2 * reader_module.FIRST_FETCH_BYTES
+        assert partition.bytes_read <= 2 * rendering_module.FIRST_FETCH_BYTES
 
 
 def test_readahead_that_overtakes_is_served_without_starting_over() -> None:
@@ -174,7 +206,7 @@ def test_a_batch_larger_than_the_window_is_rendered_in_parts() -> None:
     while part := reader.read(position, 100_000):
         assert expected[position : position + 100_000] == part
         position += len(part)
-        assert len(reader._window.data) <= 2.5 * reader_module.WINDOW_BYTES
+        assert len(reader._window.data) <= 2.5 * rendering_module.WINDOW_BYTES
     assert len(expected) == position
     assert expected[2_345_678:2_345_999] == view.reader().read(2_345_678, 321)
 
@@ -228,7 +260,7 @@ def test_memory_stays_flat_while_a_view_is_read() -> None:
     finally:
         tracemalloc.stop()
     assert position > 35_000_000
-    assert peak < 12 * reader_module.WINDOW_BYTES
+    assert peak < 12 * rendering_module.WINDOW_BYTES
 
 
 def test_readers_of_one_view_keep_their_own_places(partition: MemoryPartition) -> None:

@@ -17,7 +17,8 @@ if "--plain" in sys.argv:
 
 from fusefs.forms import FORMS, FormError
 from storage.codec import columns as columns_module
-from storage.codec.batch import Codec, scan, seal
+from storage.codec.batch import Codec, find_end, scan, seal
+from storage.codec.joining import join_values
 from storage.codec.records import BatchStamp, decode, encode
 from storage.errors import StorageError
 from storage.model import Header, Record
@@ -68,7 +69,15 @@ def damaged(chooser: random.Random, batch: bytearray) -> bytearray:
 def findings(data: bytearray) -> list[Any]:
     """Everything that can be asked of these bytes."""
     scanned = scan(data, check_crc=True)
-    found: list[Any] = [list(scanned), str(scanned.problem)]
+    text = bytearray()
+    joined = join_values(data, text, 0, start_offset=0, end_offset=2**62)
+    found: list[Any] = [
+        list(scanned),
+        str(scanned.problem),
+        find_end(data),
+        joined,
+        bytes(text[: max(joined, 0)]),
+    ]
     try:
         for columns in decode(data):
             found.append([*columns])

@@ -1,0 +1,187 @@
+"""Rendering a view on from a place, a window at a time: fetch a stretch of batches, render it, fetch the next.
+
+Plain values go straight from the batches into the window, stretch after stretch until it is full. Whatever is otherwise is decoded
+into pieces first, and each piece, or a part of it, makes a window.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, TypeAlias
+
+from fusefs.forms import VALUES
+from fusefs.views.sparse_index import Entry
+from fusefs.views.stretches import Damage, Piece, Stretch
+from storage.codec.columns import Columns
+from storage.codec.joining import begin_text, join_values
+from storage.errors import SegmentDeletedError
+from storage.model import Offset
+
+if TYPE_CHECKING:
+    from fusefs.views.view import View
+
+WINDOW_BYTES = 2**19
+"""About how much rendering a window holds, unless a read asks for more; a single record may be larger."""
+LARGEST_READ_BYTES = 2**20
+"""For which a window is made that holds all of it: the kernel asks for no more at once."""
+FIRST_FETCH_BYTES = 2**17
+"""Bytes of batches fetched by who begins at the front; each next fetch takes twice as much, up to a window's size."""
+PAGE_BYTES = 2**12
+"""What is fetched beside the bytes up to the end of a read, or of a short range: batches have headers."""
+LARGEST_FETCH_BYTES = 2**20
+"""Of batches, whatever is asked for: a read(2) of more than a MiB is slower than two."""
+
+Text: TypeAlias = bytes | memoryview
+"""A window's bytes, which never change."""
+
+
+class Rendering:
+    """Goes on where it was. One caller at a time."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._straight = view.source.form is VALUES
+        self._pieces: deque[Piece] = deque()
+        self._rendered = 0  # records of the first piece
+        self._from_offset = self._next_offset = self._end_offset = view.start_offset
+        # Of a short range no more is fetched than it may need.
+        bounded = not view.growing and view.measured
+        self._most_fetched = min(view.size + PAGE_BYTES, WINDOW_BYTES) if bounded else WINDOW_BYTES
+        self._fetch_bytes = min(FIRST_FETCH_BYTES, self._most_fetched)
+        self._record_bytes = 256.0  # as rendered lately, on average
+        self._batch_share = 1.0  # bytes of batches for one of text, as joined lately
+
+    def expect(self, size: int) -> None:
+        """Fetch as much at once as a read of `size` bytes asks for, within the bounds."""
+        self._fetch_bytes = max(self._fetch_bytes, min(size, self._most_fetched))
+
+    def go_to(self, offset: Offset, size: int) -> None:
+        """Go on from another offset, of which `size` bytes will be wanted."""
+        self._pieces.clear()
+        self._rendered = 0
+        self._next_offset = offset
+        self._fetch_bytes = min(size + PAGE_BYTES, self._most_fetched)
+
+    def carries_on(self, size: int) -> bool:
+        """Whether a window for a read of `size` bytes costs no more when it begins with bytes rendered before."""
+        return self._straight and size <= LARGEST_READ_BYTES
+
+    def pass_damage(self) -> None:
+        """Go on behind the damaged batch that `next` gave."""
+        self._pieces.popleft()
+
+    def next(self, begun: Text, *, least: int, step: int, front: Entry | None) -> Text | Damage | None:
+        """Render the next window, which begins with what is `begun`; None at the end of the view.
+
+        It has about `least` bytes, and as many times `step` more as there is room for: so that reads of that size end where
+        it does. A damaged batch is given as often as it is asked for. With `front` the bytes to come are the view's first, as it is
+        now. Raises SegmentDeletedError.
+        """
+        if self._straight and not self._pieces:
+            text = self._joined(begun, least, step, front)
+            if text is not None:
+                return text
+        while self._pieces or self._fetch(front):
+            piece = self._pieces[0]
+            if isinstance(piece, Damage):
+                return piece
+            data = self._render(piece)
+            if data:
+                return b"".join((begun, data)) if begun else data
+        return None
+
+    def _joined(self, begun: Text, least: int, step: int, front: Entry | None) -> Text | None:
+        """Join values to a window, up to what cannot be joined, which lies in `_pieces` then; None for no value at all."""
+        size = least = min(least, LARGEST_READ_BYTES)
+        most, margin = self._fetch_bytes, 0
+        reads_through = most == WINDOW_BYTES
+        if reads_through:
+            size += max(WINDOW_BYTES - least, 0) // step * step
+            margin = WINDOW_BYTES // 16
+        # An eighth more: joining asks for the room that the shortest numbers beside the values would leave for them.
+        text, used, end = begin_text(begun, size + size // 8 + margin), -1, len(begun)
+        while used < end < size and not self._pieces:
+            used = end
+            if reads_through:
+                most = min(int((size - used) * self._batch_share) + margin, LARGEST_FETCH_BYTES)
+            try:
+                end = self._join_more(text, used, most, front)
+            except SegmentDeletedError:
+                if used == len(begun):
+                    raise  # Otherwise who reads on is told.
+        self._fetch_bytes = min(2 * self._fetch_bytes, self._most_fetched)
+        if end == len(begun):
+            return None
+        if 2 * end < len(text):
+            del text[end:]
+        return memoryview(text)[:end].toreadonly()
+
+    def _join_more(self, text: bytearray, used: int, most: int, front: Entry | None) -> int:
+        """Join the values of the next stretch, and say where they end in `text`; what cannot be joined goes to `_pieces`."""
+        end_offset = self._end_ahead(front)
+        if end_offset is None:
+            return used
+        source, offset = self._view.source, self._next_offset
+        fetched = source.fetch(offset, most)
+        if isinstance(fetched, Stretch):
+            self._keep(fetched, end_offset)
+            return used
+        if not fetched.aborted and len(fetched.data) <= 2 * WINDOW_BYTES:
+            end = join_values(fetched.data, text, used, start_offset=offset, end_offset=end_offset)
+            if end >= 0:
+                self._next_offset = min(fetched.next_offset, end_offset)
+                self._batch_share = len(fetched.data) / max(end - used, 1)
+                return end
+        self._keep(source.decoded(offset, fetched), end_offset)
+        return used
+
+    def _end_ahead(self, front: Entry | None) -> Offset | None:
+        """Where the view ends now; None where that has been reached."""
+        end_offset = self._view.end_offset()
+        if front is not None:
+            # What was removed below may have rendered to nothing: then no byte of it is missing.
+            self._next_offset = max(self._next_offset, front.offset)
+        return end_offset if self._next_offset < end_offset else None
+
+    def _fetch(self, front: Entry | None) -> bool:
+        """Fetch the next stretch as pieces; False at the end of the view."""
+        end_offset = self._end_ahead(front)
+        if end_offset is None:
+            return False
+        stretch = self._view.source.read(self._next_offset, self._fetch_bytes)
+        self._keep(stretch, end_offset)
+        return bool(stretch.pieces)
+
+    def _keep(self, stretch: Stretch, end_offset: Offset) -> None:
+        """Note what was read from the next offset on, to be rendered piece by piece."""
+        self._from_offset, self._end_offset = self._next_offset, end_offset
+        if stretch.pieces:
+            self._next_offset = min(stretch.next_offset, end_offset)
+            self._pieces.extend(stretch.below(end_offset))
+            self._fetch_bytes = min(2 * self._fetch_bytes, self._most_fetched)
+
+    def _render(self, columns: Columns) -> bytes:
+        """Render the rest of the first piece, or a window's worth of it."""
+        first, last = self._rendered, len(columns)
+        record_bytes = max(self._record_bytes, len(columns.data) / max(last, 1))
+        step = max(int(WINDOW_BYTES / record_bytes), 1)
+        start_offset, end_offset = self._from_offset, self._end_offset
+        if first:
+            start_offset = max(start_offset, Offset(columns.offsets[first]))
+        if last - first > 2 * step:
+            last = first + step
+            end_offset = min(end_offset, Offset(columns.offsets[last]))
+            self._rendered = last
+        else:
+            self._pieces.popleft()
+            self._rendered = 0
+        partition, form, _ = self._view.source
+        data = form.render(
+            columns,
+            topic=partition.topic,
+            partition=partition.number,
+            start_offset=start_offset,
+            end_offset=end_offset,
+        )
+        self._record_bytes = max(len(data) / max(last - first, 1), 1.0)
+        return data

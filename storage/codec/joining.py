@@ -1,0 +1,198 @@
+"""The values of plain batches in one pass, from the batches' own bytes to lines of text.
+
+    61 bytes of header │ length, attributes, deltas, key │ value │ no headers │ …     →     value LF value LF …
+
+Most logs that are read through hold nothing but uncompressed batches of format v2, whose records have no headers and
+only small numbers; nothing but their values is copied here, and no columns are made. Whatever is otherwise, damage included,
+is not judged here: then there is no answer, and `columns` gives it.
+
+This module is compiled by Cython, and runs uncompiled with the same results. Every length is checked by hand before it
+is used; the buffer must not change while it is read.
+"""
+
+# ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
+
+from __future__ import annotations
+
+import cython
+
+from storage.codec.batch import Buffer, scan
+
+if cython.compiled:
+    from cython.cimports.storage.codec.memory import (
+        copy,
+        flat_view,
+        int64s_of,
+        new_octets,
+        octets_of,
+        resize,
+        writable,
+    )
+else:
+    from storage.codec.memory import (
+        copy,
+        flat_view,
+        int64s_of,
+        new_octets,
+        octets_of,
+        resize,
+        writable,
+    )
+
+
+def begin_text(begun: Buffer, room: cython.Py_ssize_t) -> bytearray:
+    """A buffer of `room` bytes or more that begins with what is `begun`; the rest of it is not cleared."""
+    view: memoryview = flat_view(begun)
+    size: cython.Py_ssize_t = len(view)
+    text: bytearray = new_octets(max(size, room))
+    copy(writable(text), 0, octets_of(view), 0, size)
+    return text
+
+
+def join_values(
+    data: Buffer, text: bytearray, used: cython.Py_ssize_t, *, start_offset: int, end_offset: int
+) -> int:
+    """Write the values of the records with start_offset <= offset < end_offset to `text` from `used` on, an LF behind each.
+
+    Where they end in `text`, which grows where it must. `data` are whole batches; a null value is empty, markers of
+    transactions show nothing, and every checksum is checked. -1 where not all of them are plain and sound: `columns.decode` takes
+    those, and says what is wrong with them.
+    """
+    view: memoryview = flat_view(data)
+    batches = scan(view, check_crc=True)
+    if batches.problem is not None:
+        return -1
+    rows: memoryview = batches.rows
+    row: cython.p_longlong = int64s_of(rows)
+    most: cython.Py_ssize_t = _most_text(row, len(rows))
+    if most < 0:
+        return -1
+    if used + most > len(text):
+        resize(text, used + most)
+    return _join_batches(writable(text), used, octets_of(view), row, len(rows), start_offset, end_offset)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _most_text(row: cython.p_longlong, total: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Bytes that the values and their LFs take at most; -1 where some batch is not plain."""
+    most: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t
+    for at in range(0, total, 15):
+        count: cython.longlong = row[at + 13]
+        room: cython.longlong = row[at + 1] - 61
+        # Of seven parts, each a byte or more, one is the value; an LF takes the place of another.
+        if row[at + 5] != 2 or row[at + 7] & 7 != 0 or count < 0 or count * 7 > room:
+            return -1
+        if row[at + 7] & 0x20 == 0:
+            most += room - 6 * count
+    return most
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _join_batches(
+    target: cython.p_uchar,
+    written: cython.Py_ssize_t,
+    source: cython.p_uchar,
+    row: cython.p_longlong,
+    total: cython.Py_ssize_t,
+    start_offset: cython.longlong,
+    end_offset: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Write from `target[written]` on; where that ends, or -1 where some record is not plain."""
+    at: cython.Py_ssize_t
+    for at in range(0, total, 15):
+        if row[at + 7] & 0x20 != 0:
+            continue
+        written = _join_records(
+            target,
+            written,
+            source,
+            row[at] + 61,
+            row[at] + row[at + 1],
+            row[at + 13],
+            row[at + 3] - row[at + 2],
+            start_offset - row[at + 2],
+            end_offset - row[at + 2],
+        )
+        if written < 0:
+            break
+    return written
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _join_records(
+    target: cython.p_uchar,
+    written: cython.Py_ssize_t,
+    source: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.longlong,
+    last_delta: cython.longlong,
+    start_delta: cython.longlong,
+    end_delta: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Write the values of one batch's records, which stand in [at, end), from `target[written]` on; where that ends, or -1."""
+    stop: cython.Py_ssize_t
+    number: cython.longlong
+    delta: cython.longlong
+    while count > 0:
+        count -= 1
+        number = _small(source, at, end)
+        at += number & 7
+        stop = at + (number >> 4)
+        # Odd numbers are negative ones: 8 is the bit of the sign behind the three of the size.
+        if number & 8 or number == 0 or stop > end or stop - at < 6:
+            return -1
+        number = _small(source, at + 1, stop)
+        at += 1 + (number & 7)
+        delta = _small(source, at, stop)
+        if number == 0 or delta == 0 or delta & 8:
+            return -1
+        at += delta & 7
+        delta >>= 4
+        number = _small(source, at, stop)
+        if delta > last_delta or number == 0:
+            return -1
+        at += (number & 7) + _length(number)
+        if _length(number) < 0 or at >= stop:
+            return -1
+        number = _small(source, at, stop)
+        at += number & 7
+        if number == 0 or _length(number) < 0 or at + _length(number) != stop - 1 or source[stop - 1] != 0:
+            return -1
+        if start_delta <= delta < end_delta:
+            copy(target, written, source, at, _length(number))
+            written += _length(number) + 1
+            target[written - 1] = 10
+        at = stop
+    return written if at == end else -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _length(number: cython.longlong) -> cython.longlong:
+    """Of a key or value, by what `_small` gave: null, which is -1, has none."""
+    if number & 8 == 0:
+        return number >> 4
+    return 0 if number >> 4 == 0 else -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _small(source: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+    """The groups of the zigzag varint at `at`, and below them three bits that count them; 0 for more than four, or past `end`."""
+    groups: cython.longlong = 0
+    size: cython.Py_ssize_t = 0
+    while size < 4 and at + size < end:
+        octet: cython.longlong = source[at + size]
+        groups |= (octet & 0x7F) << (7 * size)
+        size += 1
+        if octet < 0x80:
+            return (groups << 3) | size
+    return 0

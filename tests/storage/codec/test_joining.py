@@ -1,0 +1,125 @@
+"""Values straight from batches: the same text as by way of records, or no answer at all."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.codec.batch import Codec, seal
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.joining import begin_text, join_values
+from storage.codec.records import BatchStamp, decode, encode
+from storage.errors import CorruptBatchError
+from storage.model import Header, Record
+from tests.storage.codec.strategies import SMALL, record_lists
+
+ALL = (0, 2**62)
+PLAIN_TIMES = st.integers(1_700_000_000_000, 1_700_000_000_000 + 2**27 - 1)
+
+
+def joined(data, bounds=ALL, *, begun=b"", room=0):
+    """What is begun and the values of a fresh join; None where there is no answer."""
+    text = begin_text(begun, room)
+    end = join_values(data, text, len(begun), start_offset=bounds[0], end_offset=bounds[1])
+    return None if end < 0 else bytes(text[:end])
+
+
+def by_records(data, bounds=ALL):
+    """The same by way of `decode`."""
+    records = (record for columns in decode(data) for record in columns)
+    return b"".join((r.value or b"") + b"\n" for r in records if bounds[0] <= r.offset < bounds[1])
+
+
+@st.composite
+def plain_batches(draw):
+    """One to four adjacent batches of records without headers."""
+    data, offset = bytearray(), 0
+    for _ in range(draw(st.integers(1, 4))):
+        values = draw(
+            st.lists(st.tuples(st.none() | SMALL, st.none() | SMALL, PLAIN_TIMES), min_size=1, max_size=5)
+        )
+        records = []
+        for key, value, timestamp in values:
+            records.append(Record(offset, timestamp, key, value))
+            offset += draw(st.integers(1, 300))
+        data += encode(records)
+    return bytes(data), offset
+
+
+@given(plain_batches(), st.data())
+def test_plain_batches_always_have_an_answer(batches, data):
+    """Any keys, values and gaps, cut at any two offsets, behind any bytes, whatever room there is."""
+    content, end = batches
+    bounds = data.draw(st.tuples(st.integers(0, end), st.integers(0, end)))
+    begun, room = data.draw(SMALL), data.draw(st.integers(0, 5000))
+
+    assert begun + by_records(content, bounds) == joined(content, bounds, begun=begun, room=room)
+
+
+@given(record_lists(), st.sampled_from([Codec.NONE, Codec.NONE, Codec.LZ4]), st.integers(0, 1))
+def test_an_answer_is_the_one_by_way_of_records(records, codec, timestamp_type):
+    """Whatever stands in the records: headers, times of any size, compression, broker's times."""
+    batch = bytes(encode(records, BatchStamp(codec=codec, timestamp_type=timestamp_type)))
+
+    assert joined(batch) in {None, by_records(batch)}
+
+
+@given(plain_batches(), st.data())
+def test_damage_has_no_answer_or_the_one_by_way_of_records(batches, data):
+    """Any bytes of the first batch changed under a checksum that is right again."""
+    content = bytearray(batches[0])
+    size = 12 + int.from_bytes(content[8:12], "big")
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(17, size - 1))] = data.draw(st.integers(0, 255))
+    seal(content, 0, size)
+
+    answer = joined(bytes(content))
+    if answer is not None:
+        assert answer == by_records(content)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        encode([Record(0, 1, None, b"v", (Header(b"h", b"x"),))]),
+        encode([Record(0, 1, None, b"v")], BatchStamp(codec=Codec.GZIP)),
+        encode([Record(0, 0, None, b"v"), Record(1, 2**40, None, b"w")]),
+    ],
+    ids=["headers", "compressed", "a time far from the first"],
+)
+def test_what_is_not_plain_has_no_answer(other):
+    """Also in the middle of what is."""
+    plain = encode([Record(0, 1, None, b"v")])
+
+    assert joined(plain + other + plain) is None
+
+
+def test_a_wrong_checksum_has_no_answer():
+    """The last byte of the third of four batches: `decode` says where."""
+    batch = encode([Record(0, 1, None, b"value")])
+    data = bytearray(batch * 4)
+    data[3 * len(batch) - 1] ^= 1
+
+    assert joined(data) is None
+    with pytest.raises(CorruptBatchError) as caught:
+        decode(data)
+    assert caught.value.position == 2 * len(batch)
+
+
+def test_markers_show_nothing():
+    """Nor do batches that compaction has emptied."""
+    record = encode([Record(0, 1, None, b"v")])
+    emptied = encode([], base_offset=1, last_offset=5)
+
+    marker = encode_marker(
+        EndTransactionMarker(ControlType.COMMIT, 0), timestamp=3, producer_id=7, producer_epoch=0
+    )
+
+    assert joined(record + emptied + marker + record) == b"v\nv\n"
+
+
+def test_what_is_begun_may_be_larger_than_the_room_asked_for():
+    """A buffer has at least room for it."""
+    assert begin_text(b"abc", 0) == b"abc"
+    assert begin_text(memoryview(b"abc")[1:], 10)[:2] == b"bc"
