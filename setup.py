@@ -8,7 +8,9 @@ from setuptools import Extension, setup
 
 COMPILED = (
     "storage/codec/memory.py",
+    "storage/codec/headers.py",
     "storage/codec/batch.py",
+    "storage/codec/record_parts.py",
     "storage/codec/columns.py",
     "storage/codec/joining.py",
     "storage/codec/batch_writer.py",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from array import array
 from pathlib import Path
 
-from storage.codec.batch import Batches
 from storage.codec.batch_writer import encode_columns
 from storage.codec.columns import Columns
+from storage.codec.headers import Batches
 from storage.manager import open_engine
 
 TOPIC = "orders"

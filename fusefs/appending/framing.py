@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from storage.codec.batch import CURRENT_MAGIC, LENGTH_POSITION, LOG_OVERHEAD
+from storage.codec.headers import CURRENT_MAGIC, LENGTH_POSITION, LOG_OVERHEAD
 from storage.errors import InvalidRecordError, RecordTooLargeError
 
 _MAGIC_POSITION = 16

@@ -22,7 +22,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias, cast
 
 from fusefs.forms.form import Form
-from storage.codec.batch import (
+from storage.codec.batch import scan, set_producer
+from storage.codec.columns import Columns, decode
+from storage.codec.headers import (
     ATTRIBUTES_POSITION,
     CONTROL_MASK,
     CURRENT_MAGIC,
@@ -33,10 +35,7 @@ from storage.codec.batch import (
     Batches,
     BatchHeader,
     Buffer,
-    scan,
-    set_producer,
 )
-from storage.codec.columns import Columns, decode
 from storage.codec.hiding import hide_aborted
 from storage.codec.records import encode_columns
 from storage.codec.stamp import BatchStamp

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Protocol
 
-from storage.codec.batch import Buffer
+from storage.codec.headers import Buffer
 from storage.codec.records import Columns
 
 

@@ -18,7 +18,7 @@ from array import array
 import cython
 
 from fusefs.forms.json_parsing import parse_records
-from storage.codec.batch import Buffer
+from storage.codec.headers import Buffer
 from storage.codec.records import Columns, columns_of, encode_columns
 
 if cython.compiled:

@@ -13,7 +13,7 @@ import json
 from typing import Any, Never
 
 from fusefs.forms.form import FormError
-from storage.codec.batch import Buffer
+from storage.codec.headers import Buffer
 from storage.model import Header, Offset, Record, Timestamp
 
 IGNORED = frozenset({"topic", "partition", "offset", "tstype", "broker"})

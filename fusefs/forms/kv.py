@@ -14,7 +14,7 @@ from array import array
 import cython
 
 from fusefs.forms.form import FormError
-from storage.codec.batch import Batches, Buffer
+from storage.codec.headers import Batches, Buffer
 from storage.codec.records import Columns, encode_columns
 
 if cython.compiled:

@@ -12,7 +12,7 @@ from array import array
 
 import cython
 
-from storage.codec.batch import Buffer
+from storage.codec.headers import Buffer
 from storage.codec.records import Columns, encode_lines
 
 if cython.compiled:

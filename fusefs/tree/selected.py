@@ -37,7 +37,7 @@ from fusefs.tree.nodes import (
 from fusefs.tree.partition_files import PartitionFiles
 from fusefs.views.records import BatchCutError, FoundRecord, find_record
 from fusefs.views.view import View
-from storage.codec.batch import BatchHeader
+from storage.codec.headers import BatchHeader
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import StorageError
 from storage.model import Header, Offset

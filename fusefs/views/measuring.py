@@ -21,8 +21,8 @@ from fusefs.views.sparse_index import Entry, SparseIndex
 from fusefs.views.store import ViewStore
 from fusefs.views.stretches import Damage, Stretch, decoded, fetch
 from fusefs.views.view_file import Section, ViewFileError, mark_log
-from storage.codec.batch import BatchHeader
 from storage.codec.columns import Columns
+from storage.codec.headers import BatchHeader
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
 from storage.errors import CorruptionError, SegmentDeletedError

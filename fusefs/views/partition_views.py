@@ -8,7 +8,8 @@ from fusefs.forms import BATCH, Form
 from fusefs.views.measuring import Measure, Source
 from fusefs.views.store import ViewStore
 from fusefs.views.view import View
-from storage.codec.batch import BatchHeader, read_header
+from storage.codec.batch import read_header
+from storage.codec.headers import BatchHeader
 from storage.engine import Partition
 from storage.errors import CorruptBatchError, CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
 from storage.model import Isolation, Offset

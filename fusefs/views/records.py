@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from fusefs.forms import BATCH, Form
 from fusefs.views.stretches import Damage, Stretch, read_stretch
-from storage.codec.batch import BatchHeader, scan
+from storage.codec.batch import scan
 from storage.codec.columns import Columns
+from storage.codec.headers import BatchHeader
 from storage.codec.hiding import hide_aborted
 from storage.engine import Partition
 from storage.errors import OffsetOutOfRangeError, SegmentDeletedError

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from fusefs.forms.batches import Decode
-from storage.codec.batch import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD
 from storage.codec.columns import Columns, decode
+from storage.codec.headers import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD
 from storage.codec.hiding import still_aborted
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.sink.handing_in import Handover, staging_area
 from pipeline.sink.kept_offsets import KeepingEncoder, TopicForm
-from storage.codec.batch import Codec
+from storage.codec.headers import Codec
 from storage.disk.names import WriteId
 from storage.model import TopicPartition
 from storage.staging.placement import Placement

@@ -11,7 +11,7 @@ from pipeline.jobs.rounds import Bounds, ConflictError, Extent, partitions_neede
 from pipeline.sink.kept_offsets import TopicForm
 from pipeline.sink.layout import TopicFacts, read_topics
 from pipeline.source.directories import SourceDirectories
-from storage.codec.batch import Codec
+from storage.codec.headers import Codec
 from storage.config.topic import TopicConfig
 from storage.disk.names import is_internal
 from storage.log.append import compression_of

@@ -10,15 +10,8 @@ import numpy.typing as npt
 
 from pipeline.report.histograms import Integers
 from pipeline.report.numbers import PartitionNumbers, Stored
-from storage.codec.batch import (
-    CODEC_MASK,
-    FIELDS,
-    HEADER_SIZE,
-    TIMESTAMP_TYPE_MASK,
-    BatchHeader,
-    Codec,
-)
 from storage.codec.columns import Columns
+from storage.codec.headers import CODEC_MASK, FIELDS, HEADER_SIZE, TIMESTAMP_TYPE_MASK, BatchHeader, Codec
 
 ENOUGH_RECORDS = 1 << 16
 _TIMESTAMPS, _KEY_LENGTHS, _VALUE_LENGTHS = 1, 3, 5

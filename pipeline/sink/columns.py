@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.codec.batch import Batches
+from storage.codec.headers import Batches
 from storage.codec.records import Columns, wire_headers
 from storage.errors import InvalidRecordError
 from storage.model import Header

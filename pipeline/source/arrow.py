@@ -22,7 +22,7 @@ from pipeline.source.gather import (
     gather_timestamps,
     has_headers,
 )
-from storage.codec.batch import TIMESTAMP_TYPE_MASK
+from storage.codec.headers import TIMESTAMP_TYPE_MASK
 from storage.model import Header, TopicPartition
 
 Array: TypeAlias = Any

@@ -1,20 +1,4 @@
-"""Record batches of format v2 (kafka-storage.md §2.1): the header's picture, its reader and its patches.
-
-     0  int64  base offset               ┐
-     8  int32  batch length              │ what follows this field; the whole batch is 12 bytes longer
-    12  int32  partition leader epoch    │ not under the checksum, so that a leader may set them
-    16  int8   magic                     ┘
-    17  uint32 checksum                    CRC-32C of everything after it
-    21  int16  attributes                  bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control,
-                                           6 delete horizon set (then the base timestamp is the horizon)
-    23  int32  last offset delta           last offset = base offset + it, also after compaction
-    27  int64  base timestamp
-    35  int64  max timestamp
-    43  int64  producer id                 -1: none, as with the next two
-    51  int16  producer epoch
-    53  int32  base sequence
-    57  int32  record count                0 only after compaction
-    61         records
+"""Record batches of format v2 (see `headers`): found in a buffer, checked, and patched in place.
 
 This module is compiled by Cython, and runs uncompiled with the same results. Bounds are checked here, by hand; a buffer must not change while it is read.
 """
@@ -23,15 +7,23 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
-from enum import IntEnum
-from typing import NamedTuple, TypeAlias
 
 import cython
 from crc32c import crc32c
 
+from storage.codec.headers import (
+    ATTRIBUTES_POSITION,
+    CHECKSUM_POSITION,
+    LEADER_EPOCH_POSITION,
+    MAX_TIMESTAMP_POSITION,
+    PRODUCER_ID_POSITION,
+    TIMESTAMP_TYPE_MASK,
+    Batches,
+    BatchHeader,
+    Buffer,
+)
 from storage.errors import CorruptBatchError, TornBatchError
-from storage.model import Offset, Position, ProducerId, Timestamp, TimestampType
+from storage.model import Offset, TimestampType
 
 if cython.compiled:
     from cython.cimports.storage.codec.memory import (
@@ -55,33 +47,6 @@ else:
         writable,
     )
 
-Buffer: TypeAlias = "bytes | bytearray | memoryview"
-
-LENGTH_POSITION = 8
-LEADER_EPOCH_POSITION = 12
-MAGIC_POSITION = 16
-CHECKSUM_POSITION = 17
-ATTRIBUTES_POSITION = 21
-MAX_TIMESTAMP_POSITION = 35
-PRODUCER_ID_POSITION = 43
-HEADER_SIZE = 61
-LOG_OVERHEAD = 12
-"""Bytes of a batch that its length field does not count."""
-
-CODEC_MASK = 0x07
-TIMESTAMP_TYPE_MASK = 0x08
-TRANSACTIONAL_MASK = 0x10
-CONTROL_MASK = 0x20
-DELETE_HORIZON_MASK = 0x40
-HIDDEN_MASK = 0x10000
-"""Above the sixteen bits that a file has, whatever stands in them."""
-
-CURRENT_MAGIC = 2
-MAX_SEQUENCE = 2**31 - 1
-
-FIELDS = 15
-"""Of one batch in the rows of `Batches`, in the order of `BatchHeader`; the last one is its `record_end`."""
-
 _LOW_32_BITS = cython.declare(cython.longlong, 2**32 - 1)
 _OFFSET_END = cython.declare(cython.longlong, 2**63 - 2**31)
 """From here on the last offset of a batch, or the one after it, might not be an int64."""
@@ -94,150 +59,6 @@ _BASE_OFFSET = struct.Struct(">q")
 _CHECKSUM = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _PRODUCER = struct.Struct(">qhi")
-
-
-class Codec(IntEnum):
-    """How a batch's records are compressed: bits 0 to 2 of its attributes."""
-
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
-
-    @property
-    def label(self) -> str:
-        """Kafka's spelling in dumps and settings (`none` is `uncompressed` in settings)."""
-        return self.name.lower()
-
-
-class BatchHeader(NamedTuple):
-    """One batch's header, and where it stands.
-
-    Batches of the old formats have it too: what they lack is -1, and a compressed one's base offset and count
-    are unknown before it is inflated (its last offset, and -1).
-    """
-
-    position: Position
-    """Of the batch's first byte in the buffer it was read from."""
-    size_bytes: int
-    """Of the whole batch, header included."""
-    base_offset: Offset
-    last_offset: Offset
-    leader_epoch: int
-    magic: int
-    checksum: int
-    attributes: int
-    base_timestamp: Timestamp
-    """As stored: the delete horizon where there is one."""
-    max_timestamp: Timestamp
-    producer_id: ProducerId
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-    """Records, as declared."""
-    record_end: int = 0
-    """In `Columns.batches`: index of the first record after this batch's."""
-
-    @property
-    def end_offset(self) -> Offset:
-        """One past the last offset."""
-        return Offset(self.last_offset + 1)
-
-    @property
-    def end_position(self) -> Position:
-        """One past the last byte."""
-        return Position(self.position + self.size_bytes)
-
-    @property
-    def codec(self) -> Codec:
-        """Raises CorruptBatchError for one of the three values that no codec has."""
-        number = self.attributes & CODEC_MASK
-        if number > Codec.ZSTD:
-            raise CorruptBatchError(self.position, f"unknown compression codec {number}")
-        return Codec(number)
-
-    @property
-    def timestamp_type(self) -> TimestampType:
-        return TimestampType((self.attributes & TIMESTAMP_TYPE_MASK) >> 3)
-
-    @property
-    def is_transactional(self) -> bool:
-        return self.attributes & TRANSACTIONAL_MASK != 0
-
-    @property
-    def is_control(self) -> bool:
-        return self.attributes & CONTROL_MASK != 0
-
-    @property
-    def is_hidden(self) -> bool:
-        """Whether it belongs to an aborted transaction, as `storage.codec.hiding` found: nothing a file says."""
-        return self.attributes & HIDDEN_MASK != 0
-
-    @property
-    def delete_horizon_ms(self) -> Timestamp | None:
-        """When its tombstones or its marker may go; None where no compaction has set it."""
-        return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
-
-    @property
-    def last_sequence(self) -> int:
-        """Of its last record; -1 where the batch carries no sequence."""
-        if self.base_sequence < 0:
-            return -1
-        return sequence_plus(self.base_sequence, self.last_offset - self.base_offset)
-
-
-@cython.final
-@cython.cclass
-class Batches:
-    """The headers of adjacent batches, as rows of integers: no object a batch.
-
-    Indexing and iterating make `BatchHeader` values; `column(n)` gives one field of all of them.
-    """
-
-    _rows: memoryview
-    _stop: cython.Py_ssize_t
-    _problem: CorruptBatchError | None
-
-    def __init__(self, rows: memoryview[int], stop: int, problem: CorruptBatchError | None = None) -> None:
-        self._rows = rows
-        self._stop = stop
-        self._problem = problem
-
-    @property
-    def rows(self) -> memoryview[int]:
-        """`FIELDS` int64 a batch, batch after batch."""
-        return self._rows
-
-    @property
-    def stop(self) -> int:
-        """Position of the first byte that belongs to no batch here."""
-        return self._stop
-
-    @property
-    def problem(self) -> CorruptBatchError | None:
-        """Why the scan stopped there; None where it reached its end or its limit."""
-        return self._problem
-
-    def __len__(self) -> int:
-        return len(self._rows) // FIELDS
-
-    def __getitem__(self, index: int) -> BatchHeader:
-        count = len(self)
-        if index < 0:
-            index += count
-        if not 0 <= index < count:
-            raise IndexError(index)
-        row = index * FIELDS
-        return BatchHeader._make(self._rows[row : row + FIELDS])
-
-    def __iter__(self) -> Iterator[BatchHeader]:
-        for index in range(len(self)):
-            yield self[index]
-
-    def column(self, field: str) -> memoryview[int]:
-        """One field of every batch, by its name in `BatchHeader`; a view, not a copy."""
-        return self._rows[BatchHeader._fields.index(field) :: FIELDS]
 
 
 def read_header(data: Buffer, position: int = 0) -> BatchHeader:
@@ -382,11 +203,6 @@ def seal(batch: bytearray, position: int, end: int) -> None:
     with memoryview(batch) as view:
         checksum = crc32c(view[position + ATTRIBUTES_POSITION : end])
     _CHECKSUM.pack_into(batch, position + CHECKSUM_POSITION, checksum)
-
-
-def sequence_plus(sequence: int, delta: int) -> int:
-    """A sequence number `delta` records on (or back, where negative): after 2^31-1 comes 0."""
-    return (sequence + delta) % (MAX_SEQUENCE + 1)
 
 
 def scan(

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import cython
 
-from storage.codec.batch import CODEC_MASK, HEADER_SIZE, Buffer, sequence_plus
 from storage.codec.columns import Columns
 from storage.codec.compression import deflate
+from storage.codec.headers import CODEC_MASK, HEADER_SIZE, Buffer, sequence_plus
 from storage.codec.stamp import PLAIN, BatchStamp
 from storage.errors import RecordTooLargeError
 

@@ -1,17 +1,8 @@
 """Records as columns: what a reader makes of record batches, without an object a record.
 
-A record of format v2 (kafka-storage.md §2.2), every number a zigzag varint of 7-bit groups, lowest first:
-
-    length of what follows │ attributes 0 (one byte) │ timestamp delta │ offset delta
-    key length (-1: null) │ key │ value length (-1: null) │ value
-    header count │ { key length │ key │ value length (-1: null) │ value } …
-
-This module is compiled by Cython, and runs uncompiled with the same results. Array bounds are not checked by the
-compiled code, so that every length read from a batch is checked here, by hand, before it is used; a buffer must not
-change while it is read.
+This module is compiled by Cython, and runs uncompiled with the same results; what a record looks like is known to `record_parts`.
+A buffer must not change while it is read.
 """
-
-# ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
 
 from __future__ import annotations
 
@@ -21,10 +12,12 @@ from collections.abc import Iterator, Sequence
 
 import cython
 
-from storage.codec.batch import CURRENT_MAGIC, HEADER_SIZE, Batches, BatchHeader, Buffer, scan
+from storage.codec.batch import scan
 from storage.codec.compression import inflate
+from storage.codec.headers import CURRENT_MAGIC, HEADER_SIZE, Batches, BatchHeader, Buffer
 from storage.codec.hiding import hide_aborted
 from storage.codec.legacy import read_records
+from storage.codec.record_parts import CAUSES
 from storage.errors import CorruptBatchError
 from storage.model import AbortedTransaction, Header, Offset, Record, Timestamp
 
@@ -35,6 +28,7 @@ if cython.compiled:
         new_int64s,
         octets_of,
     )
+    from cython.cimports.storage.codec.record_parts import decode_records, header_spans
 else:
     from storage.codec.memory import (
         flat_view,
@@ -42,23 +36,7 @@ else:
         new_int64s,
         octets_of,
     )
-
-SMALLEST_RECORD = 7
-"""Bytes: each of its seven parts takes at least one."""
-
-_LOW_32_BITS = cython.declare(cython.ulonglong, 2**32 - 1)
-
-_CAUSES = (
-    "",
-    "a record's length fits neither its batch nor its content",
-    "a record ends inside a number",
-    "a record's offset is outside its batch",
-    "a record's key does not fit",
-    "a record's value does not fit",
-    "a record's headers do not fit",
-    "bytes remain after the last record",
-)
-"""What `_decode_records` found, by the number it returns."""
+    from storage.codec.record_parts import decode_records, header_spans
 
 
 @cython.final
@@ -171,7 +149,7 @@ class Columns:
         index = self._checked(index)
         position = self._block[6 * self._count + index]
         length = self._block[7 * self._count + index]
-        return _header_spans(self._data, position, position + length)
+        return header_spans(self._data, position, position + length)
 
     def record(self, index: int) -> Record:
         """One record as a value."""
@@ -193,7 +171,7 @@ class Columns:
         return bisect_left(self._block, offset, 0, self._count)
 
 
-def decode(
+def decode(  # noqa: PLR0913 -- what readers choose, each by its name
     data: Buffer,
     start: int = 0,
     end: int | None = None,
@@ -293,11 +271,11 @@ def _decode_span(
             continue
         start: cython.Py_ssize_t = 0 if inflated else row[header] + 61
         end: cython.Py_ssize_t = len(data) if inflated else row[header] + row[header + 1]
-        cause: cython.int = _decode_records(
+        cause: cython.int = decode_records(
             octets, start, end, row, header, columns, total, done, create_times
         )
         if cause != 0:
-            raise CorruptBatchError(row[header], _CAUSES[cause])
+            raise CorruptBatchError(row[header], CAUSES[cause])
         done = row[header + 14]
     header = len(rows) - 15
     return Columns(data, block, total, Batches(rows, row[header] + row[header + 1]))
@@ -322,240 +300,3 @@ def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cytho
             total += count
         row[header + 14] = total
     return total
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def _decode_records(
-    octets: cython.p_uchar,
-    start: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    row: cython.p_longlong,
-    header: cython.Py_ssize_t,
-    columns: cython.p_longlong,
-    stride: cython.Py_ssize_t,
-    first: cython.Py_ssize_t,
-    create_times: cython.bint,
-) -> cython.int:
-    """Fill the columns from `first` on with a batch's records in [start, end); 0, or the cause's number."""
-    base_offset: cython.longlong = row[header + 2]
-    last_delta: cython.longlong = row[header + 3] - base_offset
-    append_time: cython.bint = row[header + 7] & 8 != 0 and not create_times
-    base_timestamp: cython.longlong = row[header + 8]
-    max_timestamp: cython.longlong = row[header + 9]
-    at: cython.Py_ssize_t = start
-    index: cython.Py_ssize_t
-    for index in range(first, first + row[header + 13]):
-        size: cython.Py_ssize_t = _varint_size(octets, at, end, 5)
-        length: cython.longlong = _varint(octets, at, size)
-        at += size
-        if size == 0 or length < 6 or length > end - at:
-            return 1
-        columns[index] = base_offset
-        columns[stride + index] = base_timestamp
-        cause: cython.int = _decode_record(octets, at + 1, at + length, columns, stride, index, last_delta)
-        if cause:
-            return cause
-        if append_time:
-            columns[stride + index] = max_timestamp
-        at += length
-    return 0 if at == end else 7
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _decode_record(
-    octets: cython.p_uchar,
-    at: cython.Py_ssize_t,
-    stop: cython.Py_ssize_t,
-    columns: cython.p_longlong,
-    stride: cython.Py_ssize_t,
-    index: cython.Py_ssize_t,
-    last_delta: cython.longlong,
-) -> cython.int:
-    """One record's parts in [at, stop); offset and timestamp are the batch's base ones before."""
-    size: cython.Py_ssize_t = _varint_size(octets, at, stop, 10)
-    if size == 0:
-        return 2
-    columns[stride + index] = _wrapping_sum(columns[stride + index], _varlong(octets, at, size))
-    at += size
-    size = _varint_size(octets, at, stop, 5)
-    delta: cython.longlong = _varint(octets, at, size)
-    if size == 0 or delta < 0 or delta > last_delta:
-        return 3
-    columns[index] += delta
-    at = _take_span(octets, at + size, stop, columns, 2 * stride + index, stride)
-    if at < 0:
-        return 4
-    at = _take_span(octets, at, stop, columns, 4 * stride + index, stride)
-    if at < 0:
-        return 5
-    columns[6 * stride + index] = at
-    columns[7 * stride + index] = 0
-    if stop - at != 1 or octets[at] != 0:
-        if not _headers_fit(octets, at, stop):
-            return 6
-        columns[7 * stride + index] = stop - at
-    return 0
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _take_span(
-    octets: cython.p_uchar,
-    at: cython.Py_ssize_t,
-    stop: cython.Py_ssize_t,
-    columns: cython.p_longlong,
-    place: cython.Py_ssize_t,
-    stride: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
-    """Note position and length of the key or value whose length stands at `at`; the position after it, or -1."""
-    size: cython.Py_ssize_t = _varint_size(octets, at, stop, 5)
-    length: cython.longlong = _varint(octets, at, size)
-    at += size
-    if size == 0 or length < -1 or length > stop - at:
-        return -1
-    columns[place] = at
-    columns[place + stride] = length
-    return at + length if length > 0 else at
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def _headers_fit(octets: cython.p_uchar, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.bint:
-    """Whether a header count and exactly that many headers fill [start, stop)."""
-    size: cython.Py_ssize_t = _varint_size(octets, start, stop, 5)
-    count: cython.longlong = _varint(octets, start, size)
-    at: cython.Py_ssize_t = start + size
-    if size == 0 or count < 0 or count * 2 > stop - at:
-        return False
-    length: cython.longlong
-    while count > 0:
-        size = _varint_size(octets, at, stop, 5)
-        length = _varint(octets, at, size)
-        at += size
-        if size == 0 or length < 0 or length > stop - at:
-            return False
-        at += length
-        size = _varint_size(octets, at, stop, 5)
-        length = _varint(octets, at, size)
-        at += size
-        if size == 0 or length < -1 or length > stop - at:
-            return False
-        if length > 0:
-            at += length
-        count -= 1
-    return at == stop
-
-
-@cython.cfunc
-def _header_spans(data: memoryview, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> memoryview:
-    """The headers whose count stands at `start`, none where it is `stop`: four integers each."""
-    if start == stop:
-        return new_int64s(0)
-    octets: cython.p_uchar = octets_of(data)
-    if not _headers_fit(octets, start, stop):
-        raise CorruptBatchError(start, "the headers have changed since they were read")
-    size: cython.Py_ssize_t = _varint_size(octets, start, stop, 5)
-    count: cython.Py_ssize_t = _varint(octets, start, size)
-    spans: memoryview = new_int64s(4 * count)
-    span: cython.p_longlong = int64s_of(spans)
-    at: cython.Py_ssize_t = start + size
-    index: cython.Py_ssize_t
-    for index in range(2 * count):
-        size = _varint_size(octets, at, stop, 5)
-        length: cython.longlong = _varint(octets, at, size)
-        at += size
-        span[2 * index] = at
-        span[2 * index + 1] = length
-        if length > 0:
-            at += length
-    return spans
-
-
-def read_varint(
-    data: Buffer, position: int = 0, end: int | None = None, *, max_size: int = 5
-) -> tuple[int, int]:
-    """The zigzag varint at `position`, and the position after it; a varlong with a `max_size` of 10.
-
-    Raises CorruptBatchError where it is longer, or runs past the end.
-    """
-    view: memoryview = flat_view(data)
-    stop: cython.Py_ssize_t = len(view) if end is None else min(end, len(view))
-    size: cython.Py_ssize_t = _varint_size(octets_of(view), position, stop, max_size) if position >= 0 else 0
-    if size == 0:
-        raise CorruptBatchError(position, f"no number of at most {max_size} bytes")
-    octets: cython.p_uchar = octets_of(view)
-    value = _varint(octets, position, size) if max_size == 5 else _varlong(octets, position, size)
-    return value, position + size
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _varint_size(
-    octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, longest: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Bytes of the varint at `at`; 0 where it is longer than `longest` or runs past `end`."""
-    if at < end and octets[at] < 0x80:
-        return 1
-    size: cython.Py_ssize_t = 1
-    while size < longest and at + size < end:
-        if octets[at + size] < 0x80:
-            return size + 1
-        size += 1
-    return 0
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _varint(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
-    """The number in the `size` bytes at `at`; 0 where there are none.
-
-    Of five bytes only 32 bits count: those beyond are dropped, as Kafka's reader does.
-    """
-    if size == 1:
-        first: cython.int = octets[at]
-        return (first >> 1) ^ -(first & 1)
-    groups: cython.ulonglong = _groups(octets, at, size)
-    if size == 5:
-        groups &= _LOW_32_BITS
-    return cython.cast(cython.longlong, groups >> 1) ^ -cython.cast(cython.longlong, groups & 1)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _varlong(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
-    """The same of up to ten bytes, of which 64 bits count."""
-    groups: cython.ulonglong = _groups(octets, at, size)
-    if not cython.compiled:
-        groups &= 2**64 - 1
-    return cython.cast(cython.longlong, groups >> 1) ^ -cython.cast(cython.longlong, groups & 1)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _groups(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.ulonglong:
-    """The seven-bit groups of `size` bytes, lowest first."""
-    groups: cython.ulonglong = 0
-    index: cython.Py_ssize_t
-    for index in range(size):
-        groups |= cython.cast(cython.ulonglong, octets[at + index] & 0x7F) << (7 * index)
-    return groups
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _wrapping_sum(left: cython.longlong, right: cython.longlong) -> cython.longlong:
-    """Sixty-four bits of the sum, as Java adds: bytes on disk may hold any two numbers."""
-    if cython.compiled:
-        return cython.cast(
-            cython.longlong, cython.cast(cython.ulonglong, left) + cython.cast(cython.ulonglong, right)
-        )
-    return (left + right + 2**63) % 2**64 - 2**63

@@ -22,7 +22,7 @@ import zstandard
 from zlib_ng import zlib_ng
 
 from storage.codec import lz4_frame
-from storage.codec.batch import Buffer, Codec
+from storage.codec.headers import Buffer, Codec
 from storage.errors import CorruptBatchError
 
 MAX_INFLATED_BYTES = 256 * 1024 * 1024

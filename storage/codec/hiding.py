@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from storage.codec.batch import CONTROL_MASK, FIELDS, HIDDEN_MASK, TRANSACTIONAL_MASK, Batches, BatchHeader
+from storage.codec.headers import CONTROL_MASK, FIELDS, HIDDEN_MASK, TRANSACTIONAL_MASK, Batches, BatchHeader
 from storage.model import AbortedTransaction
 
 _LAST_OFFSET = BatchHeader._fields.index("last_offset")

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import cython
 
-from storage.codec.batch import Buffer, scan
+from storage.codec.batch import scan
+from storage.codec.headers import Buffer
 
 if cython.compiled:
     from cython.cimports.storage.codec.memory import (

@@ -19,8 +19,8 @@ import struct
 from array import array
 from typing import NamedTuple
 
-from storage.codec.batch import LOG_OVERHEAD, BatchHeader, Codec
 from storage.codec.compression import inflate
+from storage.codec.headers import LOG_OVERHEAD, BatchHeader, Codec
 from storage.errors import CorruptBatchError
 from storage.model import NO_TIMESTAMP, Offset, TimestampType
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from storage.codec.batch import Batches
 from storage.codec.batch_writer import (
     DEFAULT_MAX_BATCH_BYTES,
     encode_columns,
@@ -17,7 +16,9 @@ from storage.codec.batch_writer import (
     encode_span,
     varint,
 )
-from storage.codec.columns import Columns, decode, read_varint
+from storage.codec.columns import Columns, decode
+from storage.codec.headers import Batches
+from storage.codec.record_parts import read_varint
 from storage.codec.stamp import PLAIN, BatchStamp
 from storage.model import Header, Record
 

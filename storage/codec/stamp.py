@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage.codec.batch import CONTROL_MASK, DELETE_HORIZON_MASK, TRANSACTIONAL_MASK, Codec
+from storage.codec.headers import CONTROL_MASK, DELETE_HORIZON_MASK, TRANSACTIONAL_MASK, Codec
 from storage.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, ProducerId, Timestamp, TimestampType
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from storage.codec.batch import BatchHeader
+from storage.codec.headers import BatchHeader
 from storage.model import Offset, ProducerId, Timestamp
 
 

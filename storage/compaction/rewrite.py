@@ -11,10 +11,10 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from storage.codec.batch import CURRENT_MAGIC, BatchHeader, Codec
 from storage.codec.batch_writer import encode_span
 from storage.codec.columns import Columns, decode
 from storage.codec.control import ControlType, control_type
+from storage.codec.headers import CURRENT_MAGIC, BatchHeader, Codec
 from storage.codec.records import BatchStamp, encode
 from storage.compaction.offset_map import OffsetMap
 from storage.compaction.retain import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from storage.codec.batch import BatchHeader
 from storage.codec.control import ControlType
+from storage.codec.headers import BatchHeader
 from storage.indexes.transaction_index import AbortedSpan
 from storage.model import ProducerId
 

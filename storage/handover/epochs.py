@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import Struct
 
 from storage.checkpoints.leader_epochs import Entries, EpochEntry
-from storage.codec.batch import CURRENT_MAGIC, Batches
+from storage.codec.headers import CURRENT_MAGIC, Batches
 
 LEADER_EPOCH_POSITION = 12
 """In a batch of format 2; the older formats have no epoch."""

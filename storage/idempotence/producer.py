@@ -14,7 +14,8 @@ from typing import IO, NamedTuple, Protocol
 
 from crc32c import crc32c
 
-from storage.codec.batch import scan, sequence_plus, set_producer
+from storage.codec.batch import scan, set_producer
+from storage.codec.headers import sequence_plus
 from storage.engine import Partition
 from storage.errors import StorageError
 from storage.idempotence.progress import catch_up

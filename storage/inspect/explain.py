@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage.codec.batch import BatchHeader, read_header
+from storage.codec.batch import read_header
 from storage.codec.columns import decode
+from storage.codec.headers import BatchHeader
 from storage.log.log import Log
 from storage.log.trace import RecordFound, Step
 from storage.model import Isolation, Offset, Position, Record, Timestamp

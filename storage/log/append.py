@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from storage.codec.batch import CONTROL_MASK, CURRENT_MAGIC, FIELDS, TIMESTAMP_TYPE_MASK, Batches, Codec, scan
+from storage.codec.batch import scan
+from storage.codec.headers import CONTROL_MASK, CURRENT_MAGIC, FIELDS, TIMESTAMP_TYPE_MASK, Batches, Codec
 from storage.config.topic import TopicConfig
 from storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
@@ -138,7 +139,7 @@ def read_batches(batches: bytearray) -> list[Incoming]:
 def incoming_of(scanned: Batches) -> list[Incoming]:
     """Scanned headers as an append knows them."""
     rows = scanned.rows.tolist()
-    # The columns' order is that of storage.codec.batch.BatchHeader.
+    # The columns' order is that of storage.codec.headers.BatchHeader.
     return [
         Incoming(
             rows[at],

@@ -9,15 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from storage.codec.batch import (
-    CODEC_MASK,
-    CONTROL_MASK,
-    TIMESTAMP_TYPE_MASK,
-    TRANSACTIONAL_MASK,
-    Codec,
-    set_max_timestamp,
-)
+from storage.codec.batch import set_max_timestamp
 from storage.codec.columns import Columns, decode
+from storage.codec.headers import CODEC_MASK, CONTROL_MASK, TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK, Codec
 from storage.codec.records import encode_columns
 from storage.codec.stamp import BatchStamp
 from storage.errors import CorruptBatchError, InvalidRecordError, InvalidTimestampError

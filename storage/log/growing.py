@@ -11,14 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from storage.codec.batch import (
-    CURRENT_MAGIC,
-    TIMESTAMP_TYPE_MASK,
-    assign_offsets,
-    assign_plain,
-    set_append_time,
-    set_max_timestamp,
-)
+from storage.codec.batch import assign_offsets, assign_plain, set_append_time, set_max_timestamp
+from storage.codec.headers import CURRENT_MAGIC, TIMESTAMP_TYPE_MASK
 from storage.config.topic import TopicConfig
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import (

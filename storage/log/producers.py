@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.codec.batch import CONTROL_MASK, TRANSACTIONAL_MASK, sequence_plus
 from storage.codec.columns import decode
 from storage.codec.control import ControlType, control_type, read_marker
+from storage.codec.headers import CONTROL_MASK, TRANSACTIONAL_MASK, sequence_plus
 from storage.disk.filesystem import Buffer, Clock, FileSystem
 from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
 from storage.errors import CorruptBatchError

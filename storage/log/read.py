@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from storage.codec.batch import HEADER_SIZE, find_end, scan
+from storage.codec.batch import find_end, scan
+from storage.codec.headers import HEADER_SIZE
 from storage.errors import CorruptionError, SegmentDeletedError
 from storage.log.chain import Chain
 from storage.log.scan import declared_size

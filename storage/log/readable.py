@@ -13,9 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from storage.checkpoints.leader_epochs import LeaderEpochs
-from storage.codec.batch import (
-    BatchHeader,
-)
+from storage.codec.headers import BatchHeader
 from storage.config.topic import TopicConfig
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileKind

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from storage.codec.batch import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD, Batches, scan
+from storage.codec.batch import scan
+from storage.codec.headers import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD, Batches
 from storage.disk.filesystem import File
 from storage.errors import CorruptBatchError, TornBatchError
 from storage.model import Position

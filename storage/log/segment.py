@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from storage.codec.batch import HEADER_SIZE, BatchHeader
+from storage.codec.headers import HEADER_SIZE, BatchHeader
 from storage.disk.filesystem import Clock, File, FileSystem
 from storage.disk.memory import MemoryFile
 from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file

@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import accumulate
 
-from storage.codec.batch import BatchHeader
 from storage.codec.columns import Columns, decode
+from storage.codec.headers import BatchHeader
 from storage.errors import CorruptBatchError, CorruptionError
 from storage.log.chain import Chain
 from storage.log.read import Bound

@@ -7,7 +7,7 @@ from operator import lt
 from typing import NamedTuple
 
 from storage.checkpoints.leader_epochs import LeaderEpochs
-from storage.codec.batch import Batches
+from storage.codec.headers import Batches
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.log.producers import LogProducers
 from storage.log.replay import replay_window

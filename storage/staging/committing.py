@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from storage.codec.batch import MAX_SEQUENCE, read_header, scan, set_producer
+from storage.codec.batch import read_header, scan, set_producer
+from storage.codec.headers import MAX_SEQUENCE
 from storage.disk.filesystem import Clock
 from storage.disk.names import WriteId
 from storage.engine import Partition

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import pytest
 
 from storage.checkpoints.offset_checkpoint import read_offsets
-from storage.codec.batch import BatchHeader, Codec, scan
+from storage.codec.batch import scan
+from storage.codec.headers import BatchHeader, Codec
 from storage.compaction.choose import plan
 from storage.compaction.clean import clean, cleaning_params
 from storage.disk import names

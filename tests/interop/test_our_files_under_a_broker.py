@@ -11,8 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
-from storage.codec.batch import Codec, scan
+from storage.codec.batch import scan
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.headers import Codec
 from storage.codec.stamp import BatchStamp
 from storage.compaction.choose import plan
 from storage.compaction.clean import clean, cleaning_params

@@ -7,7 +7,8 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 
 from pipeline.sink.kept_offsets import KeepingEncoder, TopicForm  # noqa: E402 (needs pyarrow)
-from storage.codec.batch import Codec, read_header  # noqa: E402
+from storage.codec.batch import read_header  # noqa: E402
+from storage.codec.headers import Codec  # noqa: E402
 from storage.codec.records import decode  # noqa: E402
 from storage.errors import InvalidRecordError, RecordTooLargeError  # noqa: E402
 from storage.model import Header, Offset, Record, Timestamp, TimestampType, TopicPartition  # noqa: E402

@@ -29,8 +29,8 @@ from pipeline.source.narrowing import EVERYTHING, at_least, one_of
 from pipeline.source.options import parse_source_options
 from pipeline.source.reading import Source, read_task
 from pipeline.source.slices import WINDOW_BYTES
-from storage.codec.batch import Codec
 from storage.codec.columns import decode
+from storage.codec.headers import Codec
 from storage.codec.records import encode, encode_lines
 from storage.codec.stamp import BatchStamp
 from storage.errors import CorruptionError, NotALogDirectoryError

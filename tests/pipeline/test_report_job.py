@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.errors import PipelineError
 from pipeline.place import place_of
-from storage.codec.batch import Codec
+from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
 from storage.manager import open_engine
 from storage.model import Offset, Record, Timestamp, TopicPartition

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from storage.codec.batch import Codec
+from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
 from storage.disk.native import NativeFileSystem
 from storage.inspect.check.directory import DirectoryCheck

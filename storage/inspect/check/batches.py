@@ -13,8 +13,8 @@ from operator import lt
 from pathlib import Path
 
 from storage.checkpoints.leader_epochs import Entries, epoch_for_offset
-from storage.codec.batch import Batches, BatchHeader
 from storage.codec.columns import Columns, decode
+from storage.codec.headers import Batches, BatchHeader
 from storage.errors import CorruptBatchError
 from storage.inspect.check.facts import SegmentFacts
 from storage.inspect.check.findings import Finding

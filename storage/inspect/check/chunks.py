@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from storage.codec.batch import Batches, scan
+from storage.codec.batch import scan
+from storage.codec.headers import Batches
 from storage.errors import CorruptBatchError, TornBatchError
 from storage.model import Position
 

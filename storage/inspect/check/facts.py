@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from storage.codec.batch import CODEC_MASK, Codec
 from storage.codec.columns import Columns
+from storage.codec.headers import CODEC_MASK, Codec
 from storage.model import NO_TIMESTAMP, Offset, Timestamp
 
 

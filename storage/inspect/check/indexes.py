@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from struct import Struct
 
-from storage.codec.batch import Batches
+from storage.codec.headers import Batches
 from storage.indexes import offset_index, time_index
 from storage.inspect.check.findings import Finding
 from storage.model import Offset, Position

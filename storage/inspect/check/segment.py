@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.codec.batch import HEADER_SIZE
+from storage.codec.headers import HEADER_SIZE
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import CorruptBatchError

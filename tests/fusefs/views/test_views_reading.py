@@ -10,7 +10,7 @@ import pytest
 from fusefs.forms import FORMS, JSON, KV, VALUES, Form
 from fusefs.views import rendering as rendering_module
 from fusefs.views.partition_views import PartitionViews
-from storage.codec.batch import Codec
+from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode, encode_lines
 from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
 from storage.model import Header, Isolation, Offset, Record

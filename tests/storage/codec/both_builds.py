@@ -17,7 +17,8 @@ if "--plain" in sys.argv:
 
 from fusefs.forms import FORMS, FormError
 from storage.codec import columns as columns_module
-from storage.codec.batch import Codec, find_end, scan, seal
+from storage.codec.batch import find_end, scan, seal
+from storage.codec.headers import Codec
 from storage.codec.joining import join_values
 from storage.codec.records import BatchStamp, decode, encode
 from storage.errors import StorageError

@@ -7,17 +7,16 @@ import struct
 import pytest
 
 from storage.codec.batch import (
-    Codec,
     assign_offsets,
     assign_plain,
     find_end,
     read_header,
     scan,
     seal,
-    sequence_plus,
     set_append_time,
     verify_checksum,
 )
+from storage.codec.headers import Codec, sequence_plus
 from storage.codec.records import BatchStamp, decode, encode
 from storage.errors import CorruptBatchError, TornBatchError
 from storage.model import Header, Record, TimestampType

@@ -8,7 +8,8 @@ import zlib
 import pytest
 from crc32c import crc32c
 
-from storage.codec.batch import Codec, read_header, scan, verify_checksum
+from storage.codec.batch import read_header, scan, verify_checksum
+from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, decode, encode
 from storage.errors import CorruptBatchError, TornBatchError
 from storage.model import Header, Offset, ProducerId, Record, Timestamp

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.batch import Codec, seal
+from storage.codec.batch import seal
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.headers import Codec
 from storage.codec.joining import begin_text, join_values
 from storage.codec.records import BatchStamp, decode, encode
 from storage.errors import CorruptBatchError

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.batch import Codec
 from storage.codec.compression import deflate
+from storage.codec.headers import Codec
 from storage.codec.records import decode, encode
 from storage.errors import CorruptBatchError
 from storage.model import Record

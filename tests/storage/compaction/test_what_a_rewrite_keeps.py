@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.batch import Codec, read_header, set_append_time, verify_checksum
+from storage.codec.batch import read_header, set_append_time, verify_checksum
 from storage.codec.columns import decode
+from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
 from storage.compaction.offset_map import OffsetMap
 from storage.compaction.retain import LastOfProducer, RetentionParams

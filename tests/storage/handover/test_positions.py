@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from storage.checkpoints.identifiers import decode_id
-from storage.codec.batch import Codec
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.headers import Codec
 from storage.codec.records import encode
 from storage.codec.stamp import BatchStamp
 from storage.coordinators.group_records import (

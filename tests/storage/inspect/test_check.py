@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.batch import Codec, assign_offsets, scan, seal
+from storage.codec.batch import assign_offsets, scan, seal
+from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
 from storage.disk.lock import DirectoryLock
 from storage.disk.native import NativeFileSystem

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.batch import Codec, assign_offsets
+from storage.codec.batch import assign_offsets
 from storage.codec.compression import deflate
+from storage.codec.headers import Codec
 from storage.codec.records import encode
 from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptionError, InvalidNameError

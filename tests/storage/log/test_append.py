@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from storage.codec.batch import LENGTH_POSITION, read_header, seal
+from storage.codec.batch import read_header, seal
+from storage.codec.headers import LENGTH_POSITION
 from storage.codec.records import BatchStamp, decode
 from storage.errors import (
     InvalidRecordError,

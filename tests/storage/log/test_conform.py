@@ -6,9 +6,10 @@ import struct
 
 import pytest
 
-from storage.codec.batch import Codec, read_header, seal
+from storage.codec.batch import read_header, seal
 from storage.codec.compression import deflate
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.headers import Codec
 from storage.codec.records import decode, encode
 from storage.codec.stamp import BatchStamp
 from storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
