@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import lru_cache
 from typing import NamedTuple
 
 from fusefs.errors import FileError
@@ -27,6 +28,7 @@ class Access(NamedTuple):
     nonblocking: bool
 
 
+@lru_cache(maxsize=64)
 def access_of(flags: int) -> Access:
     """Read the flags of open(2)."""
     mode = flags & os.O_ACCMODE

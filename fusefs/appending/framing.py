@@ -40,8 +40,6 @@ class Framed(NamedTuple):
 
 def frame(waiting: Waiting, data: bytes) -> Framed:
     """Cut `data`, which follows `waiting`, after its last newline."""
-    if waiting is NOTHING and data.endswith(b"\n"):
-        return Framed(data, NOTHING)
     if waiting.skipping:
         line_end = data.find(b"\n") + 1
         if not line_end:
@@ -90,6 +88,8 @@ class Lines:
     gathers = True
 
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
+        if waiting is NOTHING and data.endswith(b"\n"):
+            return Framed(data, NOTHING)  # As nearly every write does.
         framed = frame(waiting, data)
         if framed.waiting is not NOTHING and len(framed.waiting.tail) > limit:
             raise RecordTooLargeError(f"a line longer than max.message.bytes={limit}")

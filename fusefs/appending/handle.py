@@ -73,11 +73,11 @@ class AppendHandle:
         self._waiting = NOTHING
         self._failure: Exception | None = None
         # Only where an append waits in a thread may another request of the same file come in between.
-        self._turn = trio.Lock()
+        self._turn = trio.Lock() if self._durable else None
 
     async def write(self, data: bytes) -> int:
         """Take one WRITE request: its whole lines are one batch, its last begun line waits."""
-        if not self._durable:
+        if self._turn is None:
             self._take(data)
             return len(data)
         async with self._turn:

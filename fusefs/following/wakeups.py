@@ -13,7 +13,7 @@ class Wakeups:
     """Calls its listeners in the event loop after `signal` was called from anywhere."""
 
     def __init__(self) -> None:
-        self._listeners: dict[object, Callable[[], None]] = {}
+        self._listeners: tuple[tuple[object, Callable[[], None]], ...] = ()
         self._thread = threading.get_ident()
         self._token = trio.lowlevel.current_trio_token()
         self._lock = threading.Lock()
@@ -21,14 +21,19 @@ class Wakeups:
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` from now on; returns what ends it."""
-        key = object()
-        self._listeners[key] = listener
-        return lambda: self._listeners.pop(key, None) and None
+        mark = object()
+        self._listeners = (*self._listeners, (mark, listener))
+
+        def end() -> None:
+            self._listeners = tuple(entry for entry in self._listeners if entry[0] is not mark)
+
+        return end
 
     def signal(self) -> None:
         """Tell the listeners: at once in the event loop's own thread, soon from any other."""
         if threading.get_ident() == self._thread:
-            self._deliver()
+            for _, listener in self._listeners:
+                listener()
             return
         with self._lock:
             if self._scheduled:
@@ -43,5 +48,5 @@ class Wakeups:
         self._deliver()
 
     def _deliver(self) -> None:
-        for listener in list(self._listeners.values()):
+        for _, listener in self._listeners:
             listener()

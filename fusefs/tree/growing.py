@@ -152,6 +152,6 @@ def check_writable(files: PartitionFiles, access: Access, *, truncation_accepted
     """Raise FileError unless the partition takes lines from a program that opens with `access`."""
     if files.context.engine.read_only:
         raise FileError(errno.EROFS)
-    if files.context.engine.topic(files.partition.topic).internal:
+    if files.internal:
         raise FileError(errno.EPERM, f"{files.partition.topic} is one of Kafka's own topics")
     check_append(access, truncation_accepted=truncation_accepted)

@@ -19,9 +19,11 @@ from storage.model import NO_TIMESTAMP, Offset
 class PartitionFiles:
     """Outlives the nodes of a partition: the kernel may forget those at any time, a view index is dear to build."""
 
-    def __init__(self, context: MountContext, partition: Partition) -> None:
+    def __init__(self, context: MountContext, partition: Partition, *, internal: bool) -> None:
         self.context = context
         self.partition = partition
+        self.internal = internal
+        """Its topic is one of Kafka's own."""
         self.path = f"{partition.topic}/{partition.number}"
         self.views = PartitionViews(
             partition, store=context.view_store(partition), isolation=context.settings.isolation

@@ -48,7 +48,9 @@ class TopicFiles:
             partition = self.topic.partitions().get(number)
             if partition is None or self.deleted:
                 raise FileError(errno.ENOENT)
-            files = self._partitions[number] = PartitionFiles(self.context, partition)
+            files = self._partitions[number] = PartitionFiles(
+                self.context, partition, internal=self.topic.internal
+            )
             files.listen(self._news.signal)
         return files
 
