@@ -26,6 +26,18 @@ def directory_in_memory(conditions: Conditions, needed_bytes: int) -> Iterator[P
         yield Path(directory)
 
 
+def touch_memory(file: Path, size: int) -> None:
+    """Write as much as will be written, and give it back.
+
+    A virtual machine gets each page of its memory when it first writes there, which may take longer than all else.
+    """
+    block = bytes(1 << 20)
+    with file.open("wb", buffering=0) as touched:
+        for _ in range(-(-size // len(block))):
+            touched.write(block)
+    file.unlink()
+
+
 def _room(place: Path) -> int:
     found = os.statvfs(place)
     return found.f_bavail * found.f_frsize

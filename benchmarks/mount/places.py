@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.frame.looks import Looks
 from benchmarks.frame.machine import filesystem_type
 from benchmarks.frame.question import Case, Conditions, Goal, Side, Unit, WrongResultError
-from benchmarks.in_memory import directory_in_memory
+from benchmarks.in_memory import directory_in_memory, touch_memory
 from benchmarks.mount.mounts import EMPTY, Mount, empty_filesystem, topicfs
 from benchmarks.mount.spending import Spent, spent
 
@@ -109,7 +109,7 @@ def append_places(conditions: Conditions, written_bytes: int) -> Iterator[Places
     """
     with ExitStack() as stack:
         directory = stack.enter_context(directory_in_memory(conditions, 2 * written_bytes))
-        _touch_memory(directory / "touched", 2 * written_bytes)
+        touch_memory(directory / "touched", 2 * written_bytes)
         ours = stack.enter_context(topicfs(directory, directory / "data"))
         (ours.path / "bench").mkdir()
         empty = stack.enter_context(empty_filesystem(directory, like=ours))
@@ -122,18 +122,6 @@ def append_places(conditions: Conditions, written_bytes: int) -> Iterator[Places
             native=Place(filesystem_type(directory), native, lambda: native.stat().st_size),
             stores=True,
         )
-
-
-def _touch_memory(file: Path, size: int) -> None:
-    """Write as much as will be written, and give it back.
-
-    A virtual machine gets each page of its memory when it first writes there, which may take longer than all else.
-    """
-    block = bytes(1 << 20)
-    with file.open("wb", buffering=0) as touched:
-        for _ in range(-(-size // len(block))):
-            touched.write(block)
-    file.unlink()
 
 
 def _counted(mount: Mount) -> Callable[[], int]:

@@ -1,7 +1,8 @@
 """What a person at a shell would take instead: the same records through a broker, by kcat and Kafka's console tools.
 
 Whole commands are measured, from their start to their end: that is what a person waits for. The broker runs on the
-same machine, answers when the records are in its log (acks=all of one replica, its page cache), and so does the mount.
+same machine, answers when the records are in its log (acks=all of one replica, its page cache), and so does the mount. Both keep
+their logs in memory, so that no disk that writes pages back has a part in it.
 """
 
 from __future__ import annotations
@@ -33,12 +34,16 @@ from benchmarks.frame.question import (
     Unit,
     WrongResultError,
 )
+from benchmarks.in_memory import directory_in_memory, touch_memory
 from benchmarks.mount.mounts import topicfs
 from benchmarks.peers.broker import Shop, shop
 
 KCAT, CONSOLE = "kcat", "console tools"
 COMMANDS_A_SECOND = Unit("commands/s", Better.HIGHER)
 TIMEOUT_SECONDS = 300
+MOST_ROUNDS = 3
+COPIES = 3 + 3 * MOST_ROUNDS
+"""Of the text: itself, what is consumed on both sides, and what each of three sides produces in each round."""
 LINE = shlex.quote(lines.line(0).decode())
 
 
@@ -61,7 +66,10 @@ class Stage:
 
 def cases(conditions: Conditions) -> Cases:
     size = conditions.choose(full=100, short=10) * len(lines.BLOCK)
-    with _stage(conditions.directory, size, console=not conditions.short) as stage:
+    with (
+        directory_in_memory(conditions, COPIES * size) as directory,
+        _stage(directory, size, console=not conditions.short) as stage,
+    ):
         yield _case("produce", MEGABYTES_A_SECOND, _producing(stage), target=5.0, floor=1.5)
         yield _case("consume", MEGABYTES_A_SECOND, _consuming(stage), target=10.0, floor=2.0)
         yield _case("produce one line", COMMANDS_A_SECOND, _one_line(stage), target=30.0, floor=8.0)
@@ -75,7 +83,9 @@ def _case(
     goals = [Goal(of=KCAT, target=target, floor=floor)]
     if any(side.name == CONSOLE for side in measured):
         goals.append(Goal(of=CONSOLE))
-    return Case(name=name, unit=unit, sides=measured, goals=tuple(goals), most_rounds=3, warm_up=False)
+    return Case(
+        name=name, unit=unit, sides=measured, goals=tuple(goals), most_rounds=MOST_ROUNDS, warm_up=False
+    )
 
 
 def _producing(stage: Stage) -> Iterator[Side]:
@@ -173,6 +183,7 @@ def _check_printed(command: Sequence[str], size: int) -> None:
 @contextmanager
 def _stage(directory: Path, size: int, *, console: bool) -> Iterator[Stage]:
     """Both sides running, and what is consumed produced: by the same program on both, kcat and cat."""
+    touch_memory(directory / "touched", COPIES * size)
     text = directory / "text"
     text.write_bytes(lines.text(size))
     with ExitStack() as stack:
