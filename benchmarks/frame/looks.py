@@ -1,8 +1,7 @@
-"""Two figures of the same rounds: a case measures, a later one looks at the same results again."""
+"""Several figures of the same rounds: a case measures, later ones look at the same results again."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -10,14 +9,11 @@ T = TypeVar("T")
 
 
 class Looks(Generic[T]):
-    """What a side's rounds gave, kept until they were looked at twice.
-
-    Both cases run as many rounds, and the first of them comes first.
-    """
+    """What a side's rounds gave. All of its cases run as many rounds, and the one that measures comes first."""
 
     def __init__(self, measure: Callable[[], T]) -> None:
         self._measure = measure
-        self._kept: deque[T] = deque()
+        self._kept: list[T] = []
 
     def first(self, figure: Callable[[T], float]) -> Callable[[], float]:
         """Measure a round, and give one figure of it."""
@@ -30,5 +26,6 @@ class Looks(Generic[T]):
         return measure
 
     def again(self, figure: Callable[[T], float]) -> Callable[[], float]:
-        """Give another figure of the round that was measured first and not looked at again."""
-        return lambda: figure(self._kept.popleft())
+        """Give another figure of each round, in their order."""
+        rounds = iter(self._kept)  # Of a list that grows: it goes on with what comes.
+        return lambda: figure(next(rounds))

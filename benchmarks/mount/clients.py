@@ -21,7 +21,9 @@ from benchmarks import lines
 from benchmarks.frame.looks import Looks
 from benchmarks.frame.question import (
     LINES_A_SECOND,
+    LINES_A_SECOND_OF_PROCESSOR,
     MEGABYTES_A_SECOND,
+    MEGABYTES_A_SECOND_OF_PROCESSOR,
     Benchmark,
     Better,
     Case,
@@ -34,6 +36,7 @@ from benchmarks.frame.question import (
 )
 from benchmarks.in_memory import directory_in_memory
 from benchmarks.mount.mounts import EMPTY, Mount, empty_filesystem, topicfs
+from benchmarks.mount.spending import seconds_of
 from benchmarks.mount.system_calls import KIB
 from benchmarks.partitions import SIXTEEN_KIB, data_directory, whole_batches
 
@@ -53,6 +56,24 @@ class Work(NamedTuple):
     seconds: float
 
 
+class Done(NamedTuple):
+    """What one client did."""
+
+    amount: int
+    """Bytes read, or lines appended."""
+    of_processors: float
+    """Seconds."""
+
+
+class Together(NamedTuple):
+    """What all of them did."""
+
+    counts: list[int]
+    """Of each client."""
+    of_processors: float
+    """Seconds, the daemon's included."""
+
+
 def _become_client(barrier: Barrier) -> None:
     global _barrier  # noqa: PLW0603 - the way a pool hands a barrier to its processes
     _barrier = barrier
@@ -63,12 +84,13 @@ def _start_together() -> None:
     _barrier.wait(PATIENCE_SECONDS)
 
 
-def read_for(work: Work) -> int:
-    """Read the log over and over; the bytes read."""
+def read_for(work: Work) -> Done:
+    """Read the log over and over, and count bytes."""
     buffer = bytearray(128 * KIB)
     total = 0
     descriptor = os.open(work.path, os.O_RDONLY)
     _start_together()
+    began = time.process_time()
     end = time.monotonic() + work.seconds
     while time.monotonic() < end:
         count = os.readv(descriptor, [buffer])
@@ -76,21 +98,22 @@ def read_for(work: Work) -> int:
             os.lseek(descriptor, 0, os.SEEK_SET)
         total += count
     os.close(descriptor)
-    return total
+    return Done(total, time.process_time() - began)
 
 
-def append_for(work: Work) -> int:
-    """Append a line again and again; the lines appended."""
+def append_for(work: Work) -> Done:
+    """Append a line again and again, and count lines."""
     text = lines.line(0) + b"\n"
     count = 0
     descriptor = os.open(work.path, os.O_WRONLY | os.O_APPEND)
     _start_together()
+    began = time.process_time()
     end = time.monotonic() + work.seconds
     while time.monotonic() < end:
         os.write(descriptor, text)
         count += 1
     os.close(descriptor)
-    return count
+    return Done(count, time.process_time() - began)
 
 
 class Clients:
@@ -101,30 +124,33 @@ class Clients:
         self._count = count
         self.seconds = seconds
 
-    def run(self, what: Callable[[Work], int], path: Path) -> list[int]:
-        """Let every client do the same at the same time; what each of them gives."""
+    def run(self, what: Callable[[Work], Done], path: Path, daemon: int) -> Together:
+        """Let every client do the same at the same time."""
         works = [Work(path, self.seconds)] * self._count
+        before = seconds_of(daemon)
         # Each waits for all the others before it begins, so that none takes the work of two.
-        return self._pool.map_async(what, works, chunksize=1).get(PATIENCE_SECONDS)
+        done = self._pool.map_async(what, works, chunksize=1).get(PATIENCE_SECONDS)
+        of_daemon = seconds_of(daemon) - before
+        return Together([one.amount for one in done], of_daemon + sum(one.of_processors for one in done))
 
-    def appended(self, mount: Mount) -> list[int]:
-        """Lines of each client, of which none may be missing in the log."""
+    def appended(self, mount: Mount) -> Together:
+        """Append lines, of which none may be missing in the log."""
         log = mount.partition("appends") / "log"
         before = _written(mount)
-        counts = self.run(append_for, log)
+        together = self.run(append_for, log, mount.pid)
         arrived = (_written(mount) - before) // lines.LINE_BYTES
-        if arrived != sum(counts):
-            raise WrongResultError(f"{log}: {arrived} lines arrived of {sum(counts)}")
-        return counts
+        if arrived != sum(together.counts):
+            raise WrongResultError(f"{log}: {arrived} lines arrived of {sum(together.counts)}")
+        return together
 
-    def read(self, mount: Mount) -> list[int]:
-        """Bytes of each client."""
-        return self.run(read_for, mount.partition() / "log")
+    def read(self, mount: Mount) -> Together:
+        """Read bytes."""
+        return self.run(read_for, mount.partition() / "log", mount.pid)
 
 
-def fairness(counts: list[int]) -> float:
+def fairness(together: Together) -> float:
     """The share that the slowest had of the fastest."""
-    return min(counts) / max(counts)
+    return min(together.counts) / max(together.counts)
 
 
 def _written(mount: Mount) -> int:
@@ -148,31 +174,54 @@ def cases(conditions: Conditions) -> Cases:
                 yield from _cases(count, clients, ours, empty)
 
 
+class _Kind(NamedTuple):
+    name: str
+    work: Callable[[Mount], Together]
+    unit: Unit
+    processor_unit: Unit
+    size: float
+    """What is counted in one of the unit."""
+    target: float
+
+
 def _cases(count: int, clients: Clients, ours: Mount, empty: Mount) -> Iterator[Case]:
-    kinds = (
-        (f"{count} reading", clients.read, MEGABYTES_A_SECOND, 1e6, Goal(of=EMPTY, target=0.6)),
-        (f"{count} appending", clients.appended, LINES_A_SECOND, 1.0, Goal(of=EMPTY, target=0.8)),
-    )
-    for name, work, unit, size, goal in kinds:
-        looks = {mount.side: Looks(partial(work, mount)) for mount in (ours, empty)}
-        speed = partial(_speed, clients.seconds * size)
+    megabytes = MEGABYTES_A_SECOND, MEGABYTES_A_SECOND_OF_PROCESSOR
+    written = LINES_A_SECOND, LINES_A_SECOND_OF_PROCESSOR
+    for kind in (
+        _Kind(f"{count} reading", clients.read, *megabytes, size=1e6, target=0.6),
+        _Kind(f"{count} appending", clients.appended, *written, size=1.0, target=0.8),
+    ):
+        looks = {mount.side: Looks(partial(kind.work, mount)) for mount in (ours, empty)}
+        goals = (Goal(of=EMPTY, target=kind.target),)
+        speed = partial(_speed, clients.seconds * kind.size)
         yield Case(
-            name=name,
-            unit=unit,
+            name=kind.name,
+            unit=kind.unit,
             sides=tuple(Side(side, look.first(speed)) for side, look in looks.items()),
-            goals=(goal,),
+            goals=goals,
+        )
+        a_core = partial(_speed_a_core, kind.size)
+        yield Case(
+            name=kind.name,
+            unit=kind.processor_unit,
+            sides=tuple(Side(side, look.again(a_core)) for side, look in looks.items()),
+            goals=goals,
         )
         if count > 1:
             yield Case(
-                name=name,
+                name=kind.name,
                 unit=SHARE,
                 sides=tuple(Side(side, look.again(fairness)) for side, look in looks.items()),
                 goals=(Goal(of=EMPTY),),
             )
 
 
-def _speed(unit: float, counts: list[int]) -> float:
-    return sum(counts) / unit
+def _speed(unit: float, together: Together) -> float:
+    return sum(together.counts) / unit
+
+
+def _speed_a_core(size: float, together: Together) -> float:
+    return sum(together.counts) / size / together.of_processors
 
 
 @contextmanager

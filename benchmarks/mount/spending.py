@@ -33,7 +33,12 @@ def spent(work: Callable[[], float], daemon: int | None) -> Spent:
 def _processor_seconds(daemon: int | None) -> float:
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     own = time.process_time() + children.ru_utime + children.ru_stime
-    return own if daemon is None else own + time.clock_gettime(_processor_clock(daemon))
+    return own if daemon is None else own + seconds_of(daemon)
+
+
+def seconds_of(pid: int) -> float:
+    """What another process has taken so far."""
+    return time.clock_gettime(_processor_clock(pid))
 
 
 def _processor_clock(pid: int) -> int:
