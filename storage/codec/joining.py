@@ -16,24 +16,27 @@ from __future__ import annotations
 
 import cython
 
-from storage.codec.batch import scan
 from storage.codec.headers import Buffer
 
 if cython.compiled:
+    from cython.cimports.storage.codec.batch import sound_rows
     from cython.cimports.storage.codec.memory import (
         copy,
         flat_view,
         int64s_of,
+        new_int64s,
         new_octets,
         octets_of,
         resize,
         writable,
     )
 else:
+    from storage.codec.batch import sound_rows
     from storage.codec.memory import (
         copy,
         flat_view,
         int64s_of,
+        new_int64s,
         new_octets,
         octets_of,
         resize,
@@ -60,17 +63,20 @@ def join_values(
     those, and says what is wrong with them.
     """
     view: memoryview = flat_view(data)
-    batches = scan(view, check_crc=True)
-    if batches.problem is not None:
-        return -1
-    rows: memoryview = batches.rows
+    source: cython.p_uchar = octets_of(view)
+    rows: memoryview = new_int64s(46)
     row: cython.p_longlong = int64s_of(rows)
-    most: cython.Py_ssize_t = _most_text(row, len(rows))
-    if most < 0:
-        return -1
-    if used + most > len(text):
-        resize(text, used + most)
-    return _join_batches(writable(text), used, octets_of(view), row, len(rows), start_offset, end_offset)
+    end: cython.Py_ssize_t = len(view)
+    at: cython.Py_ssize_t = 0
+    while at < end and used >= 0:
+        at = sound_rows(view, at, end, row)
+        most: cython.Py_ssize_t = _most_text(row, row[45]) if at > 0 else -1
+        if most < 0:
+            return -1
+        if used + most > len(text):
+            resize(text, used + most + (used + most) // 8)
+        used = _join_batches(writable(text), used, source, row, row[45], start_offset, end_offset)
+    return used
 
 
 @cython.cfunc
@@ -188,6 +194,8 @@ def _length(number: cython.longlong) -> cython.longlong:
 @cython.exceptval(check=False)
 def _small(source: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
     """The groups of the zigzag varint at `at`, and below them three bits that count them; 0 for more than four, or past `end`."""
+    if at < end and source[at] < 0x80:
+        return (cython.cast(cython.longlong, source[at]) << 3) | 1
     groups: cython.longlong = 0
     size: cython.Py_ssize_t = 0
     while size < 4 and at + size < end:
