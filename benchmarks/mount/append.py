@@ -33,7 +33,7 @@ def cases(conditions: Conditions) -> Cases:
         processor_unit=MICROSECONDS_OF_PROCESSOR,
         figure=lambda seconds: seconds / count * 1e6,
     )
-    with append_places(conditions, WRITTEN_BYTES) as places:
+    with append_places(conditions, WRITTEN_BYTES, both_loops=True) as places:
         yield from places.cases(work, shown, target=TARGET, floor=4.0)
 
 

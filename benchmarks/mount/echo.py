@@ -31,7 +31,7 @@ def cases(conditions: Conditions) -> Cases:
         processor_unit=LINES_A_SECOND_OF_PROCESSOR,
         figure=lambda seconds: count / seconds,
     )
-    with append_places(conditions, WRITTEN_BYTES) as places:
+    with append_places(conditions, WRITTEN_BYTES, both_loops=True) as places:
         yield from places.cases(work, shown, target=0.8, floor=0.35)
 
 

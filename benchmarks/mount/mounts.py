@@ -18,6 +18,8 @@ from benchmarks.frame.question import OURS, SkippedError
 from fusefs.mounting.limits import mounts
 
 EMPTY = "empty filesystem"
+EMPTY_PLAIN = "empty, plain loop"
+"""The same with pyfuse3's own request loop."""
 FUSE_DEVICE = Path("/dev/fuse")
 PATIENCE_SECONDS = 30
 ROOT = Path(__file__).parents[2]
@@ -56,16 +58,22 @@ def topicfs(directory: Path, data: Path, *options: str) -> Iterator[Mount]:
 
 
 @contextmanager
-def empty_filesystem(directory: Path, *, like: Mount, log_bytes: int = 0) -> Iterator[Mount]:
-    """Mount the empty filesystem, with the request loop of a mount of topicfs; its log has `log_bytes` of text."""
-    mountpoint = directory / "mnt-empty"
+def empty_filesystem(
+    directory: Path, *, like: Mount, log_bytes: int = 0, plain: bool = False
+) -> Iterator[Mount]:
+    """Mount the empty filesystem, with the request loop of a mount of topicfs; its log has `log_bytes` of text.
+
+    A `plain` one has pyfuse3's own request loop, whatever the mount has.
+    """
+    side, request_loop = (EMPTY_PLAIN, "plain") if plain else (EMPTY, request_loop_of(like))
+    mountpoint = directory / side.replace(", ", "-").replace(" ", "-")
     command = [sys.executable, "-m", "benchmarks.mount.empty_filesystem", str(mountpoint)]
-    options = ["--bytes", str(log_bytes), "--request-loop", _request_loop(like)]
+    options = ["--bytes", str(log_bytes), "--request-loop", request_loop]
     with _mounted([*command, *options], mountpoint) as pid:
-        yield Mount(EMPTY, mountpoint, pid)
+        yield Mount(side, mountpoint, pid)
 
 
-def _request_loop(mount: Mount) -> str:
+def request_loop_of(mount: Mount) -> str:
     """How a mount of topicfs fetches requests, by its own word."""
     words = dict(line.split(" ", 1) for line in (mount.path / "@status").read_text().splitlines())
     return words["request_loop"]

@@ -12,7 +12,7 @@ from benchmarks.frame.looks import Looks
 from benchmarks.frame.machine import filesystem_type
 from benchmarks.frame.question import Case, Conditions, Goal, Side, Unit, WrongResultError
 from benchmarks.in_memory import directory_in_memory, touch_memory
-from benchmarks.mount.mounts import EMPTY, Mount, empty_filesystem, topicfs
+from benchmarks.mount.mounts import EMPTY, Mount, empty_filesystem, request_loop_of, topicfs
 from benchmarks.mount.spending import Spent, spent
 
 
@@ -44,6 +44,8 @@ class Places:
     ours: Place
     empty: Place
     native: Place
+    empty_plain: Place | None = None
+    """The empty filesystem with pyfuse3's own request loop, where topicfs has another and requests are what counts."""
     stores: bool = False
     """Whether the work stores bytes, which the empty filesystem never does: then doing it there and once more on plain
     files is what it takes at the least to move them and to keep them."""
@@ -62,7 +64,9 @@ class Places:
         of what moving and storing them takes: memory that a virtual machine touches first may cost more than all else.
         """
         least = EMPTY
-        looks = {place.side: Looks(partial(work, place)) for place in (self.ours, self.empty, self.native)}
+        measured = (self.ours, self.empty, *([self.empty_plain] if self.empty_plain else []), self.native)
+        looks = {place.side: Looks(partial(work, place)) for place in measured}
+        beside = (Goal(of=self.empty_plain.side),) if self.empty_plain else ()
         if self.stores:
             least = f"empty, then {self.native.side}"
             looks[least] = Looks(lambda: work(self.empty).plus(work(self.native)))
@@ -70,14 +74,14 @@ class Places:
             name=shown.name,
             unit=shown.unit,
             sides=tuple(Side(side, look.first(shown.of_time_passed)) for side, look in looks.items()),
-            goals=(Goal(of=EMPTY, target=target),),
+            goals=(Goal(of=EMPTY, target=target), *beside),
         )
         yield Case(
             name=shown.name,
             unit=shown.processor_unit,
             sides=tuple(Side(side, look.again(shown.of_processors)) for side, look in looks.items()),
             goals=(
-                (Goal(of=EMPTY, target=target), Goal(of=least, floor=floor))
+                (Goal(of=EMPTY, target=target), Goal(of=least, floor=floor), *beside)
                 if self.stores
                 else (Goal(of=EMPTY, target=target, floor=floor),)
             ),
@@ -102,10 +106,13 @@ class Showing:
 
 
 @contextmanager
-def append_places(conditions: Conditions, written_bytes: int) -> Iterator[Places]:
+def append_places(
+    conditions: Conditions, written_bytes: int, *, both_loops: bool = False
+) -> Iterator[Places]:
     """A new topic with one partition, the empty filesystem, and a plain file beside the topic's segments.
 
-    In memory, where `written_bytes` find room: the empty filesystem has no disk to wait for either.
+    In memory, where `written_bytes` find room: the empty filesystem has no disk to wait for either. With `both_loops` there
+    is an empty filesystem with pyfuse3's own request loop too, unless topicfs has it.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(directory_in_memory(conditions, 2 * written_bytes))
@@ -113,15 +120,23 @@ def append_places(conditions: Conditions, written_bytes: int) -> Iterator[Places
         ours = stack.enter_context(topicfs(directory, directory / "data"))
         (ours.path / "bench").mkdir()
         empty = stack.enter_context(empty_filesystem(directory, like=ours))
+        plain = None
+        if both_loops and request_loop_of(ours) != "plain":
+            plain = stack.enter_context(empty_filesystem(directory, like=ours, plain=True))
         native = directory / "native"
         native.touch()
         log = ours.partition() / "log"
         yield Places(
             ours=Place(ours.side, log, lambda: log.stat().st_size, ours.pid),
-            empty=Place(empty.side, empty.partition() / "log", _counted(empty), empty.pid),
+            empty=_place(empty),
+            empty_plain=_place(plain) if plain else None,
             native=Place(filesystem_type(directory), native, lambda: native.stat().st_size),
             stores=True,
         )
+
+
+def _place(empty: Mount) -> Place:
+    return Place(empty.side, empty.partition() / "log", _counted(empty), empty.pid)
 
 
 def _counted(mount: Mount) -> Callable[[], int]:
