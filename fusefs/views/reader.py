@@ -43,7 +43,7 @@ class ViewReader:
         self._lock = threading.Lock()
         self._earlier = self._window = _Window(0, 0)
         self._front = Entry(0, view.start_offset)
-        self._rendering = Rendering(view)
+        self._rendering = Rendering(view, view.size if not view.growing and view.measured else None)
         self._read_until = 0
         self._jumped = False  # the read going on left the way of those before
         self._stop = self._size = 0  # of the read going on

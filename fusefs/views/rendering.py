@@ -7,18 +7,16 @@ into pieces first, and each piece, or a part of it, makes a window.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
 from fusefs.forms import VALUES
+from fusefs.views.measuring import Source
 from fusefs.views.sparse_index import Entry
 from fusefs.views.stretches import Damage, Piece, Stretch
 from storage.codec.columns import Columns
 from storage.codec.joining import begin_text, join_values
 from storage.errors import SegmentDeletedError
 from storage.model import Offset
-
-if TYPE_CHECKING:
-    from fusefs.views.view import View
 
 WINDOW_BYTES = 2**19
 """About how much rendering a window holds, unless a read asks for more; a single record may be larger."""
@@ -35,18 +33,32 @@ Text: TypeAlias = bytes | memoryview
 """A window's bytes, which never change."""
 
 
+class Rendered(Protocol):
+    """What is rendered: a view."""
+
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def start_offset(self) -> Offset: ...
+
+    def end_offset(self) -> Offset:
+        """Exclusive end of what may be shown now."""
+        ...
+
+
 class Rendering:
     """Goes on where it was. One caller at a time."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: Rendered, size: int | None) -> None:
+        """Begin at the front of a view; `size` is that of one that does not grow, where it is known."""
         self._view = view
         self._straight = view.source.form is VALUES
         self._pieces: deque[Piece] = deque()
         self._rendered = 0  # records of the first piece
         self._from_offset = self._next_offset = self._end_offset = view.start_offset
         # Of a short range no more is fetched than it may need.
-        bounded = not view.growing and view.measured
-        self._most_fetched = min(view.size + PAGE_BYTES, WINDOW_BYTES) if bounded else WINDOW_BYTES
+        self._most_fetched = WINDOW_BYTES if size is None else min(size + PAGE_BYTES, WINDOW_BYTES)
         self._fetch_bytes = min(FIRST_FETCH_BYTES, self._most_fetched)
         self._record_bytes = 256.0  # as rendered lately, on average
         self._batch_share = 1.0  # bytes of batches for one of text, as joined lately
