@@ -15,6 +15,7 @@ COMPILED = (
     "storage/codec/joining.py",
     "storage/codec/batch_writer.py",
     "storage/compaction/survivors.py",
+    "storage/compaction/digests.py",
     "storage/compaction/offset_map.py",
     "fusefs/forms/values.py",
     "fusefs/forms/kv.py",

@@ -9,26 +9,31 @@ Compiled; also runs as it stands. Source: kafka-storage.md §8, Kafka's SkimpyOf
 
 from __future__ import annotations
 
-from functools import partial
-from hashlib import md5
 from mmap import mmap
 
 import cython
 
 from storage.codec.columns import Columns
+from storage.compaction.digests import digest_of, digests_of_keys
 from storage.compaction.survivors import BEYOND_MAP, NULL_VALUE, STAYS
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import int64s_of, octets_of, part_of, writable
+    from cython.cimports.storage.codec.memory import int64s_of, writable
+    from cython.cimports.storage.compaction.prefetch import prefetch_word
 else:
-    from storage.codec.memory import int64s_of, octets_of, part_of, writable
+    from storage.codec.memory import int64s_of, writable
 
 SLOT_BYTES = 24
 LOAD_FACTOR = 0.9
 DEFAULT_BYTES = 134_217_728
 """log.cleaner.dedupe.buffer.size, of which only touched pages take memory."""
+GROWTH = 8
+"""A table half full makes place for one of so many times its slots, up to the largest; so few keys are kept close together."""
+LARGEST_FIRST_SLOTS = 16_384
+_AHEAD = cython.declare(cython.Py_ssize_t, 16)
+"""Records ahead of the one in hand whose slots are asked for."""
 
-_MD5 = partial(md5, usedforsecurity=False)
+
 _STAYS = cython.declare(cython.int, STAYS)
 _NULL_VALUE = cython.declare(cython.int, NULL_VALUE)
 _BEYOND_MAP = cython.declare(cython.int, BEYOND_MAP)
@@ -40,16 +45,21 @@ class OffsetMap:
     """As many keys as nine tenths of `memory_bytes` hold at 24 bytes each."""
 
     _table: memoryview
+    _words: cython.p_longlong
     _slots: cython.Py_ssize_t
+    _most_slots: cython.Py_ssize_t
     _capacity: cython.Py_ssize_t
     _size: cython.Py_ssize_t
 
     def __init__(self, memory_bytes: int = DEFAULT_BYTES) -> None:
-        self._slots = max(memory_bytes // SLOT_BYTES, 2)
-        # An anonymous mapping begins as zeros that take no memory until they are touched.
-        self._table = memoryview(mmap(-1, self._slots * SLOT_BYTES)).cast("q")
-        self._capacity = max(int(self._slots * LOAD_FACTOR), 1)
+        self._most_slots = max(memory_bytes // SLOT_BYTES, 2)
+        self._capacity = max(int(self._most_slots * LOAD_FACTOR), 1)
         self._size = 0
+        self._slots = self._most_slots
+        while self._slots > LARGEST_FIRST_SLOTS:
+            self._slots //= GROWTH
+        self._table = _free_slots(self._slots)
+        self._words = int64s_of(self._table)
 
     @property
     def capacity(self) -> int:
@@ -68,32 +78,69 @@ class OffsetMap:
 
     def put(self, key: bytes, offset: int) -> bool:
         """Remember `offset` for `key` unless a larger one is known; False if there is no room for a new key."""
-        return self._put(_MD5(key).digest(), offset)
+        digest: memoryview = digest_of(key)
+        return self._put(int64s_of(digest), 0, offset)
 
     def get(self, key: bytes) -> int:
         """The newest offset of `key`, or -1."""
-        return self._get(_MD5(key).digest())
+        digest: memoryview = digest_of(key)
+        return self._get(int64s_of(digest), 0)
 
     @cython.cfunc
-    def _put(self, digest: bytes, offset: cython.longlong) -> cython.bint:
-        first: cython.longlong = _half(digest, 0)
-        second: cython.longlong = _half(digest, 8)
-        table: cython.p_longlong = int64s_of(self._table)
-        at: cython.Py_ssize_t = _find(table, first, second, self._slots)
-        if table[at + 2] == 0:
+    @cython.exceptval(check=True)
+    def _put(
+        self, digests: cython.p_longlong, word: cython.Py_ssize_t, offset: cython.longlong
+    ) -> cython.bint:
+        """The digest begins at `word`, as everywhere below."""
+        at: cython.Py_ssize_t = _find(self._words, self._slots, digests, word)
+        if self._words[at + 2] == 0:
             if self._size >= self._capacity:
                 return False
-            table[at] = first
-            table[at + 1] = second
+            self._words[at] = digests[word]
+            self._words[at + 1] = digests[word + 1]
             self._size += 1
-        table[at + 2] = max(table[at + 2], offset + 1)
+        self._words[at + 2] = max(self._words[at + 2], offset + 1)
+        if 2 * self._size > self._slots and self._slots < self._most_slots:
+            self._grow()
         return True
 
     @cython.cfunc
-    def _get(self, digest: bytes) -> cython.longlong:
-        table: cython.p_longlong = int64s_of(self._table)
-        known: cython.longlong = table[_find(table, _half(digest, 0), _half(digest, 8), self._slots) + 2]
+    def _grow(self) -> object:
+        """Move to a larger table: for a moment there are both, and the largest takes an eighth more than it may."""
+        table: memoryview = self._table
+        words: cython.p_longlong = int64s_of(table)
+        end: cython.Py_ssize_t = 3 * self._slots
+        slots: cython.Py_ssize_t = self._most_slots
+        while slots // GROWTH > self._slots:
+            slots //= GROWTH
+        self._table = _free_slots(slots)
+        self._words = int64s_of(self._table)
+        self._slots = slots
+        at: cython.Py_ssize_t
+        for at in range(0, end, 3):
+            if words[at + 2] != 0:
+                to: cython.Py_ssize_t = _find(self._words, slots, words, at)
+                self._words[to] = words[at]
+                self._words[to + 1] = words[at + 1]
+                self._words[to + 2] = words[at + 2]
+        return None
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _get(self, digests: cython.p_longlong, word: cython.Py_ssize_t) -> cython.longlong:
+        known: cython.longlong = self._words[_find(self._words, self._slots, digests, word) + 2]
         return known - 1
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _expect(
+        self, digests: cython.p_longlong, word: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> cython.void:
+        """Have the slot of a later digest near when its turn comes."""
+        if cython.compiled and word + 2 * _AHEAD < end:
+            prefetch_word(self._words, 3 * (digests[word + 2 * _AHEAD] % self._slots))
 
     def put_records(self, columns: Columns, first: int, last: int, *, start_offset: int) -> int:
         """Remember the keyed records `first` to `last` (exclusive) from `start_offset` on.
@@ -102,16 +149,20 @@ class OffsetMap:
         """
         view: memoryview = columns.block
         block: cython.p_longlong = int64s_of(view)
-        count: cython.Py_ssize_t = len(columns)
-        data: memoryview = columns.data
+        stride: cython.Py_ssize_t = len(columns)
+        begin: cython.Py_ssize_t = first
+        digests_view: memoryview = digests_of_keys(columns, first, last)
+        digests: cython.p_longlong = int64s_of(digests_view)
+        count: cython.Py_ssize_t = last - first
+        start: cython.longlong = start_offset
         index: cython.Py_ssize_t
-        for index in range(first, last):
-            length: cython.Py_ssize_t = block[3 * count + index]
-            if length < 0 or block[index] < start_offset:
+        for index in range(count):
+            self._expect(digests, 2 * index, 2 * count)
+            offset: cython.longlong = block[begin + index]
+            if block[3 * stride + begin + index] < 0 or offset < start:
                 continue
-            at: cython.Py_ssize_t = block[2 * count + index]
-            if not self._put(_MD5(part_of(data, at, at + length)).digest(), block[index]):
-                return index
+            if not self._put(digests, 2 * index, offset):
+                return begin + index
         return last
 
     def judge(self, columns: Columns, *, end_offset: int) -> bytearray:
@@ -123,18 +174,18 @@ class OffsetMap:
         view: memoryview = columns.block
         block: cython.p_longlong = int64s_of(view)
         count: cython.Py_ssize_t = len(columns)
-        data: memoryview = columns.data
+        digests_view: memoryview = digests_of_keys(columns, 0, count)
+        digests: cython.p_longlong = int64s_of(digests_view)
         marks: bytearray = bytearray(count)
         mark: cython.p_uchar = writable(marks)
         end: cython.longlong = end_offset
         index: cython.Py_ssize_t
         for index in range(count):
+            self._expect(digests, 2 * index, 2 * count)
             null: cython.int = _NULL_VALUE if block[5 * count + index] < 0 else 0
-            length: cython.Py_ssize_t = block[3 * count + index]
-            at: cython.Py_ssize_t = block[2 * count + index]
             if block[index] >= end:
                 mark[index] = _STAYS | _BEYOND_MAP | null
-            elif length < 0 or block[index] < self._get(_MD5(part_of(data, at, at + length)).digest()):
+            elif block[3 * count + index] < 0 or block[index] < self._get(digests, 2 * index):
                 mark[index] = null
             else:
                 mark[index] = _STAYS | null
@@ -142,24 +193,19 @@ class OffsetMap:
 
 
 @cython.cfunc
-@cython.inline
-def _half(digest: bytes, at: cython.Py_ssize_t) -> cython.longlong:
-    """63 bits of a digest, so that they fit an int64 and are never negative."""
-    view: memoryview = memoryview(digest)
-    octets: cython.p_uchar = octets_of(view)
-    value: cython.longlong = octets[at] & 0x7F
-    index: cython.Py_ssize_t
-    for index in range(at + 1, at + 8):
-        value = (value << 8) | octets[index]
-    return value
+def _free_slots(count: cython.Py_ssize_t) -> memoryview:
+    """An anonymous mapping begins as zeros that take no memory until they are touched."""
+    return memoryview(mmap(-1, count * SLOT_BYTES)).cast("q")
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
 def _find(
-    table: cython.p_longlong, first: cython.longlong, second: cython.longlong, slots: cython.Py_ssize_t
+    table: cython.p_longlong, slots: cython.Py_ssize_t, digests: cython.p_longlong, word: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     """The first word of the key's slot, or of the free slot where it belongs."""
+    first: cython.longlong = digests[word]
+    second: cython.longlong = digests[word + 1]
     slot: cython.Py_ssize_t = first % slots
     while True:
         at: cython.Py_ssize_t = slot * 3

@@ -64,3 +64,21 @@ def test_it_is_a_dictionary_of_maxima(puts):
         model[key] = max(model.get(key, -1), offset)
     assert {key: offsets.get(key) for key in model} == model
     assert offsets.size == len(model)
+
+
+def test_a_map_that_grows_forgets_nothing():
+    """It begins small, whatever it may take in the end, and the offsets move with their keys."""
+    offsets = OffsetMap(24 * 20_000)
+    keys = [b"%d" % n for n in range(18_001)]
+    assert offsets.put_records(records(keys), 0, len(keys), start_offset=0) == 18_000
+    assert [offsets.get(key) for key in keys] == [*range(18_000), -1]
+    assert (offsets.size, offsets.capacity, offsets.full) == (18_000, 18_000, True)
+
+
+def test_keys_meet_their_slots_after_the_map_grew():
+    """Those of before and of after are told apart, and the newest offset wins as ever."""
+    offsets = OffsetMap(24 * 20_000)
+    keys = [b"%d" % (n % 3_000) for n in range(9_000)]
+    assert offsets.put_records(records(keys), 0, len(keys), start_offset=0) == 9_000
+    assert [offsets.get(key) for key in keys[:3_000]] == [*range(6_000, 9_000)]
+    assert offsets.size == 3_000

@@ -1,0 +1,60 @@
+"""MD5 of keys by columns: what the library computes, whatever stands beside a key."""
+
+from __future__ import annotations
+
+from hashlib import md5
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.codec.records import columns_of
+from storage.compaction.digests import digest_of, digests_of_keys
+from storage.model import Offset, Record, Timestamp
+
+BLOCK_ENDS = [0, 1, 54, 55, 56, 57, 63, 64, 65, 118, 119, 120, 127, 128, 129]
+"""MD5 takes 64 bytes at a time, of which the last 9 or more say where the message ends."""
+
+
+def columns(keys):
+    return columns_of([Record(Offset(n), Timestamp(0), key, b"v") for n, key in enumerate(keys)])
+
+
+def expected(key):
+    digest = md5(key, usedforsecurity=False).digest()
+    return [int.from_bytes(half, "little") % 2**63 for half in (digest[:8], digest[8:])]
+
+
+def by_columns(keys, first, last):
+    """Digests of those records that have a key, by their index."""
+    found = digests_of_keys(columns(keys), first, last).tolist()
+    assert len(found) == 2 * (last - first)
+    return {
+        index: found[2 * (index - first) : 2 * (index - first) + 2]
+        for index in range(first, last)
+        if keys[index] is not None
+    }
+
+
+@pytest.mark.parametrize("size", BLOCK_ENDS)
+def test_a_digest_is_both_halves_of_md5(size):
+    """Without their highest bits, which an int64 has no room for."""
+    assert digest_of(b"k" * size).tolist() == expected(b"k" * size)
+
+
+@pytest.mark.parametrize("size", BLOCK_ENDS)
+def test_a_key_of_any_length_has_its_digest(size):
+    """Where its last block is full, and where the length takes a block more."""
+    assert by_columns([b"k" * size], 0, 1) == {0: expected(b"k" * size)}
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.sampled_from(BLOCK_ENDS).map(b"k".__mul__), st.binary()), max_size=30),
+    st.data(),
+)
+def test_a_digest_depends_on_no_other_key(keys, data):
+    """Null, short and long ones stand side by side, and any span of them may be asked for."""
+    first = data.draw(st.integers(0, len(keys)))
+    last = data.draw(st.integers(first, len(keys)))
+    asked = {index: expected(keys[index]) for index in range(first, last) if keys[index] is not None}
+    assert by_columns(keys, first, last) == asked
