@@ -13,6 +13,8 @@ cdef extern from *:
 
     #define MD5_LANES 8
     #define MD5_BLOCK 64
+    #define MD5_LAST_BLOCK(size) (((size) + 8) / MD5_BLOCK)
+    #define MD5_ALL(value) {value, value, value, value, value, value, value, value}
 
     typedef uint32_t md5_lanes __attribute__((vector_size(4 * MD5_LANES)));
 
@@ -57,21 +59,21 @@ cdef extern from *:
         state[3] += d;
     }
 
-    /* Block `number` of a message: its bytes, then a one, zeros and, in the last block, its length in bits. */
-    static void md5_block_of(
-        unsigned char block[MD5_BLOCK], const unsigned char *message, size_t size, size_t number, size_t last)
+    /* Block `number` of a message goes into one lane: its bytes, then a one, zeros, and at last its length in bits. */
+    static void md5_put_block(
+        uint32_t words[16][MD5_LANES], size_t lane, const unsigned char *message, size_t size, size_t number)
     {
-        size_t start = number * MD5_BLOCK, taken = 0;
-        uint64_t bits = (uint64_t) size << 3;
-        memset(block, 0, MD5_BLOCK);
-        if (start < size) {
-            taken = size - start < MD5_BLOCK ? size - start : MD5_BLOCK;
-            memcpy(block, message + start, taken);
+        size_t word = 0, at = number * MD5_BLOCK;
+        for (; word < 16 && at + 4 <= size; word++, at += 4)
+            memcpy(&words[word][lane], message + at, 4);
+        if (word < 16 && at <= size) {
+            uint32_t rest = 0x80u << 8 * (size - at);
+            while (size > at) {
+                size_t last = --size;
+                rest |= (uint32_t) message[last] << 8 * (last - at);
+            }
+            words[word][lane] = rest;
         }
-        if (start <= size && taken < MD5_BLOCK)
-            block[taken] = 0x80;
-        if (number == last)
-            memcpy(block + MD5_BLOCK - 8, &bits, 8);
     }
 
     /* Both halves of the digests of up to eight messages, without their highest bits. */
@@ -79,31 +81,29 @@ cdef extern from *:
         const unsigned char *data, const long long *positions, const long long *sizes, size_t count,
         long long *halves)
     {
-        md5_lanes state[4], words[16];
-        size_t lane, number, word, last[MD5_LANES], end = 0;
-        memset(words, 0, sizeof words);
-        for (lane = 0; lane < MD5_LANES; lane++) {
-            state[0][lane] = 0x67452301u;
-            state[1][lane] = 0xEFCDAB89u;
-            state[2][lane] = 0x98BADCFEu;
-            state[3][lane] = 0x10325476u;
-            last[lane] = lane < count && sizes[lane] > 0 ? (sizes[lane] + 8) / MD5_BLOCK : 0;
-            end = last[lane] > end ? last[lane] : end;
+        md5_lanes state[4] = {MD5_ALL(0x67452301u), MD5_ALL(0xEFCDAB89u), MD5_ALL(0x98BADCFEu), MD5_ALL(0x10325476u)};
+        md5_lanes block[16];
+        uint32_t (*words)[MD5_LANES] = (uint32_t (*)[MD5_LANES]) block;
+        size_t lane, number, size[MD5_LANES], end = 0;
+        for (lane = 0; lane < count; lane++) {
+            size[lane] = sizes[lane] > 0 ? sizes[lane] : 0;
+            if (end < MD5_LAST_BLOCK(size[lane]))
+                end = MD5_LAST_BLOCK(size[lane]);
         }
         for (number = 0; number <= end; number++) {
+            memset(block, 0, sizeof block);
             for (lane = 0; lane < count; lane++) {
-                uint32_t block[16];
-                if (number > last[lane])
+                if (number > MD5_LAST_BLOCK(size[lane]))
                     continue;
-                md5_block_of(
-                    (unsigned char *) block, data + positions[lane], sizes[lane] > 0 ? sizes[lane] : 0, number,
-                    last[lane]);
-                for (word = 0; word < 16; word++)
-                    words[word][lane] = block[word];
+                md5_put_block(words, lane, data + positions[lane], size[lane], number);
+                if (number == MD5_LAST_BLOCK(size[lane])) {
+                    words[14][lane] = (uint32_t) (size[lane] << 3);
+                    words[15][lane] = (uint32_t) ((uint64_t) size[lane] >> 29);
+                }
             }
-            md5_add_block(state, words);
+            md5_add_block(state, block);
             for (lane = 0; lane < count; lane++)
-                if (number == last[lane]) {
+                if (number == MD5_LAST_BLOCK(size[lane])) {
                     halves[2 * lane] = (state[0][lane] | (uint64_t) state[1][lane] << 32) & INT64_MAX;
                     halves[2 * lane + 1] = (state[2][lane] | (uint64_t) state[3][lane] << 32) & INT64_MAX;
                 }
