@@ -24,6 +24,7 @@ if cython.compiled:
         copy,
         flat_view,
         int64s_of,
+        new_int64s,
         new_octets,
         octets_of,
         position_of,
@@ -36,6 +37,7 @@ else:
         copy,
         flat_view,
         int64s_of,
+        new_int64s,
         new_octets,
         octets_of,
         position_of,
@@ -153,7 +155,7 @@ class _Lines:
         resize(batch, at)
         _put_header(writable(batch), at, 0, delta - 1, self.timestamp, self.timestamp, delta)
         _put_stamp(writable(batch), -1, 0, -1, -1, -1)
-        _seal(batch)
+        _seal(memoryview(batch))
         return batch
 
 
@@ -205,8 +207,69 @@ def encode_span(
         stamp.producer_epoch,
         stamp.base_sequence,
     )
-    _seal(batch)
+    _seal(memoryview(batch))
     return batch
+
+
+def encode_batches(columns: Columns) -> bytearray:
+    """The batches of `columns` anew, each of the records it has there, at the offsets it has.
+
+    They are uncompressed ones of format v2 without marks of transactions or compaction, and none is empty. Counted from the
+    records are only size, count and times.
+    """
+    view: memoryview = columns.batches.rows
+    rows: cython.p_longlong = int64s_of(view)
+    block_view: memoryview = columns.block
+    block: cython.p_longlong = int64s_of(block_view)
+    data: memoryview = columns.data
+    stride: cython.Py_ssize_t = len(columns)
+    sizes_view: memoryview = new_int64s(len(view) // 15)
+    sizes: cython.p_longlong = int64s_of(sizes_view)
+    batches: bytearray = new_octets(_measure_batches(rows, len(view), block, stride, sizes))
+    room: memoryview = memoryview(batches)
+    at: cython.Py_ssize_t = 0
+    first: cython.Py_ssize_t = 0
+    row: cython.Py_ssize_t
+    for row in range(0, len(view), 15):
+        last: cython.Py_ssize_t = rows[row + 14]
+        size: cython.Py_ssize_t = sizes[row // 15]
+        batch: memoryview = room[at : at + size]
+        target: cython.p_uchar = octets_of(batch)
+        base: cython.longlong = block[stride + first]
+        by_broker: cython.bint = rows[row + 7] & 8 != 0
+        largest: cython.longlong = rows[row + 9] if by_broker else _largest(block, stride, first, last)
+        _put_span(target, octets_of(data), block, stride, first, last, rows[row + 2], base)
+        _put_header(target, size, rows[row + 2], rows[row + 3] - rows[row + 2], base, largest, last - first)
+        _put_stamp(target, rows[row + 4], rows[row + 7] & 8, rows[row + 10], rows[row + 11], rows[row + 12])
+        _seal(batch)
+        at += size
+        first = last
+    return batches
+
+
+@cython.cfunc
+def _measure_batches(
+    rows: cython.p_longlong,
+    end: cython.Py_ssize_t,
+    block: cython.p_longlong,
+    stride: cython.Py_ssize_t,
+    sizes: cython.p_longlong,
+) -> cython.Py_ssize_t:
+    """Note the bytes of each batch in `sizes`; the bytes of all."""
+    total: cython.Py_ssize_t = 0
+    first: cython.Py_ssize_t = 0
+    row: cython.Py_ssize_t
+    for row in range(0, end, 15):
+        last: cython.Py_ssize_t = rows[row + 14]
+        size: cython.longlong = 61 + _span_size(
+            block, stride, first, last, rows[row + 2], block[stride + first]
+        )
+        if size - 12 > 0x7FFFFFFF:
+            raise RecordTooLargeError(f"a batch of {size} bytes: its length field ends at 2 GiB")
+        sizes[row // 15] = size
+        total += size
+        first = last
+    return total
 
 
 def _compressed(batch: bytearray, stamp: BatchStamp) -> bytearray:
@@ -459,11 +522,10 @@ def _put_integer(
 
 
 @cython.cfunc
-def _seal(batch: bytearray) -> cython.void:
+def _seal(batch: memoryview) -> cython.void:
     """Write the checksum of what follows it."""
-    view: memoryview = memoryview(batch)
-    checksum: cython.longlong = checksum_of(view, 21, len(view))
-    _put_integer(writable(batch), 17, checksum, 4)
+    checksum: cython.longlong = checksum_of(batch, 21, len(batch))
+    _put_integer(octets_of(batch), 17, checksum, 4)
 
 
 @cython.cfunc

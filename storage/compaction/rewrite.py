@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from storage.codec.batch_writer import encode_span
+from storage.codec.batch_writer import encode_batches, encode_span
 from storage.codec.columns import Columns, decode
 from storage.codec.control import ControlType, control_type
 from storage.codec.headers import CURRENT_MAGIC, BatchHeader, Codec
@@ -29,9 +29,11 @@ from storage.compaction.survivors import (
     Kind,
     count_staying,
     drop_tombstones,
+    end_of_thinned,
     end_of_untied,
     gather,
     next_run,
+    thin,
 )
 from storage.compaction.transactions import PassTransactions
 from storage.model import NO_PRODUCER_ID, Offset, Timestamp, TimestampType
@@ -83,22 +85,34 @@ class Rewriter:
         counts.records_read += len(columns)
         keep_end_offset = -1 if self._params.keep_end_offset is None else self._params.keep_end_offset
         marks = self._newest.judge(columns, end_offset=self._map_end_offset)
+        positions, record_ends = batches.column("position"), batches.column("record_end")
+        counts.bytes_read += batches.stop - positions[0]
         first = 0
-        while first < len(batches):
+        while first < len(positions):
             kind, stop = next_run(columns, marks, first, keep_end_offset=keep_end_offset)
-            position, end_position = batches[first].position, batches[stop - 1].end_position
-            counts.bytes_read += end_position - position
             kept: memoryview | bytearray | None = None
-            if kind is Kind.SINGLE:
-                kept = self._batch(data, _Batch(columns, first), marks, modified)
-            elif kind is Kind.COPIED:
-                kept = data[position:end_position]
-                counts.records_kept += batches[stop - 1].record_end - _record_start(columns, first)
+            if kind is Kind.COPIED:
+                end = positions[stop] if stop < len(positions) else batches.stop
+                kept = data[positions[first] : end]
+                counts.records_kept += record_ends[stop - 1] - (record_ends[first - 1] if first else 0)
+            elif kind is Kind.SINGLE:
+                stop, kept = self._rewritten(data, columns, marks, first, modified)
             if kept is not None:
                 counts.batches_kept += stop - first
                 counts.bytes_kept += len(kept)
                 yield kept
             first = stop
+
+    def _rewritten(
+        self, data: memoryview, columns: Columns, marks: bytearray, first: int, modified: Timestamp
+    ) -> tuple[int, memoryview | bytearray | None]:
+        """Batches from `first` on that are not just copied or dropped: up to which one, and what stays of them."""
+        stop = end_of_thinned(columns, marks, first)
+        if stop == first:
+            return first + 1, self._batch(data, _Batch(columns, first), marks, modified)
+        kept = thin(columns, marks, first, stop)
+        self.counts.records_kept += len(kept)
+        return stop, encode_batches(kept)
 
     def _batch(
         self, data: memoryview, batch: _Batch, marks: bytearray, modified: Timestamp

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import cython
 
 from storage.codec.columns import Columns
+from storage.codec.headers import Batches
 
 if cython.compiled:
     from cython.cimports.storage.codec.memory import int64s_of, new_int64s, octets_of
@@ -25,6 +26,9 @@ else:
 STAYS = 1
 NULL_VALUE = 2
 BEYOND_MAP = 4
+
+
+_THINNED = cython.declare(cython.int, 3)
 
 
 class Kind(IntEnum):
@@ -59,10 +63,53 @@ def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset:
     at: cython.Py_ssize_t = first
     kind: cython.int = _kind(rows, at, mark, keep_end_offset)
     at += 1
-    if kind:
-        while at < total and _kind(rows, at, mark, keep_end_offset) == kind:
-            at += 1
-    return Run(Kind(kind), at)
+    if kind in (0, _THINNED):
+        return Run(Kind.SINGLE, at)
+    while at < total and _kind(rows, at, mark, keep_end_offset) == kind:
+        at += 1
+    return Run(Kind.COPIED if kind == 1 else Kind.DROPPED, at)
+
+
+def end_of_thinned(columns: Columns, marks: bytearray, first: int) -> int:
+    """Number of the first batch from `first` on that is not plain and uncompressed, or does not lose some of its records and keep some.
+
+    What those before it keep holds no tombstone.
+    """
+    view: memoryview = columns.batches.rows
+    rows: cython.p_longlong = int64s_of(view)
+    marked: memoryview = memoryview(marks)
+    mark: cython.p_uchar = octets_of(marked)
+    total: cython.Py_ssize_t = len(view) // 15
+    at: cython.Py_ssize_t = first
+    while at < total and _kind(rows, at, mark, -1) == _THINNED:
+        at += 1
+    return at
+
+
+def thin(columns: Columns, marks: bytearray, first: int, stop: int) -> Columns:
+    """The batches [first, stop) with those of their records that stay, over the same data."""
+    source: memoryview = columns.batches.rows
+    source_rows: cython.p_longlong = int64s_of(source)
+    begin: cython.Py_ssize_t = 15 * first
+    size: cython.Py_ssize_t = 15 * stop - begin
+    target: memoryview = new_int64s(size)
+    target[:] = source[begin : begin + size]
+    rows: cython.p_longlong = int64s_of(target)
+    marked: memoryview = memoryview(marks)
+    mark: cython.p_uchar = octets_of(marked)
+    start: cython.Py_ssize_t = source_rows[begin - 1] if begin else 0
+    index: cython.Py_ssize_t = start
+    kept: cython.longlong = 0
+    row: cython.Py_ssize_t
+    for row in range(0, size, 15):
+        before: cython.longlong = kept
+        while index < rows[row + 14]:
+            kept += mark[index] & 1
+            index += 1
+        rows[row + 13] = kept - before
+        rows[row + 14] = kept
+    records = gather(columns, marks, start, index)
+    return Columns(records.data, records.block, len(records), Batches(target, columns.batches.stop))
 
 
 def end_of_untied(columns: Columns, first: int) -> int:
@@ -123,7 +170,7 @@ def drop_tombstones(marks: bytearray, first: int, last: int) -> None:
 def _kind(
     rows: cython.p_longlong, batch: cython.Py_ssize_t, mark: cython.p_uchar, keep_end_offset: cython.longlong
 ) -> cython.int:
-    """The number of the batch's `Kind`."""
+    """The number of the batch's `Kind`, or what `end_of_thinned` looks for."""
     row: cython.Py_ssize_t = 15 * batch
     if rows[row + 5] != 2 or rows[row + 7] & 0x70:
         return 0
@@ -138,4 +185,8 @@ def _kind(
             nulls |= mark[index]
     if stays == 0:
         return 2 if rows[row + 10] < 0 and rows[row + 3] + 1 != keep_end_offset else 0
-    return 1 if stays == last - first and nulls & 2 == 0 else 0
+    if nulls & 2:
+        return 0
+    if stays == last - first:
+        return 1
+    return _THINNED if rows[row + 7] & 7 == 0 else 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage.codec.batch_writer import encode_batches
 from storage.codec.columns import decode
+from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
 from storage.compaction.offset_map import OffsetMap
 from storage.compaction.survivors import (
@@ -15,11 +17,13 @@ from storage.compaction.survivors import (
     Kind,
     count_staying,
     drop_tombstones,
+    end_of_thinned,
     end_of_untied,
     gather,
     next_run,
+    thin,
 )
-from storage.model import Header, Offset, Record, Timestamp
+from storage.model import Header, Offset, Record, Timestamp, TimestampType
 
 KEYS = st.sampled_from([None, b"a", b"b", b"c"])
 VALUES = st.sampled_from([None, b"", b"v"])
@@ -120,3 +124,73 @@ def test_due_tombstones_stay_no_longer():
     marks = bytearray([STAYS, STAYS | NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE])
     drop_tombstones(marks, 0, 4)
     assert list(marks) == [STAYS, NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE]
+
+
+def thinned(marks):
+    """Whether a batch with these marks keeps some records, no tombstone among them, and loses others."""
+    kept = [mark for mark in marks if mark & STAYS]
+    return 0 < len(kept) < len(marks) and not any(mark & NULL_VALUE for mark in kept)
+
+
+@given(BATCHES, st.integers(0, 20), st.data())
+def test_batches_are_thinned_while_each_keeps_a_part(batches, end_offset, data):
+    """What they keep holds no tombstone; the first batch that is otherwise ends them."""
+    columns = log_of(batches)
+    marks, expected = judged(columns, end_offset)
+    ends = [header.record_end for header in columns.batches]
+    parts = [expected[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    first = data.draw(st.integers(0, len(parts) - 1))
+    stop = end_of_thinned(columns, marks, first)
+    assert all(map(thinned, parts[first:stop]))
+    assert stop == len(parts) or not thinned(parts[stop])
+
+
+STAMPS = st.sampled_from(
+    [
+        BatchStamp(),
+        BatchStamp(leader_epoch=7, producer_id=5, producer_epoch=3, base_sequence=2**31 - 1),
+        BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME),
+    ]
+)
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), STAMPS), min_size=1, max_size=6), st.data())
+def test_thinned_batches_are_written_as_one_by_one(shapes, data):
+    """At their old bounds and with what their headers said; times are counted anew, but for the broker's."""
+    written, expected, marks, offset = bytearray(), bytearray(), bytearray(), 9
+    for count, stamp in shapes:
+        last = offset + count - 1
+        by_broker = stamp.timestamp_type is TimestampType.LOG_APPEND_TIME
+        found = [
+            Record(
+                Offset(n), Timestamp(50 if by_broker else n * 7 % 5), b"k", b"v" * n, (Header(b"h", None),)
+            )
+            for n in range(offset, offset + count)
+        ]
+        mine = data.draw(st.lists(st.sampled_from([0, STAYS]), min_size=count, max_size=count).filter(any))
+        kept = [record for record, mark in zip(found, mine, strict=True) if mark]
+        largest = 50 if by_broker else None
+        bounds = {"base_offset": offset, "last_offset": last + 1}
+        written += encode(found, stamp, **bounds, max_timestamp=largest)
+        expected += encode(kept, stamp, **bounds, max_timestamp=largest)
+        marks += bytes(mine)
+        offset = last + 2
+    columns = decode(written)[0]
+    first = data.draw(st.integers(0, len(shapes) - 1))
+    start, skipped = 0, bytearray()
+    for number in range(first):
+        header = columns.batches[number]
+        skipped += encode_batches(thin(columns, marks, number, number + 1))
+        start = header.record_end
+    rest = thin(columns, marks, first, len(shapes))
+    assert skipped + encode_batches(rest) == expected
+    assert len(rest) == count_staying(marks, start, len(columns))
+
+
+def test_only_plain_uncompressed_batches_are_thinned():
+    """Those of a transaction, with a horizon or with a codec are looked at one by one."""
+    pairs, marks = [[(b"a", b"1"), (b"b", b"2")]], bytearray([STAYS, 0])
+    assert end_of_thinned(log_of(pairs), marks, 0) == 1
+    assert end_of_thinned(log_of(pairs, producer_id=7, producer_epoch=0, base_sequence=0), marks, 0) == 1
+    for stamp in ({"codec": Codec.GZIP}, {"transactional": True}, {"delete_horizon_ms": Timestamp(5)}):
+        assert end_of_thinned(log_of(pairs, **stamp), marks, 0) == 0
