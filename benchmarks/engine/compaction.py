@@ -61,7 +61,7 @@ def cases(conditions: Conditions) -> Cases:
                 Side(OURS, lambda: _compact(dirty, directory / str(next(numbers)), records // KEYS_SHARE)),
                 Side(COPY, partial(_copy, dirty, directory / "copy")),
             ),
-            goals=(Goal(of=COPY, floor=0.012),),
+            goals=(Goal(of=COPY, floor=0.12),),
         )
 
 
