@@ -1,7 +1,8 @@
 """Compaction: of each key only the newest record stays.
 
 `choose` decides which log is dirty enough and how far it may be cleaned, `offset_map` remembers each key's newest
-offset, `survivors` marks what stays, `retain` decides batch by batch, `rewrite` makes the cleaned batches, `group` says which segments merge,
-`clean` replaces the files so that a crash leaves the old set or the new one. Rules: kafka-storage.md §8, after
+offset by what `digests` makes of the key, `survivors` marks what stays, `retain` decides batch by batch, `rewrite`
+makes the cleaned batches, `group` says which segments merge, `clean` replaces the files so that a crash leaves the
+old set or the new one. Rules: kafka-storage.md §8, after
 Kafka's LogCleaner, Cleaner, LogCleanerManager and SkimpyOffsetMap.
 """
