@@ -66,7 +66,7 @@ from topicfs.server_properties import read_config, tell_ignored
 @click.option(
     "--request-loop",
     type=click.Choice(["short", "plain"]),
-    help="How requests are fetched: short is twice as fast, plain is pyfuse3's own.  [default: plain]",
+    help="How requests are fetched: short is twice as fast, plain is pyfuse3's own.  [default: short]",
 )
 @click.option(
     "--log-file", metavar="FILE", type=click.Path(path_type=Path), help="Where the daemon's log goes."

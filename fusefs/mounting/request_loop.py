@@ -45,7 +45,7 @@ class RequestLoop(Enum):
     """As pyfuse3 does by itself."""
 
 
-DEFAULT = RequestLoop.PLAIN
+DEFAULT = RequestLoop.SHORT
 """Where nothing else is asked for, and where it fits."""
 
 

@@ -13,7 +13,6 @@ import trio.lowlevel
 
 from fusefs.mounting import request_loop
 from fusefs.mounting.request_loop import (
-    DEFAULT,
     REQUESTS_IN_A_ROW,
     RequestLock,
     RequestLoop,
@@ -65,9 +64,10 @@ def test_what_it_was_not_made_for_is_refused_or_served_plainly(other: ModuleType
 
 
 def test_where_it_fits_one_gets_what_one_asks_for():
-    """And the default else."""
+    """And the short one for nothing."""
     asked = [None, RequestLoop.SHORT, RequestLoop.PLAIN]
-    assert [DEFAULT, RequestLoop.SHORT, RequestLoop.PLAIN] == [choose(loop, library()) for loop in asked]
+    expected = [RequestLoop.SHORT, RequestLoop.SHORT, RequestLoop.PLAIN]
+    assert expected == [choose(loop, library()) for loop in asked]
 
 
 async def test_a_request_that_is_there_needs_no_scheduler(pipe: tuple[int, int]):
