@@ -230,6 +230,8 @@ def scan(
     capacity: cython.Py_ssize_t = len(rows)
     used: cython.Py_ssize_t = 0
     cause: str | None = None
+    # Rows before this one have sound checksums; they follow three rows behind, while the bytes are still near.
+    sound: cython.Py_ssize_t = 0 if check_crc else capacity
     while used < capacity:
         size: cython.longlong = _size_at(octets, at, stop)
         if size <= 0 or not _fill_row(octets, at, size, row, used):
@@ -237,7 +239,12 @@ def scan(
             break
         at += size
         used += 15
-    sound: cython.Py_ssize_t = _first_mismatch(view, row, used) if check_crc else used
+        if used - sound == 45:
+            sound = _first_mismatch(view, row, sound, used)
+            if sound < used:
+                break
+    if sound < used:
+        sound = _first_mismatch(view, row, sound, used)
     if sound < used:
         used, at = sound, row[sound]
         cause = _checksum_mismatch(view, row, sound)
@@ -263,7 +270,7 @@ def sound_rows(
         at += size
         used += 15
     row[45] = used
-    return at if _first_mismatch(view, row, used) == used else 0
+    return at if _first_mismatch(view, row, 0, used) == used else 0
 
 
 @cython.cfunc
@@ -419,9 +426,10 @@ def _int16(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.int:
 
 
 @cython.cfunc
-def _first_mismatch(view: memoryview, row: cython.p_longlong, used: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Where the row of the first batch begins whose checksum is wrong; `used` where there is none."""
-    at: cython.Py_ssize_t = 0
+def _first_mismatch(
+    view: memoryview, row: cython.p_longlong, at: cython.Py_ssize_t, used: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Where, from `at` on, the row of the first batch begins whose checksum is wrong; `used` where there is none."""
     while at < used:
         if at + 30 < used and _three_fit(octets_of(view), row, at):
             at += 45
