@@ -103,7 +103,8 @@ def _groups(axes: Axes, cases: Sequence[CaseResult], colours: dict[str, str], *,
         place += len(case.figures) + 1
     axes.set_yticks(places, [case.name for case in cases])
     axes.tick_params(axis="y", length=0)
-    axes.invert_yaxis()
+    # From top to bottom; the outermost points stay clear of the frame.
+    axes.set_ylim(place - 2 + 0.6, -0.6)
     axes.margins(x=0.12)
 
 

@@ -23,8 +23,11 @@ DOOR_MODE = stat.S_IFREG | 0o200
 READ_MODE = stat.S_IFREG | 0o444
 LINK_MODE = stat.S_IFLNK | 0o777
 
-READ_BLOCK = 128 * 1024
-"""Bytes; what stdio, Python and cmp read at a time from a log, where each read is a request of its own."""
+READ_BLOCK = 512 * 1024
+"""Bytes; what cat, stdio, Python and cmp read at a time from a log, where each read is a request of its own.
+
+As much as a window of a view holds: more would be fetched from memory that the processor has not near any more.
+"""
 
 FOR_LONG = 60.0
 """Seconds the kernel may remember what only changes together with a word to it."""

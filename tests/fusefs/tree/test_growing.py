@@ -7,6 +7,7 @@ import os
 import pytest
 
 from fusefs.tree.nodes import FOR_LONG
+from fusefs.views.rendering import WINDOW_BYTES
 from storage.model import Offset
 from tests.doubles.mount_client import MountClient, refused
 
@@ -33,6 +34,13 @@ async def test_reads_of_any_size_give_the_same_bytes(orders: MountClient, chunk:
     assert await orders.read_on(fh, chunk=chunk) == lines(0, 50)
     assert await orders.read_on(fh, 100, chunk=chunk) == lines(0, 50)[100:]
     assert await orders.filesystem.read(fh, 10_000, 10) == b""
+
+
+async def test_programs_are_advised_to_read_what_a_window_holds(orders: MountClient):
+    """In every form, and of a range too: less takes more requests, more is rendered in several steps anyway."""
+    await orders.append("orders/0/log", lines(0, 3))
+    for name in ("log", "log.json", "1-"):
+        assert (await orders.stat(f"orders/0/{name}")).block_size == WINDOW_BYTES
 
 
 async def test_an_open_file_sees_the_log_grow(orders: MountClient):
