@@ -10,6 +10,7 @@ from benchmarks.frame.question import (
     Cases,
     Conditions,
 )
+from benchmarks.mount.one_processor import one_processor
 from benchmarks.mount.places import Place, Showing, append_places
 from benchmarks.mount.spending import Spent
 from benchmarks.mount.system_calls import append_lines
@@ -33,7 +34,7 @@ def cases(conditions: Conditions) -> Cases:
         processor_unit=MICROSECONDS_OF_PROCESSOR,
         figure=lambda seconds: seconds / count * 1e6,
     )
-    with append_places(conditions, WRITTEN_BYTES, both_loops=True) as places:
+    with one_processor(), append_places(conditions, WRITTEN_BYTES, both_loops=True) as places:
         yield from places.cases(work, shown, target=TARGET, floor=4.0)
 
 

@@ -10,6 +10,7 @@ from benchmarks.frame.question import (
     Cases,
     Conditions,
 )
+from benchmarks.mount.one_processor import one_processor
 from benchmarks.mount.places import Place, Showing, append_places
 from benchmarks.mount.spending import Spent
 from benchmarks.mount.system_calls import echo_lines
@@ -31,7 +32,7 @@ def cases(conditions: Conditions) -> Cases:
         processor_unit=LINES_A_SECOND_OF_PROCESSOR,
         figure=lambda seconds: count / seconds,
     )
-    with append_places(conditions, WRITTEN_BYTES, both_loops=True) as places:
+    with one_processor(), append_places(conditions, WRITTEN_BYTES, both_loops=True) as places:
         yield from places.cases(work, shown, target=0.8, floor=0.35)
 
 

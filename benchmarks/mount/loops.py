@@ -21,6 +21,7 @@ from benchmarks.frame.question import (
 )
 from benchmarks.in_memory import directory_in_memory
 from benchmarks.mount.mounts import Mount, topicfs
+from benchmarks.mount.one_processor import one_processor
 from benchmarks.mount.spending import Spent, spent
 from benchmarks.mount.system_calls import append_lines, open_and_close
 from fusefs.mounting.request_loop import RequestLoop
@@ -31,6 +32,7 @@ WRITTEN_BYTES = 50 * 2**20
 
 def cases(conditions: Conditions) -> Cases:
     with ExitStack() as stack:
+        stack.enter_context(one_processor())
         directory = stack.enter_context(directory_in_memory(conditions, WRITTEN_BYTES))
         mounts = {}
         for loop in RequestLoop:
