@@ -10,6 +10,7 @@ from storage.codec.columns import Columns, decode
 from storage.codec.records import encode
 from storage.codec.stamp import BatchStamp
 from storage.config.topic import TopicConfig
+from storage.disk.filesystem import Clock
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Partition
 from storage.log.log import Log
@@ -64,14 +65,21 @@ class _Reader:
             self.records += [record for record in records if record.offset >= self._start_offset]
 
 
-def load(directory: Path, settings: dict[str, str] | None = None, *, clean: bool, **checkpointed: int) -> Log:
+def load(
+    directory: Path,
+    settings: dict[str, str] | None = None,
+    *,
+    clean: bool,
+    clock: Clock = system_clock,
+    **checkpointed: int,
+) -> Log:
     """Load a partition's directory to read and write; it is made where it is missing."""
     directory.mkdir(parents=True, exist_ok=True)
     return load_log(
         directory,
         files=NativeFileSystem(),
         config=TopicConfig.from_overrides({"retention.ms": "-1", **(settings or {})}),
-        clock=system_clock,
+        clock=clock,
         clean=clean,
         **{name: Offset(value) for name, value in checkpointed.items()},
     )
