@@ -264,6 +264,7 @@ class _Daemon:
                 log.info("ends: %s", signal.Signals(number).name)
                 assert self._filesystem is not None
                 self._filesystem.end_waiting()
+                await trio.to_thread.run_sync(self._kernel.end)
                 pyfuse3.terminate()
                 return
 

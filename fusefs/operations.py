@@ -32,8 +32,8 @@ T = TypeVar("T")
 BLOCK = 512
 """Bytes; st_blocks counts in these."""
 
-END_SECONDS = 0.5
-"""How long the end of a mount waits for a name being forgotten, which may itself wait for a request."""
+END_SECONDS = 5.0
+"""How long the end of a mount waits for a name being forgotten, which may itself wait for a request to be answered."""
 
 
 def answered(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -73,6 +73,8 @@ class KernelNotifications:
 
     def forget_name(self, parent_id: int, name: str) -> None:
         """Invalidate a name, soon: it may have to wait for a request under way, which is answered meanwhile."""
+        if self._ended:
+            return
         if self._thread is None:
             self._thread = threading.Thread(target=self._forget_names, name="forget-names", daemon=True)
             self._thread.start()
@@ -93,7 +95,11 @@ class KernelNotifications:
                 log.debug("%s in %d: not forgotten: %s", name, parent_id, error)
 
     def end(self) -> None:
-        """Tell nothing any more; the session goes next."""
+        """Tell nothing any more (blocking).
+
+        Called while requests are still answered: what is being told may wait for one of them, and unanswered neither
+        would ever end.
+        """
         self._ended = True
         self._some.release()
         if self._thread is not None:

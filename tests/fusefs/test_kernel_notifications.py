@@ -69,3 +69,12 @@ def test_a_mount_that_forgot_nothing_ends_at_once():
     kernel = KernelNotifications()
     kernel.end()
     assert "forget-names" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_what_is_to_be_forgotten_after_the_end_is_nothing(answer):
+    """No thread begins for it."""
+    answer(lambda _parent_id, _name: pytest.fail("told after the end"))
+    kernel = KernelNotifications()
+    kernel.end()
+    kernel.forget_name(7, "late")
+    assert "forget-names" not in [thread.name for thread in threading.enumerate()]
