@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -185,6 +186,7 @@ def segment_file(
     return f"{base_offset:020d}{kind.value}{state.value}"
 
 
+@lru_cache(maxsize=4096)  # The same few names in each directory, and several times as it is loaded.
 def parse_segment_file(name: str) -> SegmentFile | None:
     """Read a name inside a partition directory. None: no file of a segment."""
     match = _SEGMENT_FILE.fullmatch(name)

@@ -107,6 +107,10 @@ class NativeFile:
     def path(self) -> Path:
         return self._path
 
+    def reach(self) -> None:
+        """Open it now. Raises OSError where that cannot be."""
+        self._open()
+
     def size(self) -> int:
         return os.fstat(self._open().number).st_size
 
@@ -238,7 +242,7 @@ class NativeFileSystem:
             if create:
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE))
             file = NativeFile(path, os.O_RDWR | os.O_CLOEXEC, self._pool)
-        file.size()
+        file.reach()
         return file
 
     def exists(self, path: Path) -> bool:
