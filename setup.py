@@ -14,6 +14,8 @@ COMPILED = (
     "storage/codec/columns.py",
     "storage/codec/joining.py",
     "storage/codec/batch_writer.py",
+    "storage/log/sparse.py",
+    "storage/inspect/check/sound.py",
     "storage/compaction/survivors.py",
     "storage/compaction/digests.py",
     "storage/compaction/offset_map.py",

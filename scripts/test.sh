@@ -17,6 +17,6 @@ mypy
 step lint-imports
 lint-imports
 step "pytest --uncompiled: the same tests over the plain sources of the compiled modules"
-python -m pytest -q -p tests.uncompiled --uncompiled tests/storage/codec tests/storage/compaction tests/fusefs/forms tests/pipeline/test_reading_segments.py
+python -m pytest -q -p tests.uncompiled --uncompiled tests/storage/codec tests/storage/compaction tests/storage/log/test_segment.py tests/storage/recovery tests/storage/inspect/test_check.py tests/storage/inspect/test_sound.py tests/fusefs/forms tests/pipeline/test_reading_segments.py
 step pytest
 exec python -m pytest "$@"

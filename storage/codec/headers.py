@@ -30,6 +30,11 @@ import cython
 from storage.errors import CorruptBatchError
 from storage.model import Offset, Position, ProducerId, Timestamp, TimestampType
 
+if cython.compiled:
+    from cython.cimports.storage.codec.memory import int64s_of
+else:
+    from storage.codec.memory import int64s_of
+
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
 LENGTH_POSITION = 8
@@ -200,6 +205,28 @@ class Batches:
     def column(self, field: str) -> memoryview[int]:
         """One field of every batch, by its name in `BatchHeader`; a view, not a copy."""
         return self._rows[BatchHeader._fields.index(field) :: FIELDS]
+
+    def largest(self, field: str, count: int) -> int:
+        """The largest value of a field among the first `count` batches, of which there is at least one."""
+        row: cython.p_longlong = int64s_of(self._rows)
+        first: cython.Py_ssize_t = BatchHeader._fields.index(field)
+        found: cython.longlong = row[first]
+        at: cython.Py_ssize_t
+        for at in range(first, count * 15, 15):
+            found = max(found, row[at])
+        return found
+
+    def count_ascending(self, lowest: int, limit: int) -> int:
+        """How many batches lead up to the first whose last offset is below `lowest`, not above the one before, or above `limit`."""
+        row: cython.p_longlong = int64s_of(self._rows)
+        before: cython.longlong = lowest - 1
+        most: cython.longlong = min(limit, 2**63 - 1)
+        end: cython.Py_ssize_t = len(self._rows)
+        at: cython.Py_ssize_t = 3
+        while at < end and before < row[at] <= most:
+            before = row[at]
+            at += 15
+        return at // 15
 
 
 def sequence_plus(sequence: int, delta: int) -> int:

@@ -142,7 +142,7 @@ class OffsetIndex:
         return self.entry(self.entries - 1).offset if self.entries else self._base_offset
 
 
-def relative(offset: Offset, base_offset: Offset) -> int:
+def relative(offset: int, base_offset: int) -> int:
     """An offset as a slot holds it. ValueError outside [0, 2^31-1]."""
     value = offset - base_offset
     if not 0 <= value <= MAX_RELATIVE_OFFSET:

@@ -7,7 +7,7 @@ from clients (kafka-storage.md §4.1); a follower takes what its leader decided 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from storage.codec.batch import scan
@@ -36,6 +36,18 @@ class AppendRules:
     codec: Codec | None
     """What batches are compressed with in the log; None: with whatever their producer chose."""
     compression_level: int | None
+    looks_into_records: bool = field(init=False)
+    """Whether a batch's header cannot answer even when it is known to tell the truth."""
+    takes_own_as_they_are: bool = field(init=False)
+    """Whether batches that this process just made need nothing but their offsets."""
+
+    def __post_init__(self) -> None:
+        # Each append asks; the answers follow from what does not change.
+        looks = self.needs_keys or (self.before_max_ms < _CHECKS_TIMES_BELOW and not self.stamps_append_time)
+        object.__setattr__(self, "looks_into_records", looks)
+        object.__setattr__(
+            self, "takes_own_as_they_are", self.codec is None and not self.stamps_append_time and not looks
+        )
 
     @classmethod
     def of(cls, config: TopicConfig) -> AppendRules:
@@ -51,16 +63,6 @@ class AppendRules:
             before_max_ms=config.message_timestamp_before_max_ms,
             after_max_ms=config.message_timestamp_after_max_ms,
         )
-
-    @property
-    def takes_own_as_they_are(self) -> bool:
-        """Whether batches that this process just made need nothing but their offsets."""
-        return self.codec is None and not self.stamps_append_time and not self.looks_into_records
-
-    @property
-    def looks_into_records(self) -> bool:
-        """Whether a batch's header cannot answer even when it is known to tell the truth."""
-        return self.needs_keys or (self.before_max_ms < _CHECKS_TIMES_BELOW and not self.stamps_append_time)
 
 
 def compression_of(config: TopicConfig) -> tuple[Codec | None, int | None]:

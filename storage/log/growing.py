@@ -129,11 +129,13 @@ class GrowingLog(ReadableLog):
             )
             if not placed:
                 return None
-            self._note_epoch(epoch, base_offset)
+            if epoch != self._noted_epoch:
+                self._note_epoch(epoch, base_offset)
             self._write(batches, placed, base_offset, now)
             end_offset = self._end.offset
             self._producers.passed(end_offset)
-            self._publish_stable()
+            if self._first_unstable is not None:
+                self._publish_stable()  # The high watermark may have passed a marker; nothing has begun.
         return Appended(base_offset, Offset(end_offset - 1), NO_TIMESTAMP, self._log_start_offset)
 
     def _appended(self, durable: bool, last_offset: Offset) -> None:

@@ -61,7 +61,7 @@ def replay_window(
     end_offset: int = 2**63 - 1,
 ) -> list[AbortedSpan]:
     """Take in the first `good` batches of a window within [start, end); the aborts among them."""
-    if not good or max(window.batches.column("producer_id")[:good]) == NO_PRODUCER_ID:
+    if not good or window.batches.largest("producer_id", good) == NO_PRODUCER_ID:
         return []
     spans = []
     for batch in incoming_of(window.batches)[:good]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from storage.codec.headers import HEADER_SIZE, BatchHeader
+from storage.codec.headers import HEADER_SIZE, Batches, BatchHeader
 from storage.disk.filesystem import Clock, File, FileSystem
 from storage.disk.memory import MemoryFile
 from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
@@ -239,11 +239,11 @@ class Segment:
         ValueError when an offset lies below the base offset or more than 2^31-1 above it. PartitionOfflineError when
         the write failed and what it left could not be cut off either.
         """
-        relative(Offset(batches[-1][1]), self.base_offset)
-        counted_from, largest = self._counted_from, self.largest
+        relative(batches[-1][1], self.base_offset)
+        counted_from, largest = self._counted_from, self._largest or self.largest
         try:
             self.log.pwrite(data, Position(self.size))
-            self._index_batches(batches)
+            self._index_batches(batches, largest.timestamp)
         except OSError:
             self._counted_from, self._largest = counted_from, largest
             first = Offset(batches[0][1])
@@ -261,11 +261,10 @@ class Segment:
                 f"{self.log.path}: a failed write could not be undone: {error}"
             ) from error
 
-    def _index_batches(self, batches: Sequence[Placed]) -> None:
-        position = self.size
+    def _index_batches(self, batches: Sequence[Placed], largest: Timestamp) -> None:
+        position, interval_bytes = self.size, self.settings.index_interval_bytes
         if not position:
             self._first_timestamp = Timestamp(batches[0][2])
-        largest, interval_bytes = self.largest.timestamp, self.settings.index_interval_bytes
         for size_bytes, last_offset, max_timestamp in batches:
             if max_timestamp > largest:
                 largest = Timestamp(max_timestamp)
@@ -274,23 +273,21 @@ class Segment:
                 self._add_entries(Offset(last_offset), Position(position))
             position += size_bytes
 
-    def index_window(
-        self, positions: Sequence[int], last_offsets: Sequence[int], max_timestamps: Sequence[int]
-    ) -> None:
-        """Make the entries of adjacent batches that stand in the log already: for recovery."""
-        if positions and not positions[0]:
-            self._first_timestamp = Timestamp(max_timestamps[0])
+    def index_window(self, batches: Batches, count: int, position: int) -> None:
+        """Make the entries of `count` adjacent batches that stand in the log already, from `position` on: for recovery."""
+        if count and not position + batches[0].position:
+            self._first_timestamp = batches[0].max_timestamp
         due = due_entries(
             SparseState(self._counted_from, self.largest),
-            positions,
-            last_offsets,
-            max_timestamps,
+            batches,
+            count,
+            position=position,
             interval_bytes=self.settings.index_interval_bytes,
         )
         self._counted_from, self._largest = due.state
         offsets, times = self.offset_index, self.time_index
-        batches, maxima = fitting(due, last=times.last, offset_room=offsets.room, time_room=times.room)
-        offsets.extend(batches)
+        entries, maxima = fitting(due, last=times.last, offset_room=offsets.room, time_room=times.room)
+        offsets.extend(entries)
         times.extend(maxima)
         self.index_full = offsets.full or times.full
 

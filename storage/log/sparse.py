@@ -2,16 +2,24 @@
 
 `Segment.append` applies the same rule batch by batch; recovery goes through millions of batches and looks only at
 timestamps between two entries (kafka-storage.md §3).
+
+This module is compiled by Cython, and runs uncompiled with the same results.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+import cython
+
+from storage.codec.headers import Batches
 from storage.indexes.time_index import TimeEntry
 from storage.model import Offset, Timestamp
+
+if cython.compiled:
+    from cython.cimports.storage.codec.memory import int64s_of
+else:
+    from storage.codec.memory import int64s_of
 
 Placed: TypeAlias = tuple[int, int, int]
 """A `PlacedBatch`, perhaps without its names."""
@@ -45,31 +53,34 @@ class DueEntries(NamedTuple):
 
 
 def due_entries(
-    state: SparseState,
-    positions: Sequence[int],
-    last_offsets: Sequence[int],
-    max_timestamps: Sequence[int],
-    *,
-    interval_bytes: int,
+    state: SparseState, batches: Batches, count: int, *, position: int, interval_bytes: int
 ) -> DueEntries:
-    """Apply the rule to adjacent batches, given as columns."""
-    counted_from, largest = state
-    batches: list[tuple[int, int]] = []
+    """Apply the rule to the first `count` of adjacent batches, whose positions count from `position` of the file."""
+    rows: memoryview = batches.rows
+    row: cython.p_longlong = int64s_of(rows)
+    start: cython.longlong = position
+    counted_from: cython.longlong = state.counted_from
+    interval: cython.longlong = interval_bytes
+    largest: TimeEntry = state.largest
+    timestamp: cython.longlong = largest.timestamp
+    at: cython.Py_ssize_t
+    brought_by: cython.Py_ssize_t = -1
+    due: list[tuple[int, int]] = []
     maxima: list[TimeEntry] = []
-    first, count = 0, len(positions)
-    while first < count:
-        due = bisect_right(positions, counted_from + interval_bytes, first)
-        stop = min(due + 1, count)
-        timestamp = max(max_timestamps[first:stop])
-        if timestamp > largest.timestamp:
-            at = max_timestamps.index(timestamp, first, stop)
-            largest = TimeEntry(Timestamp(timestamp), Offset(last_offsets[at]))
-        if due < count:
-            counted_from = positions[due]
-            batches.append((last_offsets[due], counted_from))
+    for at in range(0, count * 15, 15):
+        if row[at + 9] > timestamp:
+            timestamp = row[at + 9]
+            brought_by = at
+        if start + row[at] - counted_from > interval:
+            counted_from = start + row[at]
+            if brought_by >= 0:
+                largest = TimeEntry(Timestamp(timestamp), Offset(row[brought_by + 3]))
+                brought_by = -1
+            due.append((row[at + 3], counted_from))
             maxima.append(largest)
-        first = stop
-    return DueEntries(batches, maxima, SparseState(counted_from, largest))
+    if brought_by >= 0:
+        largest = TimeEntry(Timestamp(timestamp), Offset(row[brought_by + 3]))
+    return DueEntries(due, maxima, SparseState(counted_from, largest))
 
 
 def fitting(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from operator import lt
 from typing import NamedTuple
 
 from storage.checkpoints.leader_epochs import LeaderEpochs
@@ -74,7 +73,8 @@ def take_batches(  # noqa: PLR0913 (a segment, what goes with it, and how far to
     """Make the good batches between the segment's present size and `file_bytes` part of it, which ends at `end_offset`."""
     cause = ""
     for window in windows(segment.log, segment.size, file_bytes, window_bytes=WINDOW_BYTES, check_crc=True):
-        good = _count_in_range(window.batches, segment.base_offset, end_offset)
+        # The base offset is not under the checksum: so it is looked at here.
+        good = window.batches.count_ascending(end_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
         if good:
             _take(segment, window, good, epochs, producers)
             end_offset = window.batches[good - 1].end_offset
@@ -89,41 +89,16 @@ def take_batches(  # noqa: PLR0913 (a segment, what goes with it, and how far to
     return Recovered(end_offset, file_bytes - segment.size, cause)
 
 
-def _count_in_range(batches: Batches, base_offset: Offset, end_offset: Offset) -> int:
-    """How many batches lead up to the first whose last offset the segment cannot hold behind `end_offset`.
-
-    The base offset is not under the checksum: so it is looked at here.
-    """
-    last_offsets = batches.column("last_offset").tolist()
-    if not last_offsets:
-        return 0
-    limit = base_offset + MAX_RELATIVE_OFFSET
-    if last_offsets[0] >= end_offset and last_offsets[-1] <= limit and _ascend(last_offsets):
-        return len(last_offsets)
-    good = 0
-    lowest: int = end_offset
-    while good < len(last_offsets) and lowest <= last_offsets[good] <= limit:
-        lowest = last_offsets[good] + 1
-        good += 1
-    return good
-
-
 def _overflows(batches: Batches, index: int, base_offset: Offset) -> bool:
     """Whether a batch lies too far above the base offset for what follows to be a segment; a flipped bit is not followed."""
     offsets = batches.column("last_offset")[index : index + 2].tolist()
-    return offsets[0] - base_offset > MAX_RELATIVE_OFFSET and _ascend(offsets)
-
-
-def _ascend(offsets: list[int]) -> bool:
-    return all(map(lt, offsets, offsets[1:]))
+    return offsets[0] - base_offset > MAX_RELATIVE_OFFSET and (len(offsets) == 1 or offsets[0] < offsets[1])
 
 
 def _take(segment: Segment, window: Window, good: int, epochs: LeaderEpochs, producers: LogProducers) -> None:
     """Make the first `good` batches of a window part of the segment."""
     batches = window.batches
-    positions = [window.position + position for position in batches.column("position")[:good].tolist()]
-    last_offsets = batches.column("last_offset")[:good].tolist()
-    segment.index_window(positions, last_offsets, batches.column("max_timestamp")[:good].tolist())
+    segment.index_window(batches, good, window.position)
     segment.size = window.position + batches[good - 1].end_position
     _note_epochs(batches, good, epochs)
     for span in replay_window(producers, window, good):
@@ -132,11 +107,13 @@ def _take(segment: Segment, window: Window, good: int, epochs: LeaderEpochs, pro
 
 def _note_epochs(batches: Batches, good: int, epochs: LeaderEpochs) -> None:
     """Assign each epoch newer than the latest at the batch that begins it."""
-    column = batches.column("leader_epoch")[:good].tolist()
     latest = epochs.latest.epoch if epochs.latest else -1
-    while (newest := max(column)) > latest:
-        first = next(index for index, epoch in enumerate(column) if epoch > latest)
-        latest = column[first]
-        epochs.assign(latest, batches[first].base_offset)
-        if latest == newest:
-            return
+    newest = batches.largest("leader_epoch", good)
+    if newest <= latest:
+        return
+    for index, epoch in enumerate(batches.column("leader_epoch")[:good]):
+        if epoch > latest:
+            latest = epoch
+            epochs.assign(latest, batches[index].base_offset)
+            if latest == newest:
+                return

@@ -18,10 +18,12 @@ from storage.codec.headers import Batches, BatchHeader
 from storage.errors import CorruptBatchError
 from storage.inspect.check.facts import SegmentFacts
 from storage.inspect.check.findings import Finding
+from storage.inspect.check.sound import Expected, end_of_sound
 from storage.model import Offset, Position, TimestampType
 
 MAX_OFFSET_SPAN = 2**31 - 1
 """Offsets of a segment lie at most so far above its base offset, to fit its indexes."""
+NO_END = Offset(2**63 - 1)
 
 
 class BatchCheck:
@@ -62,21 +64,47 @@ class BatchCheck:
             yield from self._check_span(columns)
 
     def _check_span(self, columns: Columns) -> Iterator[Finding]:
-        """Check sound batches that follow each other."""
+        """Check batches that follow each other and whose checksums match: of those that are sound no more than how many."""
         self.facts.add(columns)
-        ascending = _ascends(columns.offsets)
-        first = 0
-        for header in columns.batches:
-            yield from self._check_header(header)
-            last = header.record_end
-            if not ascending and not _ascends(columns.offsets[first:last]):
-                yield Finding(self._file, header.position, "the offsets of its records do not ascend")
-            if first < last and header.timestamp_type is TimestampType.CREATE_TIME:
-                latest = max(columns.timestamps[first:last])
-                if latest != header.max_timestamp:
-                    cause = f"max timestamp is {header.max_timestamp}, its latest record's {latest}"
-                    yield Finding(self._file, header.position, cause)
-            first = last
+        batches = columns.batches
+        number = 0
+        while number < len(batches):
+            sound = end_of_sound(columns, number, self._expected())
+            if sound > number:
+                self._pass(batches[sound - 1])
+            if sound < len(batches):
+                yield from self._check_batch(columns, sound)
+            number = sound + 1
+
+    def _expected(self) -> Expected:
+        """What follows in good order: offsets go up, and the epoch is the last one until the checkpoint has another."""
+        epoch = epoch_for_offset(self._epochs, self.end_offset)
+        agreed = epoch in (None, self._leader_epoch)
+        later = (entry.start_offset for entry in self._epochs if entry.start_offset > self.end_offset)
+        return Expected(
+            start_offset=self.end_offset,
+            largest_offset=min(self._base_offset + MAX_OFFSET_SPAN, NO_END),
+            leader_epoch=self._leader_epoch,
+            epoch_end_offset=min(next(later, NO_END) if agreed else self.end_offset, NO_END),
+        )
+
+    def _pass(self, header: BatchHeader) -> None:
+        """Note that a batch has its place in the log."""
+        self.end_offset = max(self.end_offset, header.end_offset)
+        self.reach = max(self.reach, self.end_offset)
+
+    def _check_batch(self, columns: Columns, number: int) -> Iterator[Finding]:
+        """Say what is wrong with a batch, if anything is."""
+        header = columns.batches[number]
+        first, last = columns.batches[number - 1].record_end if number else 0, header.record_end
+        yield from self._check_header(header)
+        if not _ascends(columns.offsets[first:last]):
+            yield Finding(self._file, header.position, "the offsets of its records do not ascend")
+        if first < last and header.timestamp_type is TimestampType.CREATE_TIME:
+            latest = max(columns.timestamps[first:last])
+            if latest != header.max_timestamp:
+                cause = f"max timestamp is {header.max_timestamp}, its latest record's {latest}"
+                yield Finding(self._file, header.position, cause)
 
     def _check_header(self, header: BatchHeader) -> Iterator[Finding]:
         if header.base_offset < self.end_offset:
@@ -85,8 +113,7 @@ class BatchCheck:
         if header.last_offset - self._base_offset > MAX_OFFSET_SPAN:
             cause = f"last offset {header.last_offset} is too far above the segment's base offset"
             yield Finding(self._file, header.position, cause)
-        self.end_offset = max(self.end_offset, header.end_offset)
-        self.reach = max(self.reach, self.end_offset)
+        self._pass(header)
         if header.leader_epoch >= 0:
             yield from self._check_leader_epoch(header)
 

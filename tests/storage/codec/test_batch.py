@@ -20,6 +20,7 @@ from storage.codec.headers import Codec, sequence_plus
 from storage.codec.records import BatchStamp, decode, encode
 from storage.errors import CorruptBatchError, TornBatchError
 from storage.model import Header, Record, TimestampType
+from tests.doubles.headers import headers
 
 GOLDEN = bytes.fromhex(
     "0000000000000064000000570000000902184946160000000000020000018bcfe568000000018bcfe56805"
@@ -440,3 +441,31 @@ def test_the_end_of_batches_is_found_without_reading_them_all():
     for rest in (b"", bytes(first[:-1]), bytes(impossible), bytes(20)):
         assert (len(whole), 9) == find_end(whole + rest) == (scan(whole + rest).stop, 9)
     assert find_end(b"") == find_end(first[:-1]) == find_end(impossible) == (0, -1)
+
+
+@pytest.mark.parametrize(
+    ("last_offsets", "lowest", "limit", "expected"),
+    [
+        ([], 0, 9, 0),
+        ([3, 4, 9], 3, 9, 3),
+        ([3, 4, 9], 4, 9, 0),
+        ([3, 4, 10], 0, 9, 2),
+        ([3, 3, 4], 0, 9, 1),
+        ([3, 8, 5], 0, 9, 2),
+        ([2**62, 2**62 + 1], 2**62, 2**62 + 2**31 - 1, 2),
+        ([-1, 0], 0, 9, 0),
+        ([2**63 - 1, 5], 2**63 - 1, 2**63 + 2**31, 1),
+        ([5], 2**63, 2**63 + 2**31, 0),
+    ],
+)
+def test_batches_are_counted_as_long_as_their_offsets_ascend(last_offsets, lowest, limit, expected):
+    """From the lowest that may come up to the limit, each above the one before."""
+    found = headers({"last_offset": offset} for offset in last_offsets)
+    assert expected == found.count_ascending(lowest, limit)
+
+
+def test_the_largest_of_a_field_is_that_of_the_batches_asked_for():
+    """Of the first so many; negative numbers too."""
+    found = headers({"leader_epoch": epoch, "producer_id": -1} for epoch in (-3, -7, 5, 4))
+    assert [-3, -3, 5, 5] == [found.largest("leader_epoch", count) for count in (1, 2, 3, 4)]
+    assert -1 == found.largest("producer_id", 4)

@@ -16,6 +16,7 @@ from storage.log.segment import Segment, SegmentSettings
 from storage.log.sparse import PlacedBatch
 from storage.log.times import TimeSearch
 from storage.model import Offset
+from tests.doubles.headers import headers
 from tests.doubles.logs import batch
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -277,18 +278,15 @@ def test_the_sparse_rule_on_batches_of_1071_bytes():
 def test_a_rebuild_makes_the_entries_that_appending_made(batches, interval, window):
     """However the batches come in windows, both ways of applying the sparse rule agree."""
     appended, rebuilt = OneSegment(0, interval=interval), OneSegment(0, interval=interval)
-    positions, position = [], 0
+    found, position = [], 0
     for offset, (size, timestamp) in enumerate(batches):
         appended.segment.append(bytearray(size), [PlacedBatch(size, offset, timestamp)])
-        positions.append(position)
+        found.append({"position": position, "last_offset": offset, "max_timestamp": timestamp})
         position += size
     for start in range(0, len(batches), window):
-        end = start + window
-        rebuilt.segment.index_window(
-            positions[start:end],
-            list(range(len(batches)))[start:end],
-            [timestamp for _, timestamp in batches][start:end],
-        )
+        begins = found[start]["position"]
+        rows = headers({**row, "position": row["position"] - begins} for row in found[start:])
+        rebuilt.segment.index_window(rows, min(window, len(rows)), begins)
     assert list(appended.segment.offset_index) == list(rebuilt.segment.offset_index)
     assert list(appended.segment.time_index) == list(rebuilt.segment.time_index)
     assert appended.segment.largest == rebuilt.segment.largest

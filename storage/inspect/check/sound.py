@@ -1,0 +1,91 @@
+"""How many batches in a row are as they should be, without an object a batch: only the others are looked at one by one.
+
+This module is compiled by Cython, and runs uncompiled with the same results.
+"""
+
+# ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import cython
+
+from storage.codec.columns import Columns
+
+if cython.compiled:
+    from cython.cimports.storage.codec.memory import int64s_of
+else:
+    from storage.codec.memory import int64s_of
+
+
+class Expected(NamedTuple):
+    """What the next batches must be like; between them they may leave gaps."""
+
+    start_offset: int
+    """The lowest base offset that may follow."""
+    largest_offset: int
+    """That a record of the segment may have."""
+    leader_epoch: int
+    """That of the batch before."""
+    epoch_end_offset: int
+    """Up to where (exclusive) the checkpoint has nothing against that epoch."""
+
+
+def end_of_sound(columns: Columns, first: int, expected: Expected) -> int:
+    """Number of the first batch from `first` on that is not what is expected, or whose records are not; else their number.
+
+    Offsets of records ascend within their batch, and where producers gave the times, the batch's largest is that of its
+    latest record.
+    """
+    view: memoryview = columns.batches.rows
+    rows: cython.p_longlong = int64s_of(view)
+    block_view: memoryview = columns.block
+    block: cython.p_longlong = int64s_of(block_view)
+    stride: cython.Py_ssize_t = len(columns)
+    before: cython.longlong = expected.start_offset - 1
+    largest: cython.longlong = expected.largest_offset
+    leader_epoch: cython.longlong = expected.leader_epoch
+    epoch_end: cython.longlong = expected.epoch_end_offset
+    total: cython.Py_ssize_t = len(view) // 15
+    begin: cython.Py_ssize_t = first
+    record: cython.Py_ssize_t = rows[15 * begin - 1] if begin else 0
+    batch: cython.Py_ssize_t
+    for batch in range(begin, total):
+        row: cython.Py_ssize_t = 15 * batch
+        base_offset: cython.longlong = rows[row + 2]
+        last_offset: cython.longlong = rows[row + 3]
+        if not before < base_offset <= last_offset <= largest:
+            return batch
+        if rows[row + 4] != leader_epoch or base_offset >= epoch_end:
+            return batch
+        end: cython.Py_ssize_t = rows[row + 14]
+        if record < end and not _records_fit(block, stride, record, end, rows[row + 7], rows[row + 9]):
+            return batch
+        before = last_offset
+        record = end
+    return total
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _records_fit(
+    block: cython.p_longlong,
+    stride: cython.Py_ssize_t,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    attributes: cython.longlong,
+    max_timestamp: cython.longlong,
+) -> cython.bint:
+    """Whether the records [first, last), of which there is one, ascend, and their latest time is `max_timestamp`."""
+    offset: cython.longlong = block[first]
+    latest: cython.longlong = block[stride + first]
+    index: cython.Py_ssize_t
+    for index in range(first + 1, last):
+        if block[index] <= offset:
+            return False
+        offset = block[index]
+        latest = max(latest, block[stride + index])
+    # LogAppendTime is the batch's own: what its records say does not count.
+    return attributes & 0x08 != 0 or latest == max_timestamp
