@@ -26,16 +26,26 @@ def directory_in_memory(conditions: Conditions, needed_bytes: int) -> Iterator[P
         yield Path(directory)
 
 
-def touch_memory(file: Path, size: int) -> None:
-    """Write as much as will be written, and give it back.
+def touch_memory(directory: Path, size: int) -> None:
+    """Write as much as will be written next, and give it back: to be done right before what is measured.
 
-    A virtual machine gets each page of its memory when it first writes there, which may take longer than all else.
+    A virtual machine gets each page of its memory when it first writes there, which may take ten times longer than all else,
+    and loses it again when it is free for long, or much of it. Each processor keeps free pages of its own for what runs there.
     """
+    allowed = os.sched_getaffinity(0)
+    try:
+        for processor in allowed:
+            os.sched_setaffinity(0, {processor})
+            _write_and_forget(directory, size)
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def _write_and_forget(directory: Path, size: int) -> None:
     block = bytes(1 << 20)
-    with file.open("wb", buffering=0) as touched:
+    with tempfile.TemporaryFile(prefix="touched-", dir=directory, buffering=0) as touched:
         for _ in range(-(-size // len(block))):
             touched.write(block)
-    file.unlink()
 
 
 def _room(place: Path) -> int:

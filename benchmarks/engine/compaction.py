@@ -28,7 +28,7 @@ from benchmarks.frame.question import (
     Unit,
     WrongResultError,
 )
-from benchmarks.in_memory import directory_in_memory
+from benchmarks.in_memory import directory_in_memory, touch_memory
 from benchmarks.partitions import START_TIME
 from fusefs.forms.kv import KV
 from storage.codec.columns import decode
@@ -120,6 +120,7 @@ def _compact(dirty: Path, fresh: Callable[[], Path], keys: _Keys) -> float:
     try:
         partition = engine.partition("bench", 0)
         active = partition.segments()[-1].size_bytes
+        touch_memory(directory, before)
         started = time.process_time()
         engine.maintain_now(system_clock())
         elapsed = time.process_time() - started
@@ -147,6 +148,7 @@ def _check(partition: Partition, keys: _Keys, before: int) -> None:
 
 def _copy(dirty: Path, target: Path) -> float:
     size = 0
+    touch_memory(target.parent, _log_bytes(dirty))
     started = time.process_time()
     with target.open("wb", buffering=0) as copy:
         for path in sorted((dirty / "bench-0").glob("*.log")):

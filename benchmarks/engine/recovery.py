@@ -56,7 +56,7 @@ def cases(conditions: Conditions) -> Cases:
             )
 
 
-FLOORS = {SIXTEEN_KIB: 0.2, ONE_RECORD: 0.03}
+FLOORS = {SIXTEEN_KIB: 0.2, ONE_RECORD: 0.08}
 
 
 def _log(data: Path) -> Path:

@@ -26,10 +26,14 @@ class Place:
     """Bytes that it has, or was given, by its own account."""
     daemon: int | None = None
     """The process that serves it; None for plain files, which the kernel serves."""
+    kept_in: Path | None = None
+    """The directory where what is appended is kept in the end; None where nothing is appended, or nothing kept."""
 
     def appended(self, size: int, work: Callable[[], float]) -> Spent:
         """What appending `size` bytes takes. Raises WrongResultError where they did not arrive."""
         before = self.size()
+        if self.kept_in is not None:
+            touch_memory(self.kept_in, 2 * size)
         took = spent(work, self.daemon)
         arrived = self.size() - before
         if arrived != size:
@@ -116,7 +120,6 @@ def append_places(
     """
     with ExitStack() as stack:
         directory = stack.enter_context(directory_in_memory(conditions, 2 * written_bytes))
-        touch_memory(directory / "touched", 2 * written_bytes)
         ours = stack.enter_context(topicfs(directory, directory / "data"))
         (ours.path / "bench").mkdir()
         empty = stack.enter_context(empty_filesystem(directory, like=ours))
@@ -127,10 +130,12 @@ def append_places(
         native.touch()
         log = ours.partition() / "log"
         yield Places(
-            ours=Place(ours.side, log, lambda: log.stat().st_size, ours.pid),
+            ours=Place(ours.side, log, lambda: log.stat().st_size, ours.pid, kept_in=directory),
             empty=_place(empty),
             empty_plain=_place(plain) if plain else None,
-            native=Place(filesystem_type(directory), native, lambda: native.stat().st_size),
+            native=Place(
+                filesystem_type(directory), native, lambda: native.stat().st_size, kept_in=directory
+            ),
             stores=True,
         )
 

@@ -52,6 +52,8 @@ class Stage:
     """The same topics on both sides."""
 
     shop: Shop
+    memory: Path
+    """The directory in memory where both keep their logs."""
     mount: Path
     text: Path
     """A file of lines."""
@@ -92,6 +94,7 @@ def _producing(stage: Stage) -> Iterator[Side]:
     def speed(
         command: Sequence[str], arrived: Callable[[], int], standard_input: Path | None = None
     ) -> float:
+        touch_memory(stage.memory, 2 * stage.size)
         before = arrived()
         elapsed = _seconds(command, standard_input)
         added = arrived() - before
@@ -183,7 +186,6 @@ def _check_printed(command: Sequence[str], size: int) -> None:
 @contextmanager
 def _stage(directory: Path, size: int, *, console: bool) -> Iterator[Stage]:
     """Both sides running, and what is consumed produced: by the same program on both, kcat and cat."""
-    touch_memory(directory / "touched", COPIES * size)
     text = directory / "text"
     text.write_bytes(lines.text(size))
     with ExitStack() as stack:
@@ -195,7 +197,7 @@ def _stage(directory: Path, size: int, *, console: bool) -> Iterator[Stage]:
         with text.open("rb") as source, (mount / "consumed/0/log").open("ab", buffering=0) as target:
             shutil.copyfileobj(source, target, 128 * 1024)
         _seconds(broker.kcat("-P", "consumed", "-l", str(text)))
-        yield Stage(broker, mount, text, size, console)
+        yield Stage(broker, directory, mount, text, size, console)
 
 
 BENCHMARK = Benchmark(
