@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 import click
 
@@ -33,7 +33,10 @@ from topicfs.paths import Place, parse_place
 WHOLE = "log"
 READ_BYTES = 1 << 20
 POLL_SECONDS = 0.2
+TICK_NS = 100_000_000
+"""Nanoseconds; longer than between two times that a kernel gives to files (at most 10 ms)."""
 FORM_SUFFIXES = ("", ".kv", ".json", ".batch")
+Signature: TypeAlias = tuple[int, ...]
 LINKS: dict[str, Callable[..., Offset | None]] = {"earliest": earliest_offset, "latest": latest_offset}
 
 
@@ -75,6 +78,7 @@ def cat(places: tuple[str, ...], *, follow: bool, isolation: str, directories: t
     output = sys.stdout.buffer
     level = Isolation(isolation)
     end_offset = None
+    seen = signature(directories)
     with opened_for_reading(directories) as engine:
         for place in parsed:
             end_offset = copy(engine, place, output, level)
@@ -82,7 +86,7 @@ def cat(places: tuple[str, ...], *, follow: bool, isolation: str, directories: t
     if follow:
         if end_offset is None:
             raise click.UsageError(f"{places[0]} is one record; --follow takes log or an open range, as 42-")
-        follow_from(directories, parsed[0], end_offset, output, level)
+        follow_from(directories, parsed[0], end_offset, output, level, seen)
 
 
 def copy(engine: Engine, place: Place, output: BinaryIO, isolation: Isolation) -> Offset | None:
@@ -141,19 +145,24 @@ def contents(
         yield data
 
 
-def follow_from(
-    directories: tuple[Path, ...], place: Place, offset: Offset, output: BinaryIO, isolation: Isolation
+def follow_from(  # noqa: PLR0913, PLR0917 (what is read, where it goes, and what was seen)
+    directories: tuple[Path, ...],
+    place: Place,
+    offset: Offset,
+    output: BinaryIO,
+    isolation: Isolation,
+    seen: Signature | None,
 ) -> None:
     """Write what is appended from `offset` on, until interrupted.
 
-    Whoever appends is another process; what it checkpoints is seen here by opening the directories again.
+    Whoever appends is another process; what it checkpoints is seen here by opening the directories again. `seen` is
+    their signature from before they were read up to `offset`.
     """
     suffix = next((suffix for suffix in FORM_SUFFIXES[1:] if place.name.endswith(suffix)), "")
-    seen = signature(directories)
     while True:
         time.sleep(POLL_SECONDS)
         present = signature(directories)
-        if present == seen:
+        if present is not None and present == seen:
             continue
         seen = present
         rest = Place(place.topic, place.partition, f"{offset}-{suffix}")
@@ -165,10 +174,16 @@ def follow_from(
         output.flush()
 
 
-def signature(directories: tuple[Path, ...]) -> tuple[int, ...]:
-    """What changes when the owner of the directories checkpointed something or left."""
+def signature(directories: tuple[Path, ...]) -> Signature | None:
+    """What changes when the owner of the directories checkpointed something or left.
+
+    None where that happened just now: a file's time advances by the kernel's tick, and what follows within it would
+    change nothing.
+    """
     watched = (names.HIGH_WATERMARKS, names.CLEAN_SHUTDOWN, names.LOCK)
-    return tuple(_modified(directory / name) for directory in directories for name in watched)
+    settled_ns = time.time_ns() - TICK_NS
+    modified = tuple(_modified(directory / name) for directory in directories for name in watched)
+    return modified if max(modified) < settled_ns else None
 
 
 def _modified(path: Path) -> int:

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from tests.examples.conftest import ROOT, shell
+from tests.processes import started
 
 
 def test_every_script_of_the_folder_is_tested_here():
@@ -58,7 +59,7 @@ def test_replay_a_time_range(mounted):
 def test_follow_with_jq(mounted):
     """What is appended while it runs is picked apart by jq, record by record."""
     (mounted / "mnt/orders").mkdir()
-    with subprocess.Popen(
+    with started(
         ["examples/follow-with-jq.sh", "orders/0"], cwd=mounted, stdout=subprocess.PIPE, text=True
     ) as follower:
         seen = None

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from storage.disk.lock import DirectoryLock
+from storage.disk.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS
+from storage.manager import open_engine
+from tests.doubles.engines import append_lines
+from tests.processes import started
+from topicfs.main import run
 
 ROOT = Path(__file__).parents[2]
 
@@ -191,13 +199,68 @@ def test_follow_prints_what_another_process_appends_until_ctrl_c(orders, directo
         "orders/0/1-",
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as follower:
+    with started(command, stdout=subprocess.PIPE, env=environment) as follower:
         assert [b"two\n", b"three\n"] == [follower.stdout.readline() for _ in range(2)]
         for line in (b"four\n", b"five\n"):
             orders("append", "orders/0", stdin=line)
             assert line == follower.stdout.readline()
         follower.send_signal(signal.SIGINT)
         assert (b"", 130) == (follower.stdout.read(), follower.wait())
+
+
+class Follower(io.BytesIO):
+    """Standard output of a `cat --follow` that is interrupted at its fourth line."""
+
+    def __init__(self, at_first_flush: Callable[[], object]) -> None:
+        super().__init__()
+        self._at_flush: Callable[[], object] | None = at_first_flush
+
+    def flush(self) -> None:
+        at_flush, self._at_flush = self._at_flush, None
+        if at_flush is not None:
+            at_flush()
+        if self.getvalue().count(b"\n") == 4:
+            raise KeyboardInterrupt
+
+
+def follow(directory: Path, monkeypatch: pytest.MonkeyPatch, at_first_flush: Callable[[], object]) -> bytes:
+    """What it prints of a partition of three lines, to which a fourth is appended as soon as it has printed them."""
+    output = Follower(at_first_flush)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, write_through=True))
+    assert 130 == run(("cat", "--follow", "--data", str(directory), "orders/0"))
+    return output.getvalue()
+
+
+def append(directory: Path, line: str) -> None:
+    """As another process does."""
+    engine = open_engine(directory)
+    append_lines(engine.partition("orders", 0), line)
+    engine.close()
+
+
+@pytest.mark.timeout(30)
+def test_follow_misses_nothing_appended_as_it_begins(orders, directory, monkeypatch):
+    """Between what it read and its first look for more."""
+    assert b"one\ntwo\nthree\nfour\n" == follow(directory, monkeypatch, lambda: append(directory, "four\n"))
+
+
+@pytest.mark.timeout(30)
+def test_follow_sees_a_change_that_no_file_time_tells(orders, directory, monkeypatch):
+    """A file's time advances by whole ticks of the kernel: what comes within one tick leaves it as it was."""
+    watched = [directory / name for name in (HIGH_WATERMARKS, CLEAN_SHUTDOWN)]
+    tick = time.time() + 3600
+
+    def at_the_tick() -> None:
+        for path in watched:
+            os.utime(path, (tick, tick))
+
+    def append_within_the_tick() -> None:
+        append(directory, "four\n")
+        at_the_tick()
+
+    at_the_tick()
+
+    assert b"one\ntwo\nthree\nfour\n" == follow(directory, monkeypatch, append_within_the_tick)
 
 
 def test_follow_takes_something_that_grows(orders):

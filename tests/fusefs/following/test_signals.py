@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fusefs.following.signals import Look, heirs, look, parse_status
+from tests.processes import started
 
 STATUS = b"""Name:\tcat
 State:\tD (disk sleep)
@@ -68,7 +69,7 @@ def test_a_process_that_is_gone():
 
 def test_a_pending_signal_is_seen():
     """Blocked first, it does not count; not blocked but stopped, it does."""
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with started(["sleep", "60"]) as process:
         os.kill(process.pid, signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
         os.kill(process.pid, signal.SIGTERM)
@@ -82,9 +83,8 @@ def test_a_pending_signal_is_seen():
 def test_heirs_are_found_by_the_file_they_hold(tmp_path: Path):
     """With the line of their ancestors, of whom one opened it."""
     path = tmp_path / "follow"
-    with path.open("w") as file, subprocess.Popen(["sleep", "60"], stdout=file) as process:
+    with path.open("w") as file, started(["sleep", "60"], stdout=file) as process:
         found = heirs(str(path), stuck=False)
-        process.kill()
 
     assert {heir.pid for heir in found} == {os.getpid(), process.pid}
     child = next(heir for heir in found if heir.pid == process.pid)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fusefs.mounted.conftest import Mount, shell, wait_until
+from tests.processes import started
 
 pytestmark = pytest.mark.fuse
 
@@ -198,7 +199,7 @@ def test_kill_9_during_a_bulk_append_loses_nothing_that_was_written(unmounted: M
         "    n += 500\n    print(n, flush=True)"
     )
     command = ["python3", "-c", script]
-    with subprocess.Popen(
+    with started(
         command, cwd=mount.path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as writer:
         assert writer.stdout is not None

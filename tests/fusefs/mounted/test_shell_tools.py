@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fusefs.mounted.conftest import Mount, shell
+from tests.processes import started
 
 pytestmark = pytest.mark.fuse
 
@@ -235,9 +236,8 @@ def test_readers_never_see_the_end_too_early(topic: Path, writer: str):
     log = topic / "0" / "log"
     log.write_bytes(b"".join(b"%d\n" % n for n in range(100_000)))
     size = log.stat().st_size
-    with subprocess.Popen(["bash", "-c", f"while :; do {writer}; done"], cwd=log.parent) as process:
+    with started(["bash", "-c", f"while :; do {writer}; done"], cwd=log.parent):
         seen = [len(log.read_bytes()) for _ in range(200)]
-        process.kill()
 
     assert seen[-1] > size
     assert seen == sorted(seen)

@@ -1,0 +1,21 @@
+"""Processes that a test starts and that do not outlive it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A process that is gone behind the block, however the block ends; `options` are Popen's.
+
+    Popen's own block waits for the process: for ever where a test fails before it has told it to end.
+    """
+    with subprocess.Popen(command, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
