@@ -92,8 +92,8 @@ class KafkaCluster:
                 "a handover needs a Kafka client library: install it with pip install 'topicfs[kafka]'"
             ) from None
         self._bootstrap_server = bootstrap_server
-        options = {"bootstrap.servers": bootstrap_server, "log_level": 0}
-        self._admin = self._admin_module.AdminClient(options)
+        self._options = {"bootstrap.servers": bootstrap_server, "log_level": 0}
+        self._admin = self._admin_module.AdminClient(self._options)
 
     def cluster_id(self) -> str:
         return str(self._answer(self._admin.describe_cluster(**_PATIENCE)).cluster_id)
@@ -155,16 +155,29 @@ class KafkaCluster:
         return found
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+        if not partitions:
+            return {}
+        # A consumer that joins no group. The admin client has a call for this too; but librdkafka, told that the broker
+        # is not the group's coordinator (yet), looks there for a member's state and ends the process (its issue 5040).
+        reader = self._kafka.Consumer(
+            {
+                **self._options,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "isolation.level": "read_uncommitted",  # What a transaction has still to commit is not waited for.
+            }
+        )
         places = [self._kafka.TopicPartition(*partition) for partition in partitions]
-        request = self._kafka.ConsumerGroupTopicPartitions(group, places)
-
-        def ask() -> Any:
-            return self._admin.list_consumer_group_offsets([request], **_PATIENCE)[group].result()
-
-        found = self._patiently(ask, COORDINATOR_ERRORS)
+        try:
+            found = self._patiently(
+                lambda: _without_errors(self._kafka, reader.committed(places, TIMEOUT_SECONDS)),
+                COORDINATOR_ERRORS,
+            )
+        finally:
+            reader.close()
         return {
             TopicPartition(place.topic, place.partition): Offset(place.offset)
-            for place in found.topic_partitions
+            for place in found
             if place.offset >= 0
         }
 
@@ -204,6 +217,14 @@ class KafkaCluster:
 
     def _failure(self, error: Exception) -> ClusterError:
         return ClusterError(f"{self._bootstrap_server}: {error.args[0].str()}")
+
+
+def _without_errors(kafka: Any, places: Sequence[Any]) -> Sequence[Any]:
+    """The same partitions. Raises KafkaException where there is no answer for one of them."""
+    for place in places:
+        if place.error is not None:
+            raise kafka.KafkaException(place.error)
+    return places
 
 
 def id_text(unique: Any) -> str:
