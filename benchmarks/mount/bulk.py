@@ -12,6 +12,7 @@ from benchmarks.frame.question import (
     Cases,
     Conditions,
 )
+from benchmarks.mount.one_processor import one_processor
 from benchmarks.mount.places import Place, Showing, append_places
 from benchmarks.mount.spending import Spent
 from benchmarks.mount.system_calls import KIB, MIB, append_pieces, check_text
@@ -27,7 +28,8 @@ def cases(conditions: Conditions) -> Cases:
     def work(place: Place, piece: int) -> Spent:
         return place.appended(size, lambda: append_pieces(place.log, text, piece))
 
-    with append_places(conditions, 2 * size * MOST_ROUNDS * len(PIECES)) as places:
+    written_bytes = 2 * size * MOST_ROUNDS * len(PIECES)
+    with one_processor(), append_places(conditions, written_bytes) as places:
         for name, piece in PIECES.items():
             shown = Showing(
                 name=f"{name} writes",

@@ -1,7 +1,8 @@
 """Keeping a program and the daemon that serves it on one processor.
 
 A request is answered at once, or the processor where the other one sleeps has to be woken first, which may take five times as long. Which
-of the two it is the scheduler decides anew in each round, for each side; on one processor it is always the first.
+of the two it is the scheduler decides anew in each round, for each side; on one processor it is always the first. Nothing is
+lost by it: a program that waits for each of its requests never runs together with the daemon.
 """
 
 from __future__ import annotations

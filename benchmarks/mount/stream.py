@@ -20,6 +20,7 @@ from benchmarks.frame.question import (
 )
 from benchmarks.mount.caches import check_can_drop, drop
 from benchmarks.mount.mounts import empty_filesystem, topicfs
+from benchmarks.mount.one_processor import one_processor
 from benchmarks.mount.places import Place, Places, Showing
 from benchmarks.mount.spending import Spent, spent
 from benchmarks.mount.system_calls import KIB, MIB, check_text, read_through
@@ -46,7 +47,8 @@ def cases(conditions: Conditions) -> Cases:
         ONE_RECORD: conditions.choose(full=16, short=2) * len(lines.BLOCK),
     }
     for shape, size in sizes.items():
-        with _logs(conditions.directory / str(shape.lines_in_batch), shape, size) as logs:
+        directory = conditions.directory / str(shape.lines_in_batch)
+        with one_processor(), _logs(directory, shape, size) as logs:
             check_text(logs.places.ours.log, logs.size)
             for name, piece in PIECES.items():
                 shown = _showing(f"{shape.name}, {name} reads, warm", logs)
