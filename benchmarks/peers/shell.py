@@ -7,11 +7,9 @@ their logs in memory, so that no disk that writes pages back has a part in it.
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -37,11 +35,11 @@ from benchmarks.frame.question import (
 from benchmarks.in_memory import directory_in_memory, touch_memory
 from benchmarks.mount.mounts import topicfs
 from benchmarks.peers.broker import Shop, shop
+from benchmarks.peers.commands import seconds_of
 
 KCAT, CONSOLE = "kcat", "console tools"
 COMMANDS_A_SECOND = Unit("commands/s", Better.HIGHER)
-TIMEOUT_SECONDS = 300
-MOST_ROUNDS = 3
+MOST_ROUNDS = 5
 COPIES = 3 + 3 * MOST_ROUNDS
 """Of the text: itself, what is consumed on both sides, and what each of three sides produces in each round."""
 LINE = shlex.quote(lines.line(0).decode())
@@ -96,7 +94,7 @@ def _producing(stage: Stage) -> Iterator[Side]:
     ) -> float:
         touch_memory(stage.memory, 2 * stage.size)
         before = arrived()
-        elapsed = _seconds(command, standard_input)
+        elapsed = seconds_of(command, standard_input)
         added = arrived() - before
         if added != stage.records:
             raise WrongResultError(f"{command[0]}: {added} records arrived of {stage.records}")
@@ -126,7 +124,7 @@ def _consuming(stage: Stage) -> Iterator[Side]:
 
 
 def _consumed(size: int, command: Sequence[str]) -> float:
-    return size / 1e6 / _seconds(command)
+    return size / 1e6 / seconds_of(command)
 
 
 def _one_line(stage: Stage) -> Iterator[Side]:
@@ -151,22 +149,7 @@ def _one_record(stage: Stage) -> Iterator[Side]:
 def _loop(count: int, command: str) -> float:
     """Commands a second, of a loop of bash."""
     script = f"set -e -o pipefail; for ((number = 0; number < {count}; number++)); do {command}; done"
-    return count / _seconds(["bash", "-c", script])
-
-
-def _seconds(command: Sequence[str], standard_input: Path | None = None) -> float:
-    """Run a command to its end; what it prints goes nowhere."""
-    with (standard_input or Path(os.devnull)).open("rb") as given:
-        started = time.perf_counter()
-        subprocess.run(
-            command,
-            stdin=given,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=True,
-            timeout=TIMEOUT_SECONDS,
-        )
-        return time.perf_counter() - started
+    return count / seconds_of(["bash", "-c", script])
 
 
 def _check_printed(command: Sequence[str], size: int) -> None:
@@ -196,7 +179,7 @@ def _stage(directory: Path, size: int, *, console: bool) -> Iterator[Stage]:
             (mount / topic).mkdir()
         with text.open("rb") as source, (mount / "consumed/0/log").open("ab", buffering=0) as target:
             shutil.copyfileobj(source, target, 128 * 1024)
-        _seconds(broker.kcat("-P", "consumed", "-l", str(text)))
+        seconds_of(broker.kcat("-P", "consumed", "-l", str(text)))
         yield Stage(broker, directory, mount, text, size, console)
 
 
