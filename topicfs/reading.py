@@ -77,16 +77,13 @@ def cat(places: tuple[str, ...], *, follow: bool, isolation: str, directories: t
         raise click.UsageError("--follow takes one place")
     output = sys.stdout.buffer
     level = Isolation(isolation)
-    end_offset = None
-    seen = signature(directories)
+    if follow:
+        follow_from(directories, parsed[0], output, level)
+        return
     with opened_for_reading(directories) as engine:
         for place in parsed:
-            end_offset = copy(engine, place, output, level)
+            copy(engine, place, output, level)
     output.flush()
-    if follow:
-        if end_offset is None:
-            raise click.UsageError(f"{places[0]} is one record; --follow takes log or an open range, as 42-")
-        follow_from(directories, parsed[0], end_offset, output, level, seen)
 
 
 def copy(engine: Engine, place: Place, output: BinaryIO, isolation: Isolation) -> Offset | None:
@@ -145,19 +142,19 @@ def contents(
         yield data
 
 
-def follow_from(  # noqa: PLR0913, PLR0917 (what is read, where it goes, and what was seen)
-    directories: tuple[Path, ...],
-    place: Place,
-    offset: Offset,
-    output: BinaryIO,
-    isolation: Isolation,
-    seen: Signature | None,
-) -> None:
-    """Write what is appended from `offset` on, until interrupted.
+def follow_from(directories: tuple[Path, ...], place: Place, output: BinaryIO, isolation: Isolation) -> None:
+    """Write a place's content and go on with what is appended, until interrupted.
 
-    Whoever appends is another process; what it checkpoints is seen here by opening the directories again. `seen` is
-    their signature from before they were read up to `offset`.
+    Whoever appends is another process; what it checkpoints is seen here by opening the directories again. They are
+    looked at before they are read: what comes in between changes what is seen the next time.
     """
+    seen = signature(directories)
+    with opened_for_reading(directories) as engine:
+        offset = copy(engine, place, output, isolation)
+    output.flush()
+    if offset is None:
+        named = f"{place.topic}/{place.partition}/{place.name}"
+        raise click.UsageError(f"{named} is one record; --follow takes log or an open range, as 42-")
     suffix = next((suffix for suffix in FORM_SUFFIXES[1:] if place.name.endswith(suffix)), "")
     while True:
         time.sleep(POLL_SECONDS)
