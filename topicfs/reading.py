@@ -174,8 +174,8 @@ def follow_from(directories: tuple[Path, ...], place: Place, output: BinaryIO, i
 def signature(directories: tuple[Path, ...]) -> Signature | None:
     """What changes when the owner of the directories checkpointed something or left.
 
-    None where that happened just now: a file's time advances by the kernel's tick, and what follows within it would
-    change nothing.
+    None where that happened just now, or by a clock that is ahead: a file's time advances by the kernel's tick, and what
+    follows within it would change nothing.
     """
     watched = (names.HIGH_WATERMARKS, names.CLEAN_SHUTDOWN, names.LOCK)
     settled_ns = time.time_ns() - TICK_NS
