@@ -9,6 +9,7 @@ front, and ranges of it. Each counts its positions from its own first record, an
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 from fusefs.views.measuring import Measure, Source
@@ -89,8 +90,7 @@ class View:
         Several threads may call it at once: they share the work. Raises SegmentDeletedError when records that were
         not measured yet were removed: a new view can be measured then.
         """
-        if self._whole is not None:
-            self._move_to_whole(self._whole)
+        self._take_over()
         measure, _, end = self._frame
         return end is not None or measure.advance(max_bytes=max_bytes)
 
@@ -150,20 +150,24 @@ class View:
         measure, _, end = self._frame
         if end is not None:
             return self._frame
-        try:
+        # Records that are gone, or damaged since they were measured, are reported to those who read them.
+        with contextlib.suppress(SegmentDeletedError, CorruptionError):
             measure.catch_up()
-            if self._whole is not None:
-                self._move_to_whole(self._whole)
-        except (SegmentDeletedError, CorruptionError):
-            # Records that are gone, or damaged since they were measured, are told to those who read them.
-            self._whole = None
+        self._take_over()
         return self._frame
 
-    def _move_to_whole(self, whole: Measure) -> None:
-        if self._frame.measure.complete or not whole.covers(self.start_offset, self.limit):
+    def _take_over(self) -> None:
+        """Lay the view over the measure of the whole partition, once that covers it and this one's is not complete.
+
+        Finding the view's ends there may need records in front of the view, which may be gone or damaged by now;
+        then the view keeps its own measure.
+        """
+        whole = self._whole
+        if whole is None or self._frame.measure.complete or not whole.covers(self.start_offset, self.limit):
             return
-        self._frame = self._frame_in(whole)
         self._whole = None
+        with contextlib.suppress(SegmentDeletedError, CorruptionError):
+            self._frame = self._frame_in(whole)
 
     def _frame_in(self, measure: Measure) -> _Frame:
         origin = measure.position_of(self.start_offset)
