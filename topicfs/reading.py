@@ -24,10 +24,11 @@ from fusefs.views.partition_views import PartitionViews
 from fusefs.views.records import BatchCutError, earliest_offset, find_record, latest_offset
 from storage.disk import names
 from storage.engine import Engine, Partition
-from storage.errors import UnknownTopicError
+from storage.errors import StorageError, UnknownTopicError
 from storage.model import Isolation, Offset
 from topicfs.data_directory import data_option, opened_for_reading
 from topicfs.examples import ExampleCommand
+from topicfs.main import describe
 from topicfs.paths import Place, parse_place
 
 WHOLE = "log"
@@ -71,6 +72,9 @@ def cat(places: tuple[str, ...], *, follow: bool, isolation: str, directories: t
     NAME is log (the default), a record (42, @TIME, earliest, latest) or a range (42-99, 42-, -10, @TIME-@TIME,
     @TIME-), each as it is, with .kv, .json or .batch. Nothing is locked or changed. Beside a running daemon or broker
     what lies below its last checkpoint is shown; for the very latest read its mount.
+
+    At a damaged batch a place ends with what stands before it, an error and exit status 1; the places after it are
+    still printed. A range that begins behind the batch shows the rest.
     """
     parsed = [parse_place(place) for place in places]
     if follow and len(parsed) > 1:
@@ -80,10 +84,18 @@ def cat(places: tuple[str, ...], *, follow: bool, isolation: str, directories: t
     if follow:
         follow_from(directories, parsed[0], output, level)
         return
+    failures: list[StorageError | click.ClickException] = []
     with opened_for_reading(directories) as engine:
         for place in parsed:
-            copy(engine, place, output, level)
+            try:
+                copy(engine, place, output, level)
+            except (StorageError, click.ClickException) as error:
+                failures.append(error)
     output.flush()
+    for earlier in failures[:-1]:
+        click.echo(f"topicfs: {describe(earlier)}", err=True)
+    if failures:
+        raise failures[-1]
 
 
 def copy(engine: Engine, place: Place, output: BinaryIO, isolation: Isolation) -> Offset | None:
@@ -134,10 +146,13 @@ def _copy_range(
 def contents(
     partition: Partition, form: Form, start_offset: Offset, end_offset: Offset, *, isolation: Isolation
 ) -> Iterator[bytes]:
-    """Give the rendering of [start_offset, end_offset) in pieces of bounded size."""
+    """Give the rendering of [start_offset, end_offset) in pieces of bounded size.
+
+    Raises CorruptionError at a damaged batch, after all that stands before it.
+    """
     reader = PartitionViews(partition, isolation=isolation).range(form, start_offset, end_offset).reader()
     position = 0
-    while data := reader.read(position, READ_BYTES):
+    while data := reader.read(position, READ_BYTES, short_at_damage=True):
         position += len(data)
         yield data
 

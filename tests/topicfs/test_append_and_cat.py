@@ -231,6 +231,76 @@ def follow(directory: Path, monkeypatch: pytest.MonkeyPatch, at_first_flush: Cal
     return output.getvalue()
 
 
+@pytest.fixture
+def damaged(orders, directory):
+    """Three batches of which one is damaged; `orders` holds one, two, three, then four, then five."""
+    orders("append", "orders/0", stdin=b"four\n")
+    orders("append", "orders/0", stdin=b"five\n")
+    log = directory / "orders-0" / "00000000000000000000.log"
+    content = bytearray(log.read_bytes())
+    content[content.index(b"four")] ^= 1
+    log.write_bytes(content)
+    return orders
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("log", b"three\n"),
+        ("log.kv", b"three\n"),
+        ("log.json", b'"three"}\n'),
+        ("0-4", b"three\n"),
+        ("1-", b"three\n"),
+    ],
+)
+def test_what_stands_before_a_damaged_batch_is_printed(damaged, name, end):
+    """As `cat` at the mount does it: then comes the error with file and position, and status 1."""
+    ran = damaged("cat", f"orders/0/{name}")
+    assert (1, 3 - (name == "1-")) == (ran.status, ran.output.count(b"\n"))
+    assert ran.output.endswith(end)
+    assert 1 == len(ran.errors.splitlines())
+    assert b"00000000000000000000.log: position 93: checksum" in ran.errors
+
+
+def test_whole_batches_before_a_damaged_one_are_printed(damaged, directory):
+    """Byte for byte as they stand in the file."""
+    ran = damaged("cat", "orders/0/log.batch")
+    assert 1 == ran.status
+    assert (directory / "orders-0" / "00000000000000000000.log").read_bytes()[:93] == ran.output
+
+
+def test_what_stands_behind_a_damaged_batch_has_its_names(damaged):
+    """A range, a record and `latest` that do not need it print, with status 0; the record itself does not."""
+    for name, expected in (
+        ("4-", b"five\n"),
+        ("4", b"five"),
+        ("latest", b"five"),
+        ("0-2", b"one\ntwo\nthree\n"),
+    ):
+        assert (0, expected, b"") == damaged("cat", f"orders/0/{name}"), name
+    ran = damaged("cat", "orders/0/3")
+    assert (1, b"") == ran[:2]
+    assert b"00000000000000000000.log: position 93: checksum" in ran.errors
+
+
+def test_a_place_that_fails_does_not_end_the_others(damaged):
+    """As `cat` of several files: each is printed as far as it can be, each failure has its line, and the status is 1."""
+    ran = damaged("cat", "orders/0/9", "orders/0/0", "orders/0", "orders/0/4")
+    assert (1, b"oneone\ntwo\nthree\nfive") == ran[:2]
+    lines = ran.errors.decode().splitlines()
+    assert ["topicfs: "] * 2 == [line[:9] for line in lines]
+    assert "offsets 0 to 4 exist" in lines[0]
+    assert "position 93" in lines[1]
+
+
+@pytest.mark.timeout(30)
+def test_follow_ends_at_a_damaged_batch(damaged, directory, monkeypatch):
+    """After what stands before it, with the error and status 1."""
+    ran = damaged("cat", "--follow", "orders/0")
+    assert (1, b"one\ntwo\nthree\n") == ran[:2]
+    assert b"position 93" in ran.errors
+
+
 def append(directory: Path, line: str) -> None:
     """As another process does."""
     engine = open_engine(directory)
