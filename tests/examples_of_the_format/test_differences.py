@@ -18,13 +18,28 @@ LINES = [
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 SUBJECTS = (
     "range assignment",
-    "high watermark",
-    "`long` position",
-    "segment rolls",
+    "high watermark is the last",
+    "`long` relative offset",
+    "`segment.ms` old",
+    "above `segment.bytes`",
     "time index is walked",
     "batch header",
     "offset 140",
     "cleaner point",
+    "attribute bits",
+    "CRC covers",
+    "size of one byte",
+    "CreateTime",
+    "to assign offsets",
+    "round-robin",
+    "ZooKeeper",
+    "index entry 38",
+    "need no lock",
+    "one copy",
+    "log start is",
+    "truncates its logs",
+    "`acks=0`",
+    "zero copy",
 )
 """What the differences must tell of, in words of their first column."""
 
@@ -46,6 +61,6 @@ def test_every_difference_has_a_test_that_shows_it(line):
         functions = {
             node.name
             for node in ast.walk(ast.parse((ROOT / path).read_text()))
-            if isinstance(node, ast.FunctionDef)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         }
         assert name in functions

@@ -97,3 +97,29 @@ def test_every_other_offset_of_that_segment_is_found_too(tmp_path, capsys, offse
     write_segment(tmp_path / "t-0", 0, log, index)
     write_marks(tmp_path, "t-0", 10)
     assert offset == of_kind(explain(tmp_path, offset, capsys), "record_found")["offset"]
+
+
+@pytest.mark.parametrize(
+    ("offset", "entry"), [(36, (29, 1000)), (37, (29, 1000)), (38, (38, 2000)), (39, (38, 2000))]
+)
+def test_offsets_36_and_37_are_found_through_the_entry_before_38(tmp_path, capsys, offset, entry):
+    """The entry 38 stands for the batch of 36 to 38; a search takes an entry not above its target, so only 38 uses it."""
+    log = segment_bytes(
+        [
+            BatchAt(0, 28, 1000),
+            BatchAt(29, 29, 1500),
+            BatchAt(30, 35, 2000),
+            BatchAt(36, 38, 2500),
+            BatchAt(39, 45, 3000),
+        ]
+    )
+    index = b"".join(
+        at.to_bytes(4, "big") + position.to_bytes(4, "big") for at, position in [(29, 1000), (38, 2000)]
+    )
+    write_segment(tmp_path / "t-0", 0, log, index)
+    write_marks(tmp_path, "t-0", 46)
+    steps = explain(tmp_path, offset, capsys)
+    searched = of_kind(steps, "index_searched")
+    assert entry == (searched["found_key"], searched["found_value"])
+    assert (2000 if offset <= 38 else 2500) == of_kind(steps, "batch_found")["position"]
+    assert offset == of_kind(steps, "record_found")["offset"]

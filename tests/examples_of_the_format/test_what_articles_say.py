@@ -1,0 +1,146 @@
+"""What articles say of batches, appends and recovery, beside what the bytes are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from mmap import mmap
+
+import pytest
+
+from storage.codec.batch import read_header, seal
+from storage.codec.columns import decode
+from storage.codec.headers import Codec
+from storage.codec.stamp import BatchStamp
+from storage.errors import CorruptBatchError
+from storage.manager import open_engine
+from storage.model import Offset
+from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
+from tests.doubles.logs import LogOnDisk, batch
+from tests.doubles.simulated_disk import SimulatedDisk
+
+NOW = 1_700_000_000_000
+HEADER_BYTES = 61
+CHECKSUM_AT, COVERED_FROM = 17, 21
+UNCOVERED = (*range(8), *range(12, 16))
+"""Base offset and partition leader epoch: what a leader writes into a batch after its checksum was taken."""
+
+
+def marked(attributes: int) -> bytearray:
+    """A batch of one record with these attribute bits and the checksum that belongs to them."""
+    data = batch(b"v", timestamp=NOW)
+    data[COVERED_FROM : COVERED_FROM + 2] = attributes.to_bytes(2, "big")
+    seal(data, 0, len(data))
+    return data
+
+
+def test_attribute_bit_6_makes_the_base_timestamp_a_delete_horizon():
+    """Bits above 5 are not all unused: with bit 6 the field holds the time at which tombstones may go."""
+    assert [None, NOW] == [read_header(marked(bits)).delete_horizon_ms for bits in (0, 1 << 6)]
+
+
+@pytest.mark.parametrize("at", UNCOVERED)
+def test_the_checksum_covers_neither_the_base_offset_nor_the_leader_epoch(at: int):
+    """A leader sets both in place, and the producer's checksum still holds."""
+    data = batch(b"v", timestamp=NOW)
+    data[at] ^= 1
+    assert [b"v"] == [record.value for record in decode(data)[0]]
+
+
+def test_the_checksum_covers_every_byte_from_the_attributes_on():
+    """One bit changed in any of them, or in the checksum itself, is corruption."""
+    whole = batch(b"v", timestamp=NOW)
+    for at in range(CHECKSUM_AT, len(whole)):
+        data = bytearray(whole)
+        data[at] ^= 1
+        with pytest.raises(CorruptBatchError):
+            decode(data)
+
+
+@pytest.mark.parametrize(("value_bytes", "length_bytes"), [(1, 1), (57, 1), (58, 2), (8_184, 2), (8_185, 3)])
+def test_a_record_begins_with_a_varint_of_its_size_and_a_byte_of_attributes(value_bytes, length_bytes):
+    """The size has one to five bytes and not always one; the attributes follow it, a byte that is 0."""
+    data = batch(b"v" * value_bytes)
+    record = data[HEADER_BYTES:]
+    zigzag = sum((byte & 0x7F) << (7 * at) for at, byte in enumerate(record[:length_bytes]))
+    assert len(record) - length_bytes == zigzag >> 1
+    assert 0 == record[length_bytes]
+
+
+def test_the_header_has_the_largest_time_of_its_records_and_the_first():
+    """Not the last record's: times within a batch need not ascend."""
+    header = read_header(batch(b"a", b"b", b"c", timestamp=[NOW + 5, NOW + 9, NOW + 7]))
+    assert (NOW + 5, NOW + 9) == (header.base_timestamp, header.max_timestamp)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_offsets_are_assigned_without_recompression(codec: Codec):
+    """Records have offsets relative to their batch's: from the magic byte on the producer's bytes stand in the log."""
+    on_disk = LogOnDisk()
+    on_disk.clock.advance(NOW)
+    on_disk.log.append(batch(b"before", timestamp=NOW))
+    sent = batch(b"a" * 100, b"b" * 100, timestamp=NOW, stamp=BatchStamp(codec=codec))
+    taken = bytes(sent)
+    assert 1 == on_disk.log.append(sent).base_offset
+    kept = bytes(on_disk.log.read(Offset(1), max_bytes=1000).data)
+    assert taken[16:] == kept[16:]
+    assert [1, 2] == [record.offset for record in decode(kept)[0]]
+
+
+@pytest.fixture
+def switching() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("switching")
+def test_appends_of_many_threads_get_offsets_of_their_own(tmp_path):
+    """Offsets are given under the log's lock: every answer is true, and no offset is given twice."""
+    engine = open_engine(tmp_path / "data")
+    try:
+        partition = engine.create_topic("t").partitions()[0]
+
+        def append(writer: int) -> list[tuple[int, str]]:
+            answers = []
+            for number in range(300):
+                line = f"{writer} {number}"
+                answers.append((int(append_lines(partition, f"{line}\n").base_offset), line))
+            return answers
+
+        with ThreadPoolExecutor(4) as threads:
+            answers = sorted(answer for own in threads.map(append, range(4)) for answer in own)
+        assert list(enumerate(read_lines(partition))) == answers
+    finally:
+        engine.close()
+
+
+def test_a_recovery_keeps_sound_batches_above_the_high_watermark():
+    """It begins at the recovery point and ends at the first batch that is not whole; the high watermark cuts nothing."""
+    disk = SimulatedDisk()
+    partition = engine_on(disk).create_topic("t").partitions()[0]
+    for number in range(4):
+        append_lines(partition, f"{number}\n")
+    disk.write_bytes(DATA / "replication-offset-checkpoint", b"0\n1\nt 0 1\n")
+    # What the engine left open is a killed process's.
+    disk.crash(keep=1.0)
+    partition = engine_on(disk).topic("t").partitions()[0]
+    assert ["0", "1", "2", "3"] == read_lines(partition)
+
+
+def test_a_segments_bytes_are_shown_from_a_mapping_and_lines_are_not(tmp_path):
+    """What `segments/` answers with lies over the file; the lines of a log are made, and stand in no file."""
+    engine = open_engine(tmp_path / "data")
+    try:
+        partition = engine.create_topic("t").partitions()[0]
+        append_lines(partition, "a\nb\n")
+        content = partition.open_segment_file("00000000000000000000.log")
+        assert isinstance(content.obj, mmap)
+        assert (tmp_path / "data" / "t-0" / "00000000000000000000.log").read_bytes() == content
+        assert b"a\nb\n" not in bytes(content)
+    finally:
+        content.release()
+        engine.close()
