@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -11,6 +12,26 @@ from tests.doubles.simulated_disk import SimulatedDisk
 
 class Killed(BaseException):
     """The process is gone: nothing of it runs on, no cleaning up either."""
+
+
+class End(Enum):
+    """What ends a process, and how much of what was not synced is left."""
+
+    KILL = "kill"
+    """All of it: the machine goes on."""
+    POWER_LOSS = "power loss"
+    """A share of it, another one each time."""
+    POWER_LOSS_KEEPING_NOTHING = "power loss that keeps nothing"
+
+    def of(self, disk: SimulatedDisk) -> None:
+        """Leave the disk as it is found afterwards."""
+        disk.crash(keep=_SHARES[self])
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_SHARES = {End.KILL: 1.0, End.POWER_LOSS: None, End.POWER_LOSS_KEEPING_NOTHING: 0.0}
 
 
 class MortalDisk(SimulatedDisk):

@@ -1,8 +1,9 @@
 """A disk in memory that crashes, fills up and fails on request.
 
 What a real disk promises, and no more: content is safe after `sync` of the file, a name after `sync_directory` of its
-directory. A crash keeps of the rest a random share: of the content single blocks, of the names a run from the
-oldest change on, as a journal does. A failed `sync` loses for good what it should have written, though the
+directory. A crash keeps of the rest a random share: of the content single blocks, of the names of each directory a run
+from its oldest change on, as a journal does. With a share of 0 no name that was made, changed or removed since
+`sync_directory` survives: a file that was removed comes back, with its synced content. A failed `sync` loses for good what it should have written, though the
 running system goes on seeing it: what Linux does.
 """
 
@@ -92,9 +93,11 @@ class _Directory:
         self.synced = dict(self.names)
         self.changes.clear()
 
-    def crash(self, random: Random) -> None:
+    def crash(self, random: Random, keep: float) -> None:
+        """Keep the synced names and the oldest changes since, of all of them about the share `keep`."""
         self.names = dict(self.synced)
-        for change in self.changes[: random.randint(0, len(self.changes))]:
+        survivors = sum(random.random() < keep for _ in self.changes)
+        for change in self.changes[:survivors]:
             _apply(self.names, change)
         self.sync()
 
@@ -283,7 +286,7 @@ class SimulatedDisk:
         content.allocated |= missing
 
     def _crash_directory(self, directory: _Directory, keep: float) -> None:
-        directory.crash(self._random)
+        directory.crash(self._random, keep)
         for node in directory.names.values():
             if isinstance(node, _Directory):
                 self._crash_directory(node, keep)

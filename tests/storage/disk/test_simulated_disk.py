@@ -42,6 +42,36 @@ def test_an_unsynced_name_may_be_lost():
     assert {True, False} == outcomes
 
 
+def test_a_crash_that_keeps_nothing_keeps_no_unsynced_name():
+    """With a share of 0 names made since the last sync are gone, renamed and removed files are back as they were synced."""
+    kept, renamed, removed = Path("/kept"), Path("/renamed"), Path("/removed")
+    for seed in range(30):
+        disk = SimulatedDisk(seed=seed)
+        for path in (kept, renamed, removed):
+            disk.write_bytes(path, path.name.encode(), sync=True)
+        disk.sync_directory(ROOT)
+        disk.write_bytes(LOG, b"made", sync=True)
+        disk.make_directory(Path("/directory"))
+        disk.rename(renamed, Path("/elsewhere"))
+        disk.link(kept, Path("/linked"))
+        disk.unlink(removed)
+        disk.crash(keep=0.0)
+        assert {str(path): path.name.encode() for path in (kept, renamed, removed)} == disk.tree()
+        assert not disk.exists(Path("/directory"))
+
+
+def test_a_crash_that_keeps_everything_keeps_every_name():
+    """With a share of 1 all changes of names survive, as after a kill."""
+    for seed in range(30):
+        disk = SimulatedDisk(seed=seed)
+        disk.write_bytes(Path("/old"), b"old")
+        disk.rename(Path("/old"), LOG)
+        disk.write_bytes(Path("/removed"), b"")
+        disk.unlink(Path("/removed"))
+        disk.crash(keep=1.0)
+        assert {"/log": b"old"} == disk.tree()
+
+
 def test_renames_survive_in_order():
     """A crash undoes the newest changes of a directory first."""
     for seed in range(30):

@@ -30,6 +30,7 @@ from storage.manager import open_engine
 from storage.model import Offset, Record, Timestamp, TopicPartition
 from storage.recovery.load import load_log
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.mortal_disk import End
 from tests.doubles.simulated_disk import SimulatedDisk
 
 DATA, LOG_DIR = Path("/data"), Path("/log")
@@ -203,7 +204,7 @@ def interrupt_everywhere(
 ) -> None:
     """Refuse the n-th change and all after it, for one n in `every`; run again, and check what came out.
 
-    By turns the power fails as well, and whoever serves the target starts in between.
+    By turns it is a kill or the power fails, and whoever serves the target starts in between.
     """
     whole = copy.deepcopy(base)
     whole.changes_seen = 0
@@ -217,8 +218,7 @@ def interrupt_everywhere(
         with suppress(OSError, StorageError):
             run(disk)
         disk.changes_left = None
-        if turn % 2:
-            disk.crash()
+        tuple(End)[turn % len(End)].of(disk)
         if turn % 3 == 0:
             served(disk, disk.watched).close()
         run(disk)

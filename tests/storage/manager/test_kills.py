@@ -10,7 +10,7 @@ import pytest
 from storage.manager import LogManager
 from storage.model import Offset
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
-from tests.doubles.mortal_disk import Killed, MortalDisk
+from tests.doubles.mortal_disk import End, Killed, MortalDisk
 from tests.doubles.simulated_disk import SimulatedDisk
 
 State = dict[str, tuple[dict[str, str], dict[int, list[str]]]]
@@ -69,9 +69,9 @@ def close(engine: LogManager) -> None:
 CHANGES = [create, extend, delete, alter, delete_and_create, close]
 
 
-@pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power loss"])
+@pytest.mark.parametrize("end", End, ids=str)
 @pytest.mark.parametrize("change", CHANGES)
-def test_change_is_whole_or_not_at_all(change: Callable[[LogManager], None], power_loss: bool) -> None:
+def test_change_is_whole_or_not_at_all(change: Callable[[LogManager], None], end: End) -> None:
     """Whatever step is the last, the next opening finds the state before or after, and can go on."""
     before, *allowed = states_around(change)
     after = allowed[-1]
@@ -85,8 +85,7 @@ def test_change_is_whole_or_not_at_all(change: Callable[[LogManager], None], pow
                 change(engine)
             except Killed:
                 completed = False
-        if power_loss:
-            disk.crash()
+        end.of(disk)
         reopened = engine_on(disk)
         state = state_of(reopened)
         seen.append(state)
@@ -118,10 +117,10 @@ def states_around(change: Callable[[LogManager], None]) -> list[State]:
     return states
 
 
-@pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power loss"])
+@pytest.mark.parametrize("end", End, ids=str)
 @pytest.mark.parametrize("change", [create, delete])
 def test_opening_that_finishes_a_change_may_be_killed_too(
-    change: Callable[[LogManager], None], power_loss: bool
+    change: Callable[[LogManager], None], end: End
 ) -> None:
     """Finishing what was interrupted can itself be interrupted, as often as it likes."""
     before, after = states_around(change)
@@ -135,8 +134,7 @@ def test_opening_that_finishes_a_change_may_be_killed_too(
                 try:
                     reopened = engine_on(disk)
                 except Killed:
-                    if power_loss:
-                        disk.crash()
+                    end.of(disk)
                     continue
             break
         assert state_of(reopened) in (before, after)

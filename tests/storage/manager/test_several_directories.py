@@ -26,6 +26,7 @@ from storage.manager import LogManager, open_engine
 from storage.manager.registry import Pending, RegistryCopy, TopicEntry, merge_copies
 from tests.doubles.engines import QUIET, append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.mortal_disk import End
 from tests.doubles.several_disks import SeveralDisks
 from tests.doubles.simulated_disk import SimulatedDisk
 
@@ -581,11 +582,9 @@ CHANGES: dict[str, Callable[[LogManager], object]] = {
 }
 
 
-@pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power loss"])
+@pytest.mark.parametrize("end", End, ids=str)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_kill_leaves_the_old_state_or_the_new(
-    change: Callable[[LogManager], object], *, power_loss: bool
-) -> None:
+def test_a_kill_leaves_the_old_state_or_the_new(change: Callable[[LogManager], object], *, end: End) -> None:
     """Whichever step on whichever disk is the last; afterwards both directories say the same."""
     disks = MortalDisks()
     filled(disks).close()
@@ -608,9 +607,8 @@ def test_a_kill_leaves_the_old_state_or_the_new(
         except Killed:
             pass
         disks.last_step = None
-        if power_loss:
-            for disk in disks.disks.values():
-                disk.crash()
+        for disk in disks.disks.values():
+            end.of(disk)
         again = opened(disks)
         state = state_of(again)
         assert state in allowed, f"after {steps} steps"

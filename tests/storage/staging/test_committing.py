@@ -16,7 +16,7 @@ from storage.staging.area import ABANDONED_AFTER_MS, StagingArea, WriteState
 from storage.staging.staged_file import StagedFile
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.mortal_disk import MortalDisk, dies
+from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
 
 BATCH = WriteId("b1946ac9-2d3f", 3)
@@ -104,8 +104,8 @@ def test_other_micro_batches_and_queries_are_writes_of_their_own():
     }
 
 
-@pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power loss"])
-def test_a_replayed_write_is_there_once_wherever_it_died(power_loss):
+@pytest.mark.parametrize("end", End, ids=str)
+def test_a_replayed_write_is_there_once_wherever_it_died(end):
     """A crash after any step of staging, handing in and appending; then the query is restarted and replays."""
 
     def run(disk: MortalDisk, engine: LogManager) -> None:
@@ -113,7 +113,7 @@ def test_a_replayed_write_is_there_once_wherever_it_died(power_loss):
         engine.commit_staged_writes()
         engine.close()
 
-    for disk, _ in every_death(run, power_loss=power_loss):
+    for disk, _ in every_death(run, end=end):
         engine = engine_on(disk)
         hand_in(disk, BATCH)
         engine.commit_staged_writes()
@@ -122,8 +122,8 @@ def test_a_replayed_write_is_there_once_wherever_it_died(power_loss):
         engine.close()
 
 
-@pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power loss"])
-def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(power_loss):
+@pytest.mark.parametrize("end", End, ids=str)
+def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(end):
     """Whole as soon as `hand_in` returned, whatever happens then."""
     handed_in = []
 
@@ -133,7 +133,7 @@ def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(power_loss):
         engine.commit_staged_writes()
 
     outcomes = set()
-    for disk, _ in every_death(run, power_loss=power_loss):
+    for disk, _ in every_death(run, end=end):
         engine = engine_on(disk)
         engine.commit_staged_writes()
         found = values(engine)
@@ -403,7 +403,7 @@ def test_a_record_without_a_time_is_taken():
 
 
 def every_death(
-    run: Callable[[MortalDisk, LogManager], None], *, power_loss: bool
+    run: Callable[[MortalDisk, LogManager], None], *, end: End
 ) -> Iterator[tuple[MortalDisk, int]]:
     """The disk after the process, or the machine, died before each of the steps of `run`."""
     for steps in range(MAX_STEPS):
@@ -411,6 +411,6 @@ def every_death(
         engine = populated(disk)
         if not dies(disk, lambda: run(disk, engine), steps):  # noqa: B023
             return
-        disk.crash(keep=None if power_loss else 1.0)
+        end.of(disk)
         yield disk, steps
     raise AssertionError("it never comes to its end")

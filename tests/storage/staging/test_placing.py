@@ -15,7 +15,7 @@ from storage.model import Isolation, Offset, Record, Timestamp, TopicPartition
 from storage.staging.area import StagingArea, WriteRefusedError, WriteState
 from storage.staging.placement import NewTopic, Place, Placement
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
-from tests.doubles.mortal_disk import MortalDisk, dies
+from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
 
 WRITE = WriteId("e59ff979-41aa")
@@ -94,8 +94,8 @@ def test_they_are_as_the_log_s_leader_would_write_them():
     assert {0} == {one.leader_epoch for one in scan(epochs.data)}
 
 
-@pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power loss"])
-def test_each_stands_there_once_wherever_it_died(power_loss):
+@pytest.mark.parametrize("end", End, ids=str)
+def test_each_stands_there_once_wherever_it_died(end):
     """A crash before any step of the owner's; the next owner goes on."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk(seed=steps)
@@ -104,7 +104,7 @@ def test_each_stands_there_once_wherever_it_died(power_loss):
         if not dies(disk, engine.commit_staged_writes, steps):
             assert steps > 20
             return
-        disk.crash(keep=None if power_loss else 1.0)
+        end.of(disk)
         engine = engine_on(disk)
         engine.commit_staged_writes()
         assert {name: offsets_in(engine, name) for name in PLACED} == PLACED, steps
