@@ -69,6 +69,9 @@ class Partition(Protocol):
         the caller vouches that this process's codec just made them, so that what their headers say need not be
         checked against their records.
 
+        A batch that its idempotent producer brought before (one of its last five) is left out, and the others are
+        appended; `durable` then means that what was brought the first time is on disk too.
+
         Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError, ProducerFencedError,
         OutOfOrderSequenceError, PartitionOfflineError, ReadOnlyError, OSError (ENOSPC, EIO); nothing is kept then.
         """

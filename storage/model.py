@@ -97,7 +97,10 @@ class PartitionOffsets(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What an append did: `base_offset` of its first record, `last_offset` of its last (both inclusive)."""
+    """What an append did: `base_offset` of the first record it wrote, `last_offset` of the last (both inclusive).
+
+    Batches that an idempotent producer had brought before are not written again and not counted, unless all are such.
+    """
 
     base_offset: Offset
     last_offset: Offset
@@ -105,7 +108,8 @@ class Appended(NamedTuple):
     """The broker's clock for LogAppendTime topics, else -1."""
     log_start_offset: Offset
     duplicate: bool = False
-    """An idempotent producer's repeat: nothing was written, the offsets are those of the first time."""
+    """Every batch was an idempotent producer's repeat: nothing was written. The offsets are those of the first time, the
+    lowest and the highest of them."""
 
 
 class Fetched(NamedTuple):

@@ -6,7 +6,7 @@ from clients (kafka-storage.md §4.1); a follower takes what its leader decided 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -138,6 +138,19 @@ def read_batches(batches: bytearray) -> list[Incoming]:
     return incoming_of(scanned)
 
 
+def without(
+    batches: bytearray, incoming: Sequence[Incoming], positions: Container[int]
+) -> tuple[bytearray, list[Incoming]]:
+    """Copies of the batches that do not begin at one of `positions`, and of what is known of them."""
+    kept = bytearray()
+    moved = []
+    for batch in incoming:
+        if batch.position not in positions:
+            moved.append(batch._replace(position=len(kept)))
+            kept += batches[batch.position : batch.position + batch.size_bytes]
+    return kept, moved
+
+
 def incoming_of(scanned: Batches) -> list[Incoming]:
     """Scanned headers as an append knows them."""
     rows = scanned.rows.tolist()
@@ -169,7 +182,7 @@ def _check_header(batch: Incoming, rules: AppendRules) -> None:
             f"batch of {batch.size_bytes} bytes, max.message.bytes is {rules.max_message_bytes}"
         )
     delta = batch.last_offset - batch.base_offset
-    if batch.records <= 0 or delta + 1 != batch.records:
+    if batch.records != delta + 1:  # The scan has refused a delta below 0.
         raise InvalidRecordError(f"batch of {batch.records} records with a last offset delta of {delta}")
     marked = batch.attributes & TIMESTAMP_TYPE_MASK
     if marked and (rules.stamps_append_time or batch.max_timestamp == NO_TIMESTAMP):

@@ -8,6 +8,7 @@ same codec are left alone. Control batches pass as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from storage.codec.batch import set_max_timestamp
 from storage.codec.columns import Columns, decode
@@ -25,8 +26,17 @@ _SHOWN = 5
 """How many bad records an error names."""
 
 
-def conform(batches: bytearray, incoming: Sequence[Incoming], rules: AppendRules, now: int) -> bytearray:
-    """The batches as they may enter the log: `batches` itself, perhaps with a corrected largest timestamp, or new ones.
+class Conformed(NamedTuple):
+    """Batches as they may enter the log."""
+
+    batches: bytearray
+    """Those that came, perhaps with a corrected largest timestamp, or new ones."""
+    incoming: Sequence[Incoming] | None
+    """What is true of them; None for new ones, which are to be read and checked as those that came were."""
+
+
+def conform(batches: bytearray, incoming: Sequence[Incoming], rules: AppendRules, now: int) -> Conformed:
+    """Bring an append's batches into the form that the topic wants.
 
     Raises InvalidTimestampError, InvalidRecordError, each naming all records at fault; nothing is changed then.
     """
@@ -42,17 +52,24 @@ def conform(batches: bytearray, incoming: Sequence[Incoming], rules: AppendRules
         for batch, columns in zip(incoming, decoded, strict=True)
     ]
     if any(data is not None for data in anew):
-        return bytearray().join(
+        whole = bytearray().join(
             batches[batch.position : batch.position + batch.size_bytes] if data is None else data
             for batch, data in zip(incoming, anew, strict=True)
         )
-    for batch, columns in zip(incoming, decoded, strict=True):
-        largest = (
-            max(columns.timestamps, default=NO_TIMESTAMP) if columns is not None else batch.max_timestamp
-        )
-        if largest != batch.max_timestamp and not batch.attributes & TIMESTAMP_TYPE_MASK:
-            set_max_timestamp(batches, batch.position, largest, TimestampType.CREATE_TIME)
-    return batches
+        return Conformed(whole, None)
+    return Conformed(batches, [_corrected(batches, *pair) for pair in zip(incoming, decoded, strict=True)])
+
+
+def _corrected(batches: bytearray, batch: Incoming, columns: Columns | None) -> Incoming:
+    """The batch with the largest timestamp of its records, in its header too."""
+    if columns is None:
+        return batch
+    largest = max(columns.timestamps, default=NO_TIMESTAMP)
+    if largest == batch.max_timestamp:
+        return batch
+    # Not so of a batch marked LogAppendTime: the header's time is that of all its records.
+    set_max_timestamp(batches, batch.position, largest, TimestampType.CREATE_TIME)
+    return batch._replace(max_timestamp=largest)
 
 
 def _records(batches: bytearray, batch: Incoming) -> Columns:

@@ -20,7 +20,14 @@ from storage.errors import (
     ReadOnlyError,
 )
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from storage.log.append import AppendRules, Incoming, check_as_follower, check_as_leader, check_times
+from storage.log.append import (
+    AppendRules,
+    Incoming,
+    check_as_follower,
+    check_as_leader,
+    check_times,
+    without,
+)
 from storage.log.chain import Chain
 from storage.log.conform import conform
 from storage.log.durability import Reach
@@ -41,7 +48,7 @@ from storage.model import (
     TimestampType,
 )
 from storage.producers.append import Origin
-from storage.producers.entry import ProducerEntry, SequencedBatch
+from storage.producers.entry import ProducerEntry
 from storage.producers.verification import VerificationGuard
 
 _LOGGER = logging.getLogger(__name__)
@@ -89,31 +96,42 @@ class GrowingLog(ReadableLog):
             if appended is not None:
                 self._appended(durable, appended.last_offset)
                 return appended
-        incoming = check_as_leader(batches, rules, origin)
+        incoming: Sequence[Incoming] = check_as_leader(batches, rules, origin)
         if encoded_here and not rules.looks_into_records and rules.codec is None:
             check_times(incoming, rules, now)
         else:
-            conformed = conform(batches, incoming, rules, now)
-            if conformed is not batches:
-                batches, incoming = conformed, check_as_leader(conformed, rules, origin)
+            batches, true = conform(batches, incoming, rules, now)
+            incoming = check_as_leader(batches, rules, origin) if true is None else true
+        appended = self._append_checked(batches, incoming, now, origin, guard)
+        self._appended(durable, appended.last_offset)
+        return appended
+
+    def _append_checked(
+        self,
+        batches: bytearray,
+        incoming: Sequence[Incoming],
+        now: Timestamp,
+        origin: Origin,
+        guard: VerificationGuard | None,
+    ) -> Appended:
+        """Append batches that may come in, but for those that their producers brought before."""
         with self._lock:
             self._check_writable()
-            repeat = self._producers.duplicate(incoming) if origin is Origin.CLIENT else None
-            if repeat is not None:
-                return self._answer_duplicate(repeat)
             base_offset = self._end.offset
             pending = self._check_producers(batches, incoming, now, origin, guard)
+            if pending.repeats:
+                batches, incoming = without(batches, incoming, pending.repeats)
+            if not incoming:
+                return self._answer_repeats(pending)
             self._note_epoch(self._leader_epoch, base_offset)
             self._write(batches, self._stamp(batches, incoming, now), base_offset, now)
             self._finish(pending)
-            last_offset = Offset(self._end.offset - 1)
-        self._appended(durable, last_offset)
-        return Appended(
-            base_offset=base_offset,
-            last_offset=last_offset,
-            append_time=now if self._rules.stamps_append_time else NO_TIMESTAMP,
-            log_start_offset=self._log_start_offset,
-        )
+            return Appended(
+                base_offset=base_offset,
+                last_offset=Offset(self._end.offset - 1),
+                append_time=now if self._rules.stamps_append_time else NO_TIMESTAMP,
+                log_start_offset=self._log_start_offset,
+            )
 
     def _append_own(self, batches: bytearray, now: Timestamp, rules: AppendRules) -> Appended | None:
         """Append plain batches of this process's codec, for which most rules have nothing to say; None for others."""
@@ -154,7 +172,7 @@ class GrowingLog(ReadableLog):
         with self._lock:
             self._check_writable()
             incoming = check_as_follower(batches, self._end.offset)
-            pending = self._producers.check(batches, incoming, Origin.REPLICATION)
+            pending = self._producers.check_as_follower(batches, incoming)
             for batch in incoming:
                 self._note_epoch(batch.leader_epoch, Offset(batch.base_offset))
             placed = [PlacedBatch(b.size_bytes, b.last_offset, b.max_timestamp) for b in incoming]
@@ -246,16 +264,14 @@ class GrowingLog(ReadableLog):
         """Check the batches' producers, with the offsets and times that `_stamp` will give them."""
         if not any(batch.producer_id != NO_PRODUCER_ID for batch in incoming):
             return NOTHING_PENDING
-        offset: int = self._end.offset
-        stamped = []
-        for batch in incoming:
-            last_offset = offset + batch.records - 1
-            timestamp = now if self._rules.stamps_append_time else batch.max_timestamp
-            stamped.append(
-                batch._replace(base_offset=offset, last_offset=last_offset, max_timestamp=timestamp)
-            )
-            offset = last_offset + 1
-        return self._producers.check(batches, stamped, origin, guard)
+        return self._producers.check_as_leader(
+            batches,
+            incoming,
+            origin,
+            guard,
+            end_offset=self._end.offset,
+            append_time=now if self._rules.stamps_append_time else None,
+        )
 
     def _finish(self, pending: Pending) -> None:
         """Remember what was written of its producers."""
@@ -272,10 +288,11 @@ class GrowingLog(ReadableLog):
         finally:
             self._publish_stable()
 
-    def _answer_duplicate(self, repeat: SequencedBatch) -> Appended:
+    def _answer_repeats(self, pending: Pending) -> Appended:
+        repeats = pending.repeats.values()
         return Appended(
-            base_offset=repeat.base_offset,
-            last_offset=repeat.last_offset,
+            base_offset=min(repeat.base_offset for repeat in repeats),
+            last_offset=max(repeat.last_offset for repeat in repeats),
             append_time=NO_TIMESTAMP,
             log_start_offset=self._log_start_offset,
             duplicate=True,

@@ -8,9 +8,10 @@ place and may be torn by a crash: then it is deleted and an older one used, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from storage.codec.columns import decode
@@ -52,6 +53,8 @@ class Pending(NamedTuple):
 
     appends: tuple[ProducerAppend, ...] = ()
     completed: tuple[CompletedTransaction, ...] = ()
+    repeats: Mapping[int, SequencedBatch] = MappingProxyType({})
+    """Those that are in the log already, by their positions in the append's buffer, with where they are."""
 
 
 NOTHING_PENDING = Pending()
@@ -80,70 +83,47 @@ class LogProducers:
 
     # Appending.
 
-    def duplicate(self, incoming: Sequence[Incoming]) -> SequencedBatch | None:
-        """The batch of which a client's append is an exact repeat, if it is one."""
-        for batch in incoming:
-            if batch.producer_id == NO_PRODUCER_ID:
-                continue
-            known = self.state.get(ProducerId(batch.producer_id))
-            if known is None:
-                continue
-            delta = batch.last_offset - batch.base_offset
-            repeat = known.duplicate_of(
-                epoch=batch.producer_epoch,
-                first_sequence=batch.base_sequence,
-                last_sequence=sequence_plus(batch.base_sequence, delta),
-            )
-            if repeat is not None:
-                return repeat
-        return None
-
-    def check(
+    def check_as_leader(  # noqa: PLR0913 (one append; keyword-only but for the batches)
         self,
         data: Buffer,
         incoming: Iterable[Incoming],
         origin: Origin,
-        guard: VerificationGuard | None = None,
+        guard: VerificationGuard | None,
+        *,
+        end_offset: Offset,
+        append_time: Timestamp | None,
     ) -> Pending:
-        """Check batches whose offsets are final. Raises what `ProducerAppend` raises; nothing has changed then."""
-        appends: dict[ProducerId, ProducerAppend] = {}
-        completed: list[CompletedTransaction] = []
-        for batch in incoming:
-            producer_id = ProducerId(batch.producer_id)
-            if producer_id == NO_PRODUCER_ID:
-                continue
-            append = appends.get(producer_id)
-            if append is None:
-                append = appends[producer_id] = self.state.begin(producer_id, origin)
-            if batch.attributes & CONTROL_MASK:
-                done = self._add_marker(append, data, batch)
-                completed += [done] if done else []
-            else:
-                append.add_data(_data_batch(batch), verified=self._is_verified(producer_id, origin, guard))
-        return Pending(tuple(appends.values()), tuple(completed)) if appends else NOTHING_PENDING
+        """Check batches that get their offsets from `end_offset` on and, where the log stamps them, their time.
 
-    def _is_verified(self, producer_id: ProducerId, origin: Origin, guard: VerificationGuard | None) -> bool:
+        Each is checked as if those before it were in the log already. A client's batch that its producer brought
+        before is a repeat: it gets no offset and is not appended again. Raises what `ProducerAppend` raises.
+        """
+        check = _Check(self, origin, guard)
+        offset: int = end_offset
+        for batch in incoming:
+            repeat = check.repeat_of(batch) if origin is Origin.CLIENT else None
+            if repeat is not None:
+                check.repeats[batch.position] = repeat
+                continue
+            last_offset = offset + batch.records - 1
+            timestamp = batch.max_timestamp if append_time is None else append_time
+            check.add(
+                data, batch._replace(base_offset=offset, last_offset=last_offset, max_timestamp=timestamp)
+            )
+            offset = last_offset + 1
+        return check.pending()
+
+    def check_as_follower(self, data: Buffer, incoming: Iterable[Incoming]) -> Pending:
+        """Check batches whose offsets are final, copied from a leader or replayed from the log; nothing is refused."""
+        check = _Check(self, Origin.REPLICATION, None)
+        for batch in incoming:
+            check.add(data, batch)
+        return check.pending()
+
+    def is_verified(self, producer_id: ProducerId, origin: Origin, guard: VerificationGuard | None) -> bool:
+        """Whether a batch may open a transaction, as far as the coordinator was to be asked."""
         asks = self._rules.verify_transactions and origin is not Origin.REPLICATION
         return not asks or self.state.verifications.answered(producer_id, guard)
-
-    def _add_marker(
-        self, append: ProducerAppend, data: Buffer, batch: Incoming
-    ) -> CompletedTransaction | None:
-        if not batch.records:
-            return None
-        columns = decode(
-            data, batch.position, batch.position + batch.size_bytes, check_crc=False, control=True
-        )
-        record = columns[0].record(0)
-        if control_type(record.key) not in (ControlType.COMMIT, ControlType.ABORT):
-            return None
-        marker = read_marker(record)
-        return append.add_marker(
-            EndMarker(marker.type is ControlType.COMMIT, marker.coordinator_epoch),
-            epoch=batch.producer_epoch,
-            offset=Offset(batch.last_offset),
-            timestamp=Timestamp(batch.max_timestamp),
-        )
 
     def passed(self, end_offset: Offset) -> None:
         """Batches without a producer are in the log, which now ends at `end_offset`."""
@@ -235,6 +215,66 @@ class LogProducers:
 
     def _path(self, offset: Offset) -> Path:
         return self._directory / segment_file(offset, SegmentFileKind.SNAPSHOT)
+
+
+class _Check:
+    """The batches of one append, each checked as if those before it were in the log."""
+
+    def __init__(self, producers: LogProducers, origin: Origin, guard: VerificationGuard | None) -> None:
+        self._producers = producers
+        self._origin = origin
+        self._guard = guard
+        self._appends: dict[ProducerId, ProducerAppend] = {}
+        self._completed: list[CompletedTransaction] = []
+        self.repeats: dict[int, SequencedBatch] = {}
+
+    def repeat_of(self, batch: Incoming) -> SequencedBatch | None:
+        """The batch that this one repeats exactly, if its producer brought it before, in this append too."""
+        if batch.producer_id == NO_PRODUCER_ID:
+            return None
+        delta = batch.last_offset - batch.base_offset
+        return self._of(ProducerId(batch.producer_id)).entry.duplicate_of(
+            epoch=batch.producer_epoch,
+            first_sequence=batch.base_sequence,
+            last_sequence=sequence_plus(batch.base_sequence, delta),
+        )
+
+    def add(self, data: Buffer, batch: Incoming) -> None:
+        """Check a batch whose offsets are final."""
+        producer_id = ProducerId(batch.producer_id)
+        if producer_id == NO_PRODUCER_ID:
+            return
+        append = self._of(producer_id)
+        if not batch.attributes & CONTROL_MASK:
+            verified = self._producers.is_verified(producer_id, self._origin, self._guard)
+            append.add_data(_data_batch(batch), verified=verified)
+        elif (done := _add_marker(append, data, batch)) is not None:
+            self._completed.append(done)
+
+    def pending(self) -> Pending:
+        return Pending(tuple(self._appends.values()), tuple(self._completed), self.repeats)
+
+    def _of(self, producer_id: ProducerId) -> ProducerAppend:
+        append = self._appends.get(producer_id)
+        if append is None:
+            append = self._appends[producer_id] = self._producers.state.begin(producer_id, self._origin)
+        return append
+
+
+def _add_marker(append: ProducerAppend, data: Buffer, batch: Incoming) -> CompletedTransaction | None:
+    if not batch.records:
+        return None
+    columns = decode(data, batch.position, batch.position + batch.size_bytes, check_crc=False, control=True)
+    record = columns[0].record(0)
+    if control_type(record.key) not in (ControlType.COMMIT, ControlType.ABORT):
+        return None
+    marker = read_marker(record)
+    return append.add_marker(
+        EndMarker(marker.type is ControlType.COMMIT, marker.coordinator_epoch),
+        epoch=batch.producer_epoch,
+        offset=Offset(batch.last_offset),
+        timestamp=Timestamp(batch.max_timestamp),
+    )
 
 
 def _data_batch(batch: Incoming) -> DataBatch:

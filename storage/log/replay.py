@@ -10,7 +10,6 @@ from storage.log.producers import LogProducers
 from storage.log.scan import Window, windows
 from storage.log.segment import Segment
 from storage.model import NO_PRODUCER_ID, Offset
-from storage.producers.append import Origin
 
 WINDOW_BYTES = 1 << 20
 
@@ -66,6 +65,6 @@ def replay_window(
     spans = []
     for batch in incoming_of(window.batches)[:good]:
         if batch.last_offset >= start_offset and batch.base_offset < end_offset:
-            pending = producers.check(window.data, [batch], Origin.REPLICATION)
+            pending = producers.check_as_follower(window.data, [batch])
             spans += producers.take_in(pending, Offset(batch.last_offset + 1))
     return spans

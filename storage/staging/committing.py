@@ -129,8 +129,8 @@ class Committer:
         try:
             incoming = check_as_leader(frame.batch, rules)
             conformed = conform(frame.batch, incoming, rules, self._clock())
-            if conformed is not frame.batch:
-                check_as_leader(conformed, rules)
+            if conformed.incoming is None:
+                check_as_leader(conformed.batches, rules)
         except StorageError as error:
             raise InvalidRecordError(f"{frame.partition}: {error}") from error
         return sum(batch.records for batch in incoming)

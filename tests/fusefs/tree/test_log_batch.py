@@ -171,6 +171,17 @@ async def test_one_write_is_all_or_nothing(orders: MountClient):
     assert "orders/0/log.batch: not a record batch" in orders.reports
 
 
+async def test_repeats_among_new_batches_cost_none_of_them(orders: MountClient):
+    """A producer that writes again from where it heard an answer last: what is known is left out, the rest is kept."""
+    await orders.append("orders/0/log.batch", produced(b"a"))
+    await orders.append(
+        "orders/0/log.batch", produced(b"a") + produced(b"b", sequence=1) + produced(b"c", sequence=2)
+    )
+    await orders.append("orders/0/log.batch", produced(b"d", sequence=3) + produced(b"c", sequence=2))
+
+    assert b"a\nb\nc\nd\n" == await orders.cat("orders/0/log")
+
+
 async def test_after_a_refusal_the_handle_takes_nothing_more(orders: MountClient):
     """Nobody knows where the next batch begins; another handle does."""
     fh = await orders.open("orders/0/log.batch", APPEND)

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from storage.codec.batch import read_header, seal
+from storage.codec.batch import read_header, seal, set_max_timestamp
 from storage.codec.compression import deflate
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.headers import Codec
@@ -55,6 +55,32 @@ def test_a_batch_without_records_is_refused():
     """Row 128: only compaction leaves such batches."""
     with pytest.raises(InvalidRecordError):
         appended(encode([], base_offset=0, last_offset=0, max_timestamp=NOW))
+
+
+def test_a_batch_that_counts_no_records_is_refused():
+    """A count of 0 and a delta of -1 agree with each other, and would give one offset twice."""
+    batch = encode(records(NOW))[:61]
+    struct.pack_into(">i", batch, 8, 61 - 12)
+    struct.pack_into(">i", batch, 23, -1)
+    struct.pack_into(">i", batch, 57, 0)
+    seal(batch, 0, len(batch))
+    with pytest.raises(InvalidRecordError, match="offsets out of range"):
+        appended(batch)
+
+
+@pytest.mark.parametrize("declared", [5, NOW - 7, NOW + 9])
+def test_a_batch_is_found_by_the_times_of_its_records(declared):
+    """What its header declared as the largest is corrected in the log, and so in all that is said of the segment."""
+    batch = encode(records(NOW, NOW + 2))
+    set_max_timestamp(batch, 0, Timestamp(declared), TimestampType.CREATE_TIME)
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch)
+    for log in (on_disk.log, on_disk.reopen()):
+        assert NOW + 2 == log.segments()[0].largest_timestamp
+        found = log.offset_for_timestamp(Timestamp(NOW + 1))
+        assert found is not None
+        assert (NOW + 2, 1) == (found.timestamp, found.offset)
+        assert log.offset_for_timestamp(Timestamp(NOW + 3)) is None
 
 
 @pytest.mark.parametrize("codec", CODECS)

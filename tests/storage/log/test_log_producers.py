@@ -88,7 +88,7 @@ def test_a_refused_append_leaves_no_byte():
 
 
 def test_several_producers_in_one_append():
-    """Row 77: a follower takes batches of several producers at once; an older epoch of one is taken too."""
+    """Row 77: a replica takes batches of several producers at once, and remembers each of them."""
     on_disk = LogOnDisk()
     on_disk.log.append_as_follower(
         data(pid=1)
@@ -96,8 +96,20 @@ def test_several_producers_in_one_append():
         + data(pid=1, sequence=1, offset=2)
         + data(pid=2, sequence=1, offset=3)
     )
+    for log in (on_disk.log, on_disk.kill()):
+        assert {1: 1, 2: 1} == {each.producer_id: each.last_sequence for each in log.producers()}
+        assert log.append(data(pid=2, sequence=1)).duplicate
     assert on_disk.log.append(data(pid=1, sequence=2)).base_offset == 4
-    assert on_disk.log.append(data(pid=2, sequence=1)).duplicate
+
+
+def test_an_older_epoch_is_fenced_but_by_a_replica():
+    """Row 77: a client that was replaced hears of it; what a leader has in its log a replica takes as it is."""
+    log = LogOnDisk().log
+    log.append(data(epoch=1))
+    with pytest.raises(ProducerFencedError, match="epoch 0 was fenced by epoch 1"):
+        log.append(data(epoch=0))
+    log.append_as_follower(data(epoch=0, offset=1))
+    assert [0, 1] == offsets_of(log)
 
 
 def test_an_unknown_producer_may_begin_anywhere():
