@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from tests.pipeline.crashes import Moment, Scene
@@ -30,12 +28,11 @@ def mounted(tmp_path):
     scene.clean_up()
 
 
-def test_a_driver_that_is_killed_doubles_and_loses_nothing(scene):
+def test_a_driver_that_is_killed_doubles_and_loses_nothing(scene, chance):
     """SIGKILL of driver and JVM at random moments; then a run to the end, whose tasks fail after writing.
 
     What a failed attempt staged is never appended, and no file of it stays.
     """
-    chance = random.Random()
     for moment in (Moment.ANY, Moment.CLAIMED):
         scene.start()
         scene.until_committed()
@@ -49,9 +46,8 @@ def test_a_driver_that_is_killed_doubles_and_loses_nothing(scene):
 
 
 @pytest.mark.fuse
-def test_a_daemon_that_is_killed_under_a_driver_doubles_and_loses_nothing(mounted):
+def test_a_daemon_that_is_killed_under_a_driver_doubles_and_loses_nothing(mounted, chance):
     """The driver goes on alone until there is a daemon again; then the driver is killed, too."""
-    chance = random.Random()
     mounted.start()
     mounted.until_committed()
     mounted.until_moment(Moment.REQUESTED, chance)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 
 import pytest
 
-if not os.environ.get("CI"):
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed: it comes with the extra spark")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: it comes with the extra spark")
 
 import pipeline
 from pipeline.errors import DataLossError, PipelineError, SparkMissingError

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-if not os.environ.get("CI"):
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed: it comes with the extra spark")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: it comes with the extra spark")
 
 import pyarrow as pa
 

@@ -192,13 +192,13 @@ def wake_the_blocked(mount: Path, partition: str) -> Seen:
     threads = [threading.Thread(target=wait) for _ in range(BLOCKED_THREADS)]
     for thread in threads:
         thread.start()
-    written = 0
+    chance, written = random.Random(partition), 0
     try:
         while True:
             with (mount / partition / "log").open("ab") as log:
                 log.write(b"%d\n" % written)
             written += 1
-            time.sleep(random.random() * 0.3)
+            time.sleep(chance.random() * 0.3)
     except OSError as error:
         check_gone(error)
     for thread in threads:

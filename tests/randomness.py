@@ -1,0 +1,59 @@
+"""Whatever a test leaves to chance can be had again: seeds are printed, and may be given.
+
+A test that needs random numbers takes the fixture `chance`. Its numbers follow from the run's seed and the test's name;
+`--random-seed` sets the seed, and a failure prints it. Hypothesis prints how to have a failing example again
+(`@reproduce_failure`), and takes `--hypothesis-seed`. On a build machine it would by itself try the same examples
+in each run, and elsewhere fail examples that take long; neither is wanted here.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_SEED = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--random-seed",
+        type=int,
+        help="seed of the tests that take `chance`; drawn, and printed, when not given",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    given = config.getoption("--random-seed")
+    config.stash[_SEED] = random.SystemRandom().randrange(1 << 32) if given is None else given
+    settings.register_profile(
+        "topicfs",
+        deadline=None,
+        derandomize=False,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    if config.getoption("--hypothesis-profile", None) is None:
+        settings.load_profile("topicfs")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"random seed: {config.stash[_SEED]}"
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """Random numbers of this test's own, the same whenever the seed is."""
+    return random.Random(f"{request.config.stash[_SEED]} {request.node.nodeid}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and chance.__name__ in getattr(item, "fixturenames", ()):
+        report.sections.append(
+            ("random seed", f"have it again with --random-seed={item.config.stash[_SEED]}")
+        )
+    return report

@@ -1,0 +1,146 @@
+"""The rules of the test run itself: nothing is skipped on a build machine, and whatever chance gave can be had again."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SKIPS = {
+    "a mark": "import pytest\n@pytest.mark.skip(reason='no device')\ndef test_it(): pass\n",
+    "a fixture": "import pytest\n@pytest.fixture\ndef java(): pytest.skip('no device')\ndef test_it(java): pass\n",
+    "the test": "import pytest\ndef test_it(): pytest.skip('no device')\n",
+    "the module": "import pytest\npytest.importorskip('no_such_module', reason='no device')\ndef test_it(): pass\n",
+}
+PYTEST_FAILED = 1
+PYTEST_INTERRUPTED = 2
+
+
+def run(folder: Path, test: str, *arguments: str, ci: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a file of tests as this project's are run."""
+    (folder / "test_it.py").write_text(test)
+    environment = {name: value for name, value in os.environ.items() if name != "CI"} | {
+        "PYTHONPATH": str(ROOT)
+    }
+    plugins = ("-p", "tests.build_machine", "-p", "tests.randomness", "-p", "no:cacheprovider")
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-c",
+            os.devnull,
+            "--rootdir",
+            str(folder),
+            *plugins,
+            *arguments,
+            "test_it.py",
+        ],
+        cwd=folder,
+        env=environment if ci is None else environment | {"CI": ci},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("skip", SKIPS)
+def test_a_skip_fails_on_a_build_machine(tmp_path, skip):
+    """Whoever skips, with its reason; elsewhere, or where CI is set to nothing, it is a skip."""
+    failed = run(tmp_path, SKIPS[skip], ci="true")
+    assert failed.returncode in {PYTEST_FAILED, PYTEST_INTERRUPTED}
+    assert "a build machine leaves out no test: " in failed.stdout
+    assert "no device" in failed.stdout
+    for ci in (None, "", "false"):
+        assert "1 skipped" in run(tmp_path, SKIPS[skip], ci=ci).stdout
+
+
+def test_one_rule_reads_whether_it_is_a_build_machine():
+    """Every other place would be a way to leave a test out there."""
+    readers = [
+        path
+        for path in (ROOT / "tests").rglob("*.py")
+        if re.search(r"""environ.*["']CI["']""", path.read_text())
+    ]
+    assert [ROOT / "tests" / "build_machine.py", Path(__file__)] == sorted(readers)
+
+
+def test_the_build_says_itself_that_it_is_one(tmp_path):
+    """Whatever started it: `make test` and the benchmarks see CI=true."""
+    programs = tmp_path / "programs"
+    python = tmp_path / "checkout" / ".venv" / "bin" / "python"
+    for program in (programs / "make", python):
+        program.parent.mkdir(parents=True)
+        program.write_text('#!/bin/sh\necho "$(basename "$0") CI=$CI"\n')
+        program.chmod(0o755)
+    script = tmp_path / "checkout" / ".ci" / "run"
+    script.parent.mkdir()
+    shutil.copy(ROOT / ".ci" / "run", script)
+    path = f"{programs}:{os.environ['PATH']}"
+    done = subprocess.run([script], env={"PATH": path}, capture_output=True, text=True, check=True)
+    assert ["make CI=true", "python CI=true"] == done.stdout.splitlines()
+
+
+DRAWS = "def test_it(chance):\n    assert chance is None, [chance.randrange(1000) for _ in range(3)]\n"
+
+
+def drawn(done: subprocess.CompletedProcess[str]) -> str:
+    return re.findall(r"AssertionError: (\[.*\])", done.stdout)[0]
+
+
+def test_a_failure_prints_the_seed_that_makes_it_again(tmp_path):
+    """Drawn for each run; the seed printed gives the same numbers, another one others."""
+    first = run(tmp_path, DRAWS)
+    (option,) = re.findall(r"have it again with (--random-seed=\d+)", first.stdout)
+    assert drawn(first) == drawn(run(tmp_path, DRAWS, option))
+    assert drawn(first) != drawn(run(tmp_path, DRAWS))
+
+
+@pytest.mark.parametrize("ci", [None, "true"])
+def test_hypothesis_prints_how_to_have_its_example_again(tmp_path, ci):
+    """On a build machine too, where it draws new examples each time as elsewhere, and times none."""
+    test = (
+        "from hypothesis import given, settings, strategies as st\n"
+        "@given(st.integers())\n"
+        "def test_it(n):\n"
+        "    assert (False, None) == (settings().derandomize, settings().deadline)\n"
+        "    assert n < 1000\n"
+    )
+    failed = run(tmp_path, test, ci=ci).stdout
+    assert "assert 1000 < 1000" in failed
+    assert "@reproduce_failure" in failed
+
+
+DRAWS_OF_ITS_OWN = {"choice", "random", "randbytes", "randint", "randrange", "sample", "shuffle", "uniform"}
+
+
+def unseeded(source: str) -> list[str]:
+    """Calls that draw numbers, or make a source of them, without a seed."""
+    tree = ast.parse(source)
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    own = [
+        call.func
+        for call in calls
+        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)
+    ]
+    drawn = [
+        func.attr for func in own if func.value.id == "random" in imported and func.attr in DRAWS_OF_ITS_OWN
+    ]
+    made = [call for call in calls if ast.unparse(call) in {"Random()", "random.Random()"}]
+    return drawn + [ast.unparse(call) for call in made]
+
+
+def test_no_test_draws_numbers_that_cannot_be_drawn_again():
+    """`random.Random` has a seed wherever a test makes one, and `random` itself draws none."""
+    assert ["randrange", "Random()"] == unseeded("import random\nrandom.randrange(3)\nRandom(1)\nRandom()\n")
+    found = [path for path in (ROOT / "tests").rglob("*.py") if unseeded(path.read_text())]
+    # It draws the seed of a run that is given none, and prints it.
+    assert [ROOT / "tests" / "pipeline" / "soak.py"] == found
