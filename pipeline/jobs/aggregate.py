@@ -29,6 +29,7 @@ import pipeline
 from pipeline.errors import InvalidOptionError
 from pipeline.jobs import clock
 from pipeline.jobs.counted_writing import write_counted
+from pipeline.jobs.losses import OTHER_CHECKPOINT, losses_told
 from pipeline.place import Place, place_of
 
 RESULT = "source string, target string, windows long"
@@ -145,8 +146,9 @@ def _run(sink: DataStreamWriter) -> int:
     query = sink.start()
     batches: dict[int, int] = {}
     try:
-        while not query.awaitTermination(LOOK_S):
-            _see(query, batches)
+        with losses_told(OTHER_CHECKPOINT):
+            while not query.awaitTermination(LOOK_S):
+                _see(query, batches)
     except KeyboardInterrupt:
         query.stop()
     _see(query, batches)

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 import pipeline
 from pipeline.errors import PipelineError
 from pipeline.jobs.archived import CHECKPOINT, TopicNote, archived_rows, read_notes, write_notes
+from pipeline.jobs.losses import losses_told
 from pipeline.paths import data_directories
 from pipeline.place import Place, place_of
 from pipeline.sink.layout import read_topics
@@ -64,7 +65,8 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
         .trigger(availableNow=True)
         .start(target)
     )
-    query.awaitTermination()
+    with losses_told("this archive stays as it is; archive what is there now into another directory"):
+        query.awaitTermination()
     if place.is_kafka:
         write_notes(archive_folder, dict.fromkeys(names, TopicNote(1, {})))
     archived = archived_rows(spark, archive_folder)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as spark_functions
 
 import pipeline
 from pipeline.jobs.counted_writing import write_counted
+from pipeline.jobs.losses import OTHER_CHECKPOINT, losses_told
 from pipeline.place import Place, place_of
 
 RESULT = "source string, target string, records long"
@@ -58,7 +59,8 @@ def _replay_new(spark: SparkSession, options: ReplayOptions) -> int:
     rows = _chosen(spark, rows, options).observe("written", spark_functions.count("*").alias("records"))
     sink = rows.writeStream.format(target.format).options(**target.options, topic=options.target)
     query = sink.option("checkpointLocation", options.checkpoint).trigger(availableNow=True).start()
-    query.awaitTermination()
+    with losses_told(OTHER_CHECKPOINT):
+        query.awaitTermination()
     observed = (progress.observedMetrics.get("written") for progress in query.recentProgress)
     return sum(int(row["records"]) for row in observed if row is not None)
 

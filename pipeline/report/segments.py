@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ def held(path: str, topics: Iterable[str] | None) -> Held:
         tasks = source.tasks(ranges)
     finally:
         source.close()
-    segments = [Task(task.range, (one,), task.aborted) for task in tasks for one in task.slices]
+    segments = [replace(task, slices=(one,)) for task in tasks for one in task.slices]
     return Held([one.partition for one in ranges], segments)
 
 

@@ -21,10 +21,13 @@ from pipeline.errors import PipelineError
 from pipeline.paths import check_is_data_directory
 from storage.checkpoints.clean_shutdown import is_marked_clean
 from storage.checkpoints.offset_checkpoint import read_offsets
+from storage.checkpoints.partition_metadata import read_topic_id
 from storage.config.topic import TopicConfig
 from storage.disk import names
+from storage.disk.filesystem import FileSystem
 from storage.disk.lock import find_holder
 from storage.disk.native import NativeFileSystem, system_clock
+from storage.errors import CorruptionError
 from storage.log.log import Log
 from storage.manager.contents import read_contents
 from storage.model import Isolation, Offset, TopicPartition
@@ -49,6 +52,8 @@ class _Home(NamedTuple):
 class _Stamp(NamedTuple):
     """What changes when a log does."""
 
+    topic_id: str | None
+    """Read first: where the topic is made anew meanwhile, the id is the old one's, which whoever looks again finds out."""
     files: tuple[FileStamp, ...]
     clean: bool
     log_start_offset: Offset
@@ -73,7 +78,7 @@ class SourceDirectories:
         self._paths = tuple(paths)
         self._files = NativeFileSystem(read_only=True)
         self._loaded: dict[Path, _Loaded] = {}
-        self._chosen: dict[TopicPartition, Log] = {}
+        self._chosen: dict[TopicPartition, _Loaded] = {}
         self.refresh()
 
     def refresh(self) -> None:
@@ -87,13 +92,20 @@ class SourceDirectories:
 
     def log(self, partition: TopicPartition) -> Log:
         """The partition's log as it stands, of its replicas that which shows most (StorageError, OSError; blocking)."""
+        return self._choose(partition).log
+
+    def _choose(self, partition: TopicPartition) -> _Loaded:
         if partition not in self._chosen:
             homes = [home for home in self._homes if partition in home.partitions]
             if not homes:
                 raise PipelineError(f"{partition}: no such partition in {', '.join(map(str, self._paths))}")
-            logs = [self._load(home, partition, replicated=len(homes) > 1) for home in homes]
-            self._chosen[partition] = max(logs, key=lambda log: log.offsets().high_watermark)
+            found = [self._load(home, partition, replicated=len(homes) > 1) for home in homes]
+            self._chosen[partition] = max(found, key=lambda one: one.log.offsets().high_watermark)
         return self._chosen[partition]
+
+    def topic_id(self, partition: TopicPartition) -> str | None:
+        """Give the id of the topic whose log `log` gives; None where no file tells it (StorageError, OSError)."""
+        return self._choose(partition).stamp.topic_id
 
     def close(self) -> None:
         """Close every log."""
@@ -117,13 +129,15 @@ class SourceDirectories:
             ),
         )
 
-    def _load(self, home: _Home, partition: TopicPartition, *, replicated: bool) -> Log:
+    def _load(self, home: _Home, partition: TopicPartition, *, replicated: bool) -> _Loaded:
         directory = home.path / names.partition_directory(partition)
         high_watermark = home.high_watermarks.get(partition) if home.bounded or replicated else None
         if home.bounded and high_watermark is None:
             high_watermark = Offset(0)
         start = home.log_start_offsets.get(partition, Offset(0))
-        stamp = _Stamp(_file_stamps(directory), home.clean, start, high_watermark)
+        stamp = _Stamp(
+            topic_id_of(directory, self._files), _file_stamps(directory), home.clean, start, high_watermark
+        )
         known = self._loaded.pop(directory, None)
         if known is None:
             loaded = self._load_anew(home, partition, stamp)
@@ -135,7 +149,7 @@ class SourceDirectories:
             _release(known.log)
             loaded = self._load_anew(home, partition, stamp)
         self._loaded[directory] = loaded
-        return loaded.log
+        return loaded
 
     def _load_anew(self, home: _Home, partition: TopicPartition, stamp: _Stamp) -> _Loaded:
         directory = home.path / names.partition_directory(partition)
@@ -160,11 +174,21 @@ class SourceDirectories:
 def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:
     """The log as it is now, without reading again what is known; None where that cannot be."""
     followed = known.followed
-    if followed is None or not grew_only(known.stamp.files, stamp.files):
+    if followed is None or known.stamp.topic_id != stamp.topic_id:
+        return None
+    if not grew_only(known.stamp.files, stamp.files):
         return None
     if not followed.catch_up(stamp.log_start_offset, stamp.high_watermark):
         return None
     return _Loaded(stamp, followed.log, followed)
+
+
+def topic_id_of(directory: Path, files: FileSystem) -> str | None:
+    """Read the topic id in a partition's directory; None without one, or where its file is damaged (OSError)."""
+    try:
+        return read_topic_id(files, directory)
+    except CorruptionError:
+        return None
 
 
 def _file_stamps(directory: Path) -> tuple[FileStamp, ...]:

@@ -2,6 +2,13 @@
 
 {"orders": {"0": 23, "1": -1}, "payments": {"0": -2}}        -2 earliest, -1 latest; in streams the next offset
 {"orders": [0, 1], "payments": [0]}                          partitions, for `assign`
+
+A stream's checkpoint has the topics' ids as well, under names that no topic can have and without a partition:
+
+{"orders": {"0": 23}, "orders@1EvPSKI_SvihSIy3lMKMvg": {}}
+
+The connector reads such a name as a topic of which it knows no partition, so that a checkpoint moves between the two
+formats; what it writes itself, and what was written before there were ids, is read as a state without them.
 """
 
 from __future__ import annotations
@@ -17,7 +24,21 @@ EARLIEST = -2
 LATEST = -1
 
 StreamOffset: TypeAlias = dict[str, dict[str, int]]
-"""What Spark keeps in a checkpoint: topic, partition, next offset."""
+"""What Spark keeps in a checkpoint: topic, partition, next offset; and the topics' ids."""
+
+Offsets: TypeAlias = dict[TopicPartition, int]
+"""The next offset a partition."""
+
+_BEFORE_ID = "@"
+"""Stands in no topic's name."""
+
+
+class StreamState(NamedTuple):
+    """How far a stream is."""
+
+    offsets: Offsets
+    topic_ids: dict[str, str]
+    """By topic, as far as they are known."""
 
 
 class Everywhere(NamedTuple):
@@ -91,18 +112,20 @@ def _unexpected(text: str, option: str, example: str) -> InvalidOptionError:
     return InvalidOptionError(f"{option}: expected e.g. {example}, got {text}")
 
 
-def encode_stream_offset(offsets: Mapping[TopicPartition, int]) -> StreamOffset:
-    """Give a checkpoint's form of next offsets, topics and partitions ascending."""
+def encode_stream_offset(state: StreamState) -> StreamOffset:
+    """Give a checkpoint's form, topics and partitions ascending."""
     content: StreamOffset = {}
-    for topic, partition in sorted(offsets):
-        content.setdefault(topic, {})[str(partition)] = offsets[TopicPartition(topic, partition)]
-    return content
+    for topic, partition in sorted(state.offsets):
+        content.setdefault(topic, {})[str(partition)] = state.offsets[TopicPartition(topic, partition)]
+    return content | {f"{topic}{_BEFORE_ID}{one}": {} for topic, one in sorted(state.topic_ids.items())}
 
 
-def decode_stream_offset(content: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+def decode_stream_offset(content: Mapping[str, Mapping[str, int]]) -> StreamState:
     """Read a checkpoint's form."""
-    return {
+    offsets = {
         TopicPartition(topic, int(partition)): int(offset)
         for topic, numbers in content.items()
         for partition, offset in numbers.items()
     }
+    named = (name.partition(_BEFORE_ID) for name in content)
+    return StreamState(offsets, {topic: one for topic, found, one in named if found})

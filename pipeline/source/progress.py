@@ -31,6 +31,6 @@ def lag_by_partition(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
 def _offsets(told: Any) -> dict[TopicPartition, int]:
     """Offsets come as an object, or as its text; none before the first batch, or in another source's form."""
     try:
-        return decode_stream_offset(json.loads(told) if isinstance(told, str) else told)
+        return decode_stream_offset(json.loads(told) if isinstance(told, str) else told).offsets
     except (AttributeError, TypeError, ValueError):
         return {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from pipeline.errors import DataLossError
@@ -53,6 +54,18 @@ class Source:
 
     def latest(self, partition: TopicPartition) -> int:
         return visible_end(self._directories.log(partition), self.options.isolation)
+
+    def log_end(self, partition: TopicPartition) -> int:
+        """Where the log ends, with what is not visible to this query yet."""
+        return self._directories.log(partition).log_end_offset
+
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:
+        """The ids of these partitions' topics, as far as their files tell them."""
+        firsts: dict[str, TopicPartition] = {}
+        for one in sorted(partitions):
+            firsts.setdefault(one.topic, one)
+        found = {topic: self._directories.topic_id(one) for topic, one in firsts.items()}
+        return {topic: one for topic, one in found.items() if one is not None}
 
     def at_time(self, partition: TopicPartition, timestamp: int) -> int | None:
         log = self._directories.log(partition)
@@ -114,7 +127,21 @@ class Source:
         return [task] if count <= 1 else [self.task(part) for part in divide(task.range, count)]
 
     def task(self, part: OffsetRange) -> Task:
-        return plan_task(self._directories.log(part.partition), part, self.options.isolation)
+        log, topic_id = self._directories.log(part.partition), self._directories.topic_id(part.partition)
+        return plan_task(log, part, self.options.isolation, topic_id=topic_id)
+
+    def what_became_of(self, task: Task) -> str | None:
+        """What keeps a task from being planned again: its partition is gone, or another topic's; None: nothing does."""
+        partition = task.range.partition
+        if partition not in self._directories.partitions():
+            return f"{partition}: was deleted while it was read, from offset {task.range.start_offset} on"
+        now = self._directories.topic_id(partition)
+        if task.topic_id is not None and now is not None and now != task.topic_id:
+            return (
+                f"{partition.topic}: was deleted and made anew while it was read "
+                f"(topic id {task.topic_id}, now {now})"
+            )
+        return None
 
 
 def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[Any]:
@@ -137,16 +164,26 @@ def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[An
                 _LOGGER.warning(
                     "%s: passed over %d corrupt batches", task.range.partition, reader.skipped_batches
                 )
-        task = _replanned(task, reader.next_offset, options)
+        left = _replanned(task, reader.next_offset, options)
+        if left is None:
+            return
+        task = left
 
 
-def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task:
+def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | None:
+    """What is left of a task; None where that is gone and does not matter (DataLossError)."""
+    left = replace(task, range=task.range._replace(start_offset=next_offset))
     source = Source(options)
     try:
-        left = task.range._replace(start_offset=next_offset)
-        return source.task(source.checked(left))
+        lost = source.what_became_of(left)
+        if lost is None:
+            return source.task(source.checked(left.range))
     finally:
         source.close()
+    if options.fail_on_data_loss:
+        raise DataLossError(f"{lost}; failOnDataLoss=false goes on with what is there")
+    _LOGGER.warning("%s", lost)
+    return None
 
 
 def _batches(reader: SliceReader, task: Task, schema: Any) -> Iterator[Any]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import PipelineError
+from pipeline.source.directories import topic_id_of
 from pipeline.source.planning import OffsetRange
 from storage.codec.columns import Columns, decode
 from storage.codec.hiding import still_aborted
-from storage.disk.filesystem import File
+from storage.disk.filesystem import File, FileSystem
 from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptBatchError, CorruptionError
 from storage.log.aborted import overlapping
@@ -45,14 +46,16 @@ class Task:
     slices: tuple[Slice, ...]
     aborted: tuple[AbortedTransaction, ...] = ()
     """Those to be hidden, by ascending first offset."""
+    topic_id: str | None = None
+    """By which a topic is known that was deleted and made anew; None where its files do not tell it."""
 
 
-def plan_task(log: Log, wanted: OffsetRange, isolation: Isolation) -> Task:
+def plan_task(log: Log, wanted: OffsetRange, isolation: Isolation, *, topic_id: str | None = None) -> Task:
     """Find the stretches that hold `wanted`, which lies between log start and log end (StorageError; blocking)."""
     aborted: tuple[AbortedTransaction, ...] = ()
     if isolation is Isolation.READ_COMMITTED:
         aborted = overlapping(log.aborted, wanted.start_offset, wanted.end_offset)
-    return Task(wanted, tuple(_slices(log, wanted.start_offset, wanted.end_offset)), aborted)
+    return Task(wanted, tuple(_slices(log, wanted.start_offset, wanted.end_offset)), aborted, topic_id)
 
 
 def _slices(log: Log, start_offset: int, end_offset: int) -> Iterator[Slice]:
@@ -98,10 +101,17 @@ class SliceReader:
             except FileNotFoundError:
                 raise SegmentChangedError(f"{one.file}: removed since it was planned") from None
             try:
+                self._check_topic(one, files)
                 yield from self._read(one, file)
             finally:
                 file.close()
         self.next_offset = self._task.range.end_offset
+
+    def _check_topic(self, one: Slice, files: FileSystem) -> None:
+        """Whether a file that is open is the planned topic's: the id beside it is asked for after it was opened."""
+        directory = Path(one.file).parent
+        if self._task.topic_id is not None and topic_id_of(directory, files) != self._task.topic_id:
+            raise SegmentChangedError(f"{directory}: is another topic's since it was planned")
 
     def _read(self, one: Slice, file: File) -> Iterator[tuple[Columns, int, int]]:
         begun = False

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from pipeline.errors import PipelineError
 from pipeline.source.batch import TaskPartition
 from pipeline.source.following import Following
-from pipeline.source.offsets import StreamOffset, decode_stream_offset, encode_stream_offset
+from pipeline.source.offsets import StreamOffset, StreamState, decode_stream_offset, encode_stream_offset
 from pipeline.source.options import SourceOptions
 from pipeline.source.reading import Source, read_task
 from pipeline.source.schema import arrow_schema
@@ -54,7 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._follow().stop_at_latest()
 
     def reportLatestOffset(self) -> StreamOffset:  # noqa: N802 (Spark's name)
-        return encode_stream_offset(self._follow().latest)
+        return encode_stream_offset(StreamState(self._follow().latest, {}))
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         tasks = self._follow().tasks(decode_stream_offset(start), decode_stream_offset(end))

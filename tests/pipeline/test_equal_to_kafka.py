@@ -6,6 +6,7 @@ A broker writes the topics; its own log directory, read beside it, is the direct
 from __future__ import annotations
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as spark_functions
 from pyspark.testing import assertDataFrameEqual
 
@@ -272,6 +273,32 @@ def test_a_checkpoint_moves_between_the_formats(both, tmp_path):
         query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path))
         query.trigger(availableNow=True).start().awaitTermination()
     assert [[b"0"], [b"1"], [b"2"]] == found
+
+
+def test_both_fail_over_a_topic_made_anew(both, tmp_path):
+    """It is shorter than what was read of the old one; a longer one the connector takes for the old one."""
+    client, place = Client(both.server), TopicPartition("anew", 0)
+
+    def run(kind):
+        frame = both.stream(kind, {"subscribe": "anew", "startingOffsets": "earliest"})
+        writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / kind))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    for count in (3, 1):
+        client.create_topic("anew")
+        client.produce("anew", [Outgoing(b"%d" % number) for number in range(count)])
+        wait_until(lambda: checkpoint(both.log_dir, HIGH_WATERMARKS).get(place) == count)  # noqa: B023 (at once)
+        for kind, said in (
+            ("kafka", "offset was changed from 3 to 1"),
+            ("topicfs", "was deleted and made anew"),
+        ):
+            if count == 3:
+                run(kind)
+            else:
+                with pytest.raises(StreamingQueryException, match=said):
+                    run(kind)
+        client.admin.delete_topics(["anew"])["anew"].result()
+        wait_until(lambda: not (both.log_dir / "anew-0").exists())
 
 
 @pytest.mark.parametrize(

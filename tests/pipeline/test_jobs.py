@@ -106,3 +106,41 @@ def test_replay_under_a_checkpoint_brings_what_came_since(spark, data, tmp_path)
     append(data, "later\n")
     assert [("orders", "copy", 1)] == rows(replay(spark, options))
     assert ["old", "new", "", "later"] == lines(data, "copy")
+
+
+def jobs_over(spark, data, tmp_path):
+    """Each job that goes on where it was, over `orders`; what it says where records were lost begins and ends so."""
+    from pipeline.jobs.aggregate import AggregateOptions, aggregate  # noqa: PLC0415 (needs Spark, as the others)
+    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+    from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
+
+    progress = [str(tmp_path / name) for name in ("replayed", "aggregated")]
+    archived = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive")
+    replayed = ReplayOptions(path=str(data), source="orders", target="copy", checkpoint=progress[0])
+    counted = AggregateOptions(
+        path=str(data), source="orders", target="copy", window="1 minute", checkpoint=progress[1]
+    )
+    return [
+        (lambda: archive(spark, archived), "into another directory"),
+        (lambda: replay(spark, replayed), "name another checkpoint"),
+        (lambda: aggregate(spark, counted), "name another checkpoint"),
+    ]
+
+
+def test_jobs_over_a_topic_made_anew_fail(spark, data, tmp_path):
+    """None of them passes over its records; each says in one line what can be done."""
+    from pipeline.errors import DataLossError  # noqa: PLC0415 (needs Spark)
+
+    jobs = jobs_over(spark, data, tmp_path)
+    for run, _ in jobs:
+        run()
+    with contextlib.closing(open_engine(data)) as engine:
+        engine.delete_topic("orders")
+        append_lines(engine.create_topic("orders").partitions()[0], "1\n2\n3\n4\n5\n")
+    copied = lines(data, "copy")
+    for run, remedy in jobs:
+        with pytest.raises(
+            DataLossError, match=f"^orders: was deleted and made anew [^;]*; [^;]*; .*{remedy}$"
+        ):
+            run()
+    assert copied == lines(data, "copy")

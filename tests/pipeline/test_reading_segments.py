@@ -33,7 +33,7 @@ from storage.codec.records import encode, encode_lines
 from storage.codec.stamp import BatchStamp
 from storage.errors import CorruptionError, NotALogDirectoryError
 from storage.manager import open_engine
-from storage.model import Header, Offset, Record, Timestamp
+from storage.model import Header, Offset, Record, Timestamp, TopicPartition
 
 BROKER = Path(__file__).parents[1] / "vectors" / "broker-made"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -342,3 +342,52 @@ def test_segments_that_go_away_while_reading(tmp_path):
     lenient = options_of(tmp_path, failOnDataLoss="false")
     (batch,) = read_task(task, options=lenient, schema=SCHEMA)
     assert [4, 5] == batch["offset"].to_pylist()
+
+
+def planned(path, **given):
+    """The one task of a query over `orders`."""
+    source = Source(options_of(path, **given))
+    (task,) = source.tasks(source.batch_ranges())
+    source.close()
+    return task
+
+
+def replace_topic(path, *, text):
+    """Delete `orders`, and with text make another one of its name."""
+    engine = open_engine(path)
+    engine.delete_topic("orders")
+    engine.close()
+    if text:
+        make_topic(path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x\ny\nz\n", "orders: was deleted and made anew while it was read"),
+        ("", "orders-0: was deleted while"),
+    ],
+    ids=["made anew", "gone"],
+)
+def test_a_topic_that_is_deleted_while_it_is_read(tmp_path, caplog, text, said):
+    """Its records are lost; those of another topic of its name are not taken for them, as alike as their files are."""
+    task = planned(make_topic(tmp_path, "a\nb\n"))
+    replace_topic(tmp_path, text=text)
+    with pytest.raises(DataLossError, match=said):
+        list(read_task(task, options=options_of(tmp_path), schema=SCHEMA))
+    assert [] == list(read_task(task, options=options_of(tmp_path, failOnDataLoss="false"), schema=SCHEMA))
+    assert said in caplog.text
+
+
+def test_a_topic_that_is_deleted_while_a_source_is_open(tmp_path):
+    """The new topic's log is loaded anew, whatever its files look like."""
+    make_topic(tmp_path, "a\nb\n")
+    source = Source(options_of(tmp_path))
+    assert 2 == source.latest(TopicPartition("orders", 0))
+    replace_topic(tmp_path, text="x\ny\nz\n")
+    source.refresh()
+    assert 3 == source.latest(TopicPartition("orders", 0))
+    (task,) = source.tasks(source.batch_ranges())
+    source.close()
+    (batch,) = read_task(task, options=options_of(tmp_path), schema=SCHEMA)
+    assert [b"x", b"y", b"z"] == batch["value"].to_pylist()

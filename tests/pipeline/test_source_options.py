@@ -10,6 +10,7 @@ from pipeline.source.offsets import (
     AtTime,
     AtTimes,
     Everywhere,
+    StreamState,
     decode_stream_offset,
     encode_stream_offset,
 )
@@ -130,9 +131,17 @@ def test_durations():
     assert spellings == {text: parse(maxTriggerDelay=text).max_trigger_delay_ms for text in spellings}
 
 
-def test_a_streams_offsets_survive_the_checkpoint():
-    """Topics and partitions ascending, next offsets."""
+def test_a_streams_state_survives_the_checkpoint():
+    """Topics and partitions ascending, next offsets; then the topics' ids, where Kafka's connector finds no partition."""
     offsets = {TopicPartition("b", 10): 3, TopicPartition("b", 2): 1, TopicPartition("a", 0): 6}
-    encoded = encode_stream_offset(offsets)
-    assert '{"a": {"0": 6}, "b": {"2": 1, "10": 3}}' == str(encoded).replace("'", '"')
-    assert offsets == decode_stream_offset(encoded)
+    state = StreamState(offsets, {"b": "dDf_-A", "a": "1EvPSKI"})
+    encoded = encode_stream_offset(state)
+    assert '{"a": {"0": 6}, "b": {"2": 1, "10": 3}, "a@1EvPSKI": {}, "b@dDf_-A": {}}' == str(encoded).replace(
+        "'", '"'
+    )
+    assert state == decode_stream_offset(encoded)
+
+
+def test_a_checkpoint_of_the_connector_is_read():
+    """It has next offsets alone, as an old one has."""
+    assert StreamState({TopicPartition("a", 0): 6}, {}) == decode_stream_offset({"a": {"0": 6}})

@@ -144,7 +144,10 @@ def test_a_stream_goes_on_where_it_was(spark, tmp_path):
     batches, query = run(frame, tmp_path / "checkpoint")
     assert [["a", "b", "e"], ["c", "d", "f"]] == [lines(batch) for batch in batches]
     progress = [json.loads(one.json) for one in query.recentProgress]
-    assert {"orders": {"0": 4, "1": 2}} == progress[-1]["sources"][0]["endOffset"]
+    engine = open_engine(data)
+    known = {f"orders@{engine.topic('orders').topic_id}": {}}
+    engine.close()
+    assert {"orders": {"0": 4, "1": 2}} | known == progress[-1]["sources"][0]["endOffset"]
     assert {"orders": {"0": 4, "1": 2}} == progress[0]["sources"][0]["latestOffset"]
     assert {TopicPartition("orders", 0): 2, TopicPartition("orders", 1): 1} == lag_by_partition(progress[0])
     engine = open_engine(data)
@@ -168,6 +171,33 @@ def test_available_now_reads_what_was_there(spark, tmp_path):
     batches, _ = run(frame, tmp_path / "checkpoint", more=lambda: append(data, "later\n"))
     assert [["a", "b"], ["c"]] == [lines(batch) for batch in batches]
     batches, _ = run(frame, tmp_path / "checkpoint")
+    assert [["later"]] == [lines(batch) for batch in batches]
+
+
+@pytest.mark.parametrize("text", ["x\n", "x\ny\nz\n"], ids=["shorter", "longer"])
+def test_a_stream_over_a_topic_made_anew(spark, tmp_path, text):
+    """Fails, and its checkpoint stays good; with failOnDataLoss=false it reads the new topic from its beginning."""
+    data, checkpoint = make(tmp_path / "data"), tmp_path / "checkpoint"
+    append(data, "a\nb\n")
+    source = (
+        spark.readStream.format("topicfs")
+        .options(path=str(data), subscribe="orders")
+        .option("startingOffsets", "earliest")
+    )
+    batches, _ = run(source.load(), checkpoint)
+    assert [["a", "b"]] == [lines(batch) for batch in batches]
+    engine = open_engine(data)
+    engine.delete_topic("orders")
+    engine.close()
+    make(data)
+    append(data, text)
+    for _ in range(2):
+        with pytest.raises(Exception, match="DataLossError: orders: was deleted and made anew"):
+            run(source.load(), checkpoint)
+    batches, _ = run(source.option("failOnDataLoss", "false").load(), checkpoint)
+    assert [text.split()] == [lines(batch) for batch in batches]
+    append(data, "later\n")
+    batches, _ = run(source.option("failOnDataLoss", "true").load(), checkpoint)
     assert [["later"]] == [lines(batch) for batch in batches]
 
 
