@@ -37,7 +37,7 @@ ERRNOS: dict[type[Exception], int] = {
 }
 """mount.md's table. A type that is not listed counts as its nearest listed ancestor; an OSError keeps its own."""
 
-REPORTED = frozenset({errno.EINVAL, errno.EIO, errno.EILSEQ})
+REPORTED = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.EIO, errno.EILSEQ})
 """What always leaves a line of reason for people: the program that got it shows only the errno's name."""
 
 

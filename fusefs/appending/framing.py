@@ -1,8 +1,8 @@
 """Lines, or record batches, out of bytes that arrive in arbitrary pieces, as pure functions.
 
-A record is a line. The bytes after the last newline wait; after a refusal input is skipped to the next newline, so
-that the rest of a refused line never becomes a record of its own. A batch says how long it is; after a refusal nobody
-knows where the next one begins, so that nothing more is taken.
+A record is a line. The bytes after the last newline wait. When the beginning of a line was refused, its rest is
+refused too, up to its newline, so that no part of a line becomes a record. A batch says how long it is; after a refusal
+nobody knows where the next one begins, so that nothing more is taken.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Waiting(NamedTuple):
 
     tail: bytes = b""
     """The begun line."""
-    skipping: bool = False
-    """Drop input up to and including the next newline: its line's beginning was refused."""
+    refused: Exception | None = None
+    """Why the beginning of the present line was not kept: its rest, up to the next newline, is not kept either."""
 
 
 NOTHING = Waiting()
@@ -37,10 +37,15 @@ class Framed(NamedTuple):
     waiting: Waiting
     """What waits when this write is accepted."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the write brought nothing but the rest of a refused line."""
+        return not self.lines and not self.waiting.tail
+
 
 def frame(waiting: Waiting, data: bytes) -> Framed:
     """Cut `data`, which follows `waiting`, after its last newline."""
-    if waiting.skipping:
+    if waiting.refused is not None:
         line_end = data.find(b"\n") + 1
         if not line_end:
             return Framed(b"", waiting)
@@ -53,9 +58,9 @@ def frame(waiting: Waiting, data: bytes) -> Framed:
     return Framed(waiting.tail + data[:cut], Waiting(data[cut:]))
 
 
-def after_refusal(data: bytes) -> Waiting:
-    """What is remembered when the write of `data` was refused for what it said: nothing of it."""
-    return Waiting(skipping=not data.endswith(b"\n"))
+def after_refusal(data: bytes, error: Exception) -> Waiting:
+    """What waits after `data`, of which nothing was kept because of `error`."""
+    return NOTHING if data.endswith(b"\n") else Waiting(refused=error)
 
 
 class Framing(Protocol):
@@ -73,8 +78,8 @@ class Framing(Protocol):
         """
         ...
 
-    def after_refusal(self, data: bytes) -> Waiting:
-        """What is remembered when the write of `data` was refused for what it said."""
+    def after_refusal(self, data: bytes, error: Exception) -> Waiting:
+        """What waits after `data`, of which nothing was kept because of `error`."""
         ...
 
     def ended(self, tail: bytes) -> bytes:
@@ -95,8 +100,8 @@ class Lines:
             raise RecordTooLargeError(f"a line longer than max.message.bytes={limit}")
         return framed
 
-    def after_refusal(self, data: bytes) -> Waiting:
-        return after_refusal(data)
+    def after_refusal(self, data: bytes, error: Exception) -> Waiting:
+        return after_refusal(data, error)
 
     def ended(self, tail: bytes) -> bytes:
         return tail + b"\n"
@@ -109,7 +114,7 @@ class RecordBatches:
     """They are large by themselves, and one that is refused shall not take others' with it."""
 
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
-        if waiting.skipping:
+        if waiting.refused is not None:
             raise InvalidRecordError(
                 "a batch before this one was refused, and nobody knows where the next one begins; open the file anew"
             )
@@ -117,9 +122,9 @@ class RecordBatches:
         cut = _end_of_batches(data, limit)
         return Framed(data[:cut], Waiting(data[cut:]))
 
-    def after_refusal(self, data: bytes) -> Waiting:
+    def after_refusal(self, data: bytes, error: Exception) -> Waiting:
         del data
-        return Waiting(skipping=True)
+        return Waiting(refused=error)
 
     def ended(self, tail: bytes) -> bytes:
         raise InvalidRecordError(f"the last batch is torn: {len(tail)} bytes of it came, and not its end")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 
 import trio
 
-from fusefs.appending.framing import LINES, NOTHING, Framing, Waiting
+from fusefs.appending.failed_write import FailedWrite, may_go_on
+from fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
 from fusefs.appending.gathering import Gatherer
 from fusefs.appending.targets import LineTarget
 from fusefs.blocking import Blocking
@@ -71,44 +73,85 @@ class AppendHandle:
         self._durable = durable or appending.acks is Acks.ALL
         self._gathers = appending.acks is Acks.NONE and framing.gathers and not self._durable
         self._waiting = NOTHING
+        """What the next write follows; while the last one failed, what that one followed."""
+        self._failed: FailedWrite | None = None
+        """The last write, if nothing of it was kept."""
+        self._taken_bytes = 0
+        """Size of the last request, if it was taken."""
         self._failure: Exception | None = None
+        self._released = False
         # Only where an append waits in a thread may another request of the same file come in between.
-        self._turn = trio.Lock() if self._durable else None
+        self._turn: AbstractAsyncContextManager[object] = trio.Lock() if self._durable else nullcontext()
 
     async def write(self, data: bytes) -> int:
         """Take one WRITE request: its whole lines are one batch, its last begun line waits."""
-        if self._turn is None:
+        if not self._durable:
             self._take(data)
             return len(data)
         async with self._turn:
-            self._raise_earlier_failure()
-            try:
-                framed = self._framing.frame(self._waiting, data, self._target.max_record_bytes)
-                if framed.lines:
-                    await self._append_durably(framed.lines)
-            except Exception as error:
-                self._refuse(data, error)
-                raise
-            self._waiting = framed.waiting
+            lines, waiting = self._frame(data)
+            if lines:
+                try:
+                    await self._append_durably(lines)
+                except Exception as error:
+                    self._fail(data, error, waiting)
+                    raise
+            self._keep(data, waiting)
         return len(data)
 
     def _take(self, data: bytes) -> None:
         """Do what nearly every write does: few steps, none of which waits."""
-        if self._failure is not None:
-            self._raise_earlier_failure()
-        try:
-            lines, waiting = self._framing.frame(self._waiting, data, self._target.max_record_bytes)
-            if lines:
+        lines, waiting = self._frame(data)
+        if lines:
+            try:
                 self._append(lines)
-        except Exception as error:
-            self._refuse(data, error)
-            raise
-        self._waiting = waiting
+            except Exception as error:
+                self._fail(data, error, waiting)
+                raise
+        self._keep(data, waiting)
 
-    def _refuse(self, data: bytes, error: Exception) -> None:
-        """An append of `data` failed: when the lines are at fault skip on, else stay as it was, for a retry."""
-        if errno_of(error) in REFUSALS:
-            self._waiting = self._framing.after_refusal(data)
+    def _frame(self, data: bytes) -> Framed:
+        if self._failure is not None or self._failed is not None:
+            self._look_back(data)
+        waiting = self._waiting
+        try:
+            framed = self._framing.frame(waiting, data, self._target.max_record_bytes)
+        except Exception as error:
+            self._fail(data, error)
+            raise
+        if waiting.refused is not None and framed.is_empty:
+            self._waiting = framed.waiting
+            raise waiting.refused.with_traceback(None)
+        return framed
+
+    def _keep(self, data: bytes, waiting: Waiting) -> None:
+        self._waiting = waiting
+        self._failed = None
+        self._taken_bytes = len(data)
+
+    def _fail(self, data: bytes, error: Exception, waiting: Waiting | None = None) -> None:
+        """Nothing of `data` was kept; `waiting` is what would have waited after it, where that is known."""
+        if waiting is None or errno_of(error) in REFUSALS:
+            after = self._framing.after_refusal(data, error)
+        else:
+            after = Waiting(refused=error) if waiting.tail else waiting
+        self._failed = FailedWrite(data, error, after, unheard=may_go_on(self._taken_bytes))
+        self._taken_bytes = 0
+
+    def _look_back(self, data: bytes) -> None:
+        """Find out what `data` follows when the write before it failed. Raises that error where it may be unheard."""
+        if self._failure is not None:
+            self._fail(data, self._failure)
+            self._raise_earlier_failure(again=self._failed is not None and self._failed.unheard)
+        failed = self._failed
+        if failed is None or failed.repeated_by(data):
+            return
+        if failed.unheard:
+            after = self._framing.after_refusal(data, failed.error)
+            self._failed = failed._replace(unheard=False, after=after)
+            raise failed.error.with_traceback(None)
+        self._waiting = failed.followed_by(data, self._waiting)
+        self._failed = None
 
     def _append(self, lines: bytes) -> None:
         if self._gathers:
@@ -123,47 +166,86 @@ class AppendHandle:
 
     def failed(self, error: Exception) -> None:
         """Remember what befell lines that were answered before they were kept."""
-        self._failure = error
+        if self._released:
+            self._report_lost(error)
+        else:
+            self._failure = error
 
-    def _raise_earlier_failure(self) -> None:
-        failure, self._failure = self._failure, None
+    def _raise_earlier_failure(self, *, again: bool = False) -> None:
+        """Raise what befell lines answered before; once, or `again` where the kernel may drop it."""
+        failure = self._failure
+        if not again:
+            self._failure = None
         if failure is not None:
             raise failure
 
+    def _raise_unheard(self) -> None:
+        """Raise the error of the last write if the kernel may have dropped it."""
+        failed = self._failed
+        if failed is not None and failed.unheard:
+            self._failed = failed._replace(unheard=False)
+            raise failed.error.with_traceback(None)
+
     async def flush(self) -> None:
         """Answer one close(2) of some duplicate: the begun line becomes a record unless the opener holds on."""
-        self._raise_earlier_failure()
-        if self._waiting.tail and not self._appending.still_held(self._opener_pid, "/" + self._target.name):
-            await self._commit_tail()
+        async with self._turn:
+            self._raise_earlier_failure()
+            self._raise_unheard()
+            if self._failed is None and self._waiting.tail and not self._is_held():
+                await self._commit_tail()
+
+    def _is_held(self) -> bool:
+        return self._appending.still_held(self._opener_pid, "/" + self._target.name)
 
     async def fsync(self) -> None:
         """Put everything written so far on disk: the begun line too, which thereby becomes a record."""
-        self._raise_earlier_failure()
-        await self._commit_tail()
+        async with self._turn:
+            self._raise_earlier_failure()
+            self._raise_unheard()
+            if self._waiting.tail:
+                await self._sync_tail()
         self._appending.gatherer.append_now(self._target)
         self._raise_earlier_failure()
         await self._appending.blocking.run(self._target.sync)
 
+    async def _sync_tail(self) -> None:
+        """Make a record of the begun line; one whose rest, or which itself, the disk has no room for can come again."""
+        if self._failed is not None:
+            raise self._failed.error.with_traceback(None)
+        begun = self._waiting
+        try:
+            await self._commit_tail()
+        except Exception as error:
+            if errno_of(error) not in REFUSALS:
+                self._waiting = begun
+            raise
+
     async def release(self) -> None:
         """Commit what is left. Nobody waits for the outcome any more, so that a failure goes to the reports."""
+        self._released = True
         try:
-            self._raise_earlier_failure()
-            await self._commit_tail()
+            async with self._turn:
+                self._raise_earlier_failure()
+                self._raise_unheard()
+                if self._failed is None and self._waiting.tail:
+                    await self._commit_tail()
         except Exception as error:  # noqa: BLE001 - there is no call left to raise it in
-            failure = file_error(error)
-            self._appending.reports.error(self._target.name, f"lost when the file was closed: {failure}")
+            self._report_lost(error)
+
+    def _report_lost(self, error: Exception) -> None:
+        self._appending.reports.error(
+            self._target.name, f"lost when the file was closed: {file_error(error)}"
+        )
 
     async def _commit_tail(self) -> None:
-        """Make a record of the begun line. It is forgotten in either case: its outcome is told once."""
-        tail, self._waiting = self._waiting.tail, Waiting(skipping=self._waiting.skipping)
-        if not tail:
-            return
+        """Make a record of the begun line. If that fails, what may still come of the line is refused."""
+        tail, self._waiting = self._waiting.tail, NOTHING
         try:
             lines = self._framing.ended(tail)
+            if self._durable:
+                await self._append_durably(lines)
+            else:
+                self._append(lines)
         except Exception as error:
-            self._refuse(tail, error)
+            self._waiting = Waiting(refused=error)
             raise
-        if self._durable:
-            await self._append_durably(lines)
-        else:
-            self._append(lines)

@@ -65,6 +65,8 @@ def test_every_error_of_the_engine_is_in_the_table():
     ("error", "reported"),
     [
         (errors.InvalidConfigError("x"), True),
+        (errors.RecordTooLargeError("x"), True),
+        (errors.OutOfOrderSequenceError("x"), True),
         (errors.CorruptionError("file", 7, "x"), True),
         (OSError(errno.ENOSPC, "x"), True),
         (errors.TopicExistsError("x"), False),
@@ -73,7 +75,7 @@ def test_every_error_of_the_engine_is_in_the_table():
     ],
 )
 def test_what_leaves_a_line_for_people(error: Exception, reported: bool):
-    """Every EINVAL and EIO, a full disk, and who asks for it."""
+    """Every EINVAL, EMSGSIZE, EILSEQ and EIO, a full disk, and who asks for it."""
     assert file_error(error).reported is reported
 
 

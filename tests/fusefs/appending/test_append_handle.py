@@ -3,40 +3,56 @@
 from __future__ import annotations
 
 import errno
+import threading
+from typing import NamedTuple
 
 import pytest
 import trio
+import trio.testing
 
+from fusefs.appending.failed_write import MAX_REQUEST_BYTES, SMALLEST_CUT_BYTES, may_go_on
+from fusefs.appending.framing import BATCHES
 from fusefs.appending.gathering import Gatherer
 from fusefs.appending.handle import Acks, AppendHandle, Appending
 from fusefs.blocking import Blocking
-from fusefs.errors import FileError
+from fusefs.errors import FileError, errno_of
 from fusefs.forms import FormError
 from fusefs.reports import Reports
-from storage.errors import InvalidConfigError, RecordTooLargeError
+from storage.errors import InvalidConfigError, InvalidRecordError, RecordTooLargeError, StorageError
 from storage.model import Timestamp
+from tests.doubles.logs import batch
 
 
 class Book:
     """A target that keeps lines in a list; a line `bad` is refused, and it can be full."""
 
     name = "orders/0/log"
-    max_record_bytes = 20
 
     def __init__(self) -> None:
+        self.max_record_bytes = 20
         self.kept: list[bytes] = []
         self.durable: list[bytes] = []
         self.full = False
+        self.error: OSError | None = None
+        """What every append fails with."""
+        self.door = threading.Event()
+        """Appends wait before it."""
+        self.door.set()
         self.syncs = 0
 
     def check(self, lines: bytes) -> None:
         if b"bad\n" in lines:
             raise FormError(lines.split(b"\n").index(b"bad") + 1, "this line is bad")
+        if max(map(len, lines.split(b"\n"))) > self.max_record_bytes:
+            raise RecordTooLargeError("this line is too long")
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         self.check(lines)
+        self.door.wait()
         if self.full:
             raise OSError(errno.ENOSPC, "no room")
+        if self.error is not None:
+            raise self.error
         self.kept.append(lines)
         if durable:
             self.durable.append(lines)
@@ -64,11 +80,9 @@ class Desk:
 
 async def fails(awaited: object, number: int) -> None:
     """Await it; it raises that errno, or an error of that errno."""
-    with pytest.raises((FileError, FormError, OSError)) as caught:
+    with pytest.raises((FileError, FormError, OSError, StorageError)) as caught:
         await awaited  # type: ignore[misc]
-    raised = caught.value
-    seen = errno.EINVAL if isinstance(raised, FormError) else getattr(raised, "number", None) or raised.errno
-    assert seen == number
+    assert errno.errorcode[number] == errno.errorcode[errno_of(caught.value)]
 
 
 async def test_one_write_is_one_append():
@@ -114,6 +128,303 @@ async def test_a_begun_line_beyond_the_bound_is_refused_in_the_write_that_brings
     await desk.handle.write(b"still of that line\nnext\n")
 
     assert desk.book.kept == [b"next\n"]
+
+
+REQUEST = MAX_REQUEST_BYTES
+"""What the kernel puts into one request at most."""
+
+
+def long_lines() -> Desk:
+    """A handle whose lines may have a little more than fits into one request."""
+    desk = Desk()
+    desk.book.max_record_bytes = REQUEST + 12
+    return desk
+
+
+async def test_the_rest_of_a_line_too_long_is_refused_when_it_comes_again():
+    """One write(2) in two requests: the kernel drops the error of the second, and the program repeats it."""
+    desk = long_lines()
+    await desk.handle.write(b"before\n" + b"x" * (REQUEST - 7))
+
+    for _again in range(3):
+        await fails(desk.handle.write(b"x" * 50_000 + b"\n"), errno.EMSGSIZE)
+    await desk.handle.flush()
+    await desk.handle.write(b"after\n")
+
+    assert desk.book.kept == [b"before\n", b"after\n"]
+
+
+async def test_more_data_than_was_refused_is_still_the_refused_piece():
+    """A program with a buffer appends to it what it writes next, and tries again with all of it."""
+    desk = long_lines()
+    await desk.handle.write(b"x" * REQUEST)
+    await fails(desk.handle.write(b"rest of the line\n"), errno.EMSGSIZE)
+
+    await fails(desk.handle.write(b"rest of the line\nnext\n"), errno.EMSGSIZE)
+
+    assert desk.book.kept == []
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSPC])
+async def test_a_repeated_piece_is_judged_again_behind_the_line_it_goes_on_with(number: int):
+    """What the refusal was for may be over by then: the line is whole, and the begun part of it is not lost."""
+    desk = long_lines()
+    await desk.handle.write(b"x" * REQUEST)
+    desk.book.error = OSError(number, "not now")
+    await fails(desk.handle.write(b"y\nz\n"), number)
+    desk.book.error = None
+
+    await desk.handle.write(b"y\nz\n")
+
+    assert desk.book.kept == [b"x" * REQUEST + b"y\nz\n"]
+
+
+@pytest.mark.parametrize("call", ["write", "flush", "fsync"])
+async def test_an_error_that_the_kernel_may_have_dropped_is_told_at_the_next_call(call: str):
+    """A program that does not look at the count of a short write learns of it all the same; once."""
+    desk = Desk()
+    desk.book.max_record_bytes = 2 * REQUEST
+    await desk.handle.write(b"x" * (REQUEST - 1) + b"\n")
+    await fails(desk.handle.write(b"bad\n"), errno.EINVAL)
+
+    await fails(
+        desk.handle.write(b"other\n") if call == "write" else getattr(desk.handle, call)(), errno.EINVAL
+    )
+    await desk.handle.write(b"next\n")
+    await desk.handle.flush()
+    await desk.handle.fsync()
+
+    assert desk.book.kept[1:] == [b"next\n"]
+
+
+async def test_an_error_that_nobody_was_told_stands_in_the_reports():
+    """The mount ends before the program closes its file."""
+    desk = Desk()
+    desk.book.max_record_bytes = 2 * REQUEST
+    await desk.handle.write(b"x" * REQUEST)
+    await fails(desk.handle.write(b"y\nbad\n"), errno.EINVAL)
+
+    await desk.handle.release()
+
+    assert desk.book.kept == []
+    assert "this line is bad" in desk.reports.lines()[-1]
+
+
+async def test_after_a_request_of_its_own_the_next_write_is_a_line_of_its_own():
+    """The kernel drops no error of a request that is the first of its write(2): the program knows."""
+    desk = Desk()
+    await desk.handle.write(b"good\n")
+    await fails(desk.handle.write(b"bad\n"), errno.EINVAL)
+
+    await desk.handle.write(b"next\n")
+
+    assert desk.book.kept == [b"good\n", b"next\n"]
+
+
+@pytest.mark.parametrize(("size", "may"), [(SMALLEST_CUT_BYTES, False), (SMALLEST_CUT_BYTES + 1, True)])
+def test_a_request_that_was_cut_off_is_a_large_one(size: int, may: bool):
+    """More than half of what the kernel sends at most."""
+    assert may is may_go_on(size)
+
+
+async def test_a_write_of_a_refused_lines_rest_alone_is_refused_as_well():
+    """Not a byte of it is kept; with its newline the line is over."""
+    desk = Desk()
+    await desk.handle.write(b"x" * 15)
+    await fails(desk.handle.write(b"x" * 15), errno.EMSGSIZE)
+
+    await fails(desk.handle.write(b"more of that line"), errno.EMSGSIZE)
+    await fails(desk.handle.write(b"its end\n"), errno.EMSGSIZE)
+    await desk.handle.write(b"next\n")
+
+    assert desk.book.kept == [b"next\n"]
+
+
+async def test_a_refused_rest_is_known_again_in_a_smaller_piece():
+    """A program that goes over to a line a write does not make a record of a line's end."""
+    desk = Desk()
+    await desk.handle.write(b"begun ")
+    await fails(desk.handle.write(b"rest\nbad\n"), errno.EINVAL)
+
+    await fails(desk.handle.write(b"rest\n"), errno.EINVAL)
+    await desk.handle.write(b"good\n")
+
+    assert desk.book.kept == [b"good\n"]
+
+
+class Closing(NamedTuple):
+    """A way in which an open file ends."""
+
+    name: str
+    held: bool
+
+
+ENDS = [Closing("flush", held=False), Closing("release", held=True)]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.name)
+@pytest.mark.parametrize("acks", Acks)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EAGAIN])
+async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, end: Closing):
+    """The writer was told of the error: the part that waited does not become a record when the file is closed."""
+    desk = Desk(acks)
+    desk.held = end.held
+    await desk.handle.write(b"whole\nbegun ")
+    desk.appending.gatherer.append_all()
+    desk.book.error = OSError(number, "not now")
+    if acks is Acks.NONE:
+        desk.handle.failed(desk.book.error)
+    await fails(desk.handle.write(b"rest\n"), number)
+    desk.book.error = None
+
+    await getattr(desk.handle, end.name)()
+    await desk.handle.release()
+    desk.appending.gatherer.append_all()
+
+    assert desk.book.kept == [b"whole\n"]
+
+
+async def test_a_line_that_follows_a_failed_rest_stands_alone():
+    """The failed line's beginning is not joined with the next line that is written."""
+    desk = Desk()
+    await desk.handle.write(b"begun ")
+    desk.book.full = True
+    await fails(desk.handle.write(b"rest\n"), errno.ENOSPC)
+    desk.book.full = False
+
+    await desk.handle.write(b"next\n")
+
+    assert desk.book.kept == [b"next\n"]
+
+
+async def test_a_line_begun_in_a_write_that_failed_is_refused_to_its_end():
+    """Its beginning is nowhere: its rest is no record."""
+    desk = Desk()
+    desk.book.full = True
+    await fails(desk.handle.write(b"whole\nbegun "), errno.ENOSPC)
+    desk.book.full = False
+
+    await fails(desk.handle.write(b"rest\n"), errno.ENOSPC)
+    await desk.handle.write(b"next\n")
+
+    assert desk.book.kept == [b"next\n"]
+
+
+async def test_fsync_does_not_answer_for_a_line_whose_rest_failed():
+    """It fails as the write did, and leaves the line to a program that tries again."""
+    desk = Desk()
+    await desk.handle.write(b"begun ")
+    desk.book.full = True
+    await fails(desk.handle.write(b"rest\n"), errno.ENOSPC)
+    desk.book.full = False
+
+    for _again in range(2):
+        await fails(desk.handle.fsync(), errno.ENOSPC)
+    await desk.handle.write(b"rest\n")
+    await desk.handle.fsync()
+
+    assert desk.book.kept == [b"begun rest\n"]
+
+
+async def test_a_begun_line_that_fsync_finds_no_room_for_waits_on():
+    """A second fsync(2) that succeeds has put it on disk."""
+    desk = Desk()
+    await desk.handle.write(b"begun")
+    desk.book.full = True
+    await fails(desk.handle.fsync(), errno.ENOSPC)
+    desk.book.full = False
+
+    await desk.handle.fsync()
+
+    assert desk.book.kept == [b"begun\n"]
+
+
+@pytest.mark.parametrize("call", ["flush", "fsync"])
+async def test_the_rest_of_a_line_refused_at_its_beginning_is_no_record(call: str):
+    """A child goes on with the line whose beginning was refused when its parent closed the file."""
+    desk = Desk()
+    await desk.handle.write(b"bad")
+    await fails(getattr(desk.handle, call)(), errno.EINVAL)
+
+    await fails(desk.handle.write(b" or not\n"), errno.EINVAL)
+    await desk.handle.write(b"next\n")
+
+    assert desk.book.kept == [b"next\n"]
+
+
+async def test_batches_after_one_that_found_no_room_are_taken():
+    """The failed write ended between two batches: it is known where the next one begins."""
+    desk = Desk()
+    desk.book.max_record_bytes = 1000
+    handle = AppendHandle(desk.book, desk.appending, opener_pid=7, durable=False, framing=BATCHES)
+    first, second = bytes(batch(b"1", timestamp=1)), bytes(batch(b"2", timestamp=2))
+    desk.book.full = True
+    await fails(handle.write(first), errno.ENOSPC)
+    desk.book.full = False
+
+    await handle.write(second)
+
+    assert desk.book.kept == [second]
+
+
+async def test_batches_after_a_refused_one_are_not_taken():
+    """Nobody knows where the next one begins; the refused write itself is judged again when it is repeated."""
+    desk = Desk()
+    desk.book.max_record_bytes = 1000
+    handle = AppendHandle(desk.book, desk.appending, opener_pid=7, durable=False, framing=BATCHES)
+    good = bytes(batch(b"1", timestamp=1))
+    desk.book.error = OSError(errno.EINVAL, "a bad batch")
+    await fails(handle.write(good), errno.EINVAL)
+    desk.book.error = None
+
+    with pytest.raises(InvalidRecordError, match="open the file anew"):
+        await handle.write(bytes(batch(b"2", timestamp=2)))
+
+    assert desk.book.kept == []
+
+
+async def test_a_close_waits_for_the_append_under_way():
+    """With acks=all an append waits in a thread; a duplicate closed meanwhile must not take the begun line it ends."""
+    desk = Desk(Acks.ALL)
+    await desk.handle.write(b"begun ")
+    desk.book.door.clear()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desk.handle.write, b"rest\n")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(desk.handle.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        desk.book.door.set()
+
+    assert desk.book.kept == [b"begun rest\n"]
+
+
+async def test_acks_0_tells_an_earlier_failure_again_where_the_kernel_may_drop_it():
+    """The failure of lines that were answered reaches the program, not only the second request of its write(2)."""
+    desk = Desk(Acks.NONE)
+    desk.book.max_record_bytes = 2 * REQUEST
+    await desk.handle.write(b"x" * (REQUEST - 1) + b"\n")
+    desk.handle.failed(OSError(errno.ENOSPC, "no room"))
+
+    await fails(desk.handle.write(b"a\n"), errno.ENOSPC)
+    await fails(desk.handle.write(b"a\n"), errno.ENOSPC)
+    await desk.handle.write(b"a\n")
+    desk.appending.gatherer.append_all()
+
+    assert desk.book.kept[1:] == [b"a\n"]
+
+
+async def test_acks_0_reports_what_fails_after_the_file_was_closed():
+    """There is no call left to tell it in."""
+    desk = Desk(Acks.NONE)
+    await desk.handle.write(b"a\n")
+    await desk.handle.flush()
+    await desk.handle.release()
+    desk.book.full = True
+
+    desk.appending.gatherer.append_all()
+
+    assert "lost when the file was closed" in desk.reports.lines()[-1]
 
 
 async def test_flush_commits_the_begun_line_when_the_opener_let_go():

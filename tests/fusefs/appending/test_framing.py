@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusefs.appending.framing import NOTHING, Waiting, after_refusal, frame
+from fusefs.appending.framing import NOTHING, Framed, Waiting, after_refusal, frame
+from storage.errors import RecordTooLargeError
+
+ERROR = RecordTooLargeError("too long")
 
 
 def feed(*pieces: bytes) -> tuple[bytes, Waiting]:
@@ -45,7 +48,7 @@ def test_the_cut_of_the_writes_changes_nothing(pieces: list[bytes]):
 
 def test_after_a_refused_piece_of_a_line_its_rest_is_skipped():
     """The rest of a refused line never becomes a record of its own; what follows it does."""
-    waiting = after_refusal(b'bad json\n{"pay')
+    waiting = after_refusal(b'bad json\n{"pay', ERROR)
 
     framed = frame(waiting, b'load": 1}\ngood\nne')
 
@@ -54,14 +57,30 @@ def test_after_a_refused_piece_of_a_line_its_rest_is_skipped():
 
 
 def test_skipping_goes_on_over_writes_without_a_newline():
-    """A long refused line may come in many writes."""
-    framed = frame(after_refusal(b"x" * 10), b"y" * 10)
+    """A long refused line may come in many writes; each of them brings nothing else, and says so."""
+    refused = after_refusal(b"x" * 10, ERROR)
 
-    assert framed.lines == b""
-    assert framed.waiting == Waiting(skipping=True)
+    framed = frame(refused, b"y" * 10)
+
+    assert framed == Framed(b"", Waiting(refused=ERROR))
+    assert framed.is_empty
+
+
+def test_the_write_that_ends_a_refused_line_brings_nothing_either():
+    """With its newline the line is over: what follows is a line of its own."""
+    framed = frame(after_refusal(b"x" * 10, ERROR), b"y\n")
+
+    assert framed == Framed(b"", NOTHING)
+    assert framed.is_empty
+
+
+@pytest.mark.parametrize("data", [b"rest\nnext\n", b"rest\nne", b"rest\nnext\nbe"])
+def test_a_write_that_brings_more_than_the_rest_is_not_empty(data: bytes):
+    """A whole line or the beginning of one."""
+    assert not frame(after_refusal(b"x", ERROR), data).is_empty
 
 
 @pytest.mark.parametrize("data", [b"bad\n", b"good\nbad\n"])
 def test_a_refused_write_of_whole_lines_leaves_nothing_to_skip(data: bytes):
     """The next write begins a fresh line then."""
-    assert after_refusal(data) == NOTHING
+    assert after_refusal(data, ERROR) == NOTHING

@@ -1,0 +1,50 @@
+"""A write that failed, and what the write after it means.
+
+The kernel sends a write(2) of more than 1 MiB as several requests, one after the other. When one of them fails and those
+before it were taken, write(2) answers how many bytes were taken and drops the error; the program comes again with the
+rest in another write(2). So a failed request is remembered: a write that begins with the same bytes is the same piece of
+the stream again, and whatever else comes is what the program goes on with.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fusefs.appending.framing import NOTHING, Waiting
+
+MAX_REQUEST_BYTES = 1024 * 1024
+"""What the kernel puts into one request at most."""
+
+SMALLEST_CUT_BYTES = MAX_REQUEST_BYTES // 2
+"""What a request that was cut off has at least: 1 MiB, less what is missing of the first and last page of each buffer.
+
+(Of hundreds of small buffers, written with writev(2), it has less; a repetition is known all the same.)
+"""
+
+
+class FailedWrite(NamedTuple):
+    """A request of which nothing was kept."""
+
+    data: bytes
+    error: Exception
+    after: Waiting
+    """What waits after it, for a program that goes on."""
+    unheard: bool
+    """Whether the kernel may have dropped the error."""
+
+    def repeated_by(self, data: bytes) -> bool:
+        """Whether `data` is the same piece of the stream, and perhaps more of it."""
+        return data.startswith(self.data)
+
+    def followed_by(self, data: bytes, begun: Waiting) -> Waiting:
+        """What `data`, which is not the same piece again, follows; `begun` waited before the failed write."""
+        if begun != NOTHING and self.data.startswith(data):
+            return Waiting(
+                refused=self.error
+            )  # The rest of a begun line again, this time in a smaller piece.
+        return self.after
+
+
+def may_go_on(size: int) -> bool:
+    """Whether the write(2) of which a request of `size` bytes was taken may send another one."""
+    return size > SMALLEST_CUT_BYTES

@@ -1,0 +1,216 @@
+"""A line that is refused, or fails, in the middle: the program that wrote it learns of it, and no part of it is kept.
+
+The kernel sends a large write(2) in requests of 1 MiB and drops the error of any but the first; the program then comes
+again with the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.fusefs.mounted.conftest import Mount, shell, wait_until
+
+pytestmark = pytest.mark.fuse
+
+LIMIT = 1_048_588
+"""What max.message.bytes is of itself."""
+
+LENGTHS = [1_100_000, LIMIT, 1_048_576, 2_500_000, 5_000_000]
+"""Of lines too long: one that ends soon after a request, and ones of several requests."""
+
+FORMS = {
+    "log": ("before", "after", "{}"),
+    "log.kv": ("k\tbefore", "k\tafter", "{}\t"),
+    "log.json": ('{{"payload":"before"}}', '{{"payload":"after"}}', '{{"payload":"{}"}}'),
+}
+"""By file: a line before, a line behind, and how a long value is written."""
+
+WRITERS = {
+    "cat": "cat $BIG >> $LOG",
+    "cat through a pipe": "set -o pipefail; cat $BIG | cat >> $LOG",
+    "dd bs=4M": "dd if=$BIG of=$LOG bs=4M oflag=append conv=notrunc status=none",
+    "dd bs=1M": "dd if=$BIG of=$LOG bs=1M oflag=append conv=notrunc status=none",
+    "dd bs=512K": "dd if=$BIG of=$LOG bs=512K oflag=append conv=notrunc status=none",
+    "dd bs=64K": "dd if=$BIG of=$LOG bs=64K oflag=append conv=notrunc status=none",
+    "dd oflag=direct": "dd if=$BIG of=$LOG bs=4M oflag=append,direct conv=notrunc status=none",
+    "dd oflag=dsync": "dd if=$BIG of=$LOG bs=4M oflag=append,dsync conv=notrunc status=none",
+    "tee -a": "tee -a $LOG < $BIG > /dev/null",
+    "python": 'python3 -c \'with open("\'$LOG\'", "ab") as f: f.write(open("\'$BIG\'", "rb").read())\'',
+    "python text": 'python3 -c \'print(open("\'$BIG\'").read(), end="", file=open("\'$LOG\'", "a"), flush=True)\'',
+    "python unbuffered": 'python3 -c \'f = open("\'$LOG\'", "ab", buffering=0); f.write(open("\'$BIG\'", "rb").read()); f.close()\'',
+    "python unbuffered, goes on": 'python3 -c \'f = open("\'$LOG\'", "ab", buffering=0); f.write(open("\'$BIG\'", "rb").read()); f.write(b"next\\n")\'',
+    "python line by line": 'python3 -c \'with open("\'$LOG\'", "ab") as f:\n for line in open("\'$BIG\'", "rb"): f.write(line)\'',
+    "python writev": "python3 -c 'import os; os.writev(f := os.open(\"'$LOG'\", os.O_WRONLY | os.O_APPEND), open(\"'$BIG'\", \"rb\").readlines()); os.close(f)'",
+    "bash printf": 'printf "%s\\n" "$(< $BIG)" >> $LOG',
+    "bash echo": 'echo "$(< $BIG)" >> $LOG',
+    "dash printf": 'dash -c \'printf "%s\\n" "$(cat $BIG)" >> $LOG\'',
+    "dash echo": "dash -c 'echo \"$(cat $BIG)\" >> $LOG'",
+    "awk": "awk 1 $BIG >> $LOG",
+    "sed": "sed -n p $BIG >> $LOG",
+    "perl": "perl -e 'print <> or die $!; close(STDOUT) or die $!' $BIG >> $LOG",
+}
+"""Programs as they write a file; every one of them looks at what write(2) and close(2) answer, in its own way."""
+
+OVERWRITERS = {
+    "cp": "cp $BIG log",
+    "cp --sparse=never": "cp --sparse=never --reflink=never $BIG log",
+    "sendfile": "python3 -c 'import shutil; shutil.copyfile(\"'$BIG'\", \"log\")'",
+    "install": "python3 -c 'import os; i = os.open(\"'$BIG'\", 0); o = os.open(\"log\", os.O_WRONLY | os.O_TRUNC)\nwhile os.sendfile(o, i, None, 1 << 24): pass'",
+    "dd": "dd if=$BIG of=log bs=4M status=none",
+}
+"""Programs that open with O_TRUNC, which `log` alone takes."""
+
+
+def lines_around(path: Path, length: int, name: str) -> list[str]:
+    """Write a line, a line too long, and another line into a file; the good ones."""
+    before, after, long_line = (part.replace("{{", "{").replace("}}", "}") for part in FORMS[name])
+    path.write_text(f"{before}\n{long_line.replace('{}', 'x' * length)}\n{after}\n")
+    return [before, after]
+
+
+def values(topic: Path) -> list[str]:
+    """The values of all records, long ones cut short for people."""
+    return [line[:20] for line in (topic / "0" / "log").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_line_too_long_fails_the_program_and_leaves_no_part(
+    topic: Path, tmp_path: Path, writer: str, name: str
+):
+    """Whatever pieces it comes in: the exit status says so, and the log has whole lines alone."""
+    lines_around(big := tmp_path / "big", LENGTHS[0], name)
+
+    result = shell("bash", WRITERS[writer], topic / "0", BIG=big, LOG=name)
+
+    assert result.returncode != 0
+    assert set(values(topic)) <= {"before", "after"}
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("writer", ["cat", "dd bs=4M", "python", "python unbuffered"])
+def test_it_does_not_matter_where_the_line_is_cut(topic: Path, tmp_path: Path, writer: str, length: int):
+    """Its rest may be a single newline, or several requests long."""
+    lines_around(big := tmp_path / "big", length, "log")
+
+    result = shell("bash", WRITERS[writer], topic / "0", BIG=big, LOG="log")
+
+    assert result.returncode != 0
+    assert set(values(topic)) <= {"before", "after"}
+
+
+@pytest.mark.parametrize("writer", OVERWRITERS)
+def test_a_line_too_long_fails_what_overwrites(topic: Path, tmp_path: Path, writer: str):
+    """`cp`, and whatever lets the kernel copy (sendfile, splice)."""
+    lines_around(big := tmp_path / "big", LENGTHS[0], "log")
+
+    result = shell("bash", OVERWRITERS[writer], topic / "0", BIG=big)
+
+    assert result.returncode != 0
+    assert set(values(topic)) <= {"before", "after"}
+
+
+@pytest.mark.parametrize("writer", ["cat", "dd bs=4M", "python", "bash printf"])
+def test_the_lines_of_a_group_around_one_that_is_refused_are_kept(topic: Path, tmp_path: Path, writer: str):
+    """The line that stood before, and the next one whose beginning is its own."""
+    lines_around(big := tmp_path / "big", LENGTHS[0], "log")
+    command = WRITERS[writer].replace(">> $LOG", "").replace("$LOG", "/dev/stdout")
+    command = command.replace("'/dev/stdout'", "/dev/stdout")
+    script = f"{{ echo first; {command}; echo $? > $STATUS; echo; echo last; }} >> log"
+
+    shell("bash", script, topic / "0", BIG=big, LOG="/dev/stdout", STATUS=tmp_path / "status")
+
+    assert (tmp_path / "status").read_text() != "0\n"
+    kept = [value for value in values(topic) if value]
+    assert kept[0] == "first"
+    assert kept[-1] == "last"
+    assert set(kept) <= {"first", "before", "after", "last"}
+
+
+def test_a_bad_line_behind_the_first_mebibyte_fails_the_program(topic: Path, tmp_path: Path):
+    """The error of the request that brings it is not lost, though the ones before were taken."""
+    good = '{"payload":"%s"}\n' % ("x" * 1000)
+    (big := tmp_path / "big").write_text(good * 1500 + "bad\n" + good * 1500)
+
+    result = shell("bash", WRITERS["dd bs=4M"], topic / "0", BIG=big, LOG="log.json")
+
+    assert result.returncode != 0
+    assert set((topic / "0" / "log").read_text().splitlines()) == {"x" * 1000}
+
+
+@pytest.mark.parametrize("writer", ["cat", "dd bs=4M", "python", "tee -a"])
+def test_a_bad_batch_behind_the_first_mebibyte_fails_the_program(topic: Path, tmp_path: Path, writer: str):
+    """What was taken before it stays; nothing of it, and nothing behind it, is kept."""
+    shell("bash", "for i in 1 2 3 4; do head -c 500000 /dev/zero | tr '\\0' x; echo; done > $F; while read -r l; do echo $l >> log; done < $F", topic / "0", F=tmp_path / "lines")  # fmt: skip
+    batches = bytearray((topic / "0" / "log.batch").read_bytes())
+    batches[1_300_000] ^= 1
+    (bad := tmp_path / "bad").write_bytes(batches)
+    (copy := topic.with_name(f"{topic.name}-copy")).mkdir()
+
+    result = shell("bash", WRITERS[writer], copy / "0", BIG=bad, LOG="log.batch")
+
+    assert result.returncode != 0
+    assert [len(line) for line in (copy / "0" / "log").read_text().splitlines()] in ([500_000] * 2, [])
+
+
+def write_on(descriptor: int) -> None:
+    """Write until it fails: acks=0 tells it at a later write."""
+    while True:
+        os.write(descriptor, b"rest\n")
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+@pytest.mark.parametrize("end", ["close", "umount"])
+def test_a_line_that_found_no_room_in_the_middle_leaves_nothing(unmounted: Mount, acks: str, end: str):
+    """Its writer was told: the part before the error becomes no record, at close as at the end of the mount."""
+    mount = unmounted.start(acks=acks)
+    mount.bash("mkdir a; echo before >> a/0/log")
+    descriptor = os.open(mount.path / "a/0/log", os.O_WRONLY | os.O_APPEND)
+    os.write(descriptor, b"whole\nbegun ")
+    wait_until(lambda: (mount.path / "a/0/log").read_text() == "before\nwhole\n", "the line is in the log")
+    mount.faults.write_text("pwrite .log ENOSPC\n")
+    with pytest.raises(OSError, match="No space left"):
+        write_on(descriptor)
+    mount.faults.unlink()
+    if end == "close":
+        os.close(descriptor)
+    mount.stop()
+    mount.start()
+
+    assert (mount.path / "a/0/log").read_text() == "before\nwhole\n"
+
+
+def test_a_writable_mapping_is_refused(topic: Path):
+    """mmap(2) could not tell an error; writing by it is not possible at all."""
+    shell("bash", "echo x >> log", topic / "0")
+    script = "import mmap; f = open('log', 'a+b'); mmap.mmap(f.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)"
+
+    result = shell("bash", f'python3 -c "{script}"', topic / "0")
+
+    assert result.returncode != 0
+    assert "No such device" in result.stderr
+
+
+def test_many_small_writes_through_a_pipe_are_whole_lines(topic: Path):
+    """However the pipe cuts them; `>>` of thousands of short lines, and of lines longer than a pipe holds."""
+    script = "for i in $(seq 3000); do echo line-$i; done | cat >> log; for i in 1 2 3; do head -c 200000 /dev/zero | tr '\\0' $i; echo; done | cat >> log"
+
+    result = shell("bash", script, topic / "0")
+
+    assert (result.returncode, result.stderr) == (0, "")
+    expected = [f"line-{i}" for i in range(1, 3001)] + [str(i) * 200_000 for i in (1, 2, 3)]
+    assert (topic / "0" / "log").read_text().splitlines() == expected
+
+
+def test_a_writer_that_is_killed_in_the_middle_of_a_line_leaves_the_begun_part_whole(topic: Path):
+    """Nobody was told an error: what write(2) answered is kept, as when the file is closed."""
+    script = "import os, signal; f = os.open('log', os.O_WRONLY | os.O_APPEND); os.write(f, b'begun'); os.kill(os.getpid(), signal.SIGKILL)"
+
+    result = shell("bash", f'python3 -c "{script}"', topic / "0")
+
+    assert result.returncode == -signal.SIGKILL
+    assert values(topic) == ["begun"]
