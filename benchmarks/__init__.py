@@ -27,7 +27,8 @@ To add one: write a module with a generator of cases and a `Benchmark` that name
 
 A side's function does the work of one round and returns its figure; it checks that the work was done (the bytes
 arrived, the counts are right) and raises WrongResultError otherwise. Many short rounds say more than few long ones: a
-tenth to a quarter of a second each is enough. The `floor` is what `--short` fails at: about half of what a loaded
-machine shows, so that it finds what became two or three times slower and never noise. A benchmark that cannot run here
+tenth to a quarter of a second each is enough. The `floor` is what a run fails at: a third to a half of what a loaded
+machine shows, so that it finds what became two or three times slower and never noise; what stands in docs/performance/figures.json
+is never more than four times as good (tests/benchmarks/test_floors.py). A benchmark that cannot run here
 raises SkippedError with the reason.
 """

@@ -86,7 +86,7 @@ def cases(conditions: Conditions) -> Cases:
                     Side(OURS, partial(_compact, dirty, lambda: directory / str(next(numbers)), keys)),
                     Side(COPY, partial(_copy, dirty, directory / "copy")),
                 ),
-                goals=(Goal(of=COPY, floor=0.06 if keys.most_left > 0.5 else 0.12),),
+                goals=(Goal(of=COPY, floor=0.08 if keys.most_left > 0.5 else 0.12),),
             )
 
 

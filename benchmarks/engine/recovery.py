@@ -56,7 +56,7 @@ def cases(conditions: Conditions) -> Cases:
             )
 
 
-FLOORS = {SIXTEEN_KIB: 0.2, ONE_RECORD: 0.08}
+FLOORS = {SIXTEEN_KIB: 0.22, ONE_RECORD: 0.1}
 
 
 def _log(data: Path) -> Path:

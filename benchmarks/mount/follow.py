@@ -57,7 +57,7 @@ def cases(conditions: Conditions) -> Cases:
             name="p50",
             unit=MILLISECONDS,
             sides=tuple(Side(side, look.first(partial(_percentile, 0.5))) for side, look in looks.items()),
-            goals=(Goal(of=EMPTY, floor=8.0), Goal(of=PIPE)),
+            goals=(Goal(of=EMPTY, floor=5.0), Goal(of=PIPE)),
         )
         yield Case(
             name="p99",

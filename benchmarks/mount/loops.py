@@ -67,7 +67,7 @@ def _cases(name: str, count: int, mounts: dict[str, Mount], work: Callable[[Path
             Side(loop, look.again(lambda took: took.of_processors / count * 1e6))
             for loop, look in looks.items()
         ),
-        goals=(Goal(side=short, of=plain, floor=1.2),),
+        goals=(Goal(side=short, of=plain, floor=1.1),),
     )
 
 
