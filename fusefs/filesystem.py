@@ -186,11 +186,15 @@ class FileSystem:
         except Exception as error:
             raise self._told(node.path, error) from error
 
-    async def setattr(self, node_id: int, change: Change) -> Attributes:
-        """Accept times, and truncation as far as it changes nothing; refuse modes and owners."""
+    async def setattr(self, node_id: int, change: Change, fh: int | None = None) -> Attributes:
+        """Accept times, and truncation as far as it changes nothing; refuse modes and owners.
+
+        `fh` is the open file through which ftruncate(2) asks. (What O_TRUNC asks, open(2) has been told.)
+        """
         node = self.inodes.get(node_id)
+        file = None if fh is None else self._files.get(fh)
         try:
-            _accept(change, node)
+            _accept(change, node, emptied=file is not None and file.handle.emptied)
         except Exception as error:
             raise self._told(node.path, error) from error
         return await self.getattr(node_id)
@@ -351,13 +355,13 @@ class FileSystem:
         return failure
 
 
-def _accept(change: Change, node: Node) -> None:
+def _accept(change: Change, node: Node, *, emptied: bool) -> None:
     if change.mode or change.owner:
         raise FileError(errno.EPERM, "modes and owners are the mount's own")
     if change.size is not None:
         if not isinstance(node, File):
             raise FileError(errno.EISDIR)
-        node.truncate(change.size)
+        node.truncate(change.size, emptied=emptied)
 
 
 def _text(name: bytes) -> str:

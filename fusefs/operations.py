@@ -172,7 +172,7 @@ class Operations(pyfuse3.Operations):
             mode=fields.update_mode,
             owner=fields.update_uid or fields.update_gid,
         )
-        return self._shown(await self._filesystem.setattr(inode, change))
+        return self._shown(await self._filesystem.setattr(inode, change, fh))
 
     @answered
     async def readlink(self, inode: int, ctx: Any) -> bytes:

@@ -45,14 +45,14 @@ class DoorFile(File):
         self._files.check_writable()
         check_append(access, truncation_accepted=self.name == "log")
         writer = AppendHandle(self._target, self.context.appending, opener_pid=pid, durable=access.durable)
-        return LogHandle(self, None, writer)
+        return LogHandle(self, None, writer, emptied=access.truncates)
 
     @property
     def parent_path(self) -> str:
         return self.path.rpartition("/")[0]
 
-    def truncate(self, size: int) -> None:
-        accept_truncation(size, 0)
+    def truncate(self, size: int, *, emptied: bool) -> None:
+        accept_truncation(size, None, emptied=emptied)
 
     def check_exists(self) -> None:
         self._files.check_exists()

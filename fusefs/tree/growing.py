@@ -97,7 +97,13 @@ class ViewFile(File):
                 await self._settle(self.context.settings.open_seconds)
         self._opened += 1
         reader = self._view.reader() if access.reads else None
-        return LogHandle(self, reader, writer, cached=not self._view.growing and self.settled)
+        return LogHandle(
+            self,
+            reader,
+            writer,
+            cached=not self._view.growing and self.settled,
+            emptied=access.truncates,
+        )
 
     def check_exists(self) -> None:
         self._files.check_exists()
@@ -144,8 +150,8 @@ class LogFile(ViewFile):
             framing=BATCHES if self._form is BATCH else LINES,
         )
 
-    def truncate(self, size: int) -> None:
-        accept_truncation(size, self._view.size)
+    def truncate(self, size: int, *, emptied: bool) -> None:
+        accept_truncation(size, self._view.size if self._view.measured else None, emptied=emptied)
 
 
 def check_writable(files: PartitionFiles, access: Access, *, truncation_accepted: bool) -> None:

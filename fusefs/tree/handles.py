@@ -24,6 +24,8 @@ class Handle:
     """Reads and writes come as the program made them; without it through the kernel's page cache."""
     keep_cache: bool = False
     """Whether the page cache of an earlier open still holds."""
+    emptied: bool = False
+    """Whether its program takes the file for empty: it opened it with O_TRUNC and has written nothing yet."""
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
         """At most `size` bytes from `position`; fewer only at the end. Raises FileError and the engine's errors."""
@@ -84,12 +86,14 @@ class LogHandle(Handle):
         writer: AppendHandle | None,
         *,
         cached: bool = False,
+        emptied: bool = False,
     ) -> None:
         self._node = node
         self._reader = reader
         self._writer = writer
         self.direct_io = not cached
         self.keep_cache = cached
+        self.emptied = emptied
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
         if self._reader is None:
@@ -104,6 +108,7 @@ class LogHandle(Handle):
             raise FileError(errno.EBADF)
         self._node.check_exists()
         self._node.begin_write()
+        self.emptied = False
         try:
             return await self._writer.write(data)
         finally:

@@ -156,8 +156,11 @@ class File(Node):
     async def open(self, access: Access, pid: int) -> Handle:
         """Open for process `pid`. Raises FileError."""
 
-    def truncate(self, size: int) -> None:
-        """Do ftruncate(2). Raises FileError."""
+    def truncate(self, size: int, *, emptied: bool) -> None:
+        """Change the size; `emptied`: O_TRUNC made the file look empty to its program, which has written nothing yet.
+
+        Raises FileError.
+        """
         raise FileError(errno.EPERM, "not to be written")
 
 
@@ -177,7 +180,7 @@ def refuse_writing(access: Access) -> None:
         raise FileError(errno.EPERM, "not to be written")
 
 
-def accept_truncation(size: int, present: int) -> None:
-    """Do ftruncate of an append-only file: to nothing or to what it has, and then without effect."""
-    if size not in (0, present):
+def accept_truncation(size: int, present: int | None, *, emptied: bool) -> None:
+    """Do truncate(2) of an append-only file, of `present` bytes where that is known: only what changes nothing."""
+    if size != present and not (emptied and size == 0):
         raise FileError(errno.EPERM, "a log is not cut; it takes lines at its end")

@@ -61,7 +61,7 @@ class TextFile(File):
     def _closed(self) -> None:
         self._opened -= 1
 
-    def truncate(self, size: int) -> None:
+    def truncate(self, size: int, *, emptied: bool) -> None:
         """Every line stands for itself: what is not written stays as it is."""
         if self.target() is None:
-            super().truncate(size)
+            super().truncate(size, emptied=emptied)

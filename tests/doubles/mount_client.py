@@ -124,8 +124,9 @@ class MountClient:
             raise
         await self.close(fh)
 
-    async def truncate(self, path: str, size: int) -> None:
-        await self.filesystem.setattr(self.lookup(path).node_id, Change(size=size))
+    async def truncate(self, path: str, size: int, fh: int | None = None) -> None:
+        """Change the size, by path or of an open file."""
+        await self.filesystem.setattr(self.lookup(path).node_id, Change(size=size), fh)
 
     @property
     def reports(self) -> str:

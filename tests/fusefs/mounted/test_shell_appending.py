@@ -112,6 +112,8 @@ def test_writers_that_hold_their_file_never_interleave_inside_a_record(topic: Pa
         pytest.param("chmod 600 log", id="chmod"),
         pytest.param("chown 1:1 log", id="chown"),
         pytest.param("truncate -s 1 log", id="truncate"),
+        pytest.param("python3 -c 'import os; os.truncate(\"log\", 0)'", id="truncate(2)"),
+        pytest.param('python3 -c \'open("log", "a").truncate(0)\'', id="ftruncate(2)"),
         pytest.param("dd if=/etc/hostname of=log conv=notrunc status=none", id="dd notrunc"),
         pytest.param('python3 -c \'open("log", "r+").write("X")\'', id="python r+"),
         pytest.param("echo X 1<> log", id="shell <>"),
@@ -155,9 +157,9 @@ def test_what_changes_nothing_is_accepted(topic: Path, command: str):
     assert log.read_text() == "a\n"
 
 
-@pytest.mark.parametrize(("size", "accepted"), [(0, True), (2, True), (1, False), (3, False)])
-def test_ftruncate_takes_nothing_or_what_is_there(topic: Path, size: int, accepted: bool):
-    """Any other size is EPERM."""
+@pytest.mark.parametrize(("size", "accepted"), [(2, True), (0, False), (1, False), (3, False)])
+def test_ftruncate_takes_the_size_that_is_there(topic: Path, size: int, accepted: bool):
+    """Any other is EPERM: a program must not believe that the records are gone."""
     log = topic / "0" / "log"
     log.write_text("a\n")
     with log.open("a") as file:
@@ -169,6 +171,19 @@ def test_ftruncate_takes_nothing_or_what_is_there(topic: Path, size: int, accept
             assert caught.value.errno == errno.EPERM
 
     assert log.read_text() == "a\n"
+
+
+def test_ftruncate_to_nothing_is_taken_of_a_file_that_was_just_overwritten(topic: Path):
+    """`>` has told the program that the file is empty; once it has written, that is no longer so."""
+    log = topic / "0" / "log"
+    log.write_text("a\n")
+    with log.open("wb", buffering=0) as file:
+        file.truncate(0)
+        file.write(b"b\n")
+        with pytest.raises(PermissionError):
+            file.truncate(0)
+
+    assert log.read_text() == "a\nb\n"
 
 
 def test_a_synchronous_descriptor_is_on_disk_when_write_returns(topic: Path):

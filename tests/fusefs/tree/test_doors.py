@@ -81,9 +81,9 @@ async def test_doors_take_appending_programs_alone(wide: MountClient):
     ):
         with refused("EPERM"):
             await wide.open(path, flags)
-    await wide.truncate("orders/log", 0)
-    with refused("EPERM"):
-        await wide.truncate("orders/log", 1)
+    for size in (0, 1):
+        with refused("EPERM"):
+            await wide.truncate("orders/log", size)
 
 
 async def test_internal_topics_are_not_written_by_users(client: MountClient):

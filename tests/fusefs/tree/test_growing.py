@@ -9,7 +9,7 @@ import pytest
 from fusefs.tree.nodes import FOR_LONG
 from fusefs.views.rendering import WINDOW_BYTES
 from storage.model import Offset
-from tests.doubles.mount_client import MountClient, refused
+from tests.doubles.mount_client import APPEND, MountClient, refused
 
 
 def lines(start: int, end: int) -> bytes:
@@ -157,9 +157,9 @@ async def test_the_kernel_does_not_hold_ever_more_selectors(
     assert [name for _, name in orders.kernel.names] == [str(offset) for offset in range(20)]
 
 
-@pytest.mark.parametrize(("size", "accepted"), [(0, True), (14, True), (1, False), (15, False)])
+@pytest.mark.parametrize(("size", "accepted"), [(0, False), (14, True), (1, False), (15, False)])
 async def test_truncation_is_taken_where_it_means_nothing(orders: MountClient, size: int, accepted: bool):
-    """To nothing, as `>` asks, and to the present size; any other is EPERM."""
+    """To the present size; any other is EPERM, to nothing too: the records would still be there."""
     await orders.append("orders/0/log", lines(0, 2))
 
     if accepted:
@@ -169,6 +169,39 @@ async def test_truncation_is_taken_where_it_means_nothing(orders: MountClient, s
             await orders.truncate("orders/0/log", size)
 
     assert await orders.cat("orders/0/log") == lines(0, 2)
+
+
+async def test_an_empty_log_can_be_emptied(orders: MountClient):
+    """It has that size already."""
+    await orders.truncate("orders/0/log", 0)
+
+
+@pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
+async def test_what_looks_empty_to_its_opener_can_be_emptied(orders: MountClient, path: str):
+    """`>` opened it, and `ftruncate(fd, 0)` changes nothing of what that program sees, until it has written."""
+    await orders.append("orders/0/log", lines(0, 2))
+    fh = await orders.open(path, os.O_WRONLY | os.O_TRUNC)
+
+    await orders.truncate(path, 0, fh)
+    with refused("EPERM"):
+        await orders.truncate(path, 1, fh)
+    await orders.filesystem.write(fh, lines(2, 3))
+    with refused("EPERM"):
+        await orders.truncate(path, 0, fh)
+    await orders.close(fh)
+
+    assert await orders.cat("orders/0/log") == lines(0, 3)
+
+
+@pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
+async def test_an_appender_cannot_empty_a_log(orders: MountClient, path: str):
+    """It would be told that the records were gone."""
+    await orders.append("orders/0/log", lines(0, 2))
+    fh = await orders.open(path, APPEND)
+
+    with refused("EPERM"):
+        await orders.truncate(path, 0, fh)
+    await orders.close(fh)
 
 
 async def test_mtime_is_the_newest_records_time(orders: MountClient):
