@@ -142,6 +142,18 @@ class OffsetIndex:
         return self.entry(self.entries - 1).offset if self.entries else self._base_offset
 
 
+def may_end(file: File, log_bytes: int) -> bool:
+    """Whether an inactive segment with so many bytes of batches may have this index, going by its size and last slot.
+
+    An unused slot is no entry: the first batch, at position 0, never gets one.
+    """
+    size = file.size()
+    if not size or size % SLOT.size:
+        return not size
+    relative_offset, position = SLOT.unpack(file.pread(SLOT.size, Position(size - SLOT.size)))
+    return bool(relative_offset >= 0 and 0 < position < log_bytes)
+
+
 def relative(offset: int, base_offset: int) -> int:
     """An offset as a slot holds it. ValueError outside [0, 2^31-1]."""
     value = offset - base_offset

@@ -9,7 +9,7 @@ becomes inactive, so the index counts as full one entry early (kafka-storage.md 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from storage.errors import CorruptionError
 from storage.indexes.offset_index import relative
 from storage.indexes.search import NO_SLOT, WARM_BYTES, find_bounds
 from storage.indexes.slots import SlotFile
-from storage.model import NO_TIMESTAMP, Offset, Timestamp
+from storage.model import NO_TIMESTAMP, Offset, Position, Timestamp
 
 SLOT = Struct(">qi")
 WARM_ENTRIES = WARM_BYTES // SLOT.size
@@ -29,6 +29,10 @@ class TimeEntry(NamedTuple):
 
     timestamp: Timestamp
     offset: Offset
+
+
+UNUSED = TimeEntry(Timestamp(0), Offset(0))
+"""How a slot reads that holds no entry."""
 
 
 class TimeIndex:
@@ -141,3 +145,20 @@ class TimeIndex:
 
     def _last(self) -> TimeEntry:
         return self.entry(self.entries - 1) if self.entries else TimeEntry(NO_TIMESTAMP, self._base_offset)
+
+
+def may_end(file: File, first_batch: Callable[[], TimeEntry]) -> bool:
+    """Whether an inactive segment may have this index, going by its size and by its first and last slots.
+
+    `first_batch` reads the largest timestamp and the last offset, relative to the base, of the segment's first batch. An index
+    is empty only where no batch has a time; and an unused slot is no entry, unless that batch makes just this one.
+    """
+    size = file.size()
+    if not size or size % SLOT.size:
+        return not size and first_batch().timestamp < 0
+    first, last = (
+        TimeEntry(*SLOT.unpack(file.pread(SLOT.size, Position(at)))) for at in (0, size - SLOT.size)
+    )
+    if last == UNUSED:
+        return size == SLOT.size and first_batch() == UNUSED
+    return last.offset >= 0 and last.timestamp >= first.timestamp

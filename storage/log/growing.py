@@ -336,10 +336,11 @@ class GrowingLog(ReadableLog):
             old.reset()
             return old
         try:
+            # First: nobody recovers a segment behind which another one begins, or looks for its last index entries.
+            old.deactivate()
             segment = self._create_segment(base_offset)
             self._producers.state.end_offset = base_offset
             self._producers.take(base_offset)
-            old.deactivate()
         except OSError as error:
             self._undo_roll(old, base_offset, error)
             raise

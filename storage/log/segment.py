@@ -157,9 +157,10 @@ class Segment:
     def first_timestamp(self) -> Timestamp:
         """Max timestamp of the first batch, -1 without one: what segment.ms is measured from."""
         if self._first_timestamp is None:
-            if not self.size:
+            first = self.read_first_batch()
+            if first is None:
                 return NO_TIMESTAMP
-            self._first_timestamp = self._read_first_timestamp()
+            self._first_timestamp = first.max_timestamp
         return self._first_timestamp
 
     @property
@@ -201,6 +202,13 @@ class Segment:
                 return batch
             self.raise_problem(window)
         return None
+
+    def read_first_batch(self) -> BatchHeader | None:
+        """The header of the batch at its beginning; None without one."""
+        if not self.size:
+            return None
+        window = next(windows(self.log, 0, self.size, window_bytes=HEADER_SIZE))
+        return window.batches[0] if len(window.batches) else None
 
     def read_end(self) -> tuple[Offset, int]:
         """One past the last offset, and the position behind the last whole batch, as the headers tell.
@@ -364,17 +372,6 @@ class Segment:
         self._first_timestamp = None
         self._counted_from = 0
 
-    def indexes_fit(self) -> bool:
-        """Whether the index files can be those of this log, by their sizes and last entries."""
-        try:
-            self.offset_index.check()
-            self.time_index.check()
-        except CorruptionError:
-            return False
-        if not self.offset_index.entries:
-            return True
-        return self.offset_index.entry(self.offset_index.entries - 1).position < self.size
-
     def begin_rebuild(self) -> None:
         """Forget the indexes and regard the log as empty; where nothing may be written, go on in memory."""
         if self._files.read_only:
@@ -456,10 +453,6 @@ class Segment:
                 if batch.max_timestamp > largest.timestamp:
                     largest = TimeEntry(batch.max_timestamp, batch.last_offset)
         return largest
-
-    def _read_first_timestamp(self) -> Timestamp:
-        window = next(windows(self.log, 0, self.size, window_bytes=HEADER_SIZE))
-        return window.batches[0].max_timestamp if len(window.batches) else NO_TIMESTAMP
 
     def _open_offset_index(self) -> OffsetIndex:
         with self._opening:

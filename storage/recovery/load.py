@@ -30,6 +30,7 @@ from storage.log.scan import windows
 from storage.log.segment import SCAN_WINDOW_BYTES, Segment
 from storage.model import Offset, Timestamp, TopicPartition
 from storage.producers.state import DEFAULT_EXPIRATION_MS
+from storage.recovery.index_ends import indexes_fit
 from storage.recovery.leftovers import base_offsets, orphans, parse_names, replaced, sort_leftovers
 from storage.recovery.recover import Recovered, recover_segment
 from storage.recovery.split import SegmentOverflowError, split_segment
@@ -292,18 +293,12 @@ class Loader:
         return segment
 
     def _has_indexes(self, segment: Segment) -> bool:
-        """Whether the offset index exists and, where it cannot be written anew, is one of this log.
-
-        And whether the transaction index, where there is one, belongs to this segment.
-        """
+        """Whether its indexes are there and, as far as their ends tell, those of this log; the transaction index too."""
         try:
             segment.transaction_index.check()
         except CorruptionError:
             return False
-        path = self._directory / segment_file(segment.base_offset, SegmentFileKind.OFFSET_INDEX)
-        if not self._files.exists(path):
-            return False
-        return not self._files.read_only or segment.indexes_fit()
+        return indexes_fit(segment, self._directory, self._files)
 
     def _recover_from(self, segments: list[Segment], unflushed_from: Offset, *, dense: bool) -> list[Segment]:
         """Recover the segments from `unflushed_from` on; what follows lost records is removed."""

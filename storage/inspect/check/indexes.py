@@ -67,7 +67,7 @@ class Slots:
             size = len(self._data)
             yield self.finding(self.used + self.unused, f"size {size} is no multiple of {self._slot.size}")
         if trimmed and self.unused:
-            cause = f"{self.unused} unused slots, which a clean start takes for entries"
+            cause = f"{self.unused} unused slots, which a broker takes for entries"
             yield self.finding(self.used, cause)
 
 

@@ -397,6 +397,37 @@ def test_a_partition_kept_elsewhere_is_named() -> None:
         given(disk).place()
 
 
+def leave_unused_slots(disk: SimulatedDisk, directory: Path) -> None:
+    """What a process leaves that is killed inside a roll: a sealed segment's indexes with unused slots."""
+    for partition in ("orders-0", "orders-1", "trimmed-0"):
+        for kind in ("index", "timeindex"):
+            name = directory / partition / f"{0:020}.{kind}"
+            disk.write_bytes(name, disk.read_bytes(name).ljust(1200, b"\0"))
+
+
+def indexes_of(disk: SimulatedDisk, directory: Path) -> dict[str, bytes]:
+    """The indexes of sealed segments, by partition and name."""
+    found = {path: data for path, data in below(disk, directory).items() if path.endswith("index")}
+    return {"/".join(Path(path).parts[-2:]): data for path, data in found.items() if f"{0:020}" in path}
+
+
+@pytest.mark.parametrize("way", ["handover", "takeover"])
+def test_indexes_with_unused_slots_do_not_go_along(way: str) -> None:
+    """Whoever gets the log would believe them: they are looked at first, though the directory was closed in order."""
+    source, target = (DATA, LOG_DIR) if way == "handover" else (LOG_DIR, DATA)
+    disk, wanted = prepared_disk(source)
+    leave_unused_slots(disk, source)
+    assert all(data.endswith(bytes(12)) for data in indexes_of(disk, source).values())
+    if way == "handover":
+        given(disk).prepare(OwnCluster(disk))
+        given(disk).place()
+    else:
+        taken(disk)
+    assert 6 == len(indexes_of(disk, target))
+    assert [] == [name for name, data in indexes_of(disk, target).items() if data.endswith(bytes(12))]
+    assert wanted == contents(disk, target)
+
+
 def test_a_directory_of_no_broker_is_refused() -> None:
     """Without meta.properties nothing says whose directory it is."""
     disk, _ = prepared_disk(DATA)

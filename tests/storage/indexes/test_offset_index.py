@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from storage.disk.memory import MemoryFile
 from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptionError
-from storage.indexes.offset_index import WARM_ENTRIES, OffsetIndex
+from storage.indexes.offset_index import SLOT, WARM_ENTRIES, OffsetIndex, may_end
 from storage.indexes.search import NO_SLOT, Bounds, find_bounds
 from storage.model import Offset, Position
 
@@ -167,6 +167,31 @@ def test_sanity_check_for_tools():
     below.append(b"\xff\xff\xff\xff\0\0\0\0")
     with pytest.raises(CorruptionError, match="below the base offset"):
         OffsetIndex(below, BASE).check()
+
+
+def file_of(data: bytes) -> MemoryFile:
+    file = MemoryFile(Path("/45.index"))
+    file.append(data)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("data", "right"),
+    [
+        (b"", True),
+        (SLOT.pack(5, 4146), True),
+        (SLOT.pack(5, 9999), True),
+        (SLOT.pack(5, 10_000), False),
+        (SLOT.pack(5, 4146) + bytes(4), False),
+        (SLOT.pack(-1, 4146), False),
+        (SLOT.pack(5, -1), False),
+        (SLOT.pack(5, 4146) + bytes(8), False),
+        (bytes(8), False),
+    ],
+)
+def test_the_end_of_an_index_tells_whether_it_may_be_a_logs(data: bytes, right: bool) -> None:
+    """Whole slots, the last one used, not below the base offset, and leading into the log, here of 10,000 bytes."""
+    assert right == may_end(file_of(data), 10_000)
 
 
 def test_the_warm_section_is_searched_alone():

@@ -8,7 +8,7 @@ import pytest
 
 from storage.disk.memory import MemoryFile
 from storage.errors import CorruptionError
-from storage.indexes.time_index import TimeIndex
+from storage.indexes.time_index import SLOT, TimeEntry, TimeIndex, may_end
 from storage.model import Offset, Timestamp
 
 BASE = Offset(45)
@@ -115,6 +115,35 @@ def test_sanity_check_for_tools():
     file.append(b"\0")
     with pytest.raises(CorruptionError, match="multiple of 12"):
         TimeIndex(file, BASE).check()
+
+
+@pytest.mark.parametrize(
+    ("entries", "first_batch", "right"),
+    [
+        ([], (-1, 3), True),
+        ([], (0, 3), False),
+        ([(5, 1)], (5, 1), True),
+        ([(5, 1), (4, 2)], (5, 1), False),
+        ([(5, 1), (5, 2)], (5, 1), True),
+        ([(5, -1)], (5, 1), False),
+        ([(5, 1), (0, 0)], (5, 1), False),
+        ([(0, 0)], (0, 0), True),
+        ([(0, 0)], (0, 1), False),
+        ([(0, 0)], (1, 0), False),
+        ([(0, 0), (0, 0)], (0, 0), False),
+        ([(0, 0), (7, 1)], (0, 0), True),
+    ],
+)
+def test_the_end_of_an_index_tells_whether_it_may_be_a_logs(
+    entries: list[tuple[int, int]], first_batch: tuple[int, int], right: bool
+) -> None:
+    """Row 27: whole slots, the last one used, neither below the base offset nor before the first."""
+    file = MemoryFile(Path("/45.timeindex"))
+    file.append(b"".join(SLOT.pack(*entry) for entry in entries))
+    first = TimeEntry(Timestamp(first_batch[0]), Offset(first_batch[1]))
+    assert right == may_end(file, lambda: first)
+    file.append(b"\0")
+    assert not may_end(file, lambda: first)
 
 
 def test_an_unused_slot_cannot_be_read():

@@ -242,7 +242,7 @@ def test_index_files_of_a_wrong_size_are_found(directory):
             file.write(bytes(size))
     assert [
         "size 51 is no multiple of 8",
-        "2 unused slots, which a clean start takes for entries",
+        "2 unused slots, which a broker takes for entries",
     ] == [finding.cause for finding in check(directory)]
 
 

@@ -98,18 +98,83 @@ def test_lost_indexes_are_rebuilt():
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_missing_offset_index_recovers_its_segment(clean):
-    """Clean or not: a segment without `.index` is gone through; a missing `.timeindex` is made, empty."""
+def test_a_missing_index_is_made_from_its_log(clean):
+    """Clean or not: a segment without `.index` or without `.timeindex` is gone through."""
     on_disk = filled()
     on_disk.log.close()
     before = index_files(on_disk)
     on_disk.disk.unlink(Path(f"/data/orders-0/{FIRST}.index"))
     on_disk.disk.unlink(Path("/data/orders-0/00000000000000000003.timeindex"))
     log = on_disk.load(clean=clean, recovery_point=12)
-    assert before[f"{FIRST}.index"] == on_disk.content(f"{FIRST}.index")
+    log.close()
+    assert before == index_files(on_disk)
     assert list(range(12)) == offsets_of(log)
-    assert log.chain.segments[1].time_index.entries == 0
-    assert b"" == on_disk.content("00000000000000000003.timeindex")
+
+
+def damaged_indexes():
+    """What may become of an index: of which file, how it then looks, and whether a broker could have left it so."""
+    for kind, slot in (("index", 8), ("timeindex", 12)):
+        yield pytest.param(kind, lambda data: data.ljust(1200, b"\0"), id=f"{kind} never trimmed")
+        yield pytest.param(kind, lambda data, slot=slot: data + bytes(slot), id=f"{kind} with an unused slot")
+        yield pytest.param(kind, lambda data, slot=slot: data[:-slot] + bytes(slot), id=f"{kind} unwritten")
+        yield pytest.param(kind, lambda _data, slot=slot: bytes(slot), id=f"{kind} of an unused slot alone")
+        yield pytest.param(kind, lambda data: data[:-1], id=f"{kind} torn")
+        yield pytest.param(kind, lambda data: data[:-4] + b"\xff" * 4, id=f"{kind} of another log")
+    yield pytest.param("timeindex", lambda _data: b"", id="timeindex without an entry")
+    yield pytest.param("timeindex", lambda data: data[12:] + data[:12], id="timeindex that descends")
+
+
+@pytest.mark.parametrize(("kind", "damage"), list(damaged_indexes()))
+@pytest.mark.parametrize("base_offset", [3, 9])
+@pytest.mark.parametrize("way", ["clean", "below the recovery point", "read-only", "read-only and clean"])
+def test_an_index_that_cannot_be_the_logs_is_made_anew(kind, damage, base_offset, way):
+    """Wherever it lies, and whoever left it: in a sealed segment below the recovery point too, and in the last one."""
+    on_disk = filled()
+    on_disk.log.close()
+    before = index_files(on_disk)
+    name = f"{base_offset:020}.{kind}"
+    on_disk.write(name, damage(before[name]))
+    reading = "read-only" in way
+    log = on_disk.load(
+        clean="clean" in way,
+        recovery_point=12,
+        disk=on_disk.disk.read_only_view() if reading else None,
+    )
+    assert [20, 50, 80, 110] == [segment.largest_timestamp for segment in log.segments()]
+    assert list(range(12)) == [log.offset_for_timestamp(n * 10).offset for n in range(12)]
+    assert list(range(12)) == [log.locate(n).batch.base_offset for n in range(12)]
+    log.close()
+    assert (damage(before[name]) if reading else before[name]) == on_disk.content(name)
+
+
+def test_what_is_made_anew_below_the_recovery_point_is_on_disk():
+    """Nobody looks there a second time: a power loss must not bring back what was replaced."""
+    on_disk = filled()
+    on_disk.log.close()
+    before = index_files(on_disk)
+    for name in before:
+        on_disk.write(name, b"")
+    on_disk.load(clean=False, recovery_point=9)
+    on_disk.disk.crash(keep=0.0)
+    assert {name: before[name] for name in before if name < "00000000000000000009"} == {
+        name: data for name, data in index_files(on_disk).items() if name < "00000000000000000009"
+    }
+
+
+def test_a_record_of_1970_has_an_entry_that_reads_as_unused():
+    """Timestamp 0 at the first offset is an entry of zeros: right where the first batch is that one record."""
+    on_disk = LogOnDisk(internal_segment_bytes=300, index_interval_bytes=0)
+    for _ in range(6):
+        on_disk.log.append(sized_batch(100, timestamp=0))
+    on_disk.log.close()
+    assert bytes(12) == on_disk.content(f"{FIRST}.timeindex")
+    on_disk.disk.calls.clear()
+    log = on_disk.load(clean=True)
+    assert [] == [path for operation, path in on_disk.disk.calls if operation == "pwrite" and FIRST in path]
+    assert [0, 0] == [segment.largest_timestamp for segment in log.segments()]
+    on_disk.write("00000000000000000003.timeindex", bytes(12) + bytes(12))
+    on_disk.load(clean=True).close()
+    assert bytes(12) == on_disk.content("00000000000000000003.timeindex")
 
 
 def test_garbage_in_indexes_is_replaced():
@@ -353,14 +418,14 @@ def test_an_empty_active_segment_without_indexes(clean):
     assert 3 == log.append(batch(b"next")).base_offset
 
 
-def test_an_untrimmed_index_after_a_clean_start_is_full():
-    """Zeros count as entries, so the next append rolls: as in a broker."""
+def test_an_untrimmed_index_after_a_clean_start_is_made_anew():
+    """A broker takes zeros for entries, so that its next append rolls, and its lookups by time pass the segment over."""
     on_disk = filled(2)
     on_disk.log.close()
     on_disk.write(f"{FIRST}.index", on_disk.content(f"{FIRST}.index").ljust(1200, b"\0"))
     on_disk.log = on_disk.load(clean=True)
     on_disk.log.append(sized_batch(80))
-    assert [0, 2] == on_disk.base_offsets()
+    assert [0] == on_disk.base_offsets()
 
 
 def test_a_preallocated_file_after_a_kill():

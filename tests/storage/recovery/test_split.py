@@ -73,9 +73,10 @@ def test_it_is_split_where_the_indexes_end(indexed, offsets, bases):
 
 
 def test_after_a_clean_stop_nobody_looks():
-    """A segment that has its index is not read; the next append rolls, for its offset does not fit."""
+    """A segment that has its indexes is not read; the next append rolls, for its offset does not fit."""
     on_disk = with_segment(0, BEYOND + 1)
     on_disk.write(FIRST.replace(".log", ".index"), b"")
+    on_disk.write(FIRST.replace(".log", ".timeindex"), (10).to_bytes(8, "big") + bytes(4))
     on_disk.log = on_disk.load(clean=True)
     assert [0] == on_disk.base_offsets()
     on_disk.log.append(batch(b"next"))

@@ -1,0 +1,46 @@
+"""Whether a segment's index files may be those of its log: what their ends tell, without reading them.
+
+An index has unused slots while its segment is active, and nothing in the file tells them from entries. A process that
+ended inside a roll, in this engine before it rolled as a broker does, left them so below the recovery point, where
+nobody recovers; taken for entries they say that the segment's newest record is of 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from storage.disk.filesystem import File, FileSystem
+from storage.disk.names import SegmentFileKind, segment_file
+from storage.indexes import offset_index, time_index
+from storage.indexes.time_index import TimeEntry
+from storage.log.segment import Segment
+from storage.model import NO_TIMESTAMP, Offset
+
+
+def indexes_fit(segment: Segment, directory: Path, files: FileSystem) -> bool:
+    """Whether both index files of an inactive segment exist and end as those of its log may."""
+
+    def fits(kind: SegmentFileKind, may_have: Callable[[File], bool]) -> bool:
+        try:
+            file = files.open(directory / segment_file(segment.base_offset, kind), read_only=True)
+        except FileNotFoundError:
+            return False
+        try:
+            return may_have(file)
+        finally:
+            file.close()
+
+    return fits(
+        SegmentFileKind.OFFSET_INDEX, lambda index: offset_index.may_end(index, segment.size)
+    ) and fits(
+        SegmentFileKind.TIME_INDEX, lambda index: time_index.may_end(index, lambda: _first_entry(segment))
+    )
+
+
+def _first_entry(segment: Segment) -> TimeEntry:
+    """The first batch's largest timestamp and last offset, the latter relative to the base offset."""
+    first = segment.read_first_batch()
+    if first is None:
+        return TimeEntry(NO_TIMESTAMP, Offset(0))
+    return TimeEntry(first.max_timestamp, Offset(first.last_offset - segment.base_offset))

@@ -1,0 +1,122 @@
+"""A process or a machine that dies inside a roll: no segment is left with an index that says what is not so.
+
+An index has unused slots, zeros, until its segment becomes inactive; taken for entries they say that its newest record
+is of 1970, for which retention deletes it, and lookups by time pass it over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from storage.config.topic import TopicConfig
+from storage.engine import Partition
+from storage.manager import LogManager
+from storage.model import Timestamp
+from tests.doubles.engines import QUIET, TINY_SEGMENTS, append_lines, engine_on, read_lines
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.mortal_disk import End, MortalDisk, dies
+
+MAX_STEPS = 200
+HOUR_MS = 3_600_000
+CONFIG = replace(QUIET, topic_defaults=TopicConfig(segment_index_bytes=1200, index_interval_bytes=64))
+"""Small segments have entries of their own, too."""
+
+
+class Topic:
+    """An engine with one topic of one partition, whose clock moves on with each record."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.disk = MortalDisk(seed=seed)
+        self.clock = ManualClock()
+        self.engine = self._open()
+        self.engine.create_topic("orders", overrides={**TINY_SEGMENTS, "retention.ms": str(HOUR_MS)})
+        self.written: list[tuple[int, str]] = []
+        """Time and value of each record, also of the one that was on its way."""
+
+    def _open(self) -> LogManager:
+        return engine_on(self.disk, clock=self.clock, config=CONFIG)
+
+    @property
+    def partition(self) -> Partition:
+        return self.engine.partition("orders", 0)
+
+    def append(self) -> None:
+        """One record, of the time it is."""
+        self.clock.advance(1000)
+        value = f"record {len(self.written)}"
+        self.written.append((self.clock.now, value))
+        append_lines(self.partition, value + "\n", timestamp=self.clock.now)
+
+    def checkpoint(self) -> None:
+        """All is on disk, and the checkpoint says so."""
+        self.partition.sync()
+        self.engine.maintain_now(self.clock())
+
+    def roll(self) -> None:
+        """The append for which the active segment is too full."""
+        before = len(self.partition.segments())
+        while len(self.partition.segments()) == before:
+            self.append()
+
+    def until_nearly_full(self) -> None:
+        """Append until the next one rolls."""
+        sizes = [self.partition.segments()[-1].size_bytes]
+        while True:
+            self.append()
+            size = self.partition.segments()[-1].size_bytes
+            if size + (size - sizes[-1]) > int(TINY_SEGMENTS["internal.segment.bytes"]):
+                return
+            sizes.append(size)
+
+    def reopen(self) -> None:
+        self.engine = self._open()
+        left = len(read_lines(self.partition))
+        assert read_lines(self.partition) == [value for _, value in self.written[:left]]
+        del self.written[left:]
+
+
+def check(topic: Topic) -> None:
+    """Every record is found by its time, no segment is older than its newest one, and retention takes nothing."""
+    for offset, (time, value) in enumerate(topic.written):
+        found = topic.partition.offset_for_timestamp(Timestamp(time))
+        assert found is not None, f"{value} is not found by its time"
+        assert (offset, time) == (found.offset, found.timestamp)
+    for segment in topic.partition.segments():
+        inside = [time for time, _ in topic.written[segment.base_offset : segment.end_offset]]
+        assert max(inside, default=segment.largest_timestamp) == segment.largest_timestamp
+    topic.engine.maintain_now(topic.clock())
+    assert [value for _, value in topic.written] == read_lines(topic.partition)
+
+
+@pytest.mark.parametrize("end", End, ids=str)
+@pytest.mark.parametrize("start", ["after a checkpoint", "after a clean start", "without a flush"])
+def test_whatever_step_of_a_roll_is_the_last(start: str, end: End) -> None:
+    """All that was flushed is there and found by its time, retention takes nothing fresh, and appends go on."""
+    for steps in range(MAX_STEPS):
+        topic = Topic(seed=steps)
+        topic.roll()
+        topic.until_nearly_full()
+        if start == "after a clean start":
+            topic.engine.close()
+            topic.reopen()
+        elif start == "after a checkpoint":
+            topic.checkpoint()
+        appended = len(topic.written)
+        safe = 0 if start == "without a flush" and end is not End.KILL else appended
+        died = dies(topic.disk, topic.append, steps)
+        end.of(topic.disk)
+        topic.reopen()
+        assert len(topic.written) >= safe, f"after {steps} steps"
+        check(topic)
+        topic.roll()
+        topic.checkpoint()
+        topic.engine.close()
+        topic.reopen()
+        check(topic)
+        if not died:
+            break
+    else:
+        pytest.fail(f"not complete after {MAX_STEPS} steps")
+    assert steps > 3
