@@ -385,6 +385,10 @@ class Segment:
         self._names = None
         self.size = 0
 
+    def use_offset_index(self, file: File) -> None:
+        """Make the entries of a rebuild in this file, which gets its name later."""
+        self._offset_index = OffsetIndex(file, self.base_offset, new_bytes=self.settings.index_bytes)
+
     def end_rebuild(self) -> None:
         """Make the final time entry and, where that may be, cut every file to what was found good."""
         if self._files.read_only:

@@ -157,6 +157,7 @@ class FollowedLog:
         _make_room(segment, file_bytes - segment.size)
         epochs, producers, _ = self._small_files
         taken = take_batches(segment, end_offset, epochs, producers, file_bytes=file_bytes)
+        segment.end_rebuild()
         if sealed and taken.cut_bytes:
             raise CorruptionError(segment.log.path, segment.size, taken.cause)
         return taken.end_offset

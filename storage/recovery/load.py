@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -31,6 +32,7 @@ from storage.log.segment import SCAN_WINDOW_BYTES, Segment
 from storage.model import Offset, Timestamp, TopicPartition
 from storage.producers.state import DEFAULT_EXPIRATION_MS
 from storage.recovery.index_ends import indexes_fit
+from storage.recovery.index_last import index_last
 from storage.recovery.leftovers import base_offsets, orphans, parse_names, replaced, sort_leftovers
 from storage.recovery.recover import Recovered, recover_segment
 from storage.recovery.split import SegmentOverflowError, split_segment
@@ -132,10 +134,11 @@ class Loader:
         self._begin()
 
     def _begin(self) -> None:
-        """Know nothing of the directory yet, or anew."""
+        """Finish what was interrupted, then learn which files there are beside the segments: some of them just went."""
         for segment in self._opened:
             segment.close()
         self._opened = []
+        self._logs = self._complete_interrupted_work()
         self._producers = LogProducers(
             self._surroundings.partition,
             self._directory,
@@ -169,9 +172,8 @@ class Loader:
 
     def _load(self, *, clean: bool, dense: bool) -> Log:
         checkpointed = self._checkpointed
-        logs = self._complete_interrupted_work()
-        unflushed_from = None if clean else _floor(logs, checkpointed.recovery_point)
-        segments = self._open_segments(logs, unflushed_from)
+        unflushed_from = None if clean else _floor(self._logs, checkpointed.recovery_point)
+        segments = self._open_segments(self._logs, unflushed_from)
         if unflushed_from is not None:
             segments = self._recover_from(segments, unflushed_from, dense=dense)
         chain, end_offset = self._settle(segments, checkpointed.log_start_offset)
@@ -214,8 +216,9 @@ class Loader:
         ]
         leftovers = sort_leftovers(names)
         swaps = {segment_file(*swap): segment_file(*swap[:2]) for swap in leftovers.swaps}
-        gone = {*leftovers.remove, *self._replaced_by(list(swaps), names)}
-        self._remove(sorted(gone))
+        # In this order: while a `.cleaned` is left, a `.swap` of the same work counts for nothing.
+        gone = [*leftovers.remove, *self._replaced_by(list(swaps), names)]
+        self._remove(gone)
         self._rename(swaps)
         present = {swaps.get(name, name): name for name in names if name not in gone}
         self._remove(orphans(list(present)))
@@ -273,10 +276,8 @@ class Loader:
                 segments.append(segment)
                 continue
             if name.endswith(SegmentFileState.SWAP.value) or not self._has_indexes(segment):
-                self._recover(segment, segments)
-                if not self._files.read_only:
-                    # It may lie below the recovery point, where nobody looks a second time.
-                    segment.sync()
+                with index_last(segment, self._directory, self._files):
+                    self._recover(segment, segments)
             segments.append(segment)
         return segments
 
@@ -306,10 +307,14 @@ class Loader:
         # Snapshots from there on were written in place and perhaps never flushed.
         self._producers.truncate_to(self._checkpointed.log_start_offset, segments[first].base_offset)
         for index in range(first, len(segments)):
-            recovered = self._recover(segments[index], segments[:index])
             following = segments[index + 1 :]
-            hole = bool(following) and recovered.end_offset < following[0].base_offset
-            if recovered.cut_bytes or (hole and dense):
+            # They go first: once the cut is made, a start after a crash would find nothing wrong with this segment.
+            recovered = self._recover(
+                segments[index], segments[:index], before_cut=partial(self._retire, following)
+            )
+            if recovered.cut_bytes:
+                return segments[: index + 1]
+            if dense and following and recovered.end_offset < following[0].base_offset:
                 self._retire(following)
                 return segments[: index + 1]
         return segments
@@ -333,8 +338,17 @@ class Loader:
             chain.active.activate()
         return chain, end_offset
 
-    def _recover(self, segment: Segment, before: list[Segment]) -> Recovered:
-        """Recover one segment, its producers as they were where it begins, and snapshots at both its ends."""
+    def _recover(
+        self,
+        segment: Segment,
+        before: list[Segment],
+        *,
+        before_cut: Callable[[], None] | None = None,
+    ) -> Recovered:
+        """Recover one segment, its producers as they were where it begins, and snapshots at both its ends.
+
+        `before_cut` is called before anything is cut off.
+        """
         if self._producers.state.end_offset != segment.base_offset:
             rebuild_producers(
                 self._producers,
@@ -343,7 +357,9 @@ class Loader:
                 end_offset=segment.base_offset,
             )
         self._producers.take(segment.base_offset)
-        recovered = recover_segment(segment, self._epochs, self._producers, may_split=self._may_split)
+        recovered = recover_segment(
+            segment, self._epochs, self._producers, may_split=self._may_split, before_cut=before_cut
+        )
         if recovered.cut_bytes and not self._files.read_only:
             # Else another crash could bring back what was cut, among records that were written meanwhile.
             segment.log.sync()

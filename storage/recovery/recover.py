@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from storage.checkpoints.leader_epochs import LeaderEpochs
@@ -33,7 +34,12 @@ class Recovered(NamedTuple):
 
 
 def recover_segment(
-    segment: Segment, epochs: LeaderEpochs, producers: LogProducers, *, may_split: bool = False
+    segment: Segment,
+    epochs: LeaderEpochs,
+    producers: LogProducers,
+    *,
+    may_split: bool = False,
+    before_cut: Callable[[], None] | None = None,
 ) -> Recovered:
     """Rebuild a segment's indexes, leader epochs and producers from its log; cut the log behind the last good batch.
 
@@ -41,6 +47,8 @@ def recover_segment(
 
     Good means: whole, of a known format, its checksum right, its offsets such as the segment may hold. What the
     records inside look like is not asked.
+
+    `before_cut` is called where something is to be cut off, before that is done.
 
     With `may_split` a batch too far above the base offset is no damage: SegmentOverflowError says that the segment
     wants splitting, and nothing is lost.
@@ -50,6 +58,9 @@ def recover_segment(
     recovered = take_batches(
         segment, segment.base_offset, epochs, producers, file_bytes=file_bytes, may_split=may_split
     )
+    if recovered.cut_bytes and before_cut is not None:
+        before_cut()
+    segment.end_rebuild()
     if recovered.cut_bytes:
         _LOGGER.warning(
             "%s: position %d: %s; cut %d bytes",
@@ -84,7 +95,6 @@ def take_batches(  # noqa: PLR0913 (a segment, what goes with it, and how far to
             cause = f"offset {window.batches[good].last_offset} does not belong into the segment"
             break
         cause = window.problem.cause if window.problem else ""
-    segment.end_rebuild()
     producers.state.end_offset = end_offset
     return Recovered(end_offset, file_bytes - segment.size, cause)
 

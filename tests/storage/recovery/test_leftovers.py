@@ -93,6 +93,39 @@ def test_a_finished_compaction_is_shown_without_touching_it():
     assert before == on_disk.disk.tree()
 
 
+@pytest.mark.parametrize("recovery_point", range(10))
+def test_a_snapshot_goes_with_the_segment_it_stood_beside(recovery_point):
+    """A finished compaction whose old segment had a snapshot: it goes, and the log is loaded from an older one."""
+    on_disk, _ = compacted()
+    other = LogOnDisk()
+    other.log.truncate_fully_and_start_at(3)
+    for offset in (3, 5):
+        other.log.append_as_follower(batch(b"new", offset=offset))
+    other.log.close()
+    for suffix in SUFFIXES:
+        on_disk.write(f"{3:020d}{suffix}.swap", other.content(f"{3:020d}{suffix}"))
+    assert f"{3:020d}.snapshot" in on_disk.names()
+    on_disk.log = on_disk.load(clean=False, recovery_point=recovery_point)
+    assert [0, 1, 2, 3, 5, 6, 7, 8] == offsets_of(on_disk.log)
+    assert [] == temporary(on_disk)
+
+
+def test_an_old_index_is_not_taken_for_a_new_segments():
+    """Where nothing may be written the `.index` in place is the old segment's, though it could be the new one's by its size."""
+    on_disk = LogOnDisk(internal_segment_bytes=300, index_interval_bytes=0)
+    for _ in range(9):
+        on_disk.log.append(sized_batch(100))
+    on_disk.log.close()
+    other = LogOnDisk()
+    for offset in (1, 2, 5):
+        other.log.append_as_follower(sized_batch(90, offset=offset))
+    other.log.close()
+    put(on_disk, {f"{0:020d}{suffix}": other.content(f"{0:020d}{suffix}") for suffix in SUFFIXES}, ".swap")
+    log = on_disk.load(clean=True, disk=on_disk.disk.read_only_view())
+    assert [2, 5, 6, 7, 8] == offsets_of(log, 2)
+    assert [5, 6, 7, 8] == offsets_of(log, 3)
+
+
 def test_sorting_by_names():
     """A `.swap` below every `.cleaned` is complete; those at or above the lowest are not."""
     names = [

@@ -72,6 +72,21 @@ def test_it_is_split_where_the_indexes_end(indexed, offsets, bases):
     assert offsets[-1] + 1 == on_disk.log.append(batch(b"next")).base_offset
 
 
+def test_it_is_split_below_the_recovery_point_too():
+    """Found by the way, as its index is missing and has to be made anew."""
+    offsets = (0, 5, BEYOND + 1)
+    on_disk = with_segment(*offsets, index_interval_bytes=0)
+    on_disk.write(segment_file(Offset(3 * BEYOND), SegmentFileKind.LOG), b"")
+    on_disk.log = on_disk.load(clean=False, recovery_point=3 * BEYOND)
+    assert [0, BEYOND + 1, 3 * BEYOND] == on_disk.base_offsets()
+    assert expected(*offsets) == records_of(on_disk.log)
+    assert [] == temporary(on_disk)
+    on_disk.log.close()
+    assert (8, 0) == tuple(len(on_disk.content(name)) for name in on_disk.names() if name.endswith(".index"))[
+        :2
+    ]
+
+
 def test_after_a_clean_stop_nobody_looks():
     """A segment that has its indexes is not read; the next append rolls, for its offset does not fit."""
     on_disk = with_segment(0, BEYOND + 1)

@@ -1,0 +1,196 @@
+"""Recovery that is itself ended at any step, and what it did when power fails right after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy, deepcopy
+from pathlib import Path
+
+import pytest
+
+from storage.checkpoints.partition_metadata import write_topic_id
+from storage.codec.records import BatchStamp
+from storage.inspect.check.partition import DirectorySituation, PartitionCheck
+from storage.model import ProducerId
+from storage.producers.append import Origin
+from tests.doubles.compacted_log import marker
+from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, records_of, sized_batch
+from tests.doubles.mortal_disk import End, MortalDisk, dies
+
+FIRST = f"{0:020d}"
+SUFFIXES = (".log", ".index", ".timeindex")
+MAX_STEPS = 400
+
+
+def synced(on_disk: LogOnDisk) -> LogOnDisk:
+    """Everything is on the platters as it stands."""
+    for path in on_disk.disk.tree():
+        on_disk.disk.open(Path(path)).sync()
+    on_disk.disk.sync_directory(DIRECTORY)
+    return on_disk
+
+
+def filled() -> LogOnDisk:
+    """A closed log of twelve batches with producers, three to a segment, on disk."""
+    on_disk = LogOnDisk(disk=MortalDisk(), internal_segment_bytes=300, index_interval_bytes=0)
+    for number in range(12):
+        on_disk.log.append(sized_batch(100, timestamp=number * 10))
+    on_disk.log.close()
+    write_topic_id(on_disk.disk, DIRECTORY, "1EvPSKI_SvihSIy3lMKMvg")
+    return on_disk
+
+
+def torn() -> tuple[LogOnDisk, list[int]]:
+    """A batch in the second segment was half-written; nothing behind it counts."""
+    on_disk = filled()
+    on_disk.disk.open(DIRECTORY / f"{3:020d}.log").truncate(250)
+    return synced(on_disk), [0, 1, 2, 3, 4]
+
+
+def without_indexes() -> tuple[LogOnDisk, list[int]]:
+    on_disk = filled()
+    for name in on_disk.names():
+        if name.endswith("index"):
+            on_disk.disk.unlink(DIRECTORY / name)
+    return synced(on_disk), list(range(12))
+
+
+def with_garbage_in_indexes() -> tuple[LogOnDisk, list[int]]:
+    on_disk = filled()
+    for name in on_disk.names():
+        if name.endswith("index"):
+            on_disk.write(name, b"\x7f" * 19)
+    return synced(on_disk), list(range(12))
+
+
+def with_a_damaged_transaction_index() -> tuple[LogOnDisk, list[int]]:
+    """The first segment's, in which an abort stands."""
+    on_disk = LogOnDisk(disk=MortalDisk(), internal_segment_bytes=300)
+    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
+    on_disk.log.append(batch(b"aborted", timestamp=1, stamp=stamp))
+    on_disk.log.append(marker(commit=False), origin=Origin.COORDINATOR)
+    for number in range(2, 6):
+        on_disk.log.append(sized_batch(100, timestamp=number))
+    on_disk.log.close()
+    write_topic_id(on_disk.disk, DIRECTORY, "1EvPSKI_SvihSIy3lMKMvg")
+    on_disk.write(f"{FIRST}.txnindex", b"\x7f" * 19)
+    return synced(on_disk), [0, 2, 3, 4, 5]
+
+
+def compacted() -> tuple[LogOnDisk, list[int]]:
+    """A compaction had put in place nothing yet of what it made of the second and third segment."""
+    on_disk, other = filled(), LogOnDisk()
+    other.log.truncate_fully_and_start_at(3)
+    for offset in (4, 8):
+        other.log.append_as_follower(batch(b"new", offset=offset))
+    other.log.close()
+    for suffix in SUFFIXES:
+        on_disk.write(f"{3:020d}{suffix}.swap", other.content(f"{3:020d}{suffix}"))
+    return synced(on_disk), [0, 1, 2, 4, 8, 9, 10, 11]
+
+
+def half_compacted() -> tuple[LogOnDisk, list[int]]:
+    """A compaction had not written all of it."""
+    on_disk, expected = compacted()
+    on_disk.write(f"{3:020d}.log.cleaned", b"")
+    return synced(on_disk), list(range(len(expected) + 4))
+
+
+@pytest.mark.parametrize("end", End, ids=str)
+@pytest.mark.parametrize(
+    ("state", "recovery_point"),
+    [
+        (torn, 0),
+        (torn, 4),
+        (without_indexes, 0),
+        (without_indexes, 12),
+        (with_garbage_in_indexes, 0),
+        (with_a_damaged_transaction_index, 0),
+        (with_a_damaged_transaction_index, 6),
+        (compacted, 0),
+        (compacted, 4),
+        (compacted, 12),
+        (half_compacted, 0),
+        (half_compacted, 12),
+    ],
+)
+def test_recovery_that_was_ended_anywhere_is_done_by_the_next(
+    state: Callable[[], tuple[LogOnDisk, list[int]]], recovery_point: int, end: End
+) -> None:
+    """Whatever step is the last, the next start finds every record that the first one would have, with sound indexes."""
+    made, expected = state()
+    for steps in range(MAX_STEPS):
+        if not ended_and_done_again(made, expected, recovery_point, end, steps, seed=steps):
+            assert steps > 5
+            return
+    raise AssertionError("it never comes to its end")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_segment_below_the_recovery_point_is_not_trusted_half_done(seed: int) -> None:
+    """That it must be rebuilt is on disk before any of its files is touched, whatever a power loss makes of those."""
+    made, expected = with_a_damaged_transaction_index()
+    for steps in range(1, 12):
+        ended_and_done_again(made, expected, 6, End.POWER_LOSS, steps, seed=seed)
+
+
+def ended_and_done_again(
+    made: LogOnDisk, expected: list[int], recovery_point: int, end: End, steps: int, *, seed: int
+) -> bool:
+    """End a recovery of a copy after so many steps, and look at what the next one finds; False where it was done before."""
+    on_disk = copy(made)
+    on_disk.disk = deepcopy(made.disk)
+    on_disk.disk._random.seed(seed)
+    ended = dies(on_disk.disk, lambda: on_disk.kill(recovery_point=recovery_point), steps)
+    end.of(on_disk.disk)
+    on_disk.kill(recovery_point=recovery_point)
+    assert expected == offsets_of(on_disk.log), f"after {steps} steps"
+    assert on_disk.log.append(sized_batch(100, timestamp=500)).base_offset == expected[-1] + 1
+    on_disk.log.close()
+    assert [] == findings(on_disk), f"after {steps} steps"
+    return ended
+
+
+def findings(on_disk: LogOnDisk) -> list[object]:
+    """What `topicfs check` would tell of the partition."""
+    view = on_disk.disk.read_only_view()
+    return list(
+        PartitionCheck(DIRECTORY, DirectorySituation(in_use=False, clean=True), view).findings(lambda _: None)
+    )
+
+
+def test_segments_that_recovery_removed_never_come_back_behind_a_recovery_point() -> None:
+    """Their renaming is flushed by recovery itself: a flush of the segment in which the recovery point lies would not do it."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for number in range(9):
+        on_disk.log.append(sized_batch(100, timestamp=number))
+    on_disk.log.close()
+    on_disk.disk.open(DIRECTORY / f"{FIRST}.log").truncate(299)
+    synced(on_disk)
+    on_disk.kill(recovery_point=1)
+    on_disk.log.append(batch(b"new"), durable=True)
+    on_disk.crash(keep=0.0, recovery_point=1)
+    assert [0, 1, 2] == offsets_of(on_disk.log)
+    assert b"new" == records_of(on_disk.log)[-1][1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("clean", [False, True])
+def test_an_index_that_was_rebuilt_below_the_recovery_point_is_whole_after_a_power_loss(
+    seed: int, clean: bool
+) -> None:
+    """Nobody looks at it a second time, so it is flushed as soon as it is made."""
+    on_disk = LogOnDisk(disk=MortalDisk(seed=seed), internal_segment_bytes=30_000, index_interval_bytes=0)
+    for number in range(300):
+        on_disk.log.append(sized_batch(100, timestamp=number))
+    on_disk.log.roll()
+    on_disk.log.append(sized_batch(100, timestamp=300))
+    on_disk.log.close()
+    indexes = {name: on_disk.content(name) for name in (f"{FIRST}.index", f"{FIRST}.timeindex")}
+    for name in indexes:
+        on_disk.disk.unlink(DIRECTORY / name)
+    synced(on_disk)
+    on_disk.log = on_disk.load(clean=clean, recovery_point=301)
+    on_disk.disk.sync_directory(DIRECTORY)
+    on_disk.crash(keep=0.5, recovery_point=301)
+    assert indexes == {name: on_disk.content(name) for name in indexes}
