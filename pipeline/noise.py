@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
 STDERR = 2
+FOR_PEOPLE = "topicfs: "
+"""Begins the lines of ours that must be read, wherever they are said: in Spark's Python processes, too."""
 
 
 @contextmanager
@@ -26,3 +28,8 @@ def children_speak_to(file: IO[bytes] | None) -> Iterator[None]:
     finally:
         os.dup2(own, STDERR)
         os.close(own)
+
+
+def for_people(lines: Iterable[str]) -> list[str]:
+    """Of what was said those lines that must be read, each once."""
+    return list(dict.fromkeys(line.rstrip() for line in lines if line.startswith(FOR_PEOPLE)))

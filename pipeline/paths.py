@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline.errors import PipelineError
-from storage.disk.filesystem import Entry
+from storage.checkpoints.partition_metadata import read_topic_id
+from storage.disk.filesystem import Entry, FileSystem
 from storage.disk.names import META_PROPERTIES
+from storage.errors import CorruptionError
 from storage.manager.contents import Contents
 
 
@@ -39,3 +41,11 @@ def check_is_data_directory(path: Path, entries: Iterable[Entry], contents: Cont
     """Whether a directory's entries, and what was read from them, are a data directory's (PipelineError)."""
     if not contents.partitions and META_PROPERTIES not in {entry.name for entry in entries}:
         raise PipelineError(f"{path}: no data directory: neither {META_PROPERTIES} nor a partition there")
+
+
+def topic_id_of(directory: Path, files: FileSystem) -> str | None:
+    """Read the topic id in a partition's directory; None without one, or where its file is damaged (OSError)."""
+    try:
+        return read_topic_id(files, directory)
+    except CorruptionError:
+        return None

@@ -3,16 +3,22 @@
 Whoever owns the data directory appends. Nobody does: then this process owns it for that moment. A daemon does: then
 it finds the request, and this process waits. An owner that takes no requests (a broker) lets the time run out; what
 nobody began on is withdrawn then, so that an error always means that nothing was or will be written, unless it says so.
+
+A micro-batch that is committed already is not appended again. After a crash Spark repeats the last one, at most, which
+then has the same rows: that is passed over with a warning. Whatever else comes again comes from a checkpoint that was put
+back or copied, with rows of which nobody knows whether they are in the topic: that is an error.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from pipeline.errors import PipelineError
+from pipeline.noise import FOR_PEOPLE
 from storage.disk.names import WriteId
 from storage.disk.native import NativeFileSystem
 from storage.errors import DirectoryLockedError, StorageError
@@ -24,6 +30,13 @@ from storage.staging.staged_file import StagedFile
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
 """Between two looks whether the owner is done, or gone."""
+
+_REMEDY = "give the query a new checkpoint, and say where it begins"
+_LOGGER = logging.getLogger(__name__)
+
+
+class CommittedBeforeError(PipelineError):
+    """A micro-batch of this number is committed, and these are not its rows, as far as can be told."""
 
 
 class CommitTimeoutError(PipelineError):
@@ -45,30 +58,39 @@ class Handover:
         staged: Sequence[StagedFile],
         placement: Placement | None = None,
         *,
+        records: Mapping[str, int] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`staged`: what the tasks brought, in the order of appending; `placement`: where, if not at the logs' ends."""
+        """`staged`: what the tasks brought, in the order of appending; `placement`: where, if not at the logs' ends.
+
+        `records`: how many these are, by topic; None: not counted.
+        """
         self._directories = tuple(directories)
         self._area = staging_area(directories)
         self._write = write
         self._staged = tuple(staged)
         self._placement = placement
+        self._records = records
         self._clock = clock
         self._sleep = sleep
         self._owner = "nobody"
+        self._is_ours = False
+        """What is or was waited for was handed in here."""
         self._told: tuple[str, ...] = ()
 
     def commit(self, timeout_s: float) -> None:
         """Return when every record is in its log and on disk (blocking).
 
-        Raises WriteRefusedError, CommitTimeoutError and what keeps the directory from being opened.
+        Raises WriteRefusedError, CommitTimeoutError, CommittedBeforeError and what keeps the directory from being opened.
         """
         if not self._staged and self._placement is None:
             return
-        self._area.hand_in(self._write, self._staged, self._placement)
+        self._is_ours = self._area.hand_in(self._write, self._staged, self._placement)
         try:
             self._wait(timeout_s)
+            if not self._is_ours:
+                self._pass_over()
         except BaseException:
             # Whatever ends the wait, an interrupt too: what nobody began on must not be appended later.
             with suppress(OSError):
@@ -107,7 +129,37 @@ class Handover:
         A write that happens once has one driver; unknown, it is done.
         """
         if self._write.batch is not None and self._area.state(self._write) is WriteState.UNKNOWN:
-            self._area.hand_in(self._write, self._staged, self._placement)
+            self._is_ours = self._area.hand_in(self._write, self._staged, self._placement)
+
+    def _pass_over(self) -> None:
+        """Say that another write of this name was committed; CommittedBeforeError where that had other rows."""
+        committed = self._area.committed(self._write)
+        if committed is None:
+            return
+        write, brought = self._write, _told(self._records)
+        if committed.batch != write.batch:
+            raise CommittedBeforeError(
+                f"{self._where()}: micro-batch {write.batch} of query {write.query} comes again with {brought}, but its "
+                f"micro-batch {committed.batch} is committed: the checkpoint was put back, or copied. Which of them are in "
+                f"the topic already cannot be known, so none was written; {_REMEDY}"
+            )
+        if None not in (self._records, committed.records) and self._records != committed.records:
+            raise CommittedBeforeError(
+                f"{self._where()}: micro-batch {write.batch} of query {write.query} comes again with other rows: {brought}, "
+                f"and was committed with {_told(committed.records)}: the checkpoint was put back, or copied. None of them "
+                f"was written; {_REMEDY}"
+            )
+        _LOGGER.warning(
+            "%s%s: micro-batch %d of query %s was committed before a crash: passed over %s that came again",
+            FOR_PEOPLE,
+            self._where(),
+            write.batch,
+            write.query,
+            brought,
+        )
+
+    def _where(self) -> str:
+        return ",".join(map(str, self._directories))
 
     def _own_for_a_moment(self) -> None:
         try:
@@ -123,7 +175,7 @@ class Handover:
             engine.close()
 
     def _what_happened(self, timeout_s: float) -> str:
-        where = ",".join(map(str, self._directories))
+        where = self._where()
         if self._area.withdraw(self._write):
             return (
                 f"{where}: owned by {self._owner}, which did not take the write within {timeout_s:g} s; nothing was "
@@ -134,3 +186,9 @@ class Handover:
             f"{where}: write {self._write} is being appended by {self._owner} and was not done within "
             f"{timeout_s:g} s{cause}; the directory's owner will complete it"
         )
+
+
+def _told(records: Mapping[str, int] | None) -> str:
+    if records is None:
+        return "records that were not counted"
+    return ", ".join(f"{count} records for {topic}" for topic, count in sorted(records.items()))

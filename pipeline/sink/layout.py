@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.paths import check_is_data_directory
+from pipeline.paths import check_is_data_directory, topic_id_of
 from storage.codec.records import DEFAULT_MAX_BATCH_BYTES
 from storage.config.topic import TopicConfig
-from storage.disk.names import is_internal
+from storage.disk.names import is_internal, partition_directory
 from storage.disk.native import NativeFileSystem
 from storage.errors import PolicyViolationError, UnknownTopicError
 from storage.manager.contents import read_contents
 from storage.manager.registry import merge_copies, read_copy
 from storage.manager.topics import lenient_config
+from storage.model import TopicPartition
 
 MAX_BATCH_BYTES = DEFAULT_MAX_BATCH_BYTES
 """Of a batch that a task stages, where the topic would take a larger one: it bounds memory."""
@@ -27,6 +28,8 @@ class TopicLayout:
     partitions: tuple[int, ...]
     """Their numbers, ascending."""
     max_batch_bytes: int
+    topic_id: str | None = None
+    """None where no file tells it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class TopicFacts:
 
     partitions: tuple[int, ...]
     """Their numbers, ascending."""
+    topic_id: str | None
     overrides: Mapping[str, str]
     """The settings given for the topic itself, by Kafka's names."""
     config: TopicConfig
@@ -60,7 +64,9 @@ def read_layout(directories: Sequence[Path]) -> Layout:
     """Look at names and settings alone: nothing is locked or opened (PipelineError, StorageError, OSError)."""
     return Layout(
         {
-            topic: TopicLayout(facts.partitions, min(facts.config.max_message_bytes, MAX_BATCH_BYTES))
+            topic: TopicLayout(
+                facts.partitions, min(facts.config.max_message_bytes, MAX_BATCH_BYTES), facts.topic_id
+            )
             for topic, facts in read_topics(directories).items()
         }
     )
@@ -71,16 +77,19 @@ def read_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
     files = NativeFileSystem(read_only=True)
     registry = merge_copies([read_copy(directory, files) for directory in directories])
     numbers: dict[str, list[int]] = {}
+    homes: dict[str, Path] = {}
     for directory in directories:
         entries = files.list_directory(directory)
         contents = read_contents(entries, directory)
         check_is_data_directory(directory, entries, contents)
         for topic, found in contents.topics().items():
             numbers.setdefault(topic, []).extend(found)
+            homes[topic] = directory / partition_directory(TopicPartition(topic, found[0]))
     topics = {}
     for topic, found in numbers.items():
         entry = registry.entries.get(topic)
         overrides = entry.overrides if entry else {}
+        topic_id = entry.topic_id if entry else topic_id_of(homes[topic], files)
         config, _ = lenient_config(overrides, TopicConfig())
-        topics[topic] = TopicFacts(tuple(sorted(set(found))), overrides, config)
+        topics[topic] = TopicFacts(tuple(sorted(set(found))), topic_id, overrides, config)
     return topics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from pipeline.errors import InvalidOptionError, PipelineError
 from pipeline.sink.handing_in import Handover, staging_area
 from pipeline.sink.layout import Layout, read_layout
 from pipeline.sink.options import SinkOptions, check_columns, parse_sink_options
+from storage.codec.batch import read_header
 from storage.disk.names import WriteId
 from storage.disk.native import system_clock
 from storage.staging.staged_file import StagedFile, StagedFileWriter
@@ -35,6 +37,8 @@ class TaskStaged(WriterCommitMessage):
     task: int
     staged: StagedFile | None
     """None where the task had no row."""
+    records: Mapping[str, int]
+    """How many it has, by topic."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,12 @@ class Target:
     options: SinkOptions
     layout: Layout
 
+    @property
+    def topic_id(self) -> str:
+        """Of the topic that is written to; empty where each row says its topic."""
+        topic = self.options.topic
+        return "" if topic is None else self.layout.topic(topic).topic_id or ""
+
     def stage(self, write: WriteId, rows: Iterator[pa.RecordBatch]) -> TaskStaged:
         """Encode a task's rows into a file of its own; on disk when this returns."""
         from pipeline.sink.rows import RowEncoder  # noqa: PLC0415 (pyarrow is needed in the tasks alone)
@@ -52,12 +62,14 @@ class Target:
         area = staging_area(self.options.directories)
         encoder = RowEncoder(self.layout, self.options.topic, now_ms=system_clock)
         writer: StagedFileWriter | None = None
+        records: Counter[str] = Counter()
         try:
             for batch in rows:
                 for partition, encoded in encoder.encode(batch):
                     writer = writer or area.stage(write, task)
                     writer.append(partition, encoded)
-            return TaskStaged(write, task, writer.finish() if writer is not None else None)
+                    records[partition.topic] += read_header(encoded).record_count
+            return TaskStaged(write, task, writer.finish() if writer is not None else None, records)
         except BaseException:
             if writer is not None:
                 writer.abandon()
@@ -81,7 +93,10 @@ class Target:
             raise PipelineError(f"tasks of different writes in one commit: {brought}")
         if brought:
             files = [one.staged for one in brought if one.staged is not None]
-            yield Handover(self.options.directories, brought[0].write, files)
+            records: Counter[str] = Counter()
+            for one in brought:
+                records.update(one.records)
+            yield Handover(self.options.directories, brought[0].write, files, records=dict(records))
 
 
 class TopicWriter(DataSourceArrowWriter):
@@ -116,7 +131,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if not query or batch is None:
             raise PipelineError(f"Spark tells this task neither {QUERY_ID} nor {BATCH_ID}")
-        return self.target.stage(WriteId(query, int(batch)), iterator)
+        return self.target.stage(WriteId(query, int(batch), self.target.topic_id), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 (Spark's)
         """Hand in what the tasks staged, unless the micro-batch is committed already."""

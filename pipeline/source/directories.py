@@ -18,16 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import PipelineError
-from pipeline.paths import check_is_data_directory
+from pipeline.paths import check_is_data_directory, topic_id_of
 from storage.checkpoints.clean_shutdown import is_marked_clean
 from storage.checkpoints.offset_checkpoint import read_offsets
-from storage.checkpoints.partition_metadata import read_topic_id
 from storage.config.topic import TopicConfig
 from storage.disk import names
-from storage.disk.filesystem import FileSystem
 from storage.disk.lock import find_holder
 from storage.disk.native import NativeFileSystem, system_clock
-from storage.errors import CorruptionError
 from storage.log.log import Log
 from storage.manager.contents import read_contents
 from storage.model import Isolation, Offset, TopicPartition
@@ -181,14 +178,6 @@ def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:
     if not followed.catch_up(stamp.log_start_offset, stamp.high_watermark):
         return None
     return _Loaded(stamp, followed.log, followed)
-
-
-def topic_id_of(directory: Path, files: FileSystem) -> str | None:
-    """Read the topic id in a partition's directory; None without one, or where its file is damaged (OSError)."""
-    try:
-        return read_topic_id(files, directory)
-    except CorruptionError:
-        return None
 
 
 def _file_stamps(directory: Path) -> tuple[FileStamp, ...]:

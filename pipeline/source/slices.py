@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import PipelineError
-from pipeline.source.directories import topic_id_of
+from pipeline.paths import topic_id_of
 from pipeline.source.planning import OffsetRange
 from storage.codec.columns import Columns, decode
 from storage.codec.hiding import still_aborted

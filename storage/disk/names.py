@@ -59,7 +59,7 @@ _SEGMENT_FILE = re.compile(
     r"(\.(?P<state>deleted|cleaned|swap))?"
 )
 _WRITE_FILE = re.compile(
-    r"topicfs\.write\.(?P<query>[0-9A-Za-z-]{1,64})\.(?P<batch>once|0|[1-9][0-9]{0,18})"
+    r"topicfs\.write\.(?P<query>[0-9A-Za-z-]{1,64})(@(?P<target>[0-9A-Za-z_-]{1,64}))?\.(?P<batch>once|0|[1-9][0-9]{0,18})"
     r"(\.(?P<part>[0-9A-Za-z-]{1,64}))?\.(?P<kind>staged|requested|claimed|refused)"
 )
 _MAX_OFFSET = 2**63 - 1
@@ -203,9 +203,16 @@ class WriteId(NamedTuple):
     """Letters, digits and dashes; at most 64."""
     batch: int | None = None
     """Counts a query's micro-batches from 0; None: the write stands for itself and is never replayed."""
+    target: str = ""
+    """Id of the topic that the query writes to; empty where each row says its topic."""
+
+    @property
+    def series(self) -> str:
+        """What the micro-batches of one query into one target have in common."""
+        return f"{self.query}@{self.target}" if self.target else self.query
 
     def __str__(self) -> str:
-        return self.query if self.batch is None else f"{self.query} batch {self.batch}"
+        return self.series if self.batch is None else f"{self.series} batch {self.batch}"
 
 
 class WriteFileKind(Enum):
@@ -229,7 +236,7 @@ class WriteFile(NamedTuple):
 def write_file(write: WriteId, kind: WriteFileKind, part: str = "") -> str:
     """Build the name of one of a write's files. ValueError for a query id that makes no file name."""
     batch = "once" if write.batch is None else write.batch
-    name = ".".join(["topicfs.write", write.query, str(batch), *([part] if part else []), kind.value])
+    name = ".".join(["topicfs.write", write.series, str(batch), *([part] if part else []), kind.value])
     if parse_write_file(name) != (write, kind, part):
         raise ValueError(f"{name!r} names no file of a write")
     return name
@@ -240,5 +247,6 @@ def parse_write_file(name: str) -> WriteFile | None:
     match = _WRITE_FILE.fullmatch(name)
     if not match or (match["kind"] == WriteFileKind.STAGED.value) != bool(match["part"]):
         return None
-    write = WriteId(match["query"], None if match["batch"] == "once" else int(match["batch"]))
+    batch = None if match["batch"] == "once" else int(match["batch"])
+    write = WriteId(match["query"], batch, match["target"] or "")
     return WriteFile(write, WriteFileKind(match["kind"]), match["part"] or "")

@@ -24,7 +24,7 @@ from storage.errors import StorageError
 from storage.model import Timestamp
 from storage.staging.manifest import Manifest, decode_manifest, encode_manifest
 from storage.staging.placement import Placement
-from storage.staging.record import read_committed
+from storage.staging.record import CommittedQuery, committed_of, read_committed
 from storage.staging.staged_file import StagedFile, StagedFileWriter
 
 ABANDONED_AFTER_MS = 7 * 24 * 3600 * 1000
@@ -61,15 +61,18 @@ class StagingArea:
 
     def hand_in(
         self, write: WriteId, staged: Sequence[StagedFile], placement: Placement | None = None
-    ) -> None:
+    ) -> bool:
         """Ask the owner to append the files in this order; on disk when this returns (blocking, OSError).
 
-        With a `placement` the batches keep their offsets. A write that is committed or was handed in before is left as it is: it is the same records.
+        With a `placement` the batches keep their offsets. False: the write is committed, or was handed in before, and is
+        left as it is.
         """
-        if self.state(write) in (WriteState.UNKNOWN, WriteState.REFUSED):
-            self._unlink(self._path(write, WriteFileKind.REFUSED))
-            manifest = encode_manifest(Manifest(tuple(staged), placement=placement))
-            write_atomically(self.files, self._path(write, WriteFileKind.REQUESTED), manifest)
+        if self.state(write) not in (WriteState.UNKNOWN, WriteState.REFUSED):
+            return False
+        self._unlink(self._path(write, WriteFileKind.REFUSED))
+        manifest = encode_manifest(Manifest(tuple(staged), placement=placement))
+        write_atomically(self.files, self._path(write, WriteFileKind.REQUESTED), manifest)
+        return True
 
     def withdraw(self, write: WriteId) -> bool:
         """Take a request back before anybody claimed it; False where that comes too late (OSError)."""
@@ -108,10 +111,14 @@ class StagingArea:
 
     def is_committed(self, write: WriteId) -> bool:
         """Whether a micro-batch was committed (CorruptionError, OSError); never known of other writes."""
+        known = self.committed(write)
+        return known is not None and write.batch is not None and write.batch <= known.batch
+
+    def committed(self, write: WriteId) -> CommittedQuery | None:
+        """How far the write's query is in its target; None: nowhere, or the write happens once (CorruptionError, OSError)."""
         if write.batch is None:
-            return False
-        known = read_committed(self.directory, self.files).get(write.query)
-        return known is not None and write.batch <= known.batch
+            return None
+        return committed_of(read_committed(self.directory, self.files), write)
 
     def abandon(self, write: WriteId) -> None:
         """Remove every staged file of a write that happens once and will not be handed in (OSError)."""
@@ -171,7 +178,7 @@ class StagingArea:
     def _discard_staged(self, write: WriteId) -> None:
         """Remove the staged files of a write, and of earlier micro-batches of its query."""
         for file in self._listed():
-            if file.kind is not WriteFileKind.STAGED or file.write.query != write.query:
+            if file.kind is not WriteFileKind.STAGED or file.write.series != write.series:
                 continue
             if file.write == write or (
                 write.batch is not None and file.write.batch is not None and file.write.batch < write.batch

@@ -7,6 +7,7 @@ one, is there. The logs are on disk before the write is noted as done.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -23,7 +24,13 @@ from storage.staging.area import StagingArea
 from storage.staging.manifest import Begun, Manifest
 from storage.staging.placement import Placement
 from storage.staging.placing import CreateTopic, FindPartition, Placer, PlaceTakenError
-from storage.staging.record import CommittedQuery, next_producer, read_committed, write_committed
+from storage.staging.record import (
+    CommittedQuery,
+    next_producer,
+    read_committed,
+    with_committed,
+    write_committed,
+)
 from storage.staging.staged_file import Frame, check_whole, read_frames
 
 WINDOW_BYTES = 1 << 20
@@ -83,8 +90,8 @@ class Committer:
             manifest = Manifest(manifest.files, begun)
             self._area.note(write, manifest)
         assert manifest.begun is not None
-        self._append(manifest, manifest.begun, present)
-        self._note_done(write, manifest.begun)
+        records = self._append(manifest, manifest.begun, present)
+        self._note_done(write, manifest.begun, records)
         self._area.finish(write)
 
     def _place(self, write: WriteId, manifest: Manifest, placement: Placement) -> None:
@@ -103,7 +110,7 @@ class Committer:
         except PlaceTakenError as error:
             self._area.refuse(write, str(error))
             return
-        self._note_done(write, begun)
+        self._note_done(write, begun, {})
         self._area.finish(write)
 
     # Before the first record.
@@ -136,7 +143,7 @@ class Committer:
         return sum(batch.records for batch in incoming)
 
     def _begin(self, write: WriteId, partitions: Mapping[TopicPartition, Partition]) -> Begun:
-        known = read_committed(self._area.directory, self._area.files).get(write.query)
+        known = read_committed(self._area.directory, self._area.files).get(write.series)
         producer_id, epoch = next_producer(known)
         ends = {}
         for name, partition in partitions.items():
@@ -156,7 +163,10 @@ class Committer:
                 present[name] = _next_sequence(partition, begun, end_offset)
         return present
 
-    def _append(self, manifest: Manifest, begun: Begun, present: Mapping[TopicPartition, int]) -> None:
+    def _append(
+        self, manifest: Manifest, begun: Begun, present: Mapping[TopicPartition, int]
+    ) -> Mapping[str, int]:
+        """Append what is not there yet; how many records all of the write has, by topic."""
         sequences: dict[TopicPartition, int] = dict.fromkeys(begun.end_offsets, 0)
         for frame in self._frames(manifest):
             partition = self._found(frame.partition)
@@ -172,16 +182,20 @@ class Committer:
                 base_sequence=sequence,
             )
             partition.append(frame.batch)
+        records: Counter[str] = Counter()
+        for name, count in sequences.items():
+            records[name.topic] += count
+        return dict(records)
 
-    def _note_done(self, write: WriteId, begun: Begun) -> None:
+    def _note_done(self, write: WriteId, begun: Begun, records: Mapping[str, int]) -> None:
         for name in begun.end_offsets:
             partition = self._found(name)
             if partition is not None:
                 partition.sync()
         if write.batch is not None:
-            queries = dict(read_committed(self._area.directory, self._area.files))
-            queries[write.query] = CommittedQuery(write.batch, begun.producer_id, begun.epoch)
-            write_committed(self._area.directory, self._area.files, queries)
+            known = read_committed(self._area.directory, self._area.files)
+            committed = CommittedQuery(write.batch, begun.producer_id, begun.epoch, records)
+            write_committed(self._area.directory, self._area.files, with_committed(known, write, committed))
 
     def _found(self, name: TopicPartition) -> Partition | None:
         """The partition; None where its topic was deleted since, and the write's records with it."""

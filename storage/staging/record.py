@@ -1,8 +1,12 @@
 """Which micro-batches are committed: one small file of a data directory, replaced atomically by its owner.
 
-    topicfs.writes:  {"version": 1, "queries": {QUERY: {"batch": 41, "producer_id": …, "epoch": 41}}}
+    topicfs.writes:  {"version": 1, "queries": {QUERY@TOPIC_ID: {"batch": 41, "producer_id": …, "epoch": 41,
+                                                                 "records": {"orders": 50}}}}
 
-A query's micro-batches are committed in order, so its last one says all. A broker passes the file over.
+The topic is that which the query writes to, by id: a query that writes elsewhere, or to a topic made anew, has committed
+nothing there. Where each row says its topic there is the query alone. A query's micro-batches are committed in order, so its
+last one says all. Entries of before there were targets have no records either, and count for every target of their query
+until one has an entry of its own. A broker passes the file over.
 """
 
 from __future__ import annotations
@@ -11,11 +15,12 @@ import json
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from storage.checkpoints.atomic import write_atomically
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
+from storage.disk.names import WriteId
 from storage.errors import CorruptionError
 from storage.model import ProducerId
 
@@ -31,10 +36,12 @@ class CommittedQuery(NamedTuple):
     producer_id: ProducerId
     epoch: int
     """Under which the last one was appended."""
+    records: Mapping[str, int] | None = None
+    """How many the last one had, by topic; None: not noted."""
 
 
 def read_committed(directory: Path, files: FileSystem) -> Mapping[str, CommittedQuery]:
-    """By query id; a missing file has none. Raises CorruptionError, OSError."""
+    """By query and target (`WriteId.series`); a missing file has none. Raises CorruptionError, OSError."""
     path = directory / names.COMMITTED_WRITES
     if not files.exists(path):
         return {}
@@ -43,7 +50,9 @@ def read_committed(directory: Path, files: FileSystem) -> Mapping[str, Committed
         if content["version"] != VERSION:
             raise CorruptionError(path, 0, f"version {content['version']}, expected {VERSION}")
         return {
-            query: CommittedQuery(int(one["batch"]), ProducerId(int(one["producer_id"])), int(one["epoch"]))
+            query: CommittedQuery(
+                int(one["batch"]), ProducerId(int(one["producer_id"])), int(one["epoch"]), _records(one)
+            )
             for query, one in content["queries"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -52,9 +61,36 @@ def read_committed(directory: Path, files: FileSystem) -> Mapping[str, Committed
 
 def write_committed(directory: Path, files: FileSystem, queries: Mapping[str, CommittedQuery]) -> None:
     """Replace the file (blocking, OSError)."""
-    content = {"version": VERSION, "queries": {query: one._asdict() for query, one in queries.items()}}
+    content = {"version": VERSION, "queries": {query: _as_json(one) for query, one in queries.items()}}
     path = directory / names.COMMITTED_WRITES
     write_atomically(files, path, json.dumps(content, indent=1).encode() + b"\n")
+
+
+def committed_of(queries: Mapping[str, CommittedQuery], write: WriteId) -> CommittedQuery | None:
+    """How far the write's query is in its target; None: it has committed nothing there."""
+    found = queries.get(write.series)
+    if found is None and write.target:
+        found = queries.get(write.query)
+        return found if found is not None and found.records is None else None
+    return found
+
+
+def with_committed(
+    queries: Mapping[str, CommittedQuery], write: WriteId, committed: CommittedQuery
+) -> dict[str, CommittedQuery]:
+    """Note a micro-batch; an entry of before there were targets goes where one of its query has its own."""
+    kept = {name: one for name, one in queries.items() if name != write.query or one.records is not None}
+    return kept | {write.series: committed}
+
+
+def _records(content: Mapping[str, Any]) -> Mapping[str, int] | None:
+    if "records" not in content:
+        return None
+    return {str(topic): int(count) for topic, count in content["records"].items()}
+
+
+def _as_json(one: CommittedQuery) -> dict[str, Any]:
+    return {name: value for name, value in one._asdict().items() if value is not None}
 
 
 def next_producer(known: CommittedQuery | None) -> tuple[ProducerId, int]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from pipeline.sink.handing_in import CommitTimeoutError, Handover, staging_area
+from pipeline.sink.handing_in import CommittedBeforeError, CommitTimeoutError, Handover, staging_area
 from storage.codec.records import encode_lines
-from storage.disk.names import WriteFileKind, WriteId, parse_write_file
+from storage.disk.names import COMMITTED_WRITES, WriteFileKind, WriteId, parse_write_file
 from storage.errors import NotALogDirectoryError
 from storage.manager import open_engine
 from storage.model import TopicPartition
@@ -177,13 +178,83 @@ def test_a_refused_write_says_why_and_leaves_nothing(data):
     assert [] == left(data)
 
 
-def test_a_replayed_micro_batch_is_dropped(data):
-    """With what its tasks staged again."""
-    write = WriteId("query", 0)
+def commit(data, write, text="a\nb\n", **records):
+    """A micro-batch as the driver brings it, told how many records it has."""
+    Handover([data], write, [staged(data, write, text)], records=records or None).commit(PATIENCE_S)
+
+
+def test_a_replayed_micro_batch_is_dropped(data, caplog):
+    """With what its tasks staged again; that is told, with what it was."""
     for _ in range(2):
-        Handover([data], write, [staged(data, write)]).commit(PATIENCE_S)
+        commit(data, WriteId("query", 0), orders=2)
     assert lines(data) == ["a", "b"]
     assert [] == left(data)
+    (told,) = caplog.messages
+    assert told.startswith(f"topicfs: {data}: micro-batch 0 of query query was committed before")
+    assert told.endswith("passed over 2 records for orders that came again")
+
+
+def test_another_target_has_micro_batches_of_its_own(data):
+    """A query whose checkpoint was copied, and that writes to another topic or to one made anew, writes there."""
+    for target in ("1EvPSKI_SvihSIy3lMKMvg", "dDf_-Av9SFa9qQq1MeX3Zw", ""):
+        commit(data, WriteId("query", 0, target), orders=2)
+    assert lines(data) == ["a", "b"] * 3
+    assert [] == left(data)
+
+
+def test_a_micro_batch_behind_the_last_one_is_an_error(data):
+    """Its checkpoint was put back, or copied: which rows are there already nobody knows, so none may vanish unseen."""
+    for batch in (0, 1):
+        commit(data, WriteId("query", batch), orders=2)
+    said = "micro-batch 0 of query query comes again with 2 records for orders, but its micro-batch 1 is committed"
+    with pytest.raises(CommittedBeforeError, match=said):
+        commit(data, WriteId("query", 0), orders=2)
+    assert lines(data) == ["a", "b"] * 2
+    assert [] == left(data)
+
+
+def test_a_micro_batch_that_comes_again_with_other_rows_is_an_error(data):
+    """As above, where the checkpoint is one micro-batch behind."""
+    commit(data, WriteId("query", 0), orders=2)
+    said = "comes again with other rows: 3 records for orders, and was committed with 2 records for orders"
+    with pytest.raises(CommittedBeforeError, match=said):
+        commit(data, WriteId("query", 0), "x\ny\nz\n", orders=3)
+    assert lines(data) == ["a", "b"]
+    assert [] == left(data)
+
+
+@pytest.mark.parametrize(("text", "count"), [("x\ny\n", 2), ("x\ny\nz\n", 3)], ids=["as many", "others"])
+def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text, count):
+    """Two copies of one query at the same micro-batch: the second one learns that the first one's rows were taken."""
+    write = WriteId("query", 0)
+    process = owner("sleeps")
+    staging_area([data]).hand_in(write, [staged(data, write, text)])
+
+    def sleep(seconds: float) -> None:
+        process.kill()
+        process.wait()
+
+    second = Handover([data], write, [staged(data, write)], records={"orders": 2}, sleep=sleep)
+    if count == 2:
+        second.commit(PATIENCE_S)
+    else:
+        with pytest.raises(CommittedBeforeError, match="was committed with 3 records for orders"):
+            second.commit(PATIENCE_S)
+    assert lines(data) == text.split()
+    assert [] == left(data)
+
+
+def test_what_was_committed_before_there_were_targets(data, caplog):
+    """Counts for each target of the query, until one has committed something of its own."""
+    committed = {"version": 1, "queries": {"query": {"batch": 4, "producer_id": 2**62, "epoch": 4}}}
+    (data / COMMITTED_WRITES).write_text(json.dumps(committed))
+    commit(data, WriteId("query", 4, "one"), orders=2)
+    assert "passed over 2 records for orders" in caplog.text
+    with pytest.raises(CommittedBeforeError, match="micro-batch 4 is committed"):
+        commit(data, WriteId("query", 3, "two"), orders=2)
+    commit(data, WriteId("query", 5, "one"), orders=2)
+    commit(data, WriteId("query", 4, "two"), "c\n", orders=1)
+    assert lines(data) == ["a", "b", "c"]
 
 
 def test_abort_removes_what_was_staged(data):

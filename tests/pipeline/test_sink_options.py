@@ -55,13 +55,13 @@ def test_time_outs(tmp_path, text, seconds):
 def test_layout_is_read_without_opening(tmp_path):
     """Names and settings: beside whoever owns the directory."""
     engine = open_engine(tmp_path / "data")
-    engine.create_topic("small", partitions=3, overrides={"max.message.bytes": "777"})
+    small = engine.create_topic("small", partitions=3, overrides={"max.message.bytes": "777"})
     engine.create_topic("__consumer_offsets")
     try:
         layout = read_layout([tmp_path / "data"])
     finally:
         engine.close()
-    assert TopicLayout((0, 1, 2), 777) == layout.topic("small")
+    assert TopicLayout((0, 1, 2), 777, small.topic_id) == layout.topic("small")
     with pytest.raises(
         UnknownTopicError, match="none: no such topic; make it first: topicfs topics create none"
     ):

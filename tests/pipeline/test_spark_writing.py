@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 
 import pytest
 
@@ -141,4 +142,65 @@ def test_a_stream_goes_on_where_it_was(spark, data, tmp_path):
         run()
     found = sorted(int(record.value) for all_of in records(data, "orders").values() for record in all_of)
     assert list(range(100)) == found
+    assert [] == left(data)
+
+
+def stream(spark, data, checkpoint, *, target):
+    """Bring what came to `clicks` since the last time to another topic."""
+    source = spark.readStream.format("topicfs").option("path", str(data)).option("subscribe", "clicks")
+    sink = source.option("startingOffsets", "earliest").load().select("value").writeStream.format("topicfs")
+    query = (
+        sink.option("path", str(data)).option("topic", target).option("checkpointLocation", str(checkpoint))
+    )
+    query.trigger(availableNow=True).start().awaitTermination()
+
+
+def clicks(spark, data, first, end):
+    write(spark.range(first, end).selectExpr("cast(id AS string) AS value"), data, topic="clicks")
+
+
+def count(data, topic):
+    return sum(map(len, records(data, topic).values()))
+
+
+def test_a_copied_checkpoint_writes_to_another_topic(spark, data, tmp_path):
+    """The same query, as its id says, and the same micro-batch: what it wrote elsewhere is not taken for this."""
+    with contextlib.closing(open_engine(data)) as engine:
+        engine.create_topic("copy")
+    clicks(spark, data, 0, 1)
+    stream(spark, data, tmp_path / "first", target="orders")
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    clicks(spark, data, 1, 51)
+    stream(spark, data, tmp_path / "first", target="orders")
+    stream(spark, data, tmp_path / "second", target="copy")
+    assert (51, 50) == (count(data, "orders"), count(data, "copy"))
+
+
+def test_a_target_made_anew_takes_what_is_brought_again(spark, data, tmp_path):
+    """The topic of its name that had committed the micro-batch was another one."""
+    clicks(spark, data, 0, 1)
+    stream(spark, data, tmp_path / "checkpoint", target="orders")
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "kept")
+    clicks(spark, data, 1, 51)
+    stream(spark, data, tmp_path / "checkpoint", target="orders")
+    with contextlib.closing(open_engine(data)) as engine:
+        engine.delete_topic("orders")
+        engine.create_topic("orders")
+    stream(spark, data, tmp_path / "kept", target="orders")
+    assert 50 == count(data, "orders")
+
+
+def test_a_checkpoint_that_was_put_back_fails_loudly(spark, data, tmp_path):
+    """Its next micro-batch has a number that is committed, and other rows: neither doubled nor passed over unseen."""
+    for first in (0, 1, 2):
+        clicks(spark, data, first, first + 1)
+        stream(spark, data, tmp_path / "checkpoint", target="orders")
+        if not first:
+            shutil.copytree(tmp_path / "checkpoint", tmp_path / "kept")
+    clicks(spark, data, 3, 53)
+    with pytest.raises(
+        Exception, match="comes again with 52 records for orders, but its micro-batch 2 is committed"
+    ):
+        stream(spark, data, tmp_path / "kept", target="orders")
+    assert 3 == count(data, "orders")
     assert [] == left(data)

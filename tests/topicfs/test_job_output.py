@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pipeline.watching import Work
 from topicfs.pipelining import bar as drawing
-from topicfs.pipelining import results
+from topicfs.pipelining import results, running
 from topicfs.pipelining.bar import Bar, told
 from topicfs.pipelining.results import print_rows, table
 from topicfs.terminal import THEME
@@ -122,3 +122,13 @@ def test_without_a_terminal_nobody_looks(monkeypatch):
     before = threading.active_count()
     with Bar("archive", Screen(disable=True)).watching(None):
         assert before == threading.active_count()
+
+
+def test_of_sparks_talk_what_must_be_read_is_told(monkeypatch):
+    """Once a line; the rest of it is noise while a bar is drawn."""
+    said = []
+    drawn = Bar("replay", Screen())
+    monkeypatch.setattr(drawn, "say", said.append)
+    with running._noise(drawn) as noise:
+        noise.write(b"WARN Executor: \xff\ntopicfs: /data: passed over 2 records\n" * 2)
+    assert ["topicfs: /data: passed over 2 records"] == said

@@ -10,9 +10,10 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from pipeline.noise import for_people
 from pipeline.place import Place
 from pipeline.session import SessionOptions, job_session
-from topicfs.pipelining.bar import bar
+from topicfs.pipelining.bar import Bar, bar
 from topicfs.pipelining.causes import JobFailedError, cause
 from topicfs.pipelining.results import print_rows
 
@@ -60,7 +61,7 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place]
     context = click.get_current_context()
     with (
         bar(context.info_name or "") as drawn,
-        _noise(is_drawn=drawn.is_drawn) as noise,
+        _noise(drawn) as noise,
         job_session(_session_options(), noise=noise, places=places, say=drawn.say) as session,
         drawn.watching(session),
     ):
@@ -76,14 +77,20 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place]
 
 
 @contextmanager
-def _noise(*, is_drawn: bool) -> Iterator[IO[bytes] | None]:
-    """Where Spark's processes talk while a bar is drawn; told after all where a job fails and details are asked for."""
-    if not is_drawn:
+def _noise(drawn: Bar) -> Iterator[IO[bytes] | None]:
+    """Where Spark's processes talk while a bar is drawn.
+
+    Lines of ours that must be read are told at the end; all of it where a job fails and details are asked for.
+    """
+    if not drawn.is_drawn:
         yield None
         return
     with tempfile.TemporaryFile() as file:
         try:
             yield file
+            file.seek(0)
+            for line in for_people(octets.decode(errors="replace") for octets in file):
+                drawn.say(line)
         except BaseException:
             if click.get_current_context().find_root().params.get("debug"):
                 file.seek(0)

@@ -13,6 +13,7 @@ from storage.errors import CorruptionError
 from storage.manager import LogManager
 from storage.model import NO_TIMESTAMP, Offset, Record, Timestamp, TopicPartition
 from storage.staging.area import ABANDONED_AFTER_MS, StagingArea, WriteState
+from storage.staging.manifest import decode_manifest
 from storage.staging.staged_file import StagedFile
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
@@ -22,6 +23,7 @@ from tests.doubles.simulated_disk import SimulatedDisk
 BATCH = WriteId("b1946ac9-2d3f", 3)
 ONCE = WriteId("e59ff979-41aa")
 MAX_STEPS = 400
+DAY_MS = 24 * 3600 * 1000
 TASKS = {
     0: [("orders", 0, "a\nb\n"), ("orders", 1, "c\n"), ("orders", 0, "d\n")],
     1: [("orders", 1, "e\nf\n"), ("clicks", 0, "g\n")],
@@ -181,6 +183,81 @@ def test_others_may_append_between_a_crash_and_the_end():
     found = values(engine)
     assert sorted(found["orders", 0]) == sorted(["old", "between", "a", "b", "d"])
     assert found["orders", 1] == EXPECTED["orders", 1]
+
+
+def half_appended() -> MortalDisk:
+    """The disk of an owner that was killed when `orders-0` had the write's first batch."""
+    for steps in range(MAX_STEPS):
+        disk = MortalDisk()
+        engine = populated(disk)
+        hand_in(disk, BATCH)
+        if dies(disk, engine.commit_staged_writes, steps) and read_lines(engine.partition("orders", 0)):
+            disk.crash(keep=1.0)
+            return disk
+    raise AssertionError("it never was half done")
+
+
+def test_what_a_log_has_forgotten_is_not_appended_again():
+    """Producers expire; which records are there already is seen by the records themselves."""
+    disk = half_appended()
+    engine_on(disk).close()
+    engine = engine_on(disk, clock=ManualClock(ManualClock().now + 30 * DAY_MS))
+    assert ["a", "b"] == read_lines(engine.partition("orders", 0))
+    engine.commit_staged_writes()
+    assert values(engine) == EXPECTED
+
+
+def test_a_request_for_a_committed_write_that_comes_late_is_no_write():
+    """Who was killed as it handed in may have looked before the other committed: the same write is asked for again."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    hand_in(disk, BATCH)
+    late = {name: disk.read_bytes(DATA / name) for name in files_of_writes(disk)}
+    engine.commit_staged_writes()
+    for name, content in late.items():
+        disk.write_bytes(DATA / name, content, sync=True)
+    engine.commit_staged_writes()
+    assert values(engine) == EXPECTED
+    assert [] == files_of_writes(disk)
+
+
+def test_a_manifest_is_gone_for_good_before_its_staged_files_go():
+    """One that came back after a crash without them could never be done."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    hand_in(disk, ONCE)
+    engine.commit_staged_writes()
+    calls = [
+        name if name == "sync_directory" else path.rpartition(".")[2]
+        for name, path in disk.calls
+        if (name, path) == ("sync_directory", str(DATA)) or (name == "unlink" and "topicfs.write." in path)
+    ]
+    assert ["claimed", "sync_directory", "staged", "staged"] == calls[calls.index("claimed") :][:4]
+
+
+@pytest.mark.parametrize("end", [End.POWER_LOSS, End.POWER_LOSS_KEEPING_NOTHING], ids=str)
+def test_what_others_appended_is_on_disk_before_a_write_begins(end: End):
+    """Else the ends that it noted would lie behind its own records, which would not be found again there."""
+    begun = 0
+
+    def run(disk: MortalDisk, engine: LogManager) -> None:
+        append_lines(engine.partition("orders", 0), "old\nolder\noldest\n")
+        hand_in(disk, BATCH)
+        engine.commit_staged_writes()
+
+    for disk, _ in every_death(run, end=end):
+        path = DATA / write_file(BATCH, WriteFileKind.CLAIMED)
+        manifest = decode_manifest(disk.read_bytes(path), file=path) if disk.exists(path) else None
+        engine = engine_on(disk)
+        if manifest is not None and manifest.begun is not None:
+            begun += 1
+            found = {
+                one: engine.partition(*one).offsets().log_end_offset for one in manifest.begun.end_offsets
+            }
+            assert all(end <= found[one] for one, end in manifest.begun.end_offsets.items())
+            assert ["old", "older", "oldest"] == read_lines(engine.partition("orders", 0))[:3]
+        engine.close()
+    assert begun
 
 
 def big(area: StagingArea) -> StagedFile:

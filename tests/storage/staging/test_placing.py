@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 
@@ -137,6 +138,37 @@ def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
     assert isinstance(refusal, WriteRefusedError)
     assert "orders-0: batch at offset 9, but the log ends at 11: somebody else appended" in str(refusal)
     assert [] == left(disk)
+
+
+def test_another_batch_at_the_same_offset_is_not_taken_for_the_write_s():
+    """Somebody appended just where the write goes on: that is another record, and the write ends there."""
+    disk, engine = half_done()
+    area = StagingArea(DATA, disk)
+    append_lines(engine.partition(*ORDERS), "".join(f"{number}\n" for number in range(4, 9)))
+    append_lines(engine.partition(*ORDERS), "other\n")
+    assert offsets_in(engine, ORDERS) == [0, 1, 3, 4, 5, 6, 7, 8, 9]
+    engine.commit_staged_writes()
+    assert area.state(WRITE) is WriteState.REFUSED
+    assert "somebody else appended there meanwhile" in str(area.take_refusal(WRITE))
+    assert "other" == read_lines(engine.partition(*ORDERS))[-1]
+
+
+def test_an_empty_log_that_begins_there_already_stays_as_it_is(caplog):
+    """Whoever goes on with a write does not begin the log anew a second time."""
+    caplog.set_level(logging.INFO)
+    for steps in range(MAX_STEPS):
+        disk = MortalDisk()
+        engine = populated(disk)
+        hand_in(disk)
+        if dies(disk, engine.commit_staged_writes, steps) and "truncated from offset 0 to 17" in caplog.text:
+            break
+    disk.crash(keep=1.0)
+    engine = engine_on(disk)
+    assert 17 == engine.partition(*CLICKS).offsets().log_end_offset
+    caplog.clear()
+    engine.commit_staged_writes()
+    assert offsets_in(engine, CLICKS) == PLACED[CLICKS]
+    assert "truncated" not in caplog.text
 
 
 @pytest.mark.parametrize(
