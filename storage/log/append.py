@@ -14,7 +14,8 @@ from storage.codec.batch import scan
 from storage.codec.headers import CONTROL_MASK, CURRENT_MAGIC, FIELDS, TIMESTAMP_TYPE_MASK, Batches, Codec
 from storage.config.topic import TopicConfig
 from storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
-from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
+from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Offset, TimestampType
 from storage.producers.append import Origin
 
 _CHECKS_TIMES_BELOW = 2**62
@@ -126,6 +127,14 @@ def check_as_follower(batches: bytearray, end_offset: int) -> list[Incoming]:
             raise InvalidRecordError(f"batch at offset {first_offset}, but the log ends at {end_offset}")
         end_offset = batch.last_offset + 1
     return incoming
+
+
+def first_offset(incoming: Sequence[Incoming]) -> Offset:
+    """Where an append begins. A compressed batch of an old format tells only its last offset: then as early as fits."""
+    first = incoming[0]
+    if first.magic < CURRENT_MAGIC:
+        return Offset(max(0, first.last_offset - MAX_RELATIVE_OFFSET))
+    return Offset(first.base_offset)
 
 
 def read_batches(batches: bytearray) -> list[Incoming]:

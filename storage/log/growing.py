@@ -8,24 +8,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 from storage.codec.batch import assign_offsets, assign_plain, set_append_time, set_max_timestamp
-from storage.codec.headers import CURRENT_MAGIC, TIMESTAMP_TYPE_MASK
+from storage.codec.headers import TIMESTAMP_TYPE_MASK
 from storage.config.topic import TopicConfig
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import (
     PartitionOfflineError,
     ReadOnlyError,
 )
-from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.log.append import (
     AppendRules,
     Incoming,
     check_as_follower,
     check_as_leader,
     check_times,
+    first_offset,
     without,
 )
 from storage.log.chain import Chain
@@ -71,6 +72,7 @@ class GrowingLog(ReadableLog):
         self._clock = surroundings.clock
         self._random = surroundings.random
         self._removal = small_files.removal
+        self._flusher = surroundings.flusher
         self._rules = AppendRules.of(config)
         self._noted_epoch = self._latest_epoch()
         self._closed = False
@@ -348,6 +350,7 @@ class GrowingLog(ReadableLog):
         # Readers take the end before the chain: so the chain must be the first to know a segment.
         self._chain = self._chain.with_active(segment)
         self._end = Bound(self._end.offset, segment, 0)
+        self._flusher.hand(self.flush_sealed)
         _LOGGER.info(
             "%s: rolled %020d: %s; %d bytes, next is %020d (%d ms)",
             self._partition,
@@ -407,6 +410,14 @@ class GrowingLog(ReadableLog):
             target = min(up_to, end_offset)
             self._flush(target, lambda: (chain, target))
 
+    def flush_sealed(self) -> None:
+        """Put on disk what rolls closed (blocking), in the background: a failure takes the log offline, and that is told."""
+        if self._offline is None and not self._closed:
+            chain = self._chain
+            end_offset = chain.active.base_offset
+            with suppress(OSError, PartitionOfflineError):
+                self._flush(end_offset, lambda: (chain, end_offset))
+
     def _everything(self) -> tuple[Chain, Offset]:
         """The log end, and segments that reach it."""
         end_offset = self._end.offset
@@ -414,11 +425,17 @@ class GrowingLog(ReadableLog):
 
     def _flush(self, needed: Offset, reach: Reach) -> None:
         self._check_writable()
-        try:
+
+        def with_snapshots() -> tuple[Chain, Offset]:
+            reached = reach()
             self._producers.sync()
-            self._durability.flush(self._directory, reach, needed, self._clock())
+            return reached
+
+        try:
+            self._durability.flush(self._directory, with_snapshots, needed, self._clock())
         except OSError as error:
-            self.mark_offline(f"flushing failed: {error}")
+            if self._offline is None:  # A topic may be deleted in the middle of it: that has its own report.
+                self.mark_offline(f"flushing failed: {error}")
             raise
 
     def sync(self) -> None:
@@ -463,14 +480,6 @@ class GrowingLog(ReadableLog):
             raise PartitionOfflineError(f"{self._partition}: {self._offline or 'closed'}")
         if self._files.read_only:
             raise ReadOnlyError(f"{self._partition}: opened read-only")
-
-
-def first_offset(incoming: Sequence[Incoming]) -> Offset:
-    """Where an append begins. A compressed batch of an old format tells only its last offset: then as early as fits."""
-    first = incoming[0]
-    if first.magic < CURRENT_MAGIC:
-        return Offset(max(0, first.last_offset - MAX_RELATIVE_OFFSET))
-    return Offset(first.base_offset)
 
 
 def segment_settings(config: TopicConfig, random: Random) -> SegmentSettings:

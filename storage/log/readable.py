@@ -27,6 +27,7 @@ from storage.log import describe
 from storage.log.aborted import aborted_spans, overlapping
 from storage.log.chain import Chain
 from storage.log.durability import Durability
+from storage.log.flusher import Flusher
 from storage.log.listeners import Listeners
 from storage.log.producers import LogProducers
 from storage.log.read import Bound, Reader, nothing_at
@@ -58,6 +59,7 @@ class Surroundings(NamedTuple):
     files: FileSystem
     clock: Clock
     random: Random
+    flusher: Flusher
 
 
 class LogState(NamedTuple):

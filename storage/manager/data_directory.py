@@ -11,6 +11,7 @@ from storage.config.broker import EngineConfig
 from storage.disk import names
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import DirectoryMark
+from storage.log.flusher import Flusher
 from storage.manager.contents import Contents, read_contents
 from storage.model import TopicPartition
 
@@ -23,6 +24,8 @@ class DataDirectory:
     files: FileSystem
     clock: Clock
     config: EngineConfig
+    flusher: Flusher
+    """Of all logs in it."""
 
     @property
     def read_only(self) -> bool:

@@ -112,6 +112,7 @@ def load_found(found: Found, home: KeptDirectory, checkpointed: Checkpointed, *,
         log_start_offset=checkpointed.log_start_offset,
         high_watermark=checkpointed.high_watermark if home.below_high_watermark else None,
         producer_expiration_ms=data.config.producer_id_expiration_ms,
+        flusher=data.flusher,
     )
     return adopt(log, home.writer.first_dirty_offset(found.partition), data.clock)
 

@@ -229,6 +229,8 @@ class LogManager:
             if self._closed:
                 return
             self._closed = True
+            for directory in self._directories.all:
+                directory.data.flusher.close()
             in_order = self._close_logs()
             try:
                 if not self.read_only:

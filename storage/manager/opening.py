@@ -14,6 +14,7 @@ from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.lock import find_holder
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import CorruptionError, StorageError
+from storage.log.flusher import BackgroundFlusher, Flusher, NoFlusher
 from storage.manager.assembling import assemble
 from storage.manager.data_directory import DataDirectory
 from storage.manager.directories import Directories, KeptDirectory
@@ -27,20 +28,22 @@ from storage.model import TopicPartition
 Warn = Callable[[str], None]
 
 
-def open_engine(
+def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
     directory: Path | Sequence[Path],
     *,
     read_only: bool = False,
     config: EngineConfig | None = None,
     files: FileSystem | None = None,
     clock: Clock | None = None,
+    flushers: Callable[[], Flusher] | None = None,
 ) -> LogManager:
     """Open a data directory, or several as one, and make those that are missing (the parent exists); blocking.
 
     To write is to own them: the locks are taken here, so call this after daemonizing. With `read_only` nothing is
     created or changed on disk and no lock is taken; beside a live broker only what lies below the checkpointed
     high watermarks is shown, beside another process of this engine all that its files hold at this moment. `files` other
-    than the machine's own disk have no lock and must fit `read_only`.
+    than the machine's own disk have no lock and must fit `read_only`. `flushers` makes each directory's; without it a thread
+    flushes what rolls close, but on other disks than the machine's nobody does.
 
     A partition that cannot be loaded is offline, with the reason in its status; the others are served. So is, of
     several directories, what stands in one that fails.
@@ -57,8 +60,11 @@ def open_engine(
     _check_different(paths)
     warnings = WarningBook()
     settings = config or EngineConfig()
+    make_flusher = flushers or (BackgroundFlusher if isinstance(disk, NativeFileSystem) else NoFlusher)
     kept = [
-        KeptDirectory(DataDirectory(path, disk, clock or system_clock, settings), warnings.add)
+        KeptDirectory(
+            DataDirectory(path, disk, clock or system_clock, settings, make_flusher()), warnings.add
+        )
         for path in paths
     ]
     directories = Directories(kept, warnings.add)

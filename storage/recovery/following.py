@@ -19,6 +19,7 @@ from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
 from storage.errors import CorruptionError
 from storage.log.chain import Chain
+from storage.log.flusher import NoFlusher
 from storage.log.growing import segment_settings
 from storage.log.log import Log
 from storage.log.producers import ProducerRules
@@ -93,7 +94,7 @@ class FollowedLog:
         assert files.read_only, f"{directory}: followed where it may be written"
         self._directory = directory
         self._config = TopicConfig()
-        self._surroundings = Surroundings(partition, files, clock, Random())  # noqa: S311 (jitter, no secret)
+        self._surroundings = Surroundings(partition, files, clock, Random(), NoFlusher())  # noqa: S311 (jitter, no secret)
         loader = Loader(directory, self._surroundings, self._config, checkpointed, ProducerRules())
         self.log = loader.load(clean=False, dense=False)
         self._small_files = loader.small_files

@@ -21,6 +21,7 @@ from storage.disk.names import (
 )
 from storage.errors import CorruptionError, InvalidNameError
 from storage.log.chain import Chain
+from storage.log.flusher import Flusher, NoFlusher
 from storage.log.growing import segment_settings
 from storage.log.log import Log
 from storage.log.producers import LogProducers, ProducerRules
@@ -68,6 +69,7 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
     dense: bool = False,
     producer_expiration_ms: int = DEFAULT_EXPIRATION_MS,
     verify_transactions: bool = False,
+    flusher: Flusher | None = None,
 ) -> Log:
     """Load the log in `directory`, which exists; an empty directory becomes an empty log.
 
@@ -83,6 +85,8 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
     `verify_transactions`: as a broker, take a client's batch that opens a transaction only with the guard of
     `Log.begin_verification`; for those who serve clients of a coordinator.
 
+    `flusher` puts on disk what rolls close; without one the next flush does.
+
     Raises InvalidNameError, CorruptionError (the epoch file), OSError.
     """
     surroundings = Surroundings(
@@ -90,6 +94,7 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
         files,
         clock,
         random or _RANDOM,
+        flusher or NoFlusher(),
     )
     checkpointed = Checkpointed(recovery_point, log_start_offset, high_watermark)
     producer_rules = ProducerRules(producer_expiration_ms, verify_transactions)
@@ -121,7 +126,7 @@ class Loader:
         checkpointed: Checkpointed,
         producer_rules: ProducerRules,
     ) -> None:
-        _, files, clock, _ = surroundings
+        _, files, clock, *_ = surroundings
         self._directory = directory
         self._surroundings = surroundings
         self._files = files

@@ -8,6 +8,7 @@ from storage.codec.records import decode, encode_lines
 from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
 from storage.engine import Partition
+from storage.log.flusher import Flusher, NoFlusher
 from storage.manager import LogManager, open_engine
 from storage.model import Appended
 from tests.doubles.manual_clock import ManualClock
@@ -19,11 +20,20 @@ TINY_SEGMENTS = {"internal.segment.bytes": "300"}
 
 
 def engine_on(
-    disk: SimulatedDisk, *, clock: ManualClock | None = None, config: EngineConfig | None = None
+    disk: SimulatedDisk,
+    *,
+    clock: ManualClock | None = None,
+    config: EngineConfig | None = None,
+    flusher: Flusher | None = None,
 ) -> LogManager:
     """Open (or make) the data directory of a simulated disk."""
     return open_engine(
-        DATA, read_only=disk.read_only, files=disk, clock=clock or ManualClock(), config=config or QUIET
+        DATA,
+        read_only=disk.read_only,
+        files=disk,
+        clock=clock or ManualClock(),
+        config=config or QUIET,
+        flushers=lambda: flusher or NoFlusher(),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from storage.codec.batch import assign_offsets
 from storage.codec.records import BatchStamp, decode, encode
 from storage.config.topic import TopicConfig
+from storage.log.flusher import Flusher
 from storage.log.log import Log
 from storage.model import Offset, Record, Timestamp, TopicPartition
 from storage.recovery.load import load_log
@@ -57,8 +58,11 @@ def sized_batch(size: int, **arguments: Any) -> bytearray:
 class LogOnDisk:
     """One partition's log, with the knobs that tests turn. `log` is the open one."""
 
-    def __init__(self, *, disk: SimulatedDisk | None = None, **settings: Any) -> None:
+    def __init__(
+        self, *, disk: SimulatedDisk | None = None, flusher: Flusher | None = None, **settings: Any
+    ) -> None:
         self.disk = disk or SimulatedDisk()
+        self.flusher = flusher
         self.clock = ManualClock()
         self.config = TopicConfig(**(TINY | settings))
         if not self.disk.exists(DIRECTORY):
@@ -80,6 +84,7 @@ class LogOnDisk:
             clean=clean,
             random=Random(7),
             dense=dense,
+            flusher=self.flusher,
             **{name: Offset(value) for name, value in offsets.items()},
         )
 

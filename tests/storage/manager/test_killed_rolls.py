@@ -16,6 +16,7 @@ from storage.manager import LogManager
 from storage.model import Timestamp
 from tests.doubles.engines import QUIET, TINY_SEGMENTS, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 
 MAX_STEPS = 200
@@ -30,13 +31,14 @@ class Topic:
     def __init__(self, seed: int = 0) -> None:
         self.disk = MortalDisk(seed=seed)
         self.clock = ManualClock()
+        self.flusher = ManualFlusher()
         self.engine = self._open()
         self.engine.create_topic("orders", overrides={**TINY_SEGMENTS, "retention.ms": str(HOUR_MS)})
         self.written: list[tuple[int, str]] = []
         """Time and value of each record, also of the one that was on its way."""
 
     def _open(self) -> LogManager:
-        return engine_on(self.disk, clock=self.clock, config=CONFIG)
+        return engine_on(self.disk, clock=self.clock, config=CONFIG, flusher=self.flusher)
 
     @property
     def partition(self) -> Partition:
@@ -48,6 +50,12 @@ class Topic:
         value = f"record {len(self.written)}"
         self.written.append((self.clock.now, value))
         append_lines(self.partition, value + "\n", timestamp=self.clock.now)
+
+    def append_and_flush(self) -> None:
+        """The append, what its roll handed to the flusher, and the checkpoint that says so."""
+        self.append()
+        self.flusher.run()
+        self.engine.maintain_now(self.clock())
 
     def checkpoint(self) -> None:
         """All is on disk, and the checkpoint says so."""
@@ -71,6 +79,7 @@ class Topic:
             sizes.append(size)
 
     def reopen(self) -> None:
+        self.flusher = ManualFlusher()
         self.engine = self._open()
         left = len(read_lines(self.partition))
         assert read_lines(self.partition) == [value for _, value in self.written[:left]]
@@ -105,7 +114,7 @@ def test_whatever_step_of_a_roll_is_the_last(start: str, end: End) -> None:
             topic.checkpoint()
         appended = len(topic.written)
         safe = 0 if start == "without a flush" and end is not End.KILL else appended
-        died = dies(topic.disk, topic.append, steps)
+        died = dies(topic.disk, topic.append_and_flush, steps)
         end.of(topic.disk)
         topic.reopen()
         assert len(topic.written) >= safe, f"after {steps} steps"
