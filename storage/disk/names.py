@@ -4,7 +4,7 @@
     ├── meta.properties  .lock  .kafka_cleanshutdown
     ├── recovery-point-offset-checkpoint  log-start-offset-checkpoint
     ├── replication-offset-checkpoint  cleaner-offset-checkpoint
-    ├── topicfs.topics  topicfs.handover  topicfs.writes  topicfs.write.…       ours, which a broker passes over
+    ├── topicfs.topics  topicfs.reserve  topicfs.handover  topicfs.writes  topicfs.write.…       ours, which a broker passes over
     ├── <topic>-<partition>/                      a partition
     │   ├── <20 digits>.log .index .timeindex .txnindex .snapshot     then perhaps .deleted .cleaned .swap
     │   └── leader-epoch-checkpoint  partition.metadata
@@ -36,6 +36,8 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 TOPIC_SETTINGS = "topicfs.topics"
 """The topics' overrides; a plain file that a broker passes over."""
+RESERVE = "topicfs.reserve"
+"""Room kept aside for a full disk; arbitrary bytes."""
 HANDOVER = "topicfs.handover"
 """How far a handover to a broker has come."""
 COMMITTED_WRITES = "topicfs.writes"

@@ -5,6 +5,7 @@ One lock guards changes. What waits for the disk (fsync) does so outside the loc
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ from storage.log.producers import NOTHING_PENDING, Pending
 from storage.log.read import Bound
 from storage.log.readable import LogState, ReadableLog, SmallFiles, Surroundings
 from storage.log.roll import RollParameters, RollReason, draw_jitter, goes_on, roll_reason
+from storage.log.room import Room
 from storage.log.segment import Segment, SegmentSettings
 from storage.log.sparse import Placed, PlacedBatch
 from storage.model import (
@@ -76,6 +78,8 @@ class GrowingLog(ReadableLog):
         self._rules = AppendRules.of(config)
         self._noted_epoch = self._latest_epoch()
         self._closed = False
+        self.room = Room()
+        """Whether the disk has room for more records; its keeper gives the log the one of its data directory."""
 
     # Appending.
 
@@ -202,6 +206,12 @@ class GrowingLog(ReadableLog):
         self, batches: bytearray, placed: Sequence[Placed], base_offset: Offset, now: Timestamp
     ) -> None:
         """Roll where it is due, write, and publish the new end."""
+        if self.room.kept_back:
+            raise OSError(
+                errno.ENOSPC,
+                "the disk is full; records are taken again once there is room",
+                str(self._directory),
+            )
         active = self._end.segment
         _size, last_offset, max_timestamp = placed[-1]
         if len(placed) > 1:

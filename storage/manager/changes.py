@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from storage.checkpoints.identifiers import new_id
 from storage.config.topic import TopicConfig
@@ -91,9 +92,12 @@ class TopicChanges:
         if not partitions:
             return {}
         total = max(entry.partitions, partitions[-1].partition + 1)
+        self.directories.check_room()
         self.registry.put({name: replace(entry, pending=Pending.CREATE, partitions=total)})
         made: dict[int, Log] = {}
         try:
+            # To write that down may have taken the reserve, which is for what frees space.
+            self.directories.check_room()
             for partition in partitions:
                 home = self._choose(partition)
                 home.data.make_partition(partition, entry.topic_id)
@@ -148,9 +152,8 @@ class TopicChanges:
             if home is None or home.failure is not None:
                 _close(partition)
             else:
-                home.doomed.add(
-                    _doom(partition, home), Timestamp(now + partition.config.file_delete_delay_ms)
-                )
+                name_now = home.reserve.lend(partial(_doom, partition, home))
+                home.doomed.add(name_now, Timestamp(now + partition.config.file_delete_delay_ms))
             del dying[number]
         self.directories.attempt_each(lambda home: home.data.sync())
         # A later topic of this name must not find recovery points or start offsets of this one.

@@ -60,9 +60,18 @@ class CheckpointWriter:
     flushed.
     """
 
-    def __init__(self, directory: Path, files: FileSystem, *, present: CheckpointFiles) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        files: FileSystem,
+        *,
+        present: CheckpointFiles,
+        lend: Callable[[Callable[[], None]], None] = lambda write: write(),
+    ) -> None:
+        """`lend` does a write, on a full disk too where that can be (`storage.manager.reserve`)."""
         self._directory = directory
         self._files = files
+        self._lend = lend
         self._written = dict(present.offsets)
         self._malformed = set(present.malformed)
         self._lock = Lock()
@@ -134,7 +143,7 @@ class CheckpointWriter:
 
     def _replace(self, name: str, offsets: Offsets) -> None:
         if offsets != self._written[name] or name in self._malformed:
-            write_offsets(self._files, self._directory / name, offsets)
+            self._lend(lambda: write_offsets(self._files, self._directory / name, offsets))
             self._written[name] = offsets
             self._malformed.discard(name)
 

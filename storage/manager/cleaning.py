@@ -13,7 +13,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import Event, Lock
+from typing import Protocol, TypeVar
 
 from storage.compaction.choose import CleaningPlan, plan
 from storage.compaction.clean import Cleaned, CleaningStoppedError, clean, cleaning_params
@@ -25,6 +27,14 @@ from storage.model import CleaningState, Offset, Timestamp
 from storage.retention.apply import apply_retention
 
 _LOGGER = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Lend(Protocol):
+    """Does what frees space in a log's data directory, on a full disk too where that can be."""
+
+    def __call__(self, log: Log, action: Callable[[], T], /) -> T: ...
 
 
 def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
@@ -63,7 +73,7 @@ def _state(log: Log, now: Timestamp) -> CleaningState | None:
 class Cleaner:
     """Cleans the logs that `logs` names. Safe from any thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what it takes of its keeper; most of it keyword-only)
         self,
         config: EngineConfig,
         logs: Callable[[], Iterable[Log]],
@@ -71,6 +81,7 @@ class Cleaner:
         clock: Clock,
         warn: Callable[[str], None],
         write_checkpoints: Callable[[], None],
+        lend: Lend,
     ) -> None:
         """`write_checkpoints` puts every log's first dirty offset on disk, where it changed."""
         self._config = config
@@ -78,6 +89,7 @@ class Cleaner:
         self._clock = clock
         self._warn = warn
         self._write_checkpoints = write_checkpoints
+        self._lend = lend
         self._running = Lock()
         self._stopping = Event()
         self._guard = Lock()
@@ -121,9 +133,7 @@ class Cleaner:
         """Apply retention, unless the log is being cleaned: then the next time (blocking; OSError)."""
         with self._claim(log) as claimed:
             if claimed:
-                apply_retention(log, now)
-                # The epoch file follows the log start; nobody waits for that one.
-                log.epochs.flush()
+                self._lend(log, partial(_retain, log, now))
 
     def _clean_all(self, now: Timestamp) -> None:
         failed: set[Log] = set()
@@ -154,13 +164,7 @@ class Cleaner:
                 raise CleaningStoppedError(f"{log.topic}-{log.number}: its retention is under way")
             began = self._clock()
             memory = self._config.cleaner_dedupe_buffer_bytes
-            done = clean(
-                log,
-                due,
-                now=now,
-                map_bytes=memory,
-                go_on=lambda: not self._stopping.is_set() and log.offline_reason is None,
-            )
+            done = self._clean_claimed(log, now, memory)
             log.first_dirty_offset = min(done.end_offset, log.log_end_offset)
         _tell(log, due, done, self._clock() - began)
         if done.end_offset <= due.first_dirty_offset:
@@ -168,6 +172,20 @@ class Cleaner:
                 f"one batch at offset {done.end_offset} has more keys than log.cleaner.dedupe.buffer.size={memory} holds"
             )
         self._attempt_checkpoints()
+
+    def _clean_claimed(self, log: Log, now: Timestamp, map_bytes: int) -> Cleaned:
+        """One pass (blocking). A log in trouble borrows no room: it may need more than there is, each time."""
+
+        def run() -> Cleaned:
+            return clean(
+                log,
+                plan_cleaning(log, now),  # A pass that found the disk full may have replaced some segments.
+                now=now,
+                map_bytes=map_bytes,
+                go_on=lambda: not self._stopping.is_set() and log.offline_reason is None,
+            )
+
+        return run() if log in self._told else self._lend(log, run)
 
     def _attempt(self, log: Log, what: str, act: Callable[[], None]) -> bool:
         """Whether it could be done. The same trouble is told once, and that of a log that goes away not at all."""
@@ -215,6 +233,12 @@ class Cleaner:
             if mine:
                 with self._guard:
                     self._claimed.discard(log)
+
+
+def _retain(log: Log, now: Timestamp) -> None:
+    apply_retention(log, now)
+    # The epoch file follows the log start; nobody waits for that one.
+    log.epochs.flush()
 
 
 def _tell(log: Log, due: CleaningPlan, done: Cleaned, took_ms: int) -> None:

@@ -17,11 +17,10 @@ from storage.disk.lock import DirectoryLock
 from storage.manager.checkpointing import CheckpointFiles, CheckpointWriter
 from storage.manager.data_directory import DataDirectory
 from storage.manager.doomed import DoomedDirectories
+from storage.manager.reserve import Reserve, is_full
 from storage.model import DirectoryStatus, TopicPartition
 
 Warn = Callable[[str], None]
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class KeptDirectory:
@@ -38,7 +37,8 @@ class KeptDirectory:
         """Whether only what lies below the checkpointed high watermarks counts: beside a live owner."""
         self.was_read = False
         """Whether `read_checkpoints` was called."""
-        self.writer = CheckpointWriter(data.path, data.files, present=CheckpointFiles.nothing())
+        self.reserve = Reserve(data.path, data.files, warn)
+        self.writer = self._writer(CheckpointFiles.nothing())
         self.doomed = DoomedDirectories(data, warn)
         self._warn = warn
 
@@ -55,8 +55,11 @@ class KeptDirectory:
     def read_checkpoints(self) -> None:
         """Learn what its checkpoints say (OSError)."""
         present = CheckpointFiles.read(self.data.files, self.data.path, self._warn)
-        self.writer = CheckpointWriter(self.data.path, self.data.files, present=present)
+        self.writer = self._writer(present)
         self.was_read = True
+
+    def _writer(self, present: CheckpointFiles) -> CheckpointWriter:
+        return CheckpointWriter(self.data.path, self.data.files, present=present, lend=self.reserve.lend)
 
     def release(self) -> None:
         """Give up the lock."""
@@ -142,6 +145,14 @@ class Directories:
             raise OSError(errno.EIO, f"{self.all[0].failure}")
         return min(self.online, key=lambda directory: self._counts[directory])
 
+    def check_room(self) -> None:
+        """Raise OSError where the room that is left on a disk is for what frees space."""
+        for directory in self.online:
+            if directory.reserve.room.kept_back:
+                raise OSError(
+                    errno.ENOSPC, "the disk is full; what is left is for what frees space", str(directory)
+                )
+
     # Failing.
 
     def fail(self, directory: KeptDirectory, error: OSError) -> None:
@@ -177,8 +188,3 @@ def _reason(error: OSError) -> str:
     """Without the number that only programs want."""
     words = [error.strerror or str(error), *([str(error.filename)] if error.filename else [])]
     return ": ".join(words)
-
-
-def is_full(error: OSError) -> bool:
-    """Whether only room is missing, which is no fault of the disk."""
-    return error.errno in _FULL

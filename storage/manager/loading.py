@@ -114,6 +114,7 @@ def load_found(found: Found, home: KeptDirectory, checkpointed: Checkpointed, *,
         producer_expiration_ms=data.config.producer_id_expiration_ms,
         flusher=data.flusher,
     )
+    log.room = home.reserve.room
     return adopt(log, home.writer.first_dirty_offset(found.partition), data.clock)
 
 

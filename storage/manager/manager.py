@@ -7,9 +7,11 @@ Readers see immutable snapshots and take no lock. `_lock` is held by whoever cha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from threading import Lock, RLock
 from types import MappingProxyType
+from typing import TypeVar
 
 from storage.checkpoints.clean_shutdown import mark_clean
 from storage.engine import Cancel, Partition
@@ -18,16 +20,19 @@ from storage.log.log import Log
 from storage.manager.changes import TopicChanges
 from storage.manager.checkpointing import CheckpointWriter, name_of
 from storage.manager.cleaning import Cleaner
-from storage.manager.directories import Directories, KeptDirectory, is_full
+from storage.manager.directories import Directories, KeptDirectory
 from storage.manager.duties import Duty, Schedule, plan_duties
 from storage.manager.planning import PlannedStep, plan_log, roll_due
 from storage.manager.registry import TopicRegistry
 from storage.manager.reopening import Reopening
+from storage.manager.reserve import is_full
 from storage.manager.staged import StagedWrites
 from storage.manager.topics import LogTopic, check_new_topic, check_partitions, own_overrides
 from storage.manager.warnings import WarningBook
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
 from storage.staging.placement import NewTopic
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,7 @@ class LogManager:
             clock=directories.clock,
             warn=keeping.warnings.add,
             write_checkpoints=lambda: self._checkpoint(CheckpointWriter.write_first_dirty_offsets),
+            lend=self._lend,
         )
         self._staged = StagedWrites(
             directories, self._users_partition, self._create_for_a_write, warn=keeping.warnings.add
@@ -207,6 +213,8 @@ class LogManager:
             for duty in due:
                 self._perform(duty, now)
             self._schedule = self._schedule.done(due, now)
+            for directory in self._directories.online:
+                directory.reserve.restore()
         if Duty.STAGED_WRITES in due:
             self._staged.run()
         if Duty.CLEAN in due:
@@ -231,14 +239,21 @@ class LogManager:
             self._closed = True
             for directory in self._directories.all:
                 directory.data.flusher.close()
-            in_order = self._close_logs()
             try:
-                if not self.read_only:
-                    self._keeping.registry.settle()
-                    self._close_directories(in_order)
+                with ExitStack() as stack:
+                    if not self.read_only:
+                        for directory in self._directories.online:
+                            stack.enter_context(directory.reserve.lent_where_low())
+                    self._close_all()
             finally:
                 for directory in self._directories.all:
                     directory.release()
+
+    def _close_all(self) -> None:
+        in_order = self._close_logs()
+        if not self.read_only:
+            self._keeping.registry.settle()
+            self._close_directories(in_order)
 
     def _close_directories(self, in_order: Mapping[KeptDirectory, bool]) -> None:
         """Leave the last checkpoints and the marks; one directory that fails does not keep the others from theirs."""
@@ -308,6 +323,10 @@ class LogManager:
     def _retain(self, log: Log, now: Timestamp) -> None:
         if not self._cleaner.takes_care_of(log):
             self._cleaner.retain(log, now)
+
+    def _lend(self, log: Log, action: Callable[[], T], /) -> T:
+        home = self._directories.homes.get(name_of(log))
+        return action() if home is None else home.reserve.lend(action)
 
     def _look_after_directories(self, now: Timestamp) -> None:
         """Find out which of them are still there, and remove what is due in those."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from storage.checkpoints.clean_shutdown import is_marked_clean, take_mark
@@ -96,11 +96,15 @@ def _take_over(directories: Directories, warnings: WarningBook) -> LogManager:
     registry = _read_registry(directories)
     survey(directories)
     settle_meta_properties(directories)
+    directories.attempt_each(lambda one: one.reserve.begin())
     directories.attempt_each(_take_mark)
     finish_pending(directories, registry)
     directories.attempt_each(KeptDirectory.read_checkpoints)
-    topics = assemble(directories, registry, warnings.add)
-    directories.attempt_each(lambda one: _forget_missing(directories, one))
+    with ExitStack() as stack:
+        for one in directories.online:
+            stack.enter_context(one.reserve.lent_where_low())
+        topics = assemble(directories, registry, warnings.add)
+        directories.attempt_each(lambda one: _forget_missing(directories, one))
     return LogManager(Keeping(directories=directories, registry=registry, warnings=warnings), topics)
 
 
@@ -161,6 +165,7 @@ def _read_registry(directories: Directories) -> TopicRegistry:
         copies, directories.files, all_directories=_members(directories, copies.values())
     )
     by_path = {directory.data.path: directory for directory in directories.all}
+    registry.lend = lambda path, write: by_path[path].reserve.lend(write)
     registry.go_on_without = lambda path, error: _goes_on_without(directories, by_path[path], error)
     directories.when_failed = lambda directory: registry.leave(directory.data.path)
     return registry

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -123,6 +124,8 @@ class TopicRegistry:
         """
         self.go_on_without: Callable[[Path, OSError], bool] = lambda _directory, _error: False
         """Asked when a directory's copy cannot be written: whether that directory has failed and is left out."""
+        self.lend: Callable[[Path, Callable[[], None]], None] = lambda _directory, write: write()
+        """Does the write of a directory's copy, on a full disk too where that can be."""
         self._files = files
         merged = merge_copies(copies.values())
         self._entries, self._revision = merged.entries, merged.revision
@@ -197,12 +200,15 @@ class TopicRegistry:
         for directory in self._directories:
             if directory in self._stale:
                 try:
-                    content = encode_registry(self._content)
-                    write_atomically(self._files, directory / names.TOPIC_SETTINGS, content)
+                    self.lend(directory, partial(self._write, directory))
                 except OSError as error:
                     if not self.go_on_without(directory, error):
                         raise
                 self._stale.discard(directory)
+
+    def _write(self, directory: Path) -> None:
+        content = encode_registry(self._content)
+        write_atomically(self._files, directory / names.TOPIC_SETTINGS, content)
 
 
 def _plain(entry: TopicEntry) -> dict[str, Any]:

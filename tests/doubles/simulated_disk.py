@@ -37,6 +37,8 @@ class _Content:
     """Blocks that a failed sync dropped: clean to the system, never written unless changed again."""
     allocated: set[int] = field(default_factory=set)
     modified: int = 0
+    links: int = 1
+    """Names; without one its room is free again, as on a disk once nobody has it open."""
 
     def write(self, data: Buffer, position: int) -> None:
         end = position + len(data)
@@ -212,6 +214,9 @@ class SimulatedDisk:
         self.happens("rename", source, changes=True)
         node = self._node(source)
         old, new = self._directory(source.parent), self._directory(target.parent)
+        replaced = new.names.get(target.name)
+        if isinstance(replaced, _Content) and replaced is not node:
+            self._lose_name(replaced)
         if old is new:
             old.change({source.name: None, target.name: node})
         else:
@@ -223,12 +228,14 @@ class SimulatedDisk:
         parent = self._directory(target.parent)
         if target.name in parent.names:
             raise _error(errno.EEXIST, target)
-        parent.change({target.name: self._content(source)})
+        content = self._content(source)
+        content.links += 1
+        parent.change({target.name: content})
         return True
 
     def unlink(self, path: Path) -> None:
         self.happens("unlink", path, changes=True)
-        self._content(path)
+        self._lose_name(self._content(path))
         self._directory(path.parent).change({path.name: None})
 
     def read_bytes(self, path: Path) -> bytes:
@@ -284,6 +291,18 @@ class SimulatedDisk:
                 raise _error(errno.ENOSPC, path)
             self._free_bytes -= len(missing) * BLOCK_BYTES
         content.allocated |= missing
+
+    def give_back(self, content: _Content, size: int) -> None:
+        """Free the blocks behind the first `size` bytes."""
+        behind = {block for block in content.allocated if block >= -(-size // BLOCK_BYTES)}
+        content.allocated -= behind
+        if self._free_bytes is not None:
+            self._free_bytes += len(behind) * BLOCK_BYTES
+
+    def _lose_name(self, content: _Content) -> None:
+        content.links -= 1
+        if not content.links:
+            self.give_back(content, 0)
 
     def _crash_directory(self, directory: _Directory, keep: float) -> None:
         directory.crash(self._random, keep)
@@ -363,6 +382,7 @@ class SimulatedFile:
     def truncate(self, size: int) -> None:
         self._happens("truncate", changes=True)
         data = self._content.data
+        self._disk.give_back(self._content, size)
         del data[size:]
         data.extend(bytes(size - len(data)))
 

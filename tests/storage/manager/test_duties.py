@@ -259,10 +259,10 @@ def test_failing_partition_does_not_stop_the_others(disk: SimulatedDisk, clock: 
 def test_checkpoint_that_finds_no_room_is_written_the_next_time(
     disk: SimulatedDisk, clock: ManualClock
 ) -> None:
-    """A full disk is no failure: a warning, the other duties are done, and appends go on once there is room."""
+    """A disk full in spite of the reserve is no failure: a warning, the other duties are done, and appends go on."""
     engine, partition = topic_of(disk, clock, 7, {"retention.bytes": "1"})
     partition.sync()
-    disk.fail("rename", suffix="recovery-point-offset-checkpoint.tmp", number=errno.ENOSPC)
+    disk.fail("rename", suffix="recovery-point-offset-checkpoint.tmp", number=errno.ENOSPC, times=2)
     run_everything(engine, clock)
     assert len(bases(partition)) == 1
     assert disk.exists(DATA / "replication-offset-checkpoint")

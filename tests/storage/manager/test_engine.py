@@ -48,7 +48,7 @@ def test_new_directory_is_a_kafka_data_directory(disk: SimulatedDisk) -> None:
     assert meta is not None
     assert (meta.node_id, meta.version) == (7, 1)
     assert decode_id(meta.cluster_id or "") != decode_id(meta.directory_id or "")
-    assert listing(disk) == [".kafka_cleanshutdown", "meta.properties"]
+    assert listing(disk) == [".kafka_cleanshutdown", "meta.properties", "topicfs.reserve"]
     engine_on(disk).close()
     assert meta == read_meta_properties(disk, DATA)
 

@@ -129,6 +129,7 @@ def test_everything_survives_a_restart(disks: SeveralDisks) -> None:
             "meta.properties",
             "recovery-point-offset-checkpoint",
             "replication-offset-checkpoint",
+            "topicfs.reserve",
             "topicfs.topics",
         ]
     assert disks.read_bytes(A / "recovery-point-offset-checkpoint") == b"0\n1\nt 0 1\n"
@@ -249,7 +250,7 @@ def test_what_an_older_copy_alone_knows_is_kept() -> None:
 def test_a_change_that_finds_no_room_in_one_directory_is_made_in_none(disks: SeveralDisks) -> None:
     """A full disk is no failed one: the change is refused as a whole, and can be made later."""
     engine = filled(disks)
-    disks.disks[B].fail("write_bytes", suffix="topicfs.topics.tmp", number=errno.ENOSPC)
+    disks.disks[B].fail("write_bytes", suffix="topicfs.topics.tmp", number=errno.ENOSPC, times=2)
     with pytest.raises(OSError, match="No space"):
         engine.alter_config("t", {"max.message.bytes": "9000"})
     assert engine.topic("t").config.max_message_bytes == 7000

@@ -1,0 +1,163 @@
+"""Room kept aside in a data directory, so that what frees space works on a full disk too.
+
+To free space takes some: retention of a log's last segment begins a new one, and deleting a topic, or setting a shorter
+retention, writes `topicfs.topics` beside its old copy. No order of steps avoids that without giving up that a crash
+leaves the old state or the new. So a small file of arbitrary bytes, `topicfs.reserve`, which a broker passes over
+as it does every plain file there, holds the room. On a full disk it is deleted, the step is done again, and the file is
+made again as soon as there is room for it. In between logs take no records: a writer that tries again and again
+would otherwise be the first to use what was given back.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from storage.disk import names
+from storage.disk.filesystem import FileSystem
+from storage.log.room import Room
+
+T = TypeVar("T")
+
+RESERVE_BYTES = 1 << 20
+"""Enough for any of the small files of a directory with ten thousand partitions."""
+SHARE = 64
+"""A small disk gives this share of itself at most."""
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def is_full(error: OSError) -> bool:
+    """Whether only room is missing, which is no fault of the disk."""
+    return error.errno in _FULL
+
+
+class _Sizes(NamedTuple):
+    """In bytes."""
+
+    wanted: int
+    """Of the reserve."""
+    available: int
+    """For everybody; a file system may keep more for root, or for itself."""
+    free: int
+
+
+class Reserve:
+    """A data directory's reserve. Safe from any thread."""
+
+    def __init__(self, directory: Path, files: FileSystem, warn: Callable[[str], None]) -> None:
+        self.room = Room()
+        """What the directory's logs ask before they grow."""
+        self._path = directory / names.RESERVE
+        self._files = files
+        self._warn = warn
+        self._lock = threading.Lock()
+        self._borrowers = 0
+        self._is_there = False
+
+    def lend(self, action: Callable[[], T]) -> T:
+        """Do what frees space, or keeps account of what is there; on a full disk once more with the reserve's room.
+
+        `action` either fails as if it had never begun, or can be repeated. Raises what it raises.
+        """
+        try:
+            return action()
+        except OSError as error:
+            if not is_full(error) or not self._was_kept():
+                raise
+        with self.lent():
+            return action()
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let what happens inside use the reserve's room (OSError)."""
+        with self._lock:
+            self._borrowers += 1
+            if self._is_there:
+                self._give_up()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._borrowers -= 1
+                self._make()
+
+    @contextmanager
+    def lent_where_low(self) -> Iterator[None]:
+        """The same for long work, such as opening and closing, where the disk has less room than the reserve."""
+        if self._was_kept() and self._is_low():
+            with self.lent():
+                yield
+        else:
+            yield
+
+    def begin(self) -> None:
+        """Find the reserve, or make it; without room for it there is none until there is (OSError)."""
+        with self._lock:
+            wanted, _available, _free = self._sizes()
+            self._is_there = self._files.exists(self._path) and self._files.size(self._path) >= wanted
+            if not self._is_there:
+                self._make()
+            if not self._is_there:
+                self._warn(
+                    f"{self._path}: no room to keep {wanted} bytes aside; on a full disk nothing can be freed without it"
+                )
+
+    def restore(self) -> None:
+        """Make the reserve again if it is not there and there is room."""
+        if not self._is_there:
+            with self._lock:
+                self._make()
+
+    def _was_kept(self) -> bool:
+        """Whether there is a reserve, or was one whose room may not be used up yet."""
+        return self._is_there or self.room.kept_back
+
+    def _give_up(self) -> None:
+        self.room.kept_back = True
+        self._is_there = False
+        with suppress(FileNotFoundError):
+            self._files.unlink(self._path)
+        with suppress(OSError):
+            self._files.sync_directory(
+                self._path.parent
+            )  # A journal gives blocks away only once that is on disk.
+
+    def _make(self) -> None:
+        if self._is_there or self._borrowers:
+            return
+        try:
+            wanted, _available, free = self._sizes()
+            if free < wanted:
+                return
+            # Whether this user gets so much shows in the writing. Bytes that no file system can compress, and on disk:
+            # after a crash it has all of its room, too.
+            self._files.write_bytes(self._path, os.urandom(wanted), sync=True)
+        except OSError:
+            with suppress(OSError):
+                self._files.unlink(self._path)
+            return
+        self._is_there = True
+        self.room.kept_back = False
+
+    def _is_low(self) -> bool:
+        try:
+            wanted, available, _free = self._sizes()
+        except OSError:
+            return False  # A disk that does not even say that much has other troubles.
+        return available < wanted
+
+    def _sizes(self) -> _Sizes:
+        """How large the reserve is to be, and how much there is (OSError)."""
+        space = self._files.space(self._path.parent)
+        if not space.total_blocks:  # A file system that does not tell.
+            return _Sizes(RESERVE_BYTES, RESERVE_BYTES, RESERVE_BYTES)
+        wanted = min(RESERVE_BYTES, space.total_blocks * space.block_bytes // SHARE)
+        return _Sizes(
+            wanted, space.available_blocks * space.block_bytes, space.free_blocks * space.block_bytes
+        )

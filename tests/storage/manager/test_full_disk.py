@@ -1,0 +1,228 @@
+"""A full disk: what frees space works there, on real file systems of a few megabytes."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
+from storage.engine import Partition
+from storage.manager import LogManager, open_engine
+from storage.model import Offset
+from tests.doubles.engines import append_lines, read_lines
+from tests.doubles.logs import batch
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.small_disk import fill, small_disk
+
+pytestmark = pytest.mark.root
+
+SEGMENTS = {"internal.segment.bytes": "100000", "file.delete.delay.ms": "1000"}
+LINES = "".join(f"{number:0999}\n" for number in range(9))
+
+
+@pytest.fixture(params=["tmpfs", "ext4"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path, kind=request.param, size_mb=8) as mounted:
+        (mounted / "topics").mkdir()
+        yield mounted
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def opened(disk: Path, clock: ManualClock) -> LogManager:
+    config = EngineConfig(topic_defaults=TopicConfig(segment_index_bytes=12_000))
+    return open_engine(disk / "topics" / "data", clock=clock, config=config)
+
+
+def append_until_full(partition: Partition, clock: ManualClock) -> int:
+    """Append until nothing more goes in, not even one record; how many did."""
+    count = 0
+    for lines in (LINES, "x\n"):
+        while True:
+            try:
+                append_lines(partition, lines, timestamp=clock())
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+                break
+            count += lines.count("\n")
+    return count
+
+
+def pass_time(engine: LogManager, clock: ManualClock) -> None:
+    """Let retention come, and then the end of what it took away."""
+    for _ in range(3):
+        clock.advance(400_000)
+        engine.maintenance(clock())
+
+
+def takes_records_again(partition: Partition, clock: ManualClock) -> bool:
+    before = partition.offsets().log_end_offset
+    append_lines(partition, LINES, timestamp=clock())
+    return partition.offsets().log_end_offset == before + 9
+
+
+def test_retention_of_the_last_segment_works(disk: Path, clock: ManualClock) -> None:
+    """To delete everything takes a new segment: the reserve has room for it."""
+    engine = opened(disk, clock)
+    engine.create_topic("t", overrides={"retention.ms": "1000", "file.delete.delay.ms": "1000"})
+    partition = engine.partition("t", 0)
+    append_until_full(partition, clock)
+    fill(disk)
+    pass_time(engine, clock)
+    assert partition.offsets().log_start_offset == partition.offsets().log_end_offset
+    assert takes_records_again(partition, clock)
+    assert () == engine.warnings
+    engine.close()
+
+
+def test_retention_by_size_works(disk: Path, clock: ManualClock) -> None:
+    """Old segments go though the epoch file and the checkpoints find no room beside the reserve."""
+    engine = opened(disk, clock)
+    engine.create_topic("t", overrides={**SEGMENTS, "retention.bytes": "300000"})
+    partition = engine.partition("t", 0)
+    append_until_full(partition, clock)
+    fill(disk)
+    pass_time(engine, clock)
+    assert partition.status().log_bytes <= 400_000
+    assert takes_records_again(partition, clock)
+    engine.close()
+
+
+def test_a_topic_is_deleted(disk: Path, clock: ManualClock) -> None:
+    """Its room is there for the other topics, and the deletion survives a restart."""
+    engine = opened(disk, clock)
+    engine.create_topic("big", overrides=SEGMENTS)
+    engine.create_topic("t")
+    append_until_full(engine.partition("big", 0), clock)
+    fill(disk)
+    engine.delete_topic("big")
+    pass_time(engine, clock)
+    assert takes_records_again(engine.partition("t", 0), clock)
+    engine.close()
+    again = opened(disk, clock)
+    assert ["t"] == list(again.topics())
+    again.close()
+
+
+def test_a_shorter_retention_is_set(disk: Path, clock: ManualClock) -> None:
+    """A setting is written on a full disk, and what it asks for is done."""
+    engine = opened(disk, clock)
+    engine.create_topic("t", overrides=SEGMENTS)
+    partition = engine.partition("t", 0)
+    append_until_full(partition, clock)
+    fill(disk)
+    engine.alter_config("t", {"retention.ms": "1000"})
+    pass_time(engine, clock)
+    assert partition.offsets().log_start_offset == partition.offsets().log_end_offset
+    assert takes_records_again(partition, clock)
+    engine.close()
+    assert "1000" == opened(disk, clock).topic("t").overrides["retention.ms"]
+
+
+def test_a_raised_start_frees_segments(disk: Path, clock: ManualClock) -> None:
+    """Records before a new start go with the segments that hold nothing else."""
+    engine = opened(disk, clock)
+    engine.create_topic("t", overrides=SEGMENTS)
+    partition = engine.partition("t", 0)
+    end = append_until_full(partition, clock)
+    fill(disk)
+    partition.delete_records(Offset(end))
+    pass_time(engine, clock)
+    assert 1 == len(partition.segments())
+    assert takes_records_again(partition, clock)
+    engine.close()
+    assert end == opened(disk, clock).partition("t", 0).offsets().log_start_offset
+
+
+def test_compaction_works_where_what_it_keeps_fits_the_reserve(disk: Path, clock: ManualClock) -> None:
+    """A log of one key shrinks to a record although its disk is full."""
+    engine = opened(disk, clock)
+    compacts = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "internal.segment.bytes": "100000",
+    }
+    engine.create_topic("t", overrides=compacts)
+    partition = engine.partition("t", 0)
+    count = 0
+    try:
+        while True:
+            partition.append(batch(b"%090000d" % count, key=b"key", timestamp=clock()))
+            count += 1
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
+    fill(disk)
+    before = partition.status().log_bytes
+    pass_time(engine, clock)
+    assert partition.status().log_bytes < before / 10
+    assert [f"{count - 1:090000}"] == read_lines(partition)[-1:]
+    engine.close()
+
+
+def test_a_mount_ends_in_order(disk: Path, clock: ManualClock) -> None:
+    """Indexes, snapshots, checkpoints and the mark of a clean end find room in the reserve; nothing is recovered."""
+    engine = opened(disk, clock)
+    engine.create_topic("t", overrides=SEGMENTS)
+    count = append_until_full(engine.partition("t", 0), clock)
+    fill(disk)
+    engine.close()
+    assert (disk / "topics" / "data" / ".kafka_cleanshutdown").exists()
+    again = opened(disk, clock)
+    assert count == len(read_lines(again.partition("t", 0)))
+    again.close()
+
+
+def test_a_killed_owners_directory_opens(disk: Path, clock: ManualClock) -> None:
+    """Recovery on a full disk makes indexes and snapshots with the reserve; every partition serves."""
+    engine = opened(disk, clock)
+    engine.create_topic("t", partitions=3, overrides=SEGMENTS)
+    count = append_until_full(engine.partition("t", 0), clock)
+    fill(disk)
+    for directory in engine._directories.all:
+        directory.release()
+    again = opened(disk, clock)
+    assert ["online"] * 3 == [one.status().state for one in again.topic("t").partitions().values()]
+    assert count == len(read_lines(again.partition("t", 0)))
+    again.close()
+
+
+def test_a_writer_that_tries_again_and_again_does_not_get_the_reserve(disk: Path, clock: ManualClock) -> None:
+    """Between the reserve's end and its renewal records are refused, and so are new topics."""
+    engine = opened(disk, clock)
+    engine.create_topic("t", overrides=SEGMENTS)
+    partition = engine.partition("t", 0)
+    count = append_until_full(partition, clock)
+    fill(disk)
+    with engine._directories.all[0].reserve.lent():
+        with pytest.raises(OSError, match="full") as refused:
+            append_lines(partition, "x\n")
+        with pytest.raises(OSError, match="full"):
+            engine.create_topic("u")
+    assert errno.ENOSPC == refused.value.errno
+    assert count == partition.offsets().log_end_offset
+    engine.close()
+
+
+def test_a_topic_that_finds_no_room_leaves_nothing_and_the_reserve_whole(
+    disk: Path, clock: ManualClock
+) -> None:
+    """mkdir is no way to use up the room for what frees space."""
+    engine = opened(disk, clock)
+    engine.create_topic("t", overrides=SEGMENTS)
+    append_until_full(engine.partition("t", 0), clock)
+    fill(disk)
+    for number in range(50):
+        with pytest.raises(OSError, match=r"full|No space"):
+            engine.create_topic(f"more{number}", partitions=20)
+    assert ["t"] == list(engine.topics())
+    engine.delete_topic("t")
+    pass_time(engine, clock)
+    assert [] == [path.name for path in (disk / "topics" / "data").iterdir() if path.is_dir()]
+    engine.close()
