@@ -34,6 +34,7 @@ from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine, Partition
 from storage.errors import DirectoryLockedError, StorageError
 from storage.manager import open_engine
+from storage.messages import PrintableFormatter, reason_of
 from storage.model import DirectoryStatus
 
 __all__ = ["MountOptions", "run", "unmount"]
@@ -66,7 +67,7 @@ def run(options: MountOptions) -> int:
         partitioner_factory(options.partitioner)
         choose(options.request_loop, pyfuse3)
     except (StorageError, OSError) as error:
-        Foreground().failed(str(error))
+        Foreground().failed(reason_of(error))
         return 1
     if word is not None:
         Foreground().failed(word)
@@ -83,7 +84,7 @@ def _serve(options: MountOptions, readiness: Readiness) -> int:
         # Here, after leaving the terminal: the lock on the directory does not survive a fork.
         engine = open_when_free(options)
     except (StorageError, OSError) as error:
-        readiness.failed(str(error))
+        readiness.failed(reason_of(error))
         return 1
     status = 1
     for number in ENDINGS:
@@ -93,7 +94,7 @@ def _serve(options: MountOptions, readiness: Readiness) -> int:
         status = trio.run(_Daemon(options, engine, readiness).run)
     except Exception as error:
         log.exception("the daemon ends")
-        readiness.failed(str(error) or type(error).__name__)
+        readiness.failed(reason_of(error))
     return status if _close(engine, options) else 1
 
 
@@ -122,7 +123,7 @@ def _close(engine: Engine, options: MountOptions) -> bool:
         engine.close()
     except (StorageError, OSError) as error:
         # The next owner finds no mark of a clean shutdown, and recovers.
-        log.error("%s: could not be closed cleanly: %s", _named(options), error)  # noqa: TRY400 - the text says it all
+        log.error("%s: could not be closed cleanly: %s", _named(options), reason_of(error))  # noqa: TRY400 - the text says it all
         return False
     log.info("%s: closed", _named(options))
     return True
@@ -137,9 +138,8 @@ def _begin_log(options: MountOptions) -> None:
     else:
         handler = logging.NullHandler()
     level = logging.DEBUG if options.debug else logging.INFO
-    logging.basicConfig(
-        level=level, handlers=[handler], format="%(asctime)s %(levelname)s %(message)s", force=True
-    )
+    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
     if not options.debug:
         logging.getLogger("pyfuse3").setLevel(logging.WARNING)
 
@@ -259,7 +259,9 @@ class _Daemon:
             task_status.started()
             async for number in signals:
                 if number == signal.SIGUSR1:
-                    log.warning("stacks asked for:\n%s", describe_stacks())
+                    log.warning("stacks asked for:")
+                    for line in describe_stacks().splitlines():
+                        log.warning("%s", line)
                     continue
                 log.info("ends: %s", signal.Signals(number).name)
                 assert self._filesystem is not None
@@ -276,7 +278,7 @@ class _Daemon:
                 # Not waited for at the end: closing the engine ends a compaction.
                 await self._blocking.run(lambda: self._engine.maintenance(system_clock()), abandon=True)
             except (StorageError, OSError) as error:
-                self._reports.error(_named(self._options), f"maintenance: {error}")
+                self._reports.error(_named(self._options), f"maintenance: {reason_of(error)}")
             except Exception:
                 log.exception("maintenance: unexpected")
                 self._reports.error(_named(self._options), "maintenance failed; the log has the traceback")

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from storage.messages import Repeats, printable, times
 from storage.model import Timestamp
 
 log = logging.getLogger("topicfs")
 
 KEPT = 100
-"""Lines that `@status` remembers; the log has them all."""
+"""Lines that `@status` remembers; the log has them all, repeats less and less often."""
 
 
 class Reports:
-    """A bounded memory of reasons. Safe from any thread: each operation is one call on a deque."""
+    """A bounded memory of reasons, each once with how often it came. Safe from any thread."""
 
     def __init__(self, clock: Callable[[], Timestamp], *, kept: int = KEPT) -> None:
         self._clock = clock
-        self._lines: deque[str] = deque(maxlen=kept)
+        self._told = Repeats(kept=kept)
 
     def error(self, where: str, reason: str) -> None:
         """Say why an operation on the file `where` failed."""
@@ -31,14 +31,18 @@ class Reports:
         self._say(logging.WARNING, where, reason)
 
     def _say(self, level: int, where: str, reason: str) -> None:
-        moment = datetime.fromtimestamp(self._clock() / 1000, UTC).isoformat(timespec="milliseconds")
-        said = f" {logging.getLevelName(level).lower()} {where}: {' '.join(reason.splitlines())}"
-        if self._lines and self._lines[-1].endswith(said):
-            self._lines.pop()  # A loop that asks again and again must not push everything else out.
-        else:
-            log.log(level, "%s: %s", where, reason)
-        self._lines.append(moment.replace("+00:00", "Z") + said)
+        said = f"{printable(where)}: {printable(reason)}"
+        line = f"{logging.getLevelName(level).lower()} {said}"
+        # A loop that asks again and again must not push everything else out, neither here nor in the log.
+        count, due = self._told.again(line, self._clock(), newest_last=True)
+        if due:
+            log.log(level, "%s%s", said, times(count))
 
     def lines(self) -> Sequence[str]:
         """Oldest first; a snapshot."""
-        return tuple(self._lines)
+        return tuple(f"{_moment(last)} {line}{times(count)}" for line, count, last in self._told.lines())
+
+
+def _moment(timestamp: Timestamp) -> str:
+    moment = datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds")
+    return moment.replace("+00:00", "Z")

@@ -27,6 +27,7 @@ from storage.idempotence.producer import NamedProducer, whole_lines
 from storage.idempotence.registry import ProducerRegistry
 from topicfs.data_directory import data_option, opened_for_writing
 from topicfs.examples import ExampleCommand
+from topicfs.lines import say
 from topicfs.paths import Place, parse_place
 
 DOORS = ("log", "log.kv", "log.json")
@@ -122,7 +123,7 @@ def _append_once(  # noqa: PLR0913 (what a run is made of; most of it keyword-on
     encoder = Encoder(by_suffix(place.name.removeprefix("log")), system_clock, Reports(system_clock))
     outcome = run.append_file(stream, OnceLines(encoder, next(iter(partitions.values()))), whole_lines)
     passed = f", {outcome.passed_over} were there already" if outcome.passed_over else ""
-    click.echo(
+    say(
         f"{producer}: {outcome.appended} records appended to {path}{passed}; "
         f"{file} is in up to byte {outcome.position} (producer id {outcome.producer_id}, epoch {outcome.epoch})"
     )

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import click
 from rich.filesize import decimal
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from storage.disk.native import NativeFileSystem
 from storage.inspect.check.directory import DirectoryCheck, duplicates
 from storage.inspect.check.findings import Finding
+from storage.messages import printable
 from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE, parse_directories, require_directories
 from topicfs.examples import ExampleCommand
-from topicfs.terminal import console, is_terminal
+from topicfs.terminal import console, is_terminal, plain
 
 
 @click.command(
@@ -49,14 +51,14 @@ def check(context: click.Context, directories: tuple[Path, ...]) -> None:
     for directory, examination in examinations.items():
         if examination.in_use:
             screen.print(
-                f"{directory} is in use: what its owner has not finished yet is passed over", style="quiet"
+                plain(f"{directory} is in use: what its owner has not finished yet is passed over", "quiet")
             )
     twice = list(duplicates(examinations.values()))
     for finding in twice:
         click.echo(line(finding))
     with _progress() as progress:
         for directory, examination in examinations.items():
-            task = progress.add_task(str(directory), total=examination.total_bytes)
+            task = progress.add_task(escape(printable(str(directory))), total=examination.total_bytes)
             for finding in examination.findings(lambda passed, task=task: progress.advance(task, passed)):  # type: ignore[misc] # the default binds it
                 _tell(finding, progress)
     summaries = [examination.summary for examination in examinations.values()]
@@ -74,7 +76,7 @@ def check(context: click.Context, directories: tuple[Path, ...]) -> None:
 def line(finding: Finding) -> str:
     """Print a finding as compilers print theirs: file, place, cause."""
     position = "" if finding.position is None else f" position {finding.position}:"
-    return f"{os.path.relpath(finding.file)}:{position} {finding.cause}"
+    return printable(f"{os.path.relpath(finding.file)}:{position} {finding.cause}")
 
 
 def _tell(finding: Finding, progress: Progress) -> None:

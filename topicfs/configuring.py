@@ -12,10 +12,12 @@ from rich.table import Table
 from storage.config.broker import EngineConfig
 from storage.config.listing import ShownSetting, Source, engine_settings, matching, topic_settings
 from storage.errors import InvalidConfigError
+from storage.messages import printable
 from topicfs.data_directory import data_option, opened_for_reading, opened_for_writing
 from topicfs.examples import ExampleCommand
+from topicfs.lines import say
 from topicfs.server_properties import read_config
-from topicfs.terminal import console, is_terminal
+from topicfs.terminal import console, is_terminal, plain
 
 NOTHING_GIVEN: Mapping[str, str] = {}
 STYLES = {Source.TOPIC: "good", Source.FILE: "number", Source.DEFAULT: "quiet"}
@@ -106,7 +108,7 @@ def _change(topic: str, changes: dict[str, str | None], directories: tuple[Path,
         found = engine.topic(topic)
         for name, value in changes.items():
             shown = found.config.value_text(name)
-            click.echo(f"{topic}: {name}={shown}{'' if value is not None else ' (the default)'}")
+            say(f"{topic}: {name}={shown}{'' if value is not None else ' (the default)'}")
 
 
 def _print(settings: list[ShownSetting], *, as_program: bool) -> None:
@@ -117,9 +119,8 @@ def _print(settings: list[ShownSetting], *, as_program: bool) -> None:
         console().print(_table(settings))
     else:
         for one in settings:
-            click.echo(
-                f"{one.name}={one.value}\t{_source_text(one)}\t{one.default}\t{one.unit}\t{one.meaning}"
-            )
+            fields = (f"{one.name}={one.value}", _source_text(one), one.default, one.unit, one.meaning)
+            click.echo("\t".join(map(printable, fields)))
 
 
 def _table(settings: list[ShownSetting]) -> Table:
@@ -128,12 +129,12 @@ def _table(settings: list[ShownSetting]) -> Table:
     for one in settings:
         style = STYLES[one.source]
         table.add_row(
-            f"[name]{one.name}[/name]",
-            f"[{style}]{one.value}[/{style}]",
-            _source_text(one),
-            one.default,
-            one.unit,
-            f"[quiet]{one.meaning}[/quiet]",
+            plain(one.name, "name"),
+            plain(one.value, style),
+            plain(_source_text(one)),
+            plain(one.default),
+            plain(one.unit),
+            plain(one.meaning, "quiet"),
         )
     return table
 

@@ -63,7 +63,7 @@ def require_directories(directories: Sequence[Path]) -> None:
 
 def require_directory(directory: Path) -> None:
     """Raise StorageError where there is no such directory to read."""
-    if not directory.is_dir():
+    if not directory.is_dir() or not any(directory.iterdir()):
         raise StorageError(
             f"{directory}: no data directory there; name one with --data DIR or {VARIABLE}, "
             f"or make a topic: topicfs topics create orders"
@@ -86,15 +86,20 @@ def opened_for_reading(
 
 
 @contextmanager
-def opened_for_writing(directories: Sequence[Path], *, through_mount: str) -> Iterator[LogManager]:
-    """Own the directories for a while; those that are missing are made.
+def opened_for_writing(
+    directories: Sequence[Path], *, through_mount: str, make: bool = False
+) -> Iterator[LogManager]:
+    """Own the directories for a while; with `make` those that are missing are made.
 
-    Raises DirectoryInUseError while someone else owns one; `through_mount` is what to type instead.
+    Raises StorageError where one is missing, and DirectoryInUseError while someone else owns one; `through_mount` is what to type instead.
     """
     from storage.manager import open_engine  # noqa: PLC0415 - `--help` needs no engine
 
-    for directory in directories:
-        directory.parent.mkdir(parents=True, exist_ok=True)
+    if make:
+        for directory in directories:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+    else:
+        require_directories(directories)
     try:
         engine = open_engine(directories)
     except DirectoryLockedError as error:

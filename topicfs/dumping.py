@@ -10,6 +10,7 @@ from storage.disk.native import NativeFileSystem
 from storage.inspect.dump.decoders import RecordDecoder
 from storage.inspect.dump.files import dump as dump_files
 from storage.inspect.dump.options import UNLIMITED_BYTES, DumpOptions
+from storage.messages import printable
 from topicfs.examples import ExampleCommand
 
 
@@ -50,7 +51,9 @@ from topicfs.examples import ExampleCommand
     show_default=True,
     help="Largest batch, bytes.",
 )
+@click.pass_context
 def dump(  # noqa: PLR0913 - kafka-dump-log has as many flags
+    context: click.Context,
     names: tuple[str, ...],
     *,
     files: str,
@@ -67,7 +70,8 @@ def dump(  # noqa: PLR0913 - kafka-dump-log has as many flags
     """Print segments, indexes and producer snapshots in the text of kafka-dump-log.
 
     Nothing is changed, nothing is locked; a running broker or daemon does not mind. What does not agree (an index
-    with its segment, say) is told on standard error at the end, as there.
+    with its segment, say) is told on standard error at the end, as there; then the exit status is 1, as for a file
+    that cannot be dumped.
     """
     every_name = [*(name for name in files.split(",") if name), *names]
     if not every_name:
@@ -90,6 +94,15 @@ def dump(  # noqa: PLR0913 - kafka-dump-log has as many flags
         max_bytes=max_bytes,
         max_message_size=max_message_size,
     )
+    # To a program the bytes of kafka-dump-log; to a terminal nothing that it would obey.
+    terminals = {False: sys.stdout.isatty(), True: sys.stderr.isatty()}
+    told = False
     for line in dump_files(every_name, options, NativeFileSystem(read_only=True)):
+        told |= line.error
         # Not click.echo, which flushes line by line: a dump has millions of them.
-        print(line.text, file=sys.stderr if line.error else sys.stdout)
+        print(
+            printable(line.text) if terminals[line.error] else line.text,
+            file=sys.stderr if line.error else sys.stdout,
+        )
+    if told:
+        context.exit(1)

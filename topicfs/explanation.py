@@ -23,6 +23,7 @@ from storage.log.trace import (
     SegmentTaken,
     Step,
 )
+from storage.messages import printable
 
 SHOWN_NEIGHBOURS = 3
 """Of many segments or passed batches those nearest to the chosen one are named, so many on either side."""
@@ -70,7 +71,7 @@ def as_text(explanation: Explanation) -> Iterator[Text]:
     offsets, segments = log.offsets(), log.segments()
     held = _offsets(offsets.log_start_offset, offsets.log_end_offset - 1)
     yield Text.assemble(
-        (explanation.name, "name"),
+        (printable(explanation.name), "name"),
         f": {explanation.meaning}. {log.topic}-{log.number} holds {held} in "
         f"{_count(len(segments), 'segment')}, "
         f"{sum(segment.size_bytes for segment in segments):,} bytes.",
@@ -187,7 +188,7 @@ def _record_text(number: int, found: FoundRecord) -> Iterator[Text]:
     )
     yield _line("", f"key {_bytes(record.key)}, value {_bytes(record.value)}")
     if record.headers:
-        names = ", ".join(header.key.decode(errors="replace") for header in record.headers)
+        names = ", ".join(printable(header.key.decode(errors="replace")) for header in record.headers)
         yield _line("", f"headers {names}")
 
 

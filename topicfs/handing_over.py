@@ -15,6 +15,7 @@ from storage.handover.giving import Handover
 from storage.handover.taking import Source, Takeover
 from topicfs.data_directory import parse_directories, require_directories
 from topicfs.examples import ExampleCommand
+from topicfs.lines import say
 
 POLL_SECONDS = 0.2
 
@@ -79,12 +80,12 @@ def handover(
     whose idempotent producers have been silent for that long, or to a cluster that has given out higher ids already.
     """
     require_directories((*directories, *log_dirs))
-    work = Handover(directories, log_dirs, tell=click.echo, with_open_transactions=with_open_transactions)
+    work = Handover(directories, log_dirs, tell=say, with_open_transactions=with_open_transactions)
     if _running(log_dirs):
         cluster = KafkaCluster(bootstrap_server)
         if work.placed and work.prepared:
             work.verify(cluster)
-            click.echo(f"done: the broker has everything; {_text(directories)} is no longer needed")
+            say(f"done: the broker has everything; {_text(directories)} is no longer needed")
             return
         work.prepare(cluster)
         if not work.placed:
@@ -94,7 +95,7 @@ def handover(
             f"the broker does not run; start it first, for it must create the topics (nobody has {log_dirs[0]} open)"
         )
     work.place()
-    click.echo("in place: start the broker, then run this once more to compare")
+    say("in place: start the broker, then run this once more to compare")
 
 
 @click.command(
@@ -140,8 +141,8 @@ def takeover(
     """
     require_directories(log_dirs)
     source = Source(log_dirs=log_dirs, metadata_dir=metadata_dir, without_settings=without_settings)
-    Takeover(source, directories, tell=click.echo).take(link=link)
-    click.echo(f"done: topicfs mount {_text(directories)} MOUNTPOINT")
+    Takeover(source, directories, tell=say).take(link=link)
+    say(f"done: topicfs mount {_text(directories)} MOUNTPOINT")
 
 
 def _text(directories: Sequence[Path]) -> str:
@@ -161,6 +162,6 @@ def _wait_until_stopped(log_dirs: Sequence[Path], *, no_wait: bool) -> None:
     broker = f"the broker (process {holder.pid})" if holder.pid else "the broker"
     if no_wait:
         raise StorageError(f"{broker} still runs: stop it, then run the same command again")
-    click.echo(f"now stop {broker}; this goes on when it has ended (or run it again then)")
+    say(f"now stop {broker}; this goes on when it has ended (or run it again then)")
     while _running(log_dirs):
         time.sleep(POLL_SECONDS)

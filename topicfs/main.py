@@ -14,6 +14,7 @@ from typing import TextIO
 import click
 
 from storage.errors import StorageError
+from storage.messages import PrintableFormatter, printable, reason_of
 from topicfs.examples import ExampleGroup
 
 SUCCESS, FAILURE, MISUSE, INTERRUPTED = 0, 1, 2, 130
@@ -79,7 +80,9 @@ def cli(*, debug: bool) -> None:
     same on the data directory. Every command explains itself by examples: topicfs COMMAND --help.
     """
     del debug
-    logging.basicConfig(format="topicfs: %(message)s", level=logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("topicfs: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
 
 
 def describe(error: BaseException) -> str:
@@ -88,10 +91,8 @@ def describe(error: BaseException) -> str:
         return f"{error.format_message().rstrip('.')} (see `{error.ctx.command_path} --help`)"
     if isinstance(error, click.ClickException):
         return error.format_message()
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if isinstance(error, StorageError):
-        return str(error) or type(error).__name__
+    if isinstance(error, StorageError) or (isinstance(error, OSError) and error.strerror):
+        return reason_of(error)
     return f"unexpected {type(error).__name__}: {error} (`topicfs --debug …` shows where)"
 
 
@@ -129,7 +130,7 @@ def run(arguments: Sequence[str], errors: TextIO | None = None) -> int:
 def _failed(error: Exception, errors: TextIO, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error, file=errors)
-    click.echo(f"topicfs: {describe(error)}", file=errors)
+    click.echo(f"topicfs: {printable(describe(error))}", file=errors)
     return status_of(error)
 
 

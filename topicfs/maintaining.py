@@ -11,9 +11,10 @@ from typing import Any
 import click
 
 from fusefs.selectors import SelectorError, parse_time
-from storage.disk.native import system_clock
+from storage.disk.native import NativeFileSystem, system_clock
 from storage.manager import LogManager
 from storage.manager.planning import PlannedCleaning, PlannedDeletion, PlannedRoll, PlannedStep
+from storage.manager.registry import read_copy
 from storage.model import Timestamp
 from storage.retention.decide import Reason
 from topicfs.data_directory import (
@@ -25,6 +26,7 @@ from topicfs.data_directory import (
     require_directories,
 )
 from topicfs.examples import ExampleCommand
+from topicfs.lines import say
 
 
 def time(text: str) -> Timestamp:
@@ -75,6 +77,7 @@ def maintain(
     require_directories(directories)
     moment = Timestamp(system_clock() if now is None else now)
     if dry_run:
+        require_settings(directories)
         with opened_for_reading(directories) as engine:
             _show(engine, engine.plan_maintenance(moment), moment, dry_run=True, as_program=as_program)
         return
@@ -85,26 +88,33 @@ def maintain(
         engine.maintain_now(moment)
         failed = [line for line in engine.warnings if line not in before]
     for line in failed:
-        click.echo(f"topicfs: {line}", err=True)
+        say(f"topicfs: {line}", error=True)
     if failed:
         context.exit(1)
+
+
+def require_settings(directories: Sequence[Path]) -> None:
+    """Raise CorruptionError where the topics' settings cannot be read: what is due by other ones would not happen."""
+    files = NativeFileSystem(read_only=True)
+    for directory in directories:
+        read_copy(directory, files)
 
 
 def _show(
     engine: LogManager, steps: Sequence[PlannedStep], now: Timestamp, *, dry_run: bool, as_program: bool
 ) -> None:
     for line in engine.warnings:
-        click.echo(f"topicfs: {line}", err=True)
+        say(f"topicfs: {line}", error=True)
     if engine.foreign:
-        click.echo("topicfs: a broker keeps its topics' settings elsewhere: defaults are assumed", err=True)
+        say("topicfs: a broker keeps its topics' settings elsewhere: defaults are assumed", error=True)
     if as_program:
         content = {"now": now, "dry_run": dry_run, "steps": [as_json(step) for step in steps]}
         click.echo(json.dumps(content))
         return
     for step in steps:
-        click.echo(as_text(step))
+        say(as_text(step))
     if not steps:
-        click.echo("nothing is due", err=True)
+        say("nothing is due", error=True)
 
 
 def as_text(step: PlannedStep) -> str:

@@ -28,6 +28,7 @@ from storage.errors import StorageError, UnknownTopicError
 from storage.model import Isolation, Offset
 from topicfs.data_directory import data_option, opened_for_reading
 from topicfs.examples import ExampleCommand
+from topicfs.lines import say
 from topicfs.main import describe
 from topicfs.paths import Place, parse_place
 
@@ -93,7 +94,7 @@ def cat(places: tuple[str, ...], *, follow: bool, isolation: str, directories: t
                 failures.append(error)
     output.flush()
     for earlier in failures[:-1]:
-        click.echo(f"topicfs: {describe(earlier)}", err=True)
+        say(f"topicfs: {describe(earlier)}", error=True)
     if failures:
         raise failures[-1]
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import click
 
 from storage.engine import Engine
-from storage.errors import DirectoryLockedError, StorageError
+from storage.errors import DirectoryLockedError, StorageError, UnknownTopicError
 from topicfs.data_directory import data_option, require_directories
 from topicfs.examples import ExampleCommand
+from topicfs.lines import say
 from topicfs.mounts import mountpoint_of
 from topicfs.paths import parse_place
 
@@ -69,11 +70,14 @@ def online(context: click.Context, /, places: tuple[str, ...], *, directories: t
         finally:
             engine.close()
     for one in brought:
-        click.echo(f"{one.name}: {one.state}")
+        say(f"{one.name}: {one.state}")
+    for place in wanted:
+        if not any(_is_asked_for(one.name, (place,)) for one in brought):
+            raise UnknownTopicError(f"{place}: no such topic or partition")
     if any(one.state != ONLINE for one in brought):
         context.exit(1)
     if not brought:
-        click.echo("nothing is offline", err=True)
+        say("nothing is offline", error=True)
 
 
 def through_engine(engine: Engine, wanted: tuple[str, ...]) -> Iterator[Brought]:

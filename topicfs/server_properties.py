@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from storage.config.broker import EngineConfig, FromProperties
 from storage.config.properties import PropertiesError, parse_properties
 from storage.errors import InvalidConfigError
+from topicfs.lines import say
 
 
 def read_config(path: Path) -> FromProperties:
@@ -23,4 +22,4 @@ def read_config(path: Path) -> FromProperties:
 def tell_ignored(path: Path, ignored: list[str]) -> None:
     """Say once, on standard error, which names of the file have no meaning here."""
     if ignored:
-        click.echo(f"topicfs: {path}: without meaning here: {', '.join(ignored)}", err=True)
+        say(f"topicfs: {path}: without meaning here: {', '.join(ignored)}", error=True)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 
 from rich.console import Console
+from rich.text import Text
 from rich.theme import Theme
+
+from storage.messages import printable
 
 THEME = Theme(
     {
@@ -30,6 +33,11 @@ def console(*, error: bool = False) -> Console:
         # A table in a pipe has no window to fit into: nothing of it is cut.
         screen.width = PIPE_COLUMNS
     return screen
+
+
+def plain(text: str, style: str = "") -> Text:
+    """A text for a table or a line of a console that comes from outside: no markup, nothing a terminal obeys."""
+    return Text(printable(text), style=style)
 
 
 def is_terminal() -> bool:

@@ -14,8 +14,9 @@ from storage.errors import InvalidConfigError, PolicyViolationError
 from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
 from topicfs.data_directory import data_option, opened_for_reading, opened_for_writing
 from topicfs.examples import ExampleCommand, ExampleGroup
+from topicfs.lines import say
 from topicfs.reopening import online
-from topicfs.terminal import console, is_terminal
+from topicfs.terminal import console, is_terminal, plain
 
 
 @click.group(
@@ -83,11 +84,11 @@ def create(
 ) -> None:
     """Create topics."""
     overrides = parse_settings(settings)
-    with opened_for_writing(directories, through_mount=f"mkdir MOUNTPOINT/{names[0]}") as engine:
+    with opened_for_writing(directories, through_mount=f"mkdir MOUNTPOINT/{names[0]}", make=True) as engine:
         for name in names:
             topic = engine.create_topic(name, partitions=partitions, overrides=overrides)
             count = len(topic.partitions())
-            click.echo(f"{name}: created with {count} partition{'s' * (count != 1)}")
+            say(f"{name}: created with {count} partition{'s' * (count != 1)}")
 
 
 @topics.command(
@@ -106,7 +107,7 @@ def list_topics(*, directories: tuple[Path, ...]) -> None:
             console().print(_overview(engine))
         else:
             for name in engine.topics():
-                click.echo(name)
+                say(name)
 
 
 @topics.command(
@@ -124,7 +125,7 @@ def describe(name: str, *, directories: tuple[Path, ...]) -> None:
             f"[name]{topic.name}[/name]  id {topic.topic_id}{'  internal' if topic.internal else ''}"
         )
         for setting, value in sorted(topic.overrides.items()):
-            screen.print(f"  {setting}={value}", style="quiet", markup=False)
+            screen.print(plain(f"  {setting}={value}", "quiet"))
         screen.print(_partitions(topic))
 
 
@@ -147,7 +148,7 @@ def delete(name: str, *, with_records: bool, directories: tuple[Path, ...]) -> N
                 f"{name}: holds {records} records; add --with-records to delete them too"
             )
         engine.delete_topic(name)
-        click.echo(f"{name}: deleted")
+        say(f"{name}: deleted")
 
 
 def records_of(topic: Topic) -> int:
@@ -184,7 +185,7 @@ def _partitions(topic: Topic) -> Table:
     for title in ("start", "end", "segments", "size", "last record", "state"):
         table.add_column(title, justify="left" if title == "state" else "right")
     for number, partition in topic.partitions().items():
-        table.add_row(str(number), *_row(partition.status()))
+        table.add_row(*map(plain, (str(number), *_row(partition.status()))))
     return table
 
 

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Protocol
 
+from storage.messages import printable
+
 
 class Readiness(Protocol):
     """How the daemon tells that it serves, or why it cannot."""
@@ -27,7 +29,7 @@ class Foreground:
         pass
 
     def failed(self, reason: str) -> None:
-        print(f"topicfs: {reason}", file=sys.stderr, flush=True)  # noqa: T201 - the daemon's only word to a person
+        print(f"topicfs: {printable(reason)}", file=sys.stderr, flush=True)  # noqa: T201 - the daemon's only word to a person
 
 
 class Background:
@@ -45,7 +47,7 @@ class Background:
         os.close(null)
 
     def failed(self, reason: str) -> None:
-        self._tell(reason.encode() or b"failed")
+        self._tell(printable(reason).encode() or b"failed")
 
     def _tell(self, words: bytes) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -85,5 +87,5 @@ def _outcome(reading: int) -> int:
     if words == b".":
         return 0
     reason = words[1:].decode() or "the daemon ended without a word"
-    print(f"topicfs: {reason}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own answer
+    print(f"topicfs: {printable(reason)}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own answer
     return 1

@@ -9,6 +9,7 @@ from fusefs.tree.topic_files import TopicFiles
 from storage.config.topic import SETTINGS, TopicConfig
 from storage.engine import Engine, Topic
 from storage.errors import InvalidConfigError
+from storage.messages import printable
 
 LINE_BYTES = 65_536
 """A line may have so much."""
@@ -17,7 +18,8 @@ LINE_BYTES = 65_536
 def render_config(topic: Topic) -> str:
     """Overrides as they were given, then what holds otherwise, commented out."""
     config: TopicConfig = topic.config
-    overrides = [f"{name}={value}\n" for name, value in topic.overrides.items()]
+    # A file written by hand may have any text as a setting's name or value.
+    overrides = [f"{printable(name)}={printable(value)}\n" for name, value in topic.overrides.items()]
     defaults = [
         f"# {name}={config.value_text(name)}\n"
         for name, setting in SETTINGS.items()

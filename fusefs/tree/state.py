@@ -10,6 +10,7 @@ from fusefs.tree.partition_files import PartitionFiles
 from fusefs.tree.texts import TextFile
 from storage.engine import Engine
 from storage.errors import InvalidConfigError
+from storage.messages import printable
 from storage.model import TopicPartition
 
 LINE_BYTES = 64
@@ -55,7 +56,7 @@ class StateFile(TextFile):
         return self._files.mtime_ns()
 
     def render(self) -> str:
-        return f"{self.context.engine.partition(*self._partition).status().state}\n"
+        return f"{printable(self.context.engine.partition(*self._partition).status().state)}\n"
 
     def target(self) -> LineTarget | None:
         return StateTarget(self.path, self.context.engine, self._partition)

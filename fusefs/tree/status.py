@@ -8,6 +8,7 @@ from fusefs.forms import VALUES
 from fusefs.tree.nodes import Directory
 from fusefs.tree.partition_files import PartitionFiles
 from fusefs.tree.texts import TextFile
+from storage.messages import printable
 from storage.model import PartitionStatus, Timestamp
 
 
@@ -46,7 +47,7 @@ class PartitionStatusFile(TextFile):
             "measured": "yes" if self._files.views.whole(VALUES).measured else "no",
             "directory": status.directory,
         }
-        return "".join(f"{name} {value}\n" for name, value in lines.items())
+        return "".join(f"{name} {printable(str(value))}\n" for name, value in lines.items())
 
 
 def cleaning_lines(status: PartitionStatus) -> dict[str, object]:
@@ -76,4 +77,5 @@ class DaemonStatusFile(TextFile):
     __slots__ = ()
 
     def render(self) -> str:
-        return "".join(f"{line}\n" for line in [*self.context.status_lines(), *self.context.reports.lines()])
+        lines = [*self.context.status_lines(), *self.context.reports.lines()]
+        return "".join(f"{printable(line)}\n" for line in lines)

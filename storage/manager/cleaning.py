@@ -23,6 +23,7 @@ from storage.config.broker import EngineConfig
 from storage.disk.filesystem import Clock
 from storage.errors import CorruptionError, StorageError
 from storage.log.log import Log
+from storage.messages import reason_of
 from storage.model import CleaningState, Offset, Timestamp
 from storage.retention.apply import apply_retention
 
@@ -196,7 +197,7 @@ class Cleaner:
             self._tell_trouble(log, f"{log.topic}-{log.number}: not compacted any more: {error}")
         except Exception as error:  # noqa: BLE001 (whatever it is, the other logs are to be cleaned)
             if log.offline_reason is None and not self._stopping.is_set():
-                self._tell_trouble(log, f"{log.topic}-{log.number}: {what}: {error}")
+                self._tell_trouble(log, f"{log.topic}-{log.number}: {what}: {reason_of(error)}")
         else:
             self._told.pop(log, None)
             return True
@@ -211,7 +212,7 @@ class Cleaner:
         try:
             self._write_checkpoints()
         except (OSError, StorageError) as error:
-            self._warn(f"cleaner checkpoint: {error}")
+            self._warn(f"cleaner checkpoint: {reason_of(error)}")
 
     def _compacted(self) -> list[Log]:
         return [log for log in self._logs() if log.config.compacts and log.offline_reason is None]

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.disk.filesystem import Entry
-from storage.disk.names import SKIPPED_DIRECTORIES, DirectoryMark, parse_partition_directory
+from storage.disk.names import (
+    PARTITION_METADATA,
+    SKIPPED_DIRECTORIES,
+    DirectoryMark,
+    parse_partition_directory,
+)
 from storage.errors import NotALogDirectoryError
 from storage.model import TopicPartition
 
@@ -37,6 +42,10 @@ def read_contents(entries: Iterable[Entry], directory: Path) -> Contents:
     partitions = set()
     marked: dict[DirectoryMark, tuple[str, ...]] = {}
     for entry in entries:
+        if entry.name == PARTITION_METADATA:
+            raise NotALogDirectoryError(
+                f"{directory}: a partition's directory; give the data directory above it"
+            )
         if not entry.is_directory or entry.name in SKIPPED_DIRECTORIES:
             continue
         parsed = parse_partition_directory(entry.name)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from threading import Lock
 
 from storage.manager.data_directory import DataDirectory
+from storage.messages import reason_of
 from storage.model import Timestamp
 
 _RETRY_MS = 60_000
@@ -41,7 +42,7 @@ class DoomedDirectories:
         except FileNotFoundError:
             return True
         except OSError as error:
-            self._warn(f"{name}: cannot be removed: {error}")
+            self._warn(f"{name}: cannot be removed: {reason_of(error)}")
             self.add(name, Timestamp(now + _RETRY_MS))
             return False
         return True

@@ -16,6 +16,7 @@ from storage.log.log import Log
 from storage.manager.cleaning import adopt
 from storage.manager.directories import Directories, KeptDirectory
 from storage.manager.offline import OfflinePartition
+from storage.messages import reason_of
 from storage.model import Offset, TopicPartition
 from storage.recovery.load import Checkpointed, load_log
 
@@ -94,7 +95,7 @@ def load(
         try:
             return load_found(found, home, checkpointed, clean=clean)
         except (StorageError, OSError) as error:
-            reason = str(error)
+            reason = reason_of(error)
     warn(f"{found.partition}: offline: {reason}")
     return _offline(found, _place(found, home), reason, checkpointed.log_start_offset)
 

@@ -29,6 +29,7 @@ from storage.manager.reserve import is_full
 from storage.manager.staged import StagedWrites
 from storage.manager.topics import LogTopic, check_new_topic, check_partitions, own_overrides
 from storage.manager.warnings import WarningBook
+from storage.messages import reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
 from storage.staging.placement import NewTopic
 
@@ -264,7 +265,7 @@ class LogManager:
                 if in_order[directory]:
                     mark_clean(directory.data.files, directory.data.path)
             except OSError as error:
-                self._keeping.warnings.add(f"{directory}: not closed in order: {error}")
+                self._keeping.warnings.add(f"{directory}: not closed in order: {reason_of(error)}")
                 errors.append(error)
         if errors:
             raise errors[0]
@@ -306,7 +307,7 @@ class LogManager:
             elif duty is Duty.HIGH_WATERMARKS:
                 self._checkpoint(CheckpointWriter.write_high_watermarks)
         except (OSError, StorageError) as error:
-            self._keeping.warnings.add(f"{duty.value}: {error}")
+            self._keeping.warnings.add(f"{duty.value}: {reason_of(error)}")
 
     def _for_each_log(self, what: str, act: Callable[[Log], object]) -> None:
         """Do a duty for every log that takes writes; one that fails does not stop the others."""
@@ -375,7 +376,7 @@ class LogManager:
             yield from topic.partitions().values()
 
     def _warn(self, partition: Partition, what: str, error: Exception) -> None:
-        self._keeping.warnings.add(f"{name_of(partition)}: {what}: {error}")
+        self._keeping.warnings.add(f"{name_of(partition)}: {what}: {reason_of(error)}")
 
     def _notify(self) -> None:
         for listener in self._listeners:

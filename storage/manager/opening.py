@@ -58,7 +58,7 @@ def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
         raise ValueError(f"read_only={read_only} on a disk with read_only={disk.read_only}")
     paths = [path.absolute() for path in ([directory] if isinstance(directory, Path) else directory)]
     _check_different(paths)
-    warnings = WarningBook()
+    warnings = WarningBook(clock or system_clock)
     settings = config or EngineConfig()
     make_flusher = flushers or (BackgroundFlusher if isinstance(disk, NativeFileSystem) else NoFlusher)
     kept = [

@@ -7,6 +7,7 @@ from threading import Event, Lock
 
 from storage.errors import StorageError
 from storage.manager.directories import Directories
+from storage.messages import reason_of
 from storage.staging.area import StagingArea
 from storage.staging.committing import Committer
 from storage.staging.placing import CreateTopic, FindPartition
@@ -52,4 +53,4 @@ class StagedWrites:
         try:
             committer.commit_waiting(self._warn, self._stopping.is_set)
         except (OSError, StorageError) as error:
-            self._warn(f"{area.directory}: staged writes: {error}")
+            self._warn(f"{area.directory}: staged writes: {reason_of(error)}")

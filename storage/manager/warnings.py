@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from threading import Lock
+
+from storage.disk.filesystem import Clock
+from storage.messages import Repeats, printable, times
 
 _LOGGER = logging.getLogger(__name__)
 _KEPT = 100
 
 
 class WarningBook:
-    """The last warnings, each once, for status pages; all also go to the log. Safe from any thread."""
+    """The last warnings, each once, for status pages; they also go to the log, repeats less and less often.
 
-    def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=_KEPT)
-        self._lock = Lock()
+    Safe from any thread.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told = Repeats(kept=_KEPT)
 
     def add(self, line: str) -> None:
-        _LOGGER.warning("%s", line)
-        with self._lock:
-            if line not in self._lines:
-                self._lines.append(line)
+        """Take a line; what in it no terminal should see is escaped."""
+        line = printable(line)
+        count, due = self._told.again(line, self._clock(), newest_last=False)
+        if due:
+            _LOGGER.warning("%s%s", line, times(count))
 
     @property
     def lines(self) -> tuple[str, ...]:
         """Oldest first."""
-        with self._lock:
-            return tuple(self._lines)
+        return tuple(line + times(count) for line, count, _last in self._told.lines())

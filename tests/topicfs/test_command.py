@@ -276,3 +276,186 @@ def test_a_plain_error_without_words_still_says_something():
     from topicfs.main import describe  # noqa: PLC0415
 
     assert "StorageError" == describe(StorageError())
+
+
+FORGED = "x\ntopicfs: all is lost\x1b[2J"
+ESCAPED = r"x\ntopicfs: all is lost\x1b[2J"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("config", FORGED),
+        ("config", "orders", f"{FORGED}=1"),
+        ("config", "orders", f"retention.ms={FORGED}"),
+        ("explain", f"orders/0/{FORGED}"),
+        ("explain", FORGED),
+        ("dump", FORGED),
+        ("check", FORGED),
+        ("cat", FORGED),
+        ("append", "orders/0", FORGED),
+        ("topics", "describe", FORGED),
+        ("topics", "create", FORGED),
+        ("topics", "online", FORGED),
+        ("umount", FORGED),
+        ("mount", "--config", FORGED, "mnt"),
+        (FORGED,),
+    ],
+    ids=lambda words: " ".join(words).replace(FORGED, "…"),
+)
+def test_an_error_is_one_line_that_no_terminal_obeys(orders, words):
+    """Whatever it quotes: names of topics, settings and files come from anywhere."""
+    ran = orders(*words)
+    assert 0 != ran.status
+    (line,) = ran.errors.decode().splitlines()
+    assert line.isprintable()
+    assert ESCAPED in line
+
+
+def test_findings_are_one_line_each(orders, directory):
+    """A file's name in a damaged directory forges no finding, and clears no screen."""
+    (directory / FORGED).mkdir()
+    ran = orders("check", "data")
+    assert 1 == ran.status
+    (line,) = ran.text.splitlines()
+    assert line.isprintable()
+    assert f"data/{ESCAPED}: " in line
+
+
+def test_settings_written_by_hand_forge_nothing(orders, directory):
+    """`config` and `topics describe` print each on its line, whatever its text is."""
+    settings = directory / "topicfs.topics"
+    settings.write_text(settings.read_text().replace('"retention.ms"', json.dumps(FORGED)))
+    for words in (("config", "orders", "--set"), ("topics", "describe", "orders")):
+        ran = orders(*words)
+        assert 0 == ran.status
+        assert all(line.isprintable() for line in ran.text.replace("\t", " ").splitlines())
+    assert f"  {ESCAPED}=-1" in ran.text.splitlines()
+
+
+@pytest.fixture
+def places(orders, directory, tmp_path):
+    """Inputs that are missing, or are something else than a command expects; the command that runs among them."""
+    (tmp_path / "file").write_text("a line\n")
+    (tmp_path / "folder" / "photos").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    shutil.copytree(directory, tmp_path / "damaged")
+    (tmp_path / "damaged" / "topicfs.topics").write_text("{")
+    for name in ("index", "snapshot", "txnindex", "timeindex", "log"):
+        (tmp_path / f"00000000000000000000.{name}").write_bytes(bytes(range(1, 102)))
+    return orders
+
+
+NO_DATA_DIRECTORIES = ["nowhere", "file", "folder", "empty", "data/orders-0"]
+WANT_ONE = [
+    "check {}",
+    "maintain {}",
+    "maintain --dry-run {}",
+    "cat orders/0 --data {}",
+    "explain orders/0/1 --data {}",
+    "config orders --data {}",
+    "config orders retention.ms=1 --data {}",
+    "append orders/0 file --data {}",
+    "topics list --data {}",
+    "topics describe orders --data {}",
+    "topics delete orders --data {}",
+    "topics online orders --data {}",
+    "takeover {} data2",
+    "umount {}",
+    "dump {}",
+]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(words.format(given) for words in WANT_ONE for given in NO_DATA_DIRECTORIES),
+        *(f"topics create t --data {given}" for given in ("file", "folder", "data/orders-0")),
+    ],
+)
+def test_what_is_no_data_directory_is_an_error_and_stays_as_it_was(places, tmp_path, words):
+    """One line and a status other than 0; nothing is made where nothing was."""
+    before = sorted(tmp_path.rglob("*"))
+    ran = places(*words.split())
+    assert 0 != ran.status
+    assert 1 == len(ran.errors.decode().splitlines()), ran.errors
+    assert before == sorted(tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "cat orders/9",
+        "cat nope/0",
+        "cat orders/0/99",
+        "cat orders/0/what",
+        "explain orders/9/0",
+        "explain orders/0/99",
+        "config nope",
+        "config nope retention.ms=1",
+        "config orders what=1",
+        "config --config nowhere",
+        "config --config folder",
+        "append nope/0 file",
+        "append orders/9 file",
+        "append orders/0 nowhere",
+        "append orders/0 folder",
+        "topics describe nope",
+        "topics delete nope",
+        "topics delete orders",
+        "topics online nope",
+        "topics online orders/9",
+        "topics create orders",
+        "dump nowhere",
+        "dump nowhere.log",
+        "dump 00000000000000000009.log",
+        "dump file",
+        *(
+            f"dump 00000000000000000000.{kind}"
+            for kind in ("log", "index", "timeindex", "txnindex", "snapshot")
+        ),
+        "dump data/orders-0/00000000000000000000.log nowhere",
+        "check damaged",
+        "maintain damaged",
+        "maintain --dry-run damaged",
+        "topics create t --data damaged",
+        "topics delete orders --with-records --data damaged",
+        "config orders retention.ms=1 --data damaged",
+        "mount data nowhere",
+        "mount data file",
+        "mount --config nowhere empty",
+    ],
+)
+def test_what_is_missing_or_damaged_ends_with_a_status(places, words):
+    """Every command that cannot do what it was asked says so in words and in its exit status."""
+    ran = places(*words.split())
+    assert 1 == ran.status
+    assert ran.errors or ran.output
+
+
+@pytest.mark.parametrize("given", ["file", "folder", "data/orders-0", "damaged"])
+def test_a_mount_of_what_is_no_data_directory_ends_with_a_line(places, tmp_path, given):
+    """In the foreground and in the background; nothing is made there."""
+    del places
+    before = sorted(tmp_path.rglob("*"))
+    for options in ([], ["--foreground"]):
+        ran = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "from topicfs.main import main; main()",
+                "mount",
+                *options,
+                given,
+                "empty",
+            ],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (1, "") == (ran.returncode, ran.stdout)
+        (line,) = ran.stderr.splitlines()
+        assert line.startswith(f"topicfs: {tmp_path / given}")
+    assert before == sorted(tmp_path.rglob("*"))

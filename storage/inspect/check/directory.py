@@ -9,6 +9,7 @@ from pathlib import Path
 from storage.checkpoints.clean_shutdown import is_marked_clean
 from storage.checkpoints.meta_properties import read_meta_properties
 from storage.checkpoints.offset_checkpoint import read_offsets
+from storage.config.topic import TopicConfig
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.lock import find_holder
@@ -16,7 +17,10 @@ from storage.errors import CorruptionError, NotALogDirectoryError
 from storage.inspect.check.findings import Finding
 from storage.inspect.check.partition import DirectorySituation, PartitionCheck
 from storage.inspect.check.segment import Advance
+from storage.manager.registry import read_copy
+from storage.manager.topics import lenient_config
 from storage.model import Offset, TopicPartition
+from storage.staging.record import read_committed
 
 CHECKPOINTS = {
     names.RECOVERY_POINTS: "recovery point",
@@ -91,6 +95,7 @@ class DirectoryCheck:
                 self._directory / name, None, "no partition's directory: a broker refuses to start beside it"
             )
         yield from self._check_meta_properties()
+        yield from self._check_settings()
         for name in CHECKPOINTS:
             try:
                 self._checkpoints[name] = read_offsets(self._files, self._directory / name)
@@ -137,6 +142,23 @@ class DirectoryCheck:
         except CorruptionError as error:
             yield Finding.of(error)
 
+    def _check_settings(self) -> Iterator[Finding]:
+        """Check the topics' own settings, and the record of committed writes: without them nobody may write here."""
+        path = self._directory / names.TOPIC_SETTINGS
+        try:
+            entries = read_copy(self._directory, self._files).entries
+        except CorruptionError as error:
+            yield Finding.of(error)
+        else:
+            for topic, entry in entries.items():
+                _config, problems = lenient_config(entry.overrides, TopicConfig())
+                for problem in problems:
+                    yield Finding(path, None, f"{topic}: {problem}")
+        try:
+            read_committed(self._directory, self._files)
+        except CorruptionError as error:
+            yield Finding.of(error)
+
     def _list(self) -> None:
         for entry in self._files.list_directory(self._directory):
             if not entry.is_directory or entry.name in names.SKIPPED_DIRECTORIES:
@@ -146,11 +168,21 @@ class DirectoryCheck:
                 self._strangers.append(entry.name)
             elif parsed.mark is names.DirectoryMark.LIVE:
                 self._partitions[parsed.partition] = self._directory / entry.name
-        if self._strangers and not self._partitions and not self._looks_like_log_directory():
-            raise NotALogDirectoryError(f"{self._directory}: no data directory: there is no partition in it")
+        if not self._looks_like_log_directory():
+            raise NotALogDirectoryError(
+                f"{self._directory}: not a data directory: neither {names.META_PROPERTIES} nor a partition is in it"
+            )
 
     def _looks_like_log_directory(self) -> bool:
-        return self._files.exists(self._directory / names.META_PROPERTIES)
+        """Whether it is one: the name alone makes no partition of a directory, as X-11 in /etc."""
+        return self._files.exists(self._directory / names.META_PROPERTIES) or any(
+            self._looks_like_partition(path) for path in self._partitions.values()
+        )
+
+    def _looks_like_partition(self, path: Path) -> bool:
+        return self._files.exists(path / names.PARTITION_METADATA) or any(
+            names.parse_segment_file(entry.name) for entry in self._files.list_directory(path)
+        )
 
     def _log_bytes(self, directory: Path) -> int:
         total = 0

@@ -55,6 +55,7 @@ def _dump_file(name: str, options: DumpOptions, files: FileSystem, report: Repor
         case ".txnindex":
             lines = dump_transaction_index(path, files)
         case _:
+            files.size(path)  # One that is missing is an error, whatever its name is.
             yield DumpLine(f"Ignoring unknown file {shown}", error=True)
             return
     for line in lines:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from storage.engine import Engine
+from storage.manager import open_engine
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 
 REWRITE = os.O_WRONLY | os.O_TRUNC
@@ -165,3 +166,53 @@ async def test_a_deleted_segment_is_stale_under_an_open_file(orders: MountClient
         await orders.filesystem.read(fh, 0, 10)
     with refused("ENOENT"):
         orders.lookup(f"orders/0/segments/{first}")
+
+
+FORGED = "x\n2026-11-22T00:00:00.000Z error orders: all is lost\x1b[2J"
+ESCAPED = r"x\n2026-11-22T00:00:00.000Z error orders: all is lost\x1b[2J"
+
+
+async def test_a_name_forges_no_line_of_the_daemons_status(orders: MountClient):
+    """Ends of lines and escape sequences in names are shown as they are written in Python."""
+    before = len(orders.context.reports.lines())
+    with refused("EINVAL"):
+        await orders.mkdir(FORGED)
+    with refused("EINVAL"):
+        await orders.mkdir(f"orders/{FORGED}")
+
+    lines = (await orders.cat("@status")).decode().splitlines()
+    assert len(lines) == 1 + before + 2
+    assert all(line.isprintable() and ESCAPED in line for line in lines[-2:])
+
+
+async def test_a_directorys_name_forges_no_line_of_a_status(tmp_path: Path):
+    """Neither in `@status` nor in a partition's `status`; the warning of the engine is one line, too."""
+    directory = tmp_path / FORGED
+    engine = open_engine(directory)
+    try:
+        async with mounted(engine, directory) as client:
+            await client.mkdir("orders")
+            status = (await client.cat("orders/0/status")).decode()
+            assert status.count("\n") == len(status.splitlines())
+            assert f"directory {tmp_path}/{ESCAPED}/orders-0" == status.splitlines()[-1]
+    finally:
+        engine.close()
+
+
+async def test_a_setting_forges_no_other(tmp_path: Path):
+    """The file of settings may have been written by hand: `config` lists each on one line."""
+    directory = tmp_path / "data"
+    engine = open_engine(directory)
+    engine.create_topic("orders", overrides={"cleanup.policy": "compact,\ndelete"})
+    engine.close()
+    settings = directory / "topicfs.topics"
+    settings.write_text(settings.read_text().replace('"cleanup.policy"', r'"x\nretention.ms"'))
+    engine = open_engine(directory)
+    try:
+        async with mounted(engine, directory) as client:
+            lines = (await client.cat("orders/config")).decode().splitlines()
+            assert [r"retention.ms=-1", r"x\nretention.ms=compact,\ndelete"] == [
+                line for line in lines if not line.startswith("#")
+            ]
+    finally:
+        engine.close()

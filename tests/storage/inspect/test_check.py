@@ -370,7 +370,7 @@ def test_two_ids_of_one_topic_are_found(directory):
 def test_a_directory_that_stops_a_broker_is_found(directory):
     """Any other directory name is fatal to a broker's start; plain files and deleted partitions are not."""
     (directory / "lost+found").mkdir()
-    (directory / "topicfs.topics").write_text("")
+    (directory / "topicfs.reserve").write_bytes(bytes(100))
     (directory / "g-none-3.0123456789abcdef0123456789abcdef-delete").mkdir()
     assert "a broker refuses to start beside it" in the_finding(directory, "lost+found").cause
 
@@ -380,6 +380,39 @@ def test_something_else_than_a_data_directory_is_refused(tmp_path):
     (tmp_path / "holiday photos").mkdir()
     with pytest.raises(NotALogDirectoryError):
         DirectoryCheck(tmp_path, NativeFileSystem(read_only=True))
+
+
+@pytest.mark.parametrize("inside", ["X", "conf.d", None])
+def test_a_folder_whose_name_ends_in_a_number_is_no_partition(tmp_path, inside):
+    """As X-11 in /etc: a partition has a topic id or a segment."""
+    (tmp_path / "X-11").mkdir()
+    if inside:
+        (tmp_path / "X-11" / inside).mkdir()
+        (tmp_path / "profile.d").mkdir()
+    with pytest.raises(NotALogDirectoryError, match="not a data directory"):
+        DirectoryCheck(tmp_path, NativeFileSystem(read_only=True))
+
+
+def test_a_partition_is_no_data_directory(directory):
+    """One level too deep is told, and not taken for a directory without a finding."""
+    with pytest.raises(NotALogDirectoryError, match="not a data directory"):
+        DirectoryCheck(directory / "g-none-0", NativeFileSystem(read_only=True))
+
+
+@pytest.mark.parametrize("name", ["topicfs.topics", "topicfs.writes"])
+@pytest.mark.parametrize("content", ["", "{", '{"version": 7}', "[]", '{"version": 1}'])
+def test_damaged_files_of_our_own_are_found(directory, name, content):
+    """Where one of them cannot be read nobody may write to the directory: so the check says it."""
+    (directory / name).write_text(content)
+    the_finding(directory, name)
+
+
+def test_settings_that_cannot_be_applied_are_found(directory):
+    """They are passed over when the directory is opened, and the topic has other settings than its owner believes."""
+    (directory / "topicfs.topics").write_text(
+        '{"version": 1, "topics": {"g-none": {"id": "x", "overrides": {"retention.ms": "soon"}}}}'
+    )
+    assert "g-none: retention.ms=soon: must be" in the_finding(directory, "topicfs.topics").cause
 
 
 def test_a_directory_in_use_by_another_process_is_told(directory):

@@ -1,0 +1,101 @@
+"""What is told to people: on one line, with nothing in it that a terminal obeys, and not again and again.
+
+Names of files, settings, topics' ids and records' bytes come from outside, and so do the texts of errors that quote
+them. Whatever is shown to a person goes through `printable`, where it is shown.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from threading import Lock
+from typing import Any
+
+from storage.model import Timestamp
+
+FIRST_PAUSE_MS = 60_000
+LONGEST_PAUSE_MS = 3_600_000
+"""The same line is told again after a minute at first, then after twice as long each time, up to an hour."""
+
+
+def printable(text: str) -> str:
+    r"""Give `text` with every character that is not printed as itself as Python escapes it: `\n`, `\x1b`, `\u202e`.
+
+    Spaces stay; what is no UTF-8 in a file's name is shown as `\udc80` to `\udcff`.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else _escaped(one) for one in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def reason_of(error: BaseException) -> str:
+    """What went wrong in a person's words: of an error of the system the file and the cause, without its number."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
+
+
+class PrintableFormatter(logging.Formatter):
+    """Formats a record of a log: its message on one line, and the lines of its traceback."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 (logging's name)
+        return "\n".join(map(printable, super().formatException(ei).split("\n")))
+
+
+class Repeats:
+    """Lines that were told, each with how often; the newest last. Safe from any thread."""
+
+    def __init__(self, *, kept: int) -> None:
+        self._kept = kept
+        self._lines: OrderedDict[str, _Told] = OrderedDict()
+        self._lock = Lock()
+
+    def again(self, line: str, now: Timestamp, *, newest_last: bool) -> tuple[int, bool]:
+        """Count `line`: how often it came by now, and whether its turn has come to be told again."""
+        with self._lock:
+            told = self._lines.get(line)
+            if told is None:
+                self._lines[line] = told = _Told(now)
+                if len(self._lines) > self._kept:
+                    self._lines.popitem(last=False)
+                return 1, True
+            if newest_last:
+                self._lines.move_to_end(line)
+            return told.again(now)
+
+    def lines(self) -> list[tuple[str, int, Timestamp]]:
+        """Each line, how often it came, and when it came last."""
+        with self._lock:
+            return [(line, told.count, told.last) for line, told in self._lines.items()]
+
+
+class _Told:
+    __slots__ = ("_due", "_pause_ms", "count", "last")
+
+    def __init__(self, now: Timestamp) -> None:
+        self.count = 1
+        self.last = now
+        self._pause_ms = FIRST_PAUSE_MS
+        self._due = now + FIRST_PAUSE_MS
+
+    def again(self, now: Timestamp) -> tuple[int, bool]:
+        self.count += 1
+        self.last = now
+        if now < self._due:
+            return self.count, False
+        self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
+        self._due = now + self._pause_ms
+        return self.count, True
+
+
+def times(count: int) -> str:
+    """What follows a line that came more than once."""
+    return f" ({count} times)" if count > 1 else ""

@@ -1,0 +1,83 @@
+"""What is told to people: one line each, nothing a terminal obeys, not again and again."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import pytest
+
+from storage.manager.warnings import WarningBook
+from storage.messages import PrintableFormatter, Repeats, printable
+from tests.doubles.manual_clock import ManualClock
+
+FORGED = "t\n2026-11-22T00:00:00.000Z error t/0/log: all is lost\r\x1b[2J\x9b31m\x7f\u2028\u202e\udcff"
+ESCAPED = r"t\n2026-11-22T00:00:00.000Z error t/0/log: all is lost\r\x1b[2J\x9b31m\x7f\u2028\u202e\udcff"
+
+
+def test_whatever_is_not_printed_as_itself_is_escaped() -> None:
+    """Ends of lines, escape sequences of 7 and of 8 bits, turned writing direction, bytes that are no UTF-8."""
+    assert printable(FORGED) == ESCAPED
+
+
+@pytest.mark.parametrize("text", ["", "orders/0/log: line 2: no JSON", "größer: 注文 🙂", r"a\nb"])
+def test_what_people_write_stays_as_it_is(text: str) -> None:
+    """Words of any language, and backslashes, which nothing obeys."""
+    assert printable(text) == text
+
+
+def test_a_line_of_the_log_is_one_line() -> None:
+    """Message and arguments may come from outside; the lines of a traceback stay lines."""
+    formatter = PrintableFormatter("%(levelname)s %(message)s")
+    try:
+        int(FORGED)
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, "f.py", 1, "%s: unexpected", (FORGED,), sys.exc_info())
+    first, *traceback = formatter.format(record).split("\n")
+    assert f"ERROR {ESCAPED}: unexpected" == first
+    assert "Traceback (most recent call last):" == traceback[0]
+    assert all(line.isprintable() for line in traceback)
+
+
+def test_the_same_line_is_told_less_and_less_often() -> None:
+    """At once, a minute later, then after pauses twice as long each time."""
+    repeats = Repeats(kept=10)
+    told = [
+        minute
+        for minute in range(60)
+        if repeats.again("full", ManualClock(minute * 60_000)(), newest_last=False)[1]
+    ]
+    assert told == [0, 1, 3, 7, 15, 31]
+
+
+def test_the_pause_is_an_hour_at_most() -> None:
+    """What lasts for days is told every hour."""
+    repeats = Repeats(kept=10)
+    told = [
+        hour
+        for hour in range(60)
+        if repeats.again("full", ManualClock(hour * 3_600_000)(), newest_last=False)[1]
+    ]
+    assert told == list(range(60))
+
+
+def test_the_oldest_lines_go() -> None:
+    """So many are kept, each with its count and the time it came last."""
+    repeats = Repeats(kept=2)
+    for moment, line in enumerate("abbc"):
+        repeats.again(line, ManualClock(moment)(), newest_last=False)
+    assert repeats.lines() == [("b", 2, 2), ("c", 1, 3)]
+
+
+def test_a_warning_each_second_is_one_with_a_count(caplog: pytest.LogCaptureFixture) -> None:
+    """A full disk must not fill the daemon's log too; nor may a name forge a line of it."""
+    clock = ManualClock()
+    book = WarningBook(clock)
+    for _ in range(100):
+        book.add(f"{FORGED}: no room")
+        clock.advance(1000)
+    assert book.lines == (f"{ESCAPED}: no room (100 times)",)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{ESCAPED}: no room",
+        f"{ESCAPED}: no room (61 times)",
+    ]
