@@ -5,7 +5,6 @@ One lock guards changes. What waits for the disk (fsync) does so outside the loc
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 from collections.abc import Sequence
@@ -207,11 +206,7 @@ class GrowingLog(ReadableLog):
     ) -> None:
         """Roll where it is due, write, and publish the new end."""
         if self.room.kept_back:
-            raise OSError(
-                errno.ENOSPC,
-                "the disk is full; records are taken again once there is room",
-                str(self._directory),
-            )
+            raise self.room.refusal(self._directory)
         active = self._end.segment
         _size, last_offset, max_timestamp = placed[-1]
         if len(placed) > 1:
