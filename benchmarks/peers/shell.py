@@ -65,13 +65,13 @@ class Stage:
 
 
 def cases(conditions: Conditions) -> Cases:
-    size = conditions.choose(full=100, short=10) * len(lines.BLOCK)
+    size = conditions.choose(full=100, short=30) * len(lines.BLOCK)
     with (
         directory_in_memory(conditions, COPIES * size) as directory,
         _stage(directory, size, console=not conditions.short) as stage,
     ):
         # Of few bytes kcat's start is most of its time.
-        producing, consuming = conditions.choose(full=(1.5, 4.0), short=(3.0, 18.0))
+        producing, consuming = conditions.choose(full=(1.5, 4.0), short=(3.0, 9.0))
         yield _case("produce", MEGABYTES_A_SECOND, _producing(stage), target=5.0, floor=producing)
         yield _case("consume", MEGABYTES_A_SECOND, _consuming(stage), target=10.0, floor=consuming)
         yield _case("produce one line", COMMANDS_A_SECOND, _one_line(stage), target=30.0, floor=45.0)
