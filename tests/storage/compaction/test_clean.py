@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from storage.compaction.clean import CleaningStoppedError
@@ -247,3 +249,21 @@ def test_a_crash_at_every_step_leaves_the_old_or_the_new_set(steps, keep):
     assert log.log.log_end_offset == 20
     if finished:
         assert left == [16, 17, 18, 19]
+
+
+@pytest.mark.parametrize("steps", range(40))
+def test_a_crash_at_every_step_keeps_every_key_that_was_on_disk(steps):
+    """Its newest value may be lost with what was never flushed, but not its older one too: what replaces it is flushed first."""
+    disk = CountingDisk()
+    log = CompactedLog(disk=disk, internal_segment_bytes=500)
+    log.fill(keys=4, rounds=1)
+    log.log.sync()
+    disk.sync_directory(DIRECTORY)
+    log.fill(keys=4, rounds=4)
+    disk.changes_left = steps
+    with suppress(PowerLossError, PartitionOfflineError):
+        log.clean()
+    disk.changes_left = 10**9
+    disk.crash(keep=0.0)
+    log.log = log.load(clean=False, recovery_point=4)
+    assert {b"k0", b"k1", b"k2", b"k3"} == set(log.table())
