@@ -1,9 +1,9 @@
 # Two commands do everything: `make run` to use it, `make test` to check it.
 .DEFAULT_GOAL := help
-.PHONY: help run stop build test bench lint clean
+.PHONY: help run stop build test bench mutants lint clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
 
 run: ## set up, mount ./data at ./mnt, play a first session, leave the mount up
 	@scripts/prepare.sh
@@ -24,6 +24,10 @@ bench: ## set up, measure beside references, and draw docs/performance.md anew (
 	@scripts/prepare.sh tests
 	@.venv/bin/python -m benchmarks --json docs/performance/figures.json --plots docs/performance --page docs/performance.md
 
+mutants: ## set up, make each small mistake of a list, and name those that no test notices (an hour)
+	@scripts/prepare.sh tests
+	@.venv/bin/python -m tests.mutants
+
 lint: ## reformat, then everything of `make test` that runs no test
 	@scripts/prepare.sh tests
 	@.venv/bin/ruff check --fix . && .venv/bin/ruff format .
@@ -32,5 +36,5 @@ lint: ## reformat, then everything of `make test` that runs no test
 
 clean: ## unmount, and remove what was built (./data stays)
 	@scripts/stop.sh
-	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .mutants
 	@find storage fusefs topicfs pipeline tests \( -name '*.so' -o -name '*.c' -o -name __pycache__ \) -prune -exec rm -rf {} +

@@ -12,8 +12,10 @@ import random
 from collections.abc import Generator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
+USUAL, FIRST_FAILURE = "topicfs", "first-failure"
+"""Profiles of Hypothesis. With the second one a failing example is not made smaller: for those who ask only whether it fails."""
 _SEED = pytest.StashKey[int]()
 
 
@@ -25,18 +27,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     given = config.getoption("--random-seed")
     config.stash[_SEED] = random.SystemRandom().randrange(1 << 32) if given is None else given
-    settings.register_profile(
-        "topicfs",
-        deadline=None,
-        derandomize=False,
-        print_blob=True,
-        suppress_health_check=[HealthCheck.too_slow],
+    usual = settings(
+        deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
     )
-    if config.getoption("--hypothesis-profile", None) is None:
-        settings.load_profile("topicfs")
+    settings.register_profile(USUAL, usual)
+    settings.register_profile(FIRST_FAILURE, usual, phases=(Phase.explicit, Phase.generate))
+    settings.load_profile(USUAL)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -1,0 +1,73 @@
+"""The list of mutants: tables of TOML in `edits/`, a file for each package.
+
+[[mutant]]
+id = "R2"                                                       unique, and kept for ever
+file = "storage/log/roll.py"
+rule = "A segment rolls when it has waited longer than …"       what holds, and what the edit breaks
+tests = ["tests/storage/log"]                                   tried first
+harmless = "…"                                                  why no test can notice; such a one does not count
+[[mutant.edits]]
+old = '''waited_ms(p) > p.max_wait_ms'''                        stands exactly once in the file
+new = '''waited_ms(p) >= p.max_wait_ms'''
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+EDITS = Path(__file__).parent / "edits"
+LEFT_OUT = "not java and not spark"
+"""Of the wider tests: they would take longer than all mutants together."""
+
+
+class StaleEditError(Exception):
+    """The code changed, and an edit does not say any more what it changes: write it anew for the code as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One mistake."""
+
+    id: str
+    file: str
+    rule: str
+    tests: tuple[str, ...]
+    edits: tuple[tuple[str, str], ...]
+    harmless: str | None = None
+
+    @property
+    def package(self) -> str:
+        """The folder that it is counted under: `storage/log`."""
+        return str(Path(self.file).parent)
+
+    @property
+    def wider_tests(self) -> tuple[str, ...]:
+        """What is run where the mutant's own tests pass."""
+        return (f"tests/{self.file.partition('/')[0]}", "-m", LEFT_OUT)
+
+    def applied_to(self, source: str) -> str:
+        """The file with the mistake in it. Raises StaleEditError."""
+        if any(source.count(old) != 1 for old, _new in self.edits):
+            raise StaleEditError(f"{self.id}: {self.file} does not have the text of its edit exactly once")
+        for old, new in self.edits:
+            source = source.replace(old, new)
+        return source
+
+
+def read_mutants(folder: Path = EDITS) -> list[Mutant]:
+    """All of them, file by file, in the order in which they are listed."""
+    return [
+        _mutant(table)
+        for path in sorted(folder.glob("*.toml"))
+        for table in tomllib.loads(path.read_text()).get("mutant", ())
+    ]
+
+
+def _mutant(table: dict[str, Any]) -> Mutant:
+    edits = tuple((edit["old"], edit["new"]) for edit in table["edits"])
+    return Mutant(
+        table["id"], table["file"], table["rule"], tuple(table["tests"]), edits, table.get("harmless")
+    )

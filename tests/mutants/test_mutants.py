@@ -1,0 +1,121 @@
+"""The list of mutants is true of the code as it is, and the trial of one tells killed from alive."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.catalogue import Mutant, StaleEditError, read_mutants
+from tests.mutants.results import Results, score
+from tests.mutants.trial import Scratch, Verdict, compiled_modules
+
+ROOT = Path(__file__).parents[2]
+MUTANTS = read_mutants()
+
+
+def test_no_two_mutants_have_one_name():
+    """And there are many."""
+    assert {1} == set(Counter(one.id for one in MUTANTS).values())
+    assert len(MUTANTS) > 200
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.id)
+def test_every_edit_still_applies(mutant: Mutant):
+    """Exactly once, and what comes out is Python that differs. Who changes the code below an edit writes the edit anew."""
+    source = (ROOT / mutant.file).read_text()
+    edited = mutant.applied_to(source)
+    assert source != edited
+    compile(edited, mutant.file, "exec")
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.id)
+def test_every_mutant_says_what_it_breaks_and_who_notices(mutant: Mutant):
+    """A sentence, and tests that are there."""
+    for sentence in filter(None, (mutant.rule, mutant.harmless)):
+        assert sentence.endswith(".")
+        assert not sentence[0].islower()
+    assert mutant.tests
+    for test in mutant.tests:
+        assert (ROOT / test.partition("::")[0]).exists()
+
+
+SOURCE = "def larger(a, b):\n    return a if a > b else b\n\n\ndef smaller(a, b):\n    return min(a, b)\n"
+TESTS = "from storage.bounds import larger\n\n\ndef test_it():\n    assert 3 == larger(3, 2)\n"
+KILLED = Mutant("K", "storage/bounds.py", "", ("tests/storage/test_bounds.py",), (("a > b", "a < b"),))
+ALIVE = Mutant("A", "storage/bounds.py", "", ("tests/storage/test_bounds.py",), (("min(a, b)", "max(a, b)"),))
+STALE = Mutant("S", "storage/bounds.py", "", ("tests/storage/test_bounds.py",), (("a >= b", "a < b"),))
+TWICE = Mutant("T", "storage/bounds.py", "", ("tests/storage/test_bounds.py",), (("return", "pass"),))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A small project under git, with a test of its own and this project's options of a test run."""
+    top = tmp_path / "checkout"
+    for name, content in {
+        "storage/__init__.py": "",
+        "storage/bounds.py": SOURCE,
+        "tests/__init__.py": "",
+        "tests/storage/test_bounds.py": TESTS,
+        "tests/randomness.py": (ROOT / "tests" / "randomness.py").read_text(),
+        "conftest.py": 'pytest_plugins = ["tests.randomness"]\n',
+        "ignored.txt": "",
+        ".gitignore": "ignored.txt\n",
+    }.items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(content)
+    subprocess.run(["git", "init", "-q", top], check=True)
+    return top
+
+
+def test_a_mutant_is_killed_by_a_test_that_fails(checkout, tmp_path):
+    """In the copy, which is as before afterwards; the checkout is not touched."""
+    scratch = Scratch(checkout, tmp_path / "scratch")
+    assert not scratch.unsound(KILLED.tests, uncompiled=False)
+    assert [Verdict.KILLED, Verdict.ALIVE] == [scratch.try_out(one, one.tests) for one in (KILLED, ALIVE)]
+    assert [SOURCE, SOURCE] == [
+        (top / "storage" / "bounds.py").read_text() for top in (checkout, tmp_path / "scratch")
+    ]
+    assert not (tmp_path / "scratch" / "ignored.txt").exists()
+    scratch.remove()
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_tests_that_fail_by_themselves_are_found(checkout, tmp_path):
+    """They would kill every mutant."""
+    (checkout / "tests" / "storage" / "test_bounds.py").write_text("def test_it():\n    assert False\n")
+    assert Scratch(checkout, tmp_path / "scratch").unsound(KILLED.tests, uncompiled=False)
+
+
+@pytest.mark.parametrize("mutant", [STALE, TWICE], ids=["no longer there", "there twice"])
+def test_an_edit_that_does_not_apply_once_is_refused(mutant: Mutant):
+    """Rather than tried without an edit, or with more than one."""
+    with pytest.raises(StaleEditError, match="exactly once"):
+        mutant.applied_to(SOURCE)
+
+
+def test_a_verdict_counts_until_something_changes(checkout, tmp_path):
+    """The file, its tests or the edit; it survives the run that found it."""
+    Results(tmp_path / "kept" / "results", checkout).keep(KILLED, Verdict.KILLED)
+    assert Verdict.KILLED is Results(tmp_path / "kept" / "results", checkout).known(KILLED)
+    assert Results(tmp_path / "kept" / "results", checkout).known(ALIVE) is None
+    (checkout / "tests" / "storage" / "test_bounds.py").write_text(TESTS + "\n")
+    assert Results(tmp_path / "kept" / "results", checkout).known(KILLED) is None
+
+
+def test_the_score_counts_what_matters():
+    """By package and in all; what is harmless is no part of it, nor what was not tried."""
+    harmless = Mutant("H", "storage/log/roll.py", "", (), (), "No reader sees it.")
+    lines = score(
+        [KILLED, ALIVE, STALE, harmless], {"K": Verdict.KILLED, "A": Verdict.ALIVE, "H": Verdict.ALIVE}
+    )
+    assert ["storage", "1", "of", "2", "50.0", "%", "alive:", "A"] == lines[-1].split()
+
+
+def test_the_compiled_modules_are_found_in_setup():
+    """Their mutants are tried over the plain sources."""
+    assert "storage/codec/batch.py" in compiled_modules(ROOT)
+    assert frozenset() == compiled_modules(Path(sys.prefix))
