@@ -9,9 +9,10 @@ from pyspark.sql.types import StructType
 from pipeline.errors import PipelineError
 from pipeline.sink.writers import TopicStreamWriter, TopicWriter, batch_writer, stream_writer
 from pipeline.source.batch import BatchReader, FilteringBatchReader
-from pipeline.source.options import includes_headers, parse_source_options
+from pipeline.source.options import SourceOptions, includes_headers, parse_source_options
 from pipeline.source.schema import full_schema
 from pipeline.source.stream import RefusedStream, StreamReader
+from pipeline.sql_tables import reading_options, with_options, without_options, writing_options
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Off by default, and then Spark refuses readers that take filters."""
@@ -25,29 +26,33 @@ class TopicfsDataSource(DataSource):
         return "topicfs"
 
     def schema(self) -> StructType:
-        return full_schema(include_headers=includes_headers(self.options))
+        return with_options(full_schema(include_headers=includes_headers(self.options)), self.options)
 
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(parse_source_options(self.options, streaming=False), schema)
+        return BatchReader(*self._reading(schema, streaming=False))
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:  # noqa: N802 (Spark's name)
         try:
-            return StreamReader(parse_source_options(self.options, streaming=True), schema)
+            return StreamReader(*self._reading(schema, streaming=True))
         except PipelineError as error:
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
-        return batch_writer(self.options, schema, overwrite=overwrite)
+        return batch_writer(writing_options(self.options, schema), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:  # noqa: N802 (Spark's name)
-        return stream_writer(self.options, schema, overwrite=overwrite)
+        return stream_writer(writing_options(self.options, schema), schema, overwrite=overwrite)
+
+    def _reading(self, schema: StructType, *, streaming: bool) -> tuple[SourceOptions, StructType]:
+        options = parse_source_options(reading_options(self.options, schema), streaming=streaming)
+        return options, without_options(schema)
 
 
 class FilteringDataSource(TopicfsDataSource):
     """Registered by `pipeline.register`, which switches pushdown on."""
 
     def reader(self, schema: StructType) -> BatchReader:
-        return FilteringBatchReader(parse_source_options(self.options, streaming=False), schema)
+        return FilteringBatchReader(*self._reading(schema, streaming=False))
 
 
 def register(spark: SparkSession) -> None:

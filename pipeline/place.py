@@ -60,7 +60,7 @@ def place_of(text: str) -> Place:
         return Place(bootstrap_servers=_servers(text))
     for name in text.split(","):
         scheme = _ANY_SCHEME.match(name.strip())
-        if scheme is not None:
+        if scheme is not None and scheme[0].lower() != "file://":
             raise PipelineError(f"{text}: {_unfit(scheme[0])}; a place is data directories, or {EXAMPLE}")
     return Place(path=text)
 

@@ -2,7 +2,8 @@
 
 | option | default | rule |
 |---|---|---|
-| path | | data directories: one, several after commas, or a glob |
+| path | | data directories: one, several after commas, or a glob; `~` and `file:` as in a shell and in Spark |
+| paths | | the same as a JSON list: what `load([…])` makes of its argument |
 | assign, subscribe, subscribePattern | | exactly one |
 | startingTimestamp, startingOffsetsByTimestamp, startingOffsets | earliest; in streams latest | the first given counts |
 | startingOffsetsByTimestampStrategy | error | or latest: where no record is as late |
@@ -20,6 +21,7 @@ Other options that begin with `kafka.` speak of a network and are passed over, s
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,6 +43,7 @@ from storage.model import Isolation, TopicPartition
 SELECTIONS = ("assign", "subscribe", "subscribePattern")
 KNOWN = (
     "path",
+    "paths",
     *SELECTIONS,
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -161,9 +164,23 @@ def _check_names(options: Mapping[str, str]) -> None:
 
 def _path(options: Mapping[str, str]) -> str:
     path = options.get("path", "").strip()
+    if "paths" in options:
+        path = ",".join([*([path] if path else []), *_listed(options["paths"])])
     if not path:
         raise InvalidOptionError("path: name a data directory, e.g. option('path', '/srv/topics')")
     return path
+
+
+def _listed(text: str) -> list[str]:
+    try:
+        listed = json.loads(text)
+        if all(isinstance(one, str) and one.strip() and "," not in one for one in listed):
+            return list(listed)
+    except (ValueError, TypeError):
+        pass
+    raise InvalidOptionError(
+        f"paths: expected a JSON list of data directories without commas in them, got {text}"
+    )
 
 
 def _selection(options: Mapping[str, str]) -> Selection:

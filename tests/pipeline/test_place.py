@@ -8,7 +8,9 @@ from pipeline.errors import PipelineError
 from pipeline.place import Place, place_of
 
 
-@pytest.mark.parametrize("text", ["/srv/topics", "topics", "/a,/b", "/srv/*/data", "C:topics", "/odd:name"])
+@pytest.mark.parametrize(
+    "text", ["/srv/topics", "topics", "/a,/b", "/srv/*/data", "file:///srv/topics", "C:topics", "/odd:name"]
+)
 def test_data_directories_are_named_by_their_paths(text):
     """One, several, a glob; nothing is looked up here."""
     place = place_of(text)
@@ -40,7 +42,7 @@ def test_a_cluster_is_named_by_its_brokers(text, servers):
         ("", "a place is a data directory, or a cluster: kafka://host:9092"),
         ("  ", "a place is a data directory"),
         ("http://host:9092", "no places of the kind http:// are known"),
-        ("file:///srv/topics", "no places of the kind file:// are known"),
+        ("s3a://bucket/topics", "no places of the kind s3a:// are known"),
         ("/srv/a,kafka://host:9092", "a cluster and a directory are not one place"),
         ("kafka://", "kafka://: no host"),
         ("kafka://:9092", "no host"),

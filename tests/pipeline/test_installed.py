@@ -1,0 +1,133 @@
+"""`format("topicfs")` is found by Spark itself where topicfs is installed: editable, as `make build` does it, and from a wheel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+
+import pytest
+
+from storage.manager import open_engine
+from tests.doubles.engines import append_lines, read_lines
+from tests.pipeline.conftest import ROOT, SETTINGS
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+PROGRAM = """
+import json, sys
+from pyspark.sql import SparkSession
+
+settings, data, statements = map(json.loads, sys.argv[1:])
+builder = SparkSession.builder.master("local[1]")
+for name, value in settings.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+rows = spark.read.format("topicfs").option("subscribe", "orders").load(data)
+found = [rows.count()]
+for statement in statements:
+    try:
+        found.append([list(map(str, row)) for row in spark.sql(statement).collect()])
+    except Exception as error:
+        lines = str(error).splitlines()
+        found.append(next((line for line in lines if line.startswith("pipeline.errors.")), str(error)))
+print(json.dumps(found))
+"""
+
+
+def run(python, folder, data, *statements):
+    """What a program prints that knows nothing of topicfs but the format's name, started anywhere."""
+    settings = SETTINGS | {
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder),
+    }
+    arguments = map(json.dumps, (settings, str(data), statements))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ran = subprocess.run(
+        [python, "-c", PROGRAM, *arguments],
+        cwd=folder,
+        env=environment | {"PYSPARK_PYTHON": str(python), "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert 0 == ran.returncode, ran.stderr[-4000:]
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def data(tmp_path):
+    """`orders` with two records."""
+    engine = open_engine(tmp_path / "data")
+    append_lines(engine.create_topic("orders").partitions()[0], "a\nb\n")
+    engine.close()
+    return tmp_path / "data"
+
+
+def lines(data):
+    engine = open_engine(data, read_only=True)
+    try:
+        return read_lines(engine.partition("orders", 0))
+    finally:
+        engine.close()
+
+
+def test_of_an_editable_install(tmp_path, data):
+    """As `make build` leaves it: from any directory, without PYTHONPATH; and tables of SQL, which keep their options."""
+    count = "SELECT count(*) FROM"
+    found = run(
+        sys.executable,
+        tmp_path,
+        data,
+        f"CREATE TABLE t USING topicfs OPTIONS (path '{data}', subscribe 'orders', topic 'orders')",
+        f"{count} t",
+        "SELECT string(value), offset FROM t WHERE offset > 0",
+        "INSERT INTO t (value) VALUES (X'63')",
+        f"{count} t",
+        f'{count} t WITH (endingOffsets = \'{{"orders":{{"0":1}}}}\')',
+        f"CREATE TABLE u USING topicfs OPTIONS (subscribe 'orders', includeHeaders 'true') LOCATION '{data}'",
+        "SELECT headers FROM u WHERE offset = 0",
+        "CREATE TABLE named (value BINARY) USING topicfs OPTIONS (path '~/data', subscribe 'orders')",
+        f"{count} named",
+        "CREATE TEMPORARY VIEW v USING topicfs OPTIONS (path '~/data', subscribe 'orders')",
+        f"{count} v",
+        "DROP TABLE t",
+    )
+    told = found.pop(10)
+    assert [2, [], [["2"]], [["b", "1"]], [], [["3"]], [["1"]], [], [["None"]], [], [], [["3"]], []] == found
+    assert told.startswith("pipeline.errors.InvalidOptionError: this table's options are not known")
+    assert ["a", "b", "c"] == lines(data)
+
+
+def test_of_a_wheel(tmp_path, data):
+    """In an environment that has nothing of the checkout: what it needs of others comes from here."""
+    wheel = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-build-isolation",
+        "--no-deps",
+        "--quiet",
+        "-w",
+        str(tmp_path),
+        ".",
+    ]
+    subprocess.run(wheel, cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    (built,) = tmp_path.glob("topicfs-*.whl")
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(packages)
+    # Read as a path alone: the editable install's own such file there is not heeded.
+    (packages / "needed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    python = tmp_path / "venv" / "bin" / "python"
+    where = [str(python), "-c", "import pipeline, pyspark_topicfs; print(pipeline.__file__)"]
+    assert (
+        str(packages)
+        in subprocess.run(where, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    )
+    assert [2] == run(python, tmp_path, data)

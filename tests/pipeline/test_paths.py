@@ -1,0 +1,75 @@
+"""Which directories a path names, as users of Spark write it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipeline.errors import InvalidOptionError, PipelineError
+from pipeline.paths import data_directories
+from pipeline.source.options import parse_source_options
+from tests.fusefs.mounted.conftest import Mount
+
+
+@pytest.mark.parametrize(
+    "form", ["file:{}", "file://{}", "file://localhost{}", "FILE:{}", "~/b 1", "~/b*", "{}/"]
+)
+def test_a_directory_may_be_written_as_elsewhere(tmp_path, monkeypatch, form):
+    """As a URI, with `~`, with a glob; a space in its name is one."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "b 1").mkdir()
+    assert (tmp_path / "b 1",) == data_directories(form.format(tmp_path / "b 1"))
+
+
+def test_a_uri_may_be_escaped(tmp_path):
+    """Spark gives some of them as they are and some with escapes."""
+    (tmp_path / "b 1").mkdir()
+    (tmp_path / "c%20d").mkdir()
+    assert (tmp_path / "b 1", tmp_path / "c%20d") == data_directories(
+        f"file:{tmp_path}/b%201,file:{tmp_path}/c%20d"
+    )
+
+
+@pytest.mark.parametrize(
+    "path", ["hdfs://name/topics", "s3a://bucket/topics", "file://elsewhere/topics", "dbfs:/x"]
+)
+def test_places_of_other_kinds_are_told(path):
+    """One line that says what there is."""
+    with pytest.raises(
+        PipelineError, match=f"^{path}: no directory of this machine; path names data directories"
+    ):
+        data_directories(path)
+
+
+def test_a_list_of_paths(tmp_path):
+    """What `load([…])` makes of its argument, beside the option path."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    listed = json.dumps([f"{tmp_path}/a", f"file:{tmp_path}/b"])
+    given = {"paths": listed, "path": f"{tmp_path}/c", "subscribe": "orders"}
+    found = data_directories(parse_source_options(given, streaming=False).path)
+    assert ["c", "a", "b"] == [one.name for one in found]
+
+
+@pytest.mark.parametrize("text", ["/a", "[1]", '["/a,b"]', '[""]', "5"])
+def test_a_list_that_is_none(text):
+    """Told with what was expected."""
+    with pytest.raises(InvalidOptionError, match="paths: expected a JSON list of data directories"):
+        parse_source_options({"paths": text, "subscribe": "orders"}, streaming=False)
+
+
+@pytest.mark.fuse
+def test_a_mount_is_told_for_what_it_is(tmp_path):
+    """With the data directory that is meant; anywhere in the mount."""
+    mount = Mount(tmp_path)
+    try:
+        mount.start()
+        (mount.path / "orders").mkdir()
+        for path in (mount.path, mount.path / "orders"):
+            with pytest.raises(
+                PipelineError, match=f"{path}: lies in a mount of topicfs; .* behind it: {mount.data}$"
+            ):
+                data_directories(str(path))
+    finally:
+        mount.clean_up()
