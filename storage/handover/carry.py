@@ -138,7 +138,9 @@ def _stage(files: FileSystem, parcel: Parcel) -> Path:
     staged = parcel.target.with_name(names.marked_directory(parcel.partition, DirectoryMark.DELETE))
     files.make_directory(staged)
     wanted = _live_names(files, parcel.source)
-    last = max((file.base_offset for file in _segment_files(wanted)), default=0)
+    # By the logs: a log that was closed in order has a snapshot behind its last segment.
+    logs = [name for name in wanted if name.endswith(SegmentFileKind.LOG.value)]
+    last = max((file.base_offset for file in _segment_files(logs)), default=0)
     for name in wanted:
         [file] = _segment_files([name])
         active = file.base_offset == last
@@ -146,8 +148,8 @@ def _stage(files: FileSystem, parcel: Parcel) -> Path:
             continue
         _carry_file(files, parcel, name, staged, sealed=not active)
     _carry_epochs(files, parcel, staged)
+    # Last of all, for it flushes the names of all files.
     write_topic_id(files, staged, parcel.topic_id)
-    files.sync_directory(staged)
     return staged
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
@@ -23,6 +23,7 @@ from storage.disk import names
 from storage.engine import Engine, Partition
 from storage.errors import StorageError
 from storage.handover.carry import Parcel, carry
+from storage.handover.checkpoint_lines import read_lines, write_lines
 from storage.handover.cluster import ClusterError, ClusterTopic, GroupPosition
 from storage.handover.giving import Handover
 from storage.handover.taking import Source, Takeover
@@ -476,6 +477,85 @@ def test_leader_epochs_are_lowered_to_the_brokers() -> None:
     assert records == read(placed)
 
 
+def test_what_was_carried_is_there_after_a_power_loss() -> None:
+    """Every file with its name, as soon as the copy is in place."""
+    disk, _ = prepared_disk(DATA)
+    parcel = parcel_of(TopicPartition("orders", 0))
+    assert carry(disk, parcel)
+    before = {Path(path).name: data for path, data in below(disk, parcel.source).items()}
+    disk.crash(keep=0.0)
+    after = {Path(path).name: data for path, data in below(disk, parcel.target).items()}
+    assert before.keys() == after.keys()
+    assert {name for name in before if before[name] != after[name]} == {names.PARTITION_METADATA}
+
+
+def test_indexes_of_a_log_that_nobody_closed_are_left_behind() -> None:
+    """Those of its last segment may be half-written: they are made anew; those of the others are whole and go along."""
+    disk, _ = prepared_disk(DATA)
+    parcel = replace(parcel_of(TopicPartition("orders", 0)), recovered=False)
+    present = sorted(Path(path).name for path in below(disk, parcel.source))
+    last = max(name.partition(".")[0] for name in present if name.endswith(".log"))
+    assert carry(disk, parcel)
+    assert [name for name in present if name not in (f"{last}.index", f"{last}.timeindex")] == sorted(
+        Path(path).name for path in below(disk, parcel.target)
+    )
+    assert any(name.endswith(".index") for name in present if not name.startswith(last))
+
+
+def parcel_of(partition: TopicPartition) -> Parcel:
+    name = names.partition_directory(partition)
+    return Parcel(
+        partition=partition,
+        source=DATA / name,
+        target=LOG_DIR / name,
+        topic_id=encode_id(UUID(int=1 << 127)),
+    )
+
+
+@pytest.mark.parametrize("end", End, ids=str)
+def test_the_broker_never_has_our_files_without_our_offsets(end: End) -> None:
+    """Whatever ends the handover, and when: where our records stand, the checkpoints say from where to where they go.
+
+    A broker that starts then would else serve records below the log start, and recover what is whole.
+    """
+    base, _ = prepared_disk(DATA)
+    given(base).prepare(OwnCluster(base))
+    base.watched = LOG_DIR
+    seen = set()
+    partition = TopicPartition("trimmed", 0)
+    log = LOG_DIR / "trimmed-0" / f"{0:020d}.log"
+    for number in range(400):
+        disk = copy.deepcopy(base)
+        disk.changes_left = number
+        with suppress(OSError, StorageError):
+            given(disk).place()
+        ended = disk.changes_left == 0
+        disk.changes_left = None
+        end.of(disk)
+        placed = disk.exists(log) and disk.size(log) > 0
+        seen.add(placed)
+        if placed:
+            lines = read_lines(disk, LOG_DIR, partition)
+            assert (7, 15) == (lines[names.LOG_START_OFFSETS], lines[names.RECOVERY_POINTS]), number
+        if not ended:
+            break
+    assert {False, True} == seen
+
+
+def test_a_broker_that_serves_from_another_start_is_told() -> None:
+    """Records that were deleted here must not come back there."""
+    disk, _ = prepared_disk(DATA)
+    cluster = OwnCluster(disk)
+    given(disk).prepare(cluster)
+    given(disk).place()
+    given(disk).verify(cluster)
+    write_lines(disk, LOG_DIR, TopicPartition("trimmed", 0), {names.LOG_START_OFFSETS: None})
+    with pytest.raises(
+        StorageError, match="trimmed-0: the broker serves offsets 0 to 15, here they are 7 to 15"
+    ):
+        given(disk).verify(cluster)
+
+
 def test_logs_that_never_change_are_linked() -> None:
     """With links the sealed logs are the same files; the last one, indexes and snapshots are copies."""
     disk, records = prepared_disk(LOG_DIR)
@@ -485,6 +565,12 @@ def test_logs_that_never_change_are_linked() -> None:
     sealed = {name for name in linked if name.endswith(".log")}
     assert sealed
     assert sealed == linked
+    for partition in ("orders-0", "orders-1", "trimmed-0"):
+        logs = sorted(path for path in below(disk, LOG_DIR / partition) if path.endswith(".log"))
+        links = sorted(
+            path for operation, path in disk.calls if operation == "link" and f"{partition}." in path
+        )
+        assert [Path(log).name for log in logs[:-1]] == [Path(path).name for path in links]
     assert records == contents(disk, DATA)
 
 
