@@ -155,8 +155,8 @@ class TopicChanges:
                 name_now = home.reserve.lend(partial(_doom, partition, home))
                 home.doomed.add(name_now, Timestamp(now + partition.config.file_delete_delay_ms))
             del dying[number]
-        self.directories.attempt_each(lambda home: home.data.sync())
-        # A later topic of this name must not find recovery points or start offsets of this one.
+        # A later topic of this name must not find recovery points or start offsets of this one. The new names need no
+        # flush of their own: the registry, which stands beside them, says to the end that they are to be deleted.
         self.directories.attempt_each(
             lambda home: home.writer.forget(gone | {one for one in home.writer.named() if one.topic == name})
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from contextlib import suppress
 
 import pytest
@@ -10,7 +12,7 @@ from storage.compaction.clean import CleaningStoppedError
 from storage.errors import CorruptionError, PartitionOfflineError
 from storage.model import Offset, ProducerId, Timestamp
 from storage.producers.append import Origin
-from tests.doubles.compacted_log import CompactedLog, marker
+from tests.doubles.compacted_log import NOW, CompactedLog, marker
 from tests.doubles.logs import DIRECTORY
 from tests.doubles.simulated_disk import SimulatedDisk
 
@@ -267,3 +269,37 @@ def test_a_crash_at_every_step_keeps_every_key_that_was_on_disk(steps):
     disk.crash(keep=0.0)
     log.log = log.load(clean=False, recovery_point=4)
     assert {b"k0", b"k1", b"k2", b"k3"} == set(log.table())
+
+
+def test_a_cleaned_segment_keeps_the_time_of_the_last_one_it_replaces():
+    """Retention goes by the file's time where records have none."""
+    log = CompactedLog()
+    log.fill(keys=4, rounds=5)
+    for segment in log.log.chain.segments[:-1]:
+        segment.set_modified_time(Timestamp(1000 + segment.base_offset))
+    done = log.clean()
+    assert [1000 + done.segments_before[-1]] == [s.modified_time for s in log.log.chain.segments[:-1]]
+
+
+@pytest.mark.parametrize(("retention_ms", "left"), [(500, [3]), (950, [0, 3])])
+def test_tombstones_of_old_formats_go_by_the_newest_clean_segment(retention_ms, left):
+    """They have no horizon of their own: their segment must be older by delete.retention.ms than the last clean one."""
+    log = CompactedLog(delete_retention_ms=retention_ms)
+    log.log.append_as_follower(bytearray(old_entry(0, b"gone", None)))
+    log.log.roll()
+    for number in (1, 2, 3):
+        log.put((b"k", b"%d" % number))
+        log.log.roll()
+    for segment, modified in zip(log.log.chain.segments, (100, 1000, 1000, 1000), strict=False):
+        segment.set_modified_time(Timestamp(modified))
+    log.checkpoint = Offset(2)
+    log.clean()
+    assert [r.offset for r in log.records()] == left
+
+
+def old_entry(offset, key, value):
+    """A record of format v1."""
+    body = bytes([1, 0]) + struct.pack(">q", NOW)
+    for part in (key, value):
+        body += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body

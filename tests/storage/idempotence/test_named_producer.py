@@ -15,7 +15,8 @@ from storage.idempotence.producer import InputChangedError, NamedProducer, whole
 from storage.idempotence.progress import ProgressLostError
 from storage.idempotence.registry import ProducerRegistry
 from storage.model import Offset
-from tests.doubles.logs import LogOnDisk, records_of
+from tests.doubles.logs import DIRECTORY, LogOnDisk, records_of
+from tests.doubles.mortal_disk import End, MortalDisk, dies
 
 DATA = Path("/data")
 
@@ -51,8 +52,8 @@ class Killed:
 
 
 class Setup:
-    def __init__(self):
-        self.on_disk = LogOnDisk()
+    def __init__(self, disk=None):
+        self.on_disk = LogOnDisk(disk=disk)
 
     def run(self, text, *, appends=10**9, name="p", block=64):
         budget = [appends]
@@ -120,6 +121,23 @@ def test_a_power_loss_may_take_records_back():
     setup.on_disk.crash(keep=0.0)
     setup.run(TEXT)
     assert setup.values() == VALUES
+
+
+@pytest.mark.parametrize("end", End, ids=str)
+def test_each_line_is_there_once_whatever_ends_a_run(end):
+    """A kill or a power loss at any step, in the middle of the file or at its end: the next run goes on where it must."""
+    for steps in range(200):
+        setup = Setup(MortalDisk(seed=steps))
+        setup.on_disk.disk.sync_directory(DIRECTORY)
+        ended = dies(setup.on_disk.disk, lambda: setup.run(TEXT), steps)  # noqa: B023
+        end.of(setup.on_disk.disk)
+        setup.on_disk.kill()
+        setup.run(TEXT)
+        assert setup.values() == VALUES, steps
+        if not ended:
+            assert steps > 20
+            return
+    raise AssertionError("it never comes to its end")
 
 
 def test_a_topics_lines_stay_with_their_partitions():

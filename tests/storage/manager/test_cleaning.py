@@ -130,6 +130,17 @@ def test_truncation_lowers_the_checkpoint(disk, clock):
     assert disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 4\n"
 
 
+def test_a_log_that_was_truncated_meanwhile_is_not_clean_beyond_its_end(disk, clock):
+    """A follower may have to give up records while they are compacted."""
+    engine = engine_on(disk, clock=clock)
+    log = topic(engine, "t", 4)
+    assert len(log.chain.segments) == 2
+    cancel = log.listen(lambda: (cancel(), log.truncate_to(Offset(1))))
+    clean(engine, clock)
+    assert (1, 1) == (log.log_end_offset, log.first_dirty_offset)
+    assert disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 1\n"
+
+
 def test_a_deleted_topic_leaves_no_checkpoint(disk, clock):
     """A later topic of the same name begins dirty."""
     engine = engine_on(disk, clock=clock)
@@ -139,20 +150,21 @@ def test_a_deleted_topic_leaves_no_checkpoint(disk, clock):
     assert disk.read_bytes(CHECKPOINT) == b"0\n0\n"
 
 
-def test_the_dirtiest_log_is_first(disk, clock, caplog):
-    """By cleanable ratio, whatever the size; one that is not dirty enough waits."""
+@pytest.mark.parametrize(("most", "less"), [("a", "b"), ("b", "a")])
+def test_the_dirtiest_log_is_first(disk, clock, caplog, most, less):
+    """By cleanable ratio, whatever the size and the name; one that is not dirty enough waits."""
     engine = engine_on(disk, clock=clock)
-    half = topic(engine, "half", 12, keys=12)
-    topic(engine, "dirty", 9)
+    half = topic(engine, less, 12, keys=12)
+    topic(engine, most, 9)
     clean(engine, clock)
     for number in range(16):
         put(half, b"new%d" % number, b"%060d" % number)
     for number in range(40):
-        put(engine.partition("dirty", 0), b"k%d" % (number % 2), b"%060d" % number)
+        put(engine.partition(most, 0), b"k%d" % (number % 2), b"%060d" % number)
     idle = topic(engine, "idle", 9, min_cleanable_dirty_ratio="1")
     with caplog.at_level(logging.INFO, "storage.manager.cleaning"):
         clean(engine, clock)
-    assert [line.split(":")[0] for line in caplog.messages] == ["dirty-0", "half-0"]
+    assert [line.split(":")[0] for line in caplog.messages] == [f"{most}-0", f"{less}-0"]
     assert idle.rewrites == 0
 
 

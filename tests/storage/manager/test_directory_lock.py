@@ -142,3 +142,38 @@ def refused_elsewhere(directory: Path) -> bool:
         capture_output=True,
     )
     return b"BlockingIOError" in completed.stderr
+
+
+def test_a_lock_on_a_file_that_was_just_deleted_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The holder before us may delete the file between our open and our lock: then the next file is locked."""
+    opens, deletions = os.open, iter([True])
+
+    def opened_just_before_its_end(path: Path, flags: int, mode: int = 0o777) -> int:
+        descriptor = opens(path, flags, mode)
+        if next(deletions, False):
+            path.unlink()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", opened_just_before_its_end)
+    lock = DirectoryLock(tmp_path)
+    monkeypatch.undo()
+    asked = "import sys, pathlib; from storage.disk.lock import find_holder; print(find_holder(pathlib.Path(sys.argv[1])).pid)"
+    other = subprocess.run(
+        [sys.executable, "-c", asked, tmp_path], capture_output=True, text=True, check=True
+    )
+    assert str(os.getpid()) == other.stdout.strip()
+    lock.release()
+
+
+def test_giving_up_leaves_somebody_elses_lock_file(tmp_path: Path) -> None:
+    """A directory that went away and came back has the lock file of whoever took it meanwhile."""
+    directory = tmp_path / "data"
+    directory.mkdir()
+    lock = DirectoryLock(directory)
+    directory.rename(tmp_path / "away")
+    directory.mkdir()
+    (directory / ".lock").touch()
+    lock.release()
+    assert [directory / ".lock"] == list(directory.iterdir())

@@ -7,10 +7,13 @@ from copy import deepcopy
 
 import pytest
 
+from storage.checkpoints.clean_shutdown import is_marked_clean
+from storage.checkpoints.offset_checkpoint import read_offsets
+from storage.disk import names
 from storage.manager import LogManager
-from storage.model import Offset
+from storage.model import Offset, TopicPartition
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
-from tests.doubles.mortal_disk import End, Killed, MortalDisk
+from tests.doubles.mortal_disk import End, Killed, MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
 
 State = dict[str, tuple[dict[str, str], dict[int, list[str]]]]
@@ -101,6 +104,70 @@ def test_change_is_whole_or_not_at_all(change: Callable[[LogManager], None], end
     else:
         pytest.fail(f"not complete after {MAX_STEPS} steps")
     assert before == seen[0]
+
+
+@pytest.mark.parametrize("end", End, ids=str)
+def test_a_clean_mark_says_that_all_of_it_is_on_disk(end: End) -> None:
+    """Whatever step of a close is the last: where the mark is, so are the checkpoints and the records."""
+    kept = TopicPartition("kept", 0)
+    marks = set()
+    for steps in range(MAX_STEPS):
+        disk = MortalDisk(seed=steps)
+        engine = populated(disk)
+        append_lines(engine.partition(*kept), "newest\n")
+        engine.partition(*kept).delete_records(Offset(2))
+        completed = not dies(disk, engine.close, steps)
+        end.of(disk)
+        marked = is_marked_clean(disk, DATA)
+        marks.add(marked)
+        if marked:
+            assert read_offsets(disk, DATA / names.LOG_START_OFFSETS)[kept] == 2, f"after {steps} steps"
+            assert read_offsets(disk, DATA / names.RECOVERY_POINTS)[kept] == 3, f"after {steps} steps"
+            assert read_lines(engine_on(disk).partition(*kept)) == ["newest"], f"after {steps} steps"
+        if completed:
+            assert marked
+            break
+    else:
+        pytest.fail(f"not complete after {MAX_STEPS} steps")
+    assert marks == {False, True}
+
+
+@pytest.mark.parametrize("end", End, ids=str)
+def test_a_mark_that_was_taken_does_not_come_back_beside_new_records(end: End) -> None:
+    """Whatever step of an opening is the last: what is appended afterwards is recovered, not trusted unseen."""
+    for steps in range(MAX_STEPS):
+        disk = MortalDisk(seed=steps)
+        populated(disk).close()
+        completed = not dies(disk, lambda: engine_on(disk), steps)  # noqa: B023
+        end.of(disk)
+        engine = engine_on(disk)
+        append_lines(engine.partition("kept", 0), "newest\n")
+        disk.crash(keep=0.0)
+        assert not is_marked_clean(disk, DATA), f"after {steps} steps"
+        assert read_lines(engine_on(disk).partition("kept", 0)) == ["more"], f"after {steps} steps"
+        if completed:
+            return
+    pytest.fail(f"not complete after {MAX_STEPS} steps")
+
+
+@pytest.mark.parametrize("failing", ["kept-0", "orders-0", "orders-1"])
+def test_a_close_in_which_one_log_fails_leaves_no_mark(failing: str) -> None:
+    """Whichever of them it is, the others are closed, and all are recovered the next time."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    for topic in engine.topics().values():
+        for partition in topic.partitions().values():
+            append_lines(partition, "newest\n")
+    disk.fail("sync", suffix=f"{failing}/{0:020d}.log")
+    engine.close()
+    assert [warning for warning in engine.warnings if f"{failing}: close: " in warning]
+    assert not is_marked_clean(disk, DATA)
+    others = [("kept", 0), ("orders", 0), ("orders", 1)]
+    disk.crash(keep=0.0)
+    reopened = engine_on(disk)
+    for topic, number in others:
+        newest = read_lines(reopened.partition(topic, number))[-1]
+        assert newest == ("more" if f"{topic}-{number}" == failing else "newest")
 
 
 def states_around(change: Callable[[LogManager], None]) -> list[State]:

@@ -26,6 +26,8 @@ from storage.manager.registry import (
     TopicRegistry,
     decode_registry,
     encode_registry,
+    merge_copies,
+    read_copy,
 )
 from storage.manager.topics import (
     check_new_topic,
@@ -139,6 +141,43 @@ def test_registry_takes_a_failed_change_back() -> None:
     calls = len(disk.calls)
     registry.settle()
     assert calls == len(disk.calls)
+
+
+def two_directories() -> tuple[SimulatedDisk, list[Path]]:
+    disk, directories = SimulatedDisk(), [Path("/a"), Path("/b")]
+    for directory in directories:
+        disk.make_directory(directory)
+    return disk, directories
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_change_taken_back_is_older_than_what_takes_it_back(order: tuple[int, int]) -> None:
+    """The second directory may have kept the change: whichever is read first, it does not count any more."""
+    disk, directories = two_directories()
+    registry = TopicRegistry({one: read_copy(one, disk) for one in directories}, disk)
+    registry.put({"t": TopicEntry(TOPIC_ID)})
+    disk.fail("sync_directory", suffix="/b")
+    disk.fail("write_bytes", after=1, suffix="/b/topicfs.topics.tmp")
+    with pytest.raises(OSError, match="Input/output"):
+        registry.put({"t": TopicEntry(TOPIC_ID, {}, Pending.DELETE)})
+    copies = [read_copy(directories[number], disk) for number in order]
+    assert merge_copies(copies).entries == {"t": TopicEntry(TOPIC_ID)}
+
+
+def test_a_directory_that_joins_never_counts_for_more_than_what_is_served() -> None:
+    """It was used by itself meanwhile, and often changed: what holds is newer, also when its own copy was not written yet."""
+    disk, directories = two_directories()
+    alone = TopicRegistry.read(directories[1], disk)
+    for number in range(9):
+        alone.put({"t": TopicEntry(TOPIC_ID, {"retention.ms": str(number)})})
+    registry = TopicRegistry.read(directories[0], disk)
+    served = TopicEntry(TOPIC_ID, {"retention.ms": "-1"})
+    registry.put({"t": served})
+    registry.join(directories[1])
+    disk.fail("write_bytes", suffix="/b/topicfs.topics.tmp")
+    with pytest.raises(OSError, match="Input/output"):
+        registry.settle()
+    assert merge_copies(read_copy(one, disk) for one in directories).entries == {"t": served}
 
 
 def test_registry_writes_only_changes() -> None:
