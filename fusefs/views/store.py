@@ -23,11 +23,10 @@ from fusefs.views.view_file import (
     decode_view_file,
     encode_view_file,
     fits,
-    parse_view_file_name,
-    view_file_name,
 )
 from storage.checkpoints.atomic import TEMPORARY_SUFFIX
 from storage.disk.filesystem import FileSystem
+from storage.disk.names import parse_view_file, view_file
 from storage.engine import Partition
 from storage.errors import StorageError
 from storage.model import Offset
@@ -75,7 +74,7 @@ class ViewStore:
             try:
                 self._write(ViewFile(base_offset, {**kept, suffix: section}))
             except (OSError, StorageError) as error:
-                _LOGGER.info("%s: not remembered: %s", self.directory / view_file_name(base_offset), error)
+                _LOGGER.info("%s: not remembered: %s", self.directory / view_file(base_offset), error)
 
     def remove_orphans(self, segments: Collection[Offset]) -> None:
         """Remove the files of segments that are no more, and half-written ones."""
@@ -85,7 +84,7 @@ class ViewStore:
             except OSError:
                 return
             for name in names:
-                base_offset = parse_view_file_name(name)
+                base_offset = parse_view_file(name)
                 stale = base_offset not in segments or name.endswith(TEMPORARY_SUFFIX)
                 if base_offset is not None and stale:
                     with contextlib.suppress(OSError, StorageError):
@@ -93,14 +92,14 @@ class ViewStore:
 
     def _read(self, base_offset: Offset) -> ViewFile | None:
         try:
-            content = decode_view_file(self._files.read_bytes(self.directory / view_file_name(base_offset)))
+            content = decode_view_file(self._files.read_bytes(self.directory / view_file(base_offset)))
         except (OSError, ViewFileError):
             return None
         return content if content.base_offset == base_offset else None
 
     def _write(self, content: ViewFile) -> None:
         """Replace the file in one step. A crash may leave an older one or a torn one: its checksum tells."""
-        path = self.directory / view_file_name(content.base_offset)
+        path = self.directory / view_file(content.base_offset)
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
         if self._makes_directory:
             self._make_directory(self.directory)

@@ -24,7 +24,6 @@ their time of modification; that is why that is not looked at. A file that fits 
 
 from __future__ import annotations
 
-import re
 import struct
 import sys
 from array import array
@@ -39,13 +38,11 @@ from storage.model import Offset, Position
 
 MAGIC = b"TFSVIEW\n"
 VERSION = 1
-SUFFIX = ".view"
 
 _HEADER = struct.Struct(">8sHHq")
 _MARK = struct.Struct(">qIqI")
 _RENDERING = struct.Struct(">qqI")
 _CHECKSUM = struct.Struct(">I")
-_NAME = re.compile(r"([0-9]{20})\.view(?:\.tmp)?")
 
 
 class ViewFileError(ValueError):
@@ -74,16 +71,6 @@ class ViewFile(NamedTuple):
     base_offset: Offset
     sections: Mapping[str, Section]
     """By the form's suffix."""
-
-
-def view_file_name(base_offset: Offset) -> str:
-    return f"{base_offset:020d}{SUFFIX}"
-
-
-def parse_view_file_name(name: str) -> Offset | None:
-    """Base offset of the segment a file is about, half-written ones included; None: no view file."""
-    match = _NAME.fullmatch(name)
-    return Offset(int(match[1])) if match else None
 
 
 def mark_log(log: memoryview, size_bytes: int, last_position: Position) -> LogMark:

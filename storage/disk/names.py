@@ -7,6 +7,7 @@
     ├── topicfs.topics  topicfs.reserve  topicfs.handover  topicfs.writes  topicfs.write.…       ours, which a broker passes over
     ├── <topic>-<partition>/                      a partition
     │   ├── <20 digits>.log .index .timeindex .txnindex .snapshot     then perhaps .deleted .cleaned .swap
+    │   ├── <20 digits>.view                                          ours, which a broker passes over
     │   └── leader-epoch-checkpoint  partition.metadata
     ├── <topic>-<partition>.<32 hex>-delete/      deleted, to be removed    (also -stray, -future)
     └── __cluster_metadata-0/  remote-log-index-cache/                    Kafka's own, not looked at
@@ -43,6 +44,9 @@ HANDOVER = "topicfs.handover"
 COMMITTED_WRITES = "topicfs.writes"
 """How far each streaming query was committed."""
 
+VIEW_SUFFIX = ".view"
+"""Of what a mount remembers of a segment's renderings, beside its log; a plain file that a broker passes over."""
+
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 SKIPPED_DIRECTORIES = frozenset({f"{CLUSTER_METADATA_TOPIC}-0", "remote-log-index-cache"})
@@ -60,6 +64,7 @@ _SEGMENT_FILE = re.compile(
     r"(?P<base>[0-9]{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)"
     r"(\.(?P<state>deleted|cleaned|swap))?"
 )
+_VIEW_FILE = re.compile(r"([0-9]{20})\.view(?:\.tmp)?")
 _WRITE_FILE = re.compile(
     r"topicfs\.write\.(?P<query>[0-9A-Za-z-]{1,64})(@(?P<target>[0-9A-Za-z_-]{1,64}))?\.(?P<batch>once|0|[1-9][0-9]{0,18})"
     r"(\.(?P<part>[0-9A-Za-z-]{1,64}))?\.(?P<kind>staged|requested|claimed|refused)"
@@ -196,6 +201,17 @@ def parse_segment_file(name: str) -> SegmentFile | None:
         return None
     state = SegmentFileState("." + match["state"]) if match["state"] else SegmentFileState.LIVE
     return SegmentFile(Offset(int(match["base"])), SegmentFileKind("." + match["kind"]), state)
+
+
+def view_file(base_offset: Offset) -> str:
+    """Build the name of what is remembered of a segment's renderings."""
+    return f"{base_offset:020d}{VIEW_SUFFIX}"
+
+
+def parse_view_file(name: str) -> Offset | None:
+    """Read such a name, a half-written file's too: the segment's base offset. None: no such file."""
+    match = _VIEW_FILE.fullmatch(name)
+    return Offset(int(match[1])) if match else None
 
 
 class WriteId(NamedTuple):

@@ -40,7 +40,11 @@ def system_clock() -> Timestamp:
 
 
 class _Descriptor:
-    """An open descriptor that is closed when nobody refers to it any more."""
+    """An open descriptor that is closed when nobody refers to it any more.
+
+    Whoever uses its number keeps a reference until the system call is done: else another thread may close it before, and
+    the number be another file's.
+    """
 
     __slots__ = ("number",)
 
@@ -112,7 +116,8 @@ class NativeFile:
         self._open()
 
     def size(self) -> int:
-        return os.fstat(self._open().number).st_size
+        descriptor = self._open()
+        return os.fstat(descriptor.number).st_size
 
     def append(self, data: Buffer) -> None:
         self.pwrite(data, Position(self.size()))
@@ -145,10 +150,12 @@ class NativeFile:
 
     def truncate(self, size: int) -> None:
         self._mapping = None
-        os.ftruncate(self._open().number, size)
+        descriptor = self._open()
+        os.ftruncate(descriptor.number, size)
 
     def sync(self) -> None:
-        _SYNC(self._open().number)
+        descriptor = self._open()
+        _SYNC(descriptor.number)
 
     def moved(self, path: Path) -> None:
         self._path = path
@@ -178,7 +185,8 @@ class NativeFile:
         """Map the whole file, so that a growing part of it is asked for without mapping it again and again."""
         if length == 0:
             return memoryview(b"")
-        number = self._open().number
+        descriptor = self._open()
+        number = descriptor.number
         size = max(length, os.fstat(number).st_size)
         if self._may_be_cut(number, size):
             mapping = _copied(number, size)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
 
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, parse_segment_file
@@ -12,8 +10,6 @@ from storage.log.chain import Chain
 from storage.log.read import Bound
 from storage.log.segment import Segment
 from storage.model import NO_TIMESTAMP, SegmentInfo, Timestamp
-
-_Value = TypeVar("_Value")
 
 _INDEX_SUFFIXES = tuple(kind.value for kind in SegmentFileKind if kind.value.endswith("index"))
 
@@ -48,17 +44,14 @@ def index_bytes(chain: Chain, directory: Path, files: FileSystem) -> int:
     return sum(files.size(directory / name) for name in names if name.endswith(_INDEX_SUFFIXES))
 
 
-def largest_timestamp(segments: Iterable[Segment]) -> Timestamp:
+def first_timestamp(chain: Chain) -> Timestamp:
+    """Of the first batch; -1 where there is none."""
+    return next((segment.first_timestamp for segment in chain.segments if segment.size), NO_TIMESTAMP)
+
+
+def largest_timestamp(chain: Chain) -> Timestamp:
     """Of all records; -1 where none has one."""
-    return max((segment.largest.timestamp for segment in segments), default=NO_TIMESTAMP)
-
-
-def as_known(ask: Callable[[], _Value], otherwise: _Value) -> _Value:
-    """Ask the disk, and do without an answer: a status is read for the very reason that the disk is gone."""
-    try:
-        return ask()
-    except OSError:
-        return otherwise
+    return max((segment.largest.timestamp for segment in chain.segments), default=NO_TIMESTAMP)
 
 
 def segment_of(name: str, chain: Chain) -> Segment | None:

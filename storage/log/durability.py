@@ -102,9 +102,11 @@ class Durability:
 
 
 def _sync(segment: Segment) -> None:
+    if segment.removed:
+        return
     try:
         segment.sync()
     except FileNotFoundError:
-        # Retention may have taken it meanwhile; then there is nothing left to keep.
+        # Retention may have taken it in this moment; then there is nothing left to keep.
         if not segment.removed:
             raise

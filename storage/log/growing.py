@@ -6,11 +6,9 @@ One lock guards changes. What waits for the disk (fsync) does so outside the loc
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from random import Random
 
 from storage.codec.batch import assign_offsets, assign_plain, set_append_time, set_max_timestamp
 from storage.codec.headers import TIMESTAMP_TYPE_MASK
@@ -35,9 +33,9 @@ from storage.log.durability import Reach
 from storage.log.producers import NOTHING_PENDING, Pending
 from storage.log.read import Bound
 from storage.log.readable import LogState, ReadableLog, SmallFiles, Surroundings
-from storage.log.roll import RollParameters, RollReason, draw_jitter, goes_on, roll_reason
+from storage.log.roll import RollParameters, RollReason, goes_on, roll_reason, segment_settings
 from storage.log.room import Room
-from storage.log.segment import Segment, SegmentSettings
+from storage.log.segment import Segment
 from storage.log.sparse import Placed, PlacedBatch
 from storage.model import (
     NO_LEADER_EPOCH,
@@ -69,7 +67,6 @@ class GrowingLog(ReadableLog):
         small_files: SmallFiles,
     ) -> None:
         super().__init__(directory, state, surroundings, config=config, small_files=small_files)
-        self._lock = threading.Lock()
         self._clock = surroundings.clock
         self._random = surroundings.random
         self._removal = small_files.removal
@@ -469,8 +466,13 @@ class GrowingLog(ReadableLog):
                 if self._offline is None and not self._files.read_only:
                     self._close_in_order()
             finally:
-                for segment in self._chain.segments:
-                    segment.close()
+                self.close_files()
+
+    def close_files(self) -> None:
+        """Free every descriptor and mapping: also those that readers made use of after the close."""
+        for segment in self._chain.segments:
+            segment.close()
+        self._removal.close()
 
     def _close_in_order(self) -> None:
         active = self._chain.active
@@ -485,15 +487,3 @@ class GrowingLog(ReadableLog):
             raise PartitionOfflineError(f"{self._partition}: {self._offline or 'closed'}")
         if self._files.read_only:
             raise ReadOnlyError(f"{self._partition}: opened read-only")
-
-
-def segment_settings(config: TopicConfig, random: Random) -> SegmentSettings:
-    """What a segment made under `config` is fixed to."""
-    return SegmentSettings(
-        index_interval_bytes=config.index_interval_bytes,
-        index_bytes=config.segment_index_bytes,
-        preallocated_bytes=config.effective_segment_bytes if config.preallocate else 0,
-        jitter_ms=draw_jitter(
-            segment_jitter_ms=config.segment_jitter_ms, segment_ms=config.segment_ms, random=random
-        ),
-    )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from storage.codec.batch import find_end, scan
 from storage.codec.headers import HEADER_SIZE
-from storage.errors import CorruptionError, SegmentDeletedError
+from storage.errors import CorruptionError
 from storage.log.chain import Chain
 from storage.log.scan import declared_size
 from storage.log.segment import Segment
@@ -39,25 +39,25 @@ class Reader:
         self._places = {}
 
     def read(self, chain: Chain, bound: Bound, offset: Offset, max_bytes: int) -> Fetched:
-        """See `storage.engine.Partition.read`; `bound` was taken before `chain`."""
+        """See `storage.engine.Partition.read`; `bound` was taken before `chain`.
+
+        Raises FileNotFoundError where a segment's files were renamed or unlinked meanwhile.
+        """
         places = self._places
         index, position = self._start(chain, offset, places)
         last = chain.floor(bound.segment.base_offset)
         while index <= last:
             segment = chain.segments[index]
             limit = bound.position if index == last else segment.size
-            try:
-                if position is None:
-                    batch = segment.find_batch(offset, limit)
-                    position = limit if batch is None else batch.position
-                    # Its size is known now: what is too short would be read twice.
-                    max_bytes = max_bytes if batch is None else max(max_bytes, batch.size_bytes)
-                if position < limit:
-                    fetched = _fetch(segment, position, limit, max_bytes)
-                    self._remember(places, fetched)
-                    return fetched
-            except FileNotFoundError:
-                raise SegmentDeletedError(f"{segment.log.path}: removed while it was read") from None
+            if position is None:
+                batch = segment.find_batch(offset, limit)
+                position = limit if batch is None else batch.position
+                # Its size is known now: what is too short would be read twice.
+                max_bytes = max_bytes if batch is None else max(max_bytes, batch.size_bytes)
+            if position < limit:
+                fetched = _fetch(segment, position, limit, max_bytes)
+                self._remember(places, fetched)
+                return fetched
             index += 1
             position = 0
         return nothing_at(offset, bound.segment)

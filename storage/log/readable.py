@@ -7,10 +7,11 @@ meanwhile is for the next read.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from storage.checkpoints.leader_epochs import LeaderEpochs
 from storage.codec.headers import BatchHeader
@@ -50,6 +51,8 @@ from storage.model import (
 )
 
 _LOGGER = logging.getLogger(__name__)
+
+_Value = TypeVar("_Value")
 
 
 class Surroundings(NamedTuple):
@@ -101,6 +104,8 @@ class ReadableLog:
         config: TopicConfig,
         small_files: SmallFiles,
     ) -> None:
+        self._lock = threading.Lock()
+        """Held by who changes the log; by readers only where files were renamed under them."""
         self._directory = directory
         self._partition = surroundings.partition
         self._files = surroundings.files
@@ -212,16 +217,11 @@ class ReadableLog:
             state="online" if self._offline is None else f"offline: {self._offline}",
             segments=len(chain.segments),
             log_bytes=describe.log_bytes(chain, end),
-            index_bytes=describe.as_known(
-                lambda: describe.index_bytes(chain, self._directory, self._files), otherwise=0
+            index_bytes=self._as_known(
+                lambda: describe.index_bytes(self._chain, self._directory, self._files), 0
             ),
-            first_timestamp=describe.as_known(
-                lambda: next((s.first_timestamp for s in chain.segments if s.size), NO_TIMESTAMP),
-                otherwise=NO_TIMESTAMP,
-            ),
-            last_timestamp=describe.as_known(
-                lambda: describe.largest_timestamp(chain.segments), otherwise=NO_TIMESTAMP
-            ),
+            first_timestamp=self._as_known(lambda: describe.first_timestamp(self._chain), NO_TIMESTAMP),
+            last_timestamp=self._as_known(lambda: describe.largest_timestamp(self._chain), NO_TIMESTAMP),
             directory=str(self._directory),
             first_dirty_offset=cleaning and cleaning.first_dirty_offset,
             cleanable_ratio=cleaning and cleaning.cleanable_ratio,
@@ -229,18 +229,21 @@ class ReadableLog:
         )
 
     def segments(self) -> Sequence[SegmentInfo]:
-        end = self._end
-        return describe.describe_segments(self._chain, end)
+        def look() -> tuple[SegmentInfo, ...]:
+            end = self._end
+            return describe.describe_segments(self._chain, end)
+
+        return self._looking(look)
 
     def open_segment_file(self, name: str) -> memoryview:
+        return self._looking(lambda: self._map_segment_file(name))
+
+    def _map_segment_file(self, name: str) -> memoryview:
         end = self._end
         segment = describe.segment_of(name, self._chain)
         if segment is None:
             raise SegmentDeletedError(f"{self._directory / name}: no file of a segment, or no longer")
-        try:
-            file = self._files.open(self._directory / name, read_only=True)
-        except FileNotFoundError:
-            raise SegmentDeletedError(f"{self._directory / name}: removed") from None
+        file = self._files.open(self._directory / name, read_only=True)
         try:
             is_log = name.endswith(SegmentFileKind.LOG.value)
             return file.map(describe.segment_bytes(segment, end) if is_log else file.size())
@@ -255,6 +258,14 @@ class ReadableLog:
     def read(
         self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
     ) -> Fetched:
+        while True:
+            chain = self._chain
+            try:
+                return self._read(offset, max_bytes, isolation)
+            except FileNotFoundError as error:
+                self._wait_for_change(chain, error)
+
+    def _read(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
         end = self._end
         if not self._log_start_offset <= offset <= end.offset:
             raise OffsetOutOfRangeError(offset, self._log_start_offset, end.offset, str(self._partition))
@@ -279,8 +290,12 @@ class ReadableLog:
         trace: Trace | None = None,
     ) -> TimestampOffset | None:
         """As `offset_for_timestamp`, telling `trace` each step."""
-        bound = self._bound(isolation)
-        return self._times.find(self._chain, bound, timestamp, self._log_start_offset, trace)
+
+        def look() -> TimestampOffset | None:
+            bound = self._bound(isolation)
+            return self._times.find(self._chain, bound, timestamp, self._log_start_offset, trace)
+
+        return self._looking(look)
 
     def earliest(self) -> TimestampOffset:
         """The log start, with the epoch that wrote it where it is known (ListOffsets -2)."""
@@ -295,14 +310,21 @@ class ReadableLog:
 
     def largest_timestamp(self) -> TimestampOffset | None:
         """The first record with the largest timestamp, None in an empty log (ListOffsets -3)."""
-        bound = self._bound(Isolation.READ_UNCOMMITTED)
-        return self._times.find_largest(self._chain, bound)
+
+        def look() -> TimestampOffset | None:
+            bound = self._bound(Isolation.READ_UNCOMMITTED)
+            return self._times.find_largest(self._chain, bound)
+
+        return self._looking(look)
 
     def locate(self, offset: Offset, trace: Trace | None = None) -> Location | None:
         """The batch that holds `offset` or the next one after a gap, telling `trace` each step.
 
-        Raises OffsetOutOfRangeError, CorruptionError.
+        Raises OffsetOutOfRangeError, CorruptionError, SegmentDeletedError.
         """
+        return self._looking(lambda: self._locate(offset, trace))
+
+    def _locate(self, offset: Offset, trace: Trace | None) -> Location | None:
         end, chain = self._end, self._chain
         if not self._log_start_offset <= offset < end.offset:
             raise OffsetOutOfRangeError(offset, self._log_start_offset, end.offset, str(self._partition))
@@ -314,6 +336,34 @@ class ReadableLog:
             if batch is not None:
                 return Location(segment.base_offset, batch)
         return None
+
+    def _looking(self, look: Callable[[], _Value]) -> _Value:
+        """Look at files of segments; again where others took their places meanwhile.
+
+        Raises SegmentDeletedError where a file of the segments that are there is gone.
+        """
+        while True:
+            chain = self._chain
+            try:
+                return look()
+            except FileNotFoundError as error:
+                self._wait_for_change(chain, error)
+
+    def _wait_for_change(self, chain: Chain, error: FileNotFoundError) -> None:
+        """Wait until whoever renames files has published what becomes of them; SegmentDeletedError if nobody does."""
+        with self._lock:
+            changed = self._chain is not chain
+        if not changed:
+            raise SegmentDeletedError(
+                f"{error.filename or self._directory}: removed while it was read"
+            ) from error
+
+    def _as_known(self, ask: Callable[[], _Value], otherwise: _Value) -> _Value:
+        """Ask the disk, and do without an answer: a status is read for the very reason that the disk is gone."""
+        try:
+            return self._looking(ask)
+        except (OSError, SegmentDeletedError):
+            return otherwise
 
     def _publish_stable(self) -> None:
         """State where the first undecided transaction begins, after an append or a move of the bounds."""

@@ -1,49 +1,99 @@
 """Files that left a log: first renamed, unlinked only after file.delete.delay.ms.
 
-In between, readers that began before go on reading.
+In between, readers that began before go on reading. Once the files are unlinked nobody can open them again, and they are
+closed: an open descriptor or a mapping would keep their room from the disk. A read that is inside a system call at that
+moment holds what it uses until it is done.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from storage.disk.filesystem import FileSystem
-from storage.disk.names import SegmentFileKind, SegmentFileState
+from storage.disk.names import SegmentFileKind, SegmentFileState, view_file
 from storage.log.segment import Segment
 from storage.model import Timestamp
 
 
+class _Retired(NamedTuple):
+    """A segment that is out of its log, until its files are unlinked."""
+
+    segment: Segment
+    names: tuple[str, ...]
+    due: Timestamp
+    replaced: bool
+    """Whether another one stands at its base offset."""
+
+    def without(self, names: Collection[str]) -> _Retired:
+        """The same but for files that a later one of the same base offset has replaced."""
+        return self._replace(names=tuple(name for name in self.names if name not in names))
+
+
 class Removal:
-    """The files of one partition that wait for their end."""
+    """The segments of one partition that wait for their end. Guarded by the log's lock."""
 
     def __init__(self, files: FileSystem) -> None:
         self._files = files
-        self._due: dict[str, Timestamp] = {}
-
-    def __len__(self) -> int:
-        return len(self._due)
+        self._retired: list[_Retired] = []
+        self._unlinked: list[Segment] = []
+        """Of the last pass: a reader may have opened a file in the moment it was unlinked."""
 
     def retire(
         self, segment: Segment, directory: Path, due: Timestamp, *, keep_snapshot: bool = False
     ) -> list[str]:
         """Rename a segment's files to `.deleted`, to be unlinked at `due`; their names before that.
 
-        `keep_snapshot`: another segment takes its place at the same base offset.
+        What a mount remembers of its renderings goes at once. `keep_snapshot`: another segment takes its place at the
+        same base offset.
         """
+        segment.active = False  # Who still reads it must not make files for it.
         kept = SegmentFileKind.SNAPSHOT.value if keep_snapshot else "\0"
         names = [name for name in segment.file_names() if not name.endswith(kept)]
-        for name in names:
-            self._files.rename(directory / name, directory / (name + SegmentFileState.DELETED.value))
-            self._due[name + SegmentFileState.DELETED.value] = due
+        deleted: list[str] = []
+        try:
+            for name in names:
+                self._files.rename(directory / name, directory / (name + SegmentFileState.DELETED.value))
+                deleted.append(name + SegmentFileState.DELETED.value)
+        finally:
+            self._retired = [each.without(deleted) for each in self._retired]
+            self._retired.append(_Retired(segment, tuple(deleted), due, replaced=keep_snapshot))
         segment.retired()
+        self._remove_view(segment, directory)
         return names
 
     def remove_due(self, directory: Path, now: Timestamp) -> list[str]:
-        """Unlink what is due; its names. A file that is gone already is no error."""
-        names = [name for name, due in self._due.items() if due <= now]
-        for name in names:
-            with suppress(FileNotFoundError):
-                self._files.unlink(directory / name)
-            del self._due[name]
+        """Unlink what is due, and close it; its names. A file that is gone already is no error."""
+        self._close_unlinked()
+        names = []
+        for retired in [each for each in self._retired if each.due <= now]:
+            for name in retired.names:
+                with suppress(FileNotFoundError):
+                    self._files.unlink(directory / name)
+                names.append(name)
+            if not retired.replaced:
+                # Who was still measuring it may have left one meanwhile.
+                self._remove_view(retired.segment, directory)
+            self._retired.remove(retired)
+            self._unlinked.append(retired.segment)
+            retired.segment.close()
         return names
+
+    def close(self) -> None:
+        """Close all of them: the log is closed."""
+        self._close_unlinked()
+        for retired in self._retired:
+            retired.segment.close()
+
+    def _remove_view(self, segment: Segment, directory: Path) -> None:
+        path = directory / view_file(segment.base_offset)
+        if self._files.exists(path):
+            with suppress(OSError):  # It only saves time, and what is left is seen to be of another log.
+                self._files.unlink(path)
+
+    def _close_unlinked(self) -> None:
+        for segment in self._unlinked:
+            segment.close()
+        self._unlinked = []

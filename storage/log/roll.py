@@ -10,7 +10,9 @@ from enum import Enum
 from random import Random
 from typing import NamedTuple
 
+from storage.config.topic import TopicConfig
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from storage.log.segment import SegmentSettings
 
 
 class RollReason(Enum):
@@ -90,3 +92,15 @@ def draw_jitter(*, segment_jitter_ms: int, segment_ms: int, random: Random) -> i
     """How much earlier than segment.ms one segment rolls, drawn once for it."""
     limit = min(segment_jitter_ms, segment_ms)
     return random.randrange(limit) if limit > 0 else 0
+
+
+def segment_settings(config: TopicConfig, random: Random) -> SegmentSettings:
+    """What a segment made under `config` is fixed to."""
+    return SegmentSettings(
+        index_interval_bytes=config.index_interval_bytes,
+        index_bytes=config.segment_index_bytes,
+        preallocated_bytes=config.effective_segment_bytes if config.preallocate else 0,
+        jitter_ms=draw_jitter(
+            segment_jitter_ms=config.segment_jitter_ms, segment_ms=config.segment_ms, random=random
+        ),
+    )

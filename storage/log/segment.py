@@ -313,8 +313,8 @@ class Segment:
 
     def create_indexes(self) -> None:
         """Make the index files now where they do not exist: a clean close leaves no segment without."""
-        self._open_offset_index()
-        self._open_time_index()
+        self._open_offset_index(create=True)
+        self._open_time_index(create=True)
 
     def activate(self) -> None:
         """Prepare for appends: indexes at full size."""
@@ -363,6 +363,7 @@ class Segment:
 
     def truncate_indexes(self) -> None:
         """Forget all index entries and what was learned from them: before they are made anew."""
+        self.create_indexes()
         self.offset_index.reset(self.settings.index_bytes)
         self.time_index.reset(self.settings.index_bytes)
         self._forget()
@@ -458,19 +459,21 @@ class Segment:
                     largest = TimeEntry(batch.max_timestamp, batch.last_offset)
         return largest
 
-    def _open_offset_index(self) -> OffsetIndex:
+    def _open_offset_index(self, *, create: bool = False) -> OffsetIndex:
         with self._opening:
             if self._offset_index is None:
-                self._offset_index = self._open_index(OffsetIndex, SegmentFileKind.OFFSET_INDEX)
+                self._offset_index = self._open_index(
+                    OffsetIndex, SegmentFileKind.OFFSET_INDEX, create=create
+                )
             return self._offset_index
 
-    def _open_time_index(self) -> TimeIndex:
+    def _open_time_index(self, *, create: bool = False) -> TimeIndex:
         with self._opening:
             if self._time_index is None:
-                self._time_index = self._open_index(TimeIndex, SegmentFileKind.TIME_INDEX)
+                self._time_index = self._open_index(TimeIndex, SegmentFileKind.TIME_INDEX, create=create)
             return self._time_index
 
-    def _open_index(self, index: Callable[..., _Index], kind: SegmentFileKind) -> _Index:
+    def _open_index(self, index: Callable[..., _Index], kind: SegmentFileKind, *, create: bool) -> _Index:
         path = self._path(kind)
         if self._files.exists(path):
             opened = index(self._files.open(path), self.base_offset)
@@ -479,8 +482,9 @@ class Segment:
             return opened
         if self._files.read_only:
             return self._in_memory(index, kind)
+        # To whoever reads a segment that is going, a missing index is not an empty one.
+        file = self._files.open(path, create=create or self.active)
         self._names = None
-        file = self._files.open(path, create=True)
         return index(file, self.base_offset, new_bytes=self.settings.index_bytes if self.active else 0)
 
     def _in_memory(self, index: Callable[..., _Index], kind: SegmentFileKind) -> _Index:

@@ -152,8 +152,12 @@ class TopicChanges:
             if home is None or home.failure is not None:
                 _close(partition)
             else:
+                due = Timestamp(now + partition.config.file_delete_delay_ms)
                 name_now = home.reserve.lend(partial(_doom, partition, home))
-                home.doomed.add(name_now, Timestamp(now + partition.config.file_delete_delay_ms))
+                if isinstance(partition, Log):
+                    home.doomed.add(name_now, due, partition.close_files)
+                else:
+                    home.doomed.add(name_now, due)
             del dying[number]
         # A later topic of this name must not find recovery points or start offsets of this one. The new names need no
         # flush of their own: the registry, which stands beside them, says to the end that they are to be deleted.

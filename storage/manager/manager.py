@@ -16,6 +16,7 @@ from typing import TypeVar
 from storage.checkpoints.clean_shutdown import mark_clean
 from storage.engine import Cancel, Partition
 from storage.errors import PolicyViolationError, ReadOnlyError, StorageError, UnknownTopicError
+from storage.log.listeners import Listeners
 from storage.log.log import Log
 from storage.manager.changes import TopicChanges
 from storage.manager.checkpointing import CheckpointWriter, name_of
@@ -67,7 +68,7 @@ class LogManager:
         self._staged = StagedWrites(
             directories, self._users_partition, self._create_for_a_write, warn=keeping.warnings.add
         )
-        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._listeners = Listeners()
         self._lock = RLock()
         self._duty_lock = Lock()
         self._closed = False
@@ -115,14 +116,7 @@ class LogManager:
         self.create_topic(name, partitions=new.partitions, overrides=new.overrides)
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
-        with self._lock:
-            self._listeners = (*self._listeners, listener)
-
-        def cancel() -> None:
-            with self._lock:
-                self._listeners = tuple(one for one in self._listeners if one is not listener)
-
-        return cancel
+        return self._listeners.add(listener)
 
     # Changing topics.
 
@@ -379,8 +373,7 @@ class LogManager:
         self._keeping.warnings.add(f"{name_of(partition)}: {what}: {reason_of(error)}")
 
     def _notify(self) -> None:
-        for listener in self._listeners:
-            listener()
+        self._listeners.notify()
 
     def _check_writable(self) -> None:
         if self.read_only:

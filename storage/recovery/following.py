@@ -20,10 +20,10 @@ from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_
 from storage.errors import CorruptionError
 from storage.log.chain import Chain
 from storage.log.flusher import NoFlusher
-from storage.log.growing import segment_settings
 from storage.log.log import Log
 from storage.log.producers import ProducerRules
 from storage.log.readable import LogState, Surroundings
+from storage.log.roll import segment_settings
 from storage.log.segment import LARGEST_SLOT_BYTES, Segment
 from storage.model import Offset, Position, TopicPartition
 from storage.recovery.load import Checkpointed, Loader

@@ -22,12 +22,12 @@ from storage.disk.names import (
 from storage.errors import CorruptionError, InvalidNameError
 from storage.log.chain import Chain
 from storage.log.flusher import Flusher, NoFlusher
-from storage.log.growing import segment_settings
 from storage.log.log import Log
 from storage.log.producers import LogProducers, ProducerRules
 from storage.log.readable import LogState, SmallFiles, Surroundings
 from storage.log.removal import Removal
 from storage.log.replay import rebuild_producers
+from storage.log.roll import segment_settings
 from storage.log.scan import windows
 from storage.log.segment import SCAN_WINDOW_BYTES, Segment
 from storage.model import Offset, Timestamp, TopicPartition

@@ -19,10 +19,9 @@ from fusefs.views.view_file import (
     encode_view_file,
     fits,
     mark_log,
-    parse_view_file_name,
-    view_file_name,
 )
 from storage.codec.records import encode
+from storage.disk.names import parse_view_file, view_file
 from storage.model import Offset, Position
 from tests.doubles.memory_partition import records
 
@@ -118,11 +117,11 @@ def test_a_file_that_is_whole_but_not_of_this_format_is_refused(body: bytes) -> 
 
 def test_names_carry_the_base_offset() -> None:
     """Twenty digits, as those of the segment; nothing else is one."""
-    assert "00000000000000000042.view" == view_file_name(Offset(42))
-    assert 42 == parse_view_file_name("00000000000000000042.view")
-    assert 42 == parse_view_file_name("00000000000000000042.view.tmp")
+    assert "00000000000000000042.view" == view_file(Offset(42))
+    assert 42 == parse_view_file("00000000000000000042.view")
+    assert 42 == parse_view_file("00000000000000000042.view.tmp")
     for name in ("42.view", "00000000000000000042.log", "00000000000000000042.view.bak", "x", ".view"):
-        assert parse_view_file_name(name) is None
+        assert parse_view_file(name) is None
 
 
 def test_a_log_is_known_again_by_its_first_and_last_batch() -> None:

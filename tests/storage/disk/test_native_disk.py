@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from storage.disk import native
 from storage.disk.filesystem import Entry
 from storage.disk.native import NativeFileSystem
 from storage.errors import ReadOnlyError
@@ -204,3 +206,33 @@ def test_nothing_changes_on_a_disk_opened_read_only(disk, tmp_path):
     assert errno.EBADF == refused.value.errno
     assert [Entry("a", False)] == view.list_directory(tmp_path)
     assert b"1" == view.read_bytes(path)
+
+
+@pytest.mark.parametrize(
+    ("call", "system_call"),
+    [
+        (lambda file: file.size(), "fstat"),
+        (lambda file: file.truncate(5), "ftruncate"),
+        (lambda file: file.sync(), "fdatasync"),
+        (lambda file: bytes(file.map(5)), "fstat"),
+        (lambda file: file.pread(5, 0), "pread"),
+        (lambda file: file.pwrite(b"12345", 0), "pwrite"),
+    ],
+)
+def test_a_descriptor_in_use_is_not_closed(tmp_path, monkeypatch, call, system_call):
+    """Another thread may take it back in any moment: its number may be another file's by the time of the system call."""
+    file = NativeFileSystem().open(tmp_path / "file", create=True)
+    file.pwrite(b"12345", 0)
+    begun = []
+    real = getattr(os, system_call)
+
+    def take_back_first(*arguments):
+        begun.append(system_call)
+        file.close()
+        return real(*arguments)
+
+    monkeypatch.setattr(os, system_call, take_back_first)
+    if system_call == "fdatasync":
+        monkeypatch.setattr(native, "_SYNC", take_back_first)
+    call(file)
+    assert [system_call] == begun

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from storage.config.topic import TopicConfig
-from storage.errors import OffsetOutOfRangeError, PolicyViolationError, SegmentDeletedError
-from storage.log.growing import segment_settings
+from storage.errors import OffsetOutOfRangeError, PolicyViolationError
+from storage.log.roll import segment_settings
 from tests.doubles.logs import TINY, LogOnDisk, batch, offsets_of, sized_batch
 
 HOUR = 3_600_000
@@ -223,7 +223,7 @@ def test_deleting_every_segment_rolls_first():
 
 
 def test_a_reader_of_a_deleted_segment_goes_on_until_the_files_are_gone():
-    """Readers that hold a chain from before a deletion read on from `.deleted`, then learn that it is gone."""
+    """Readers that hold a chain from before a deletion read on from `.deleted`, until that is gone."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(4):
         on_disk.log.append(sized_batch(140))
@@ -231,7 +231,7 @@ def test_a_reader_of_a_deleted_segment_goes_on_until_the_files_are_gone():
     on_disk.log.delete_oldest_segments(1, "test")
     assert 2 == reader.read(chain, bound, 0, 1000).next_offset
     on_disk.disk.fail("pread", number=2)
-    with pytest.raises(SegmentDeletedError):
+    with pytest.raises(FileNotFoundError):
         reader.read(chain, bound, 0, 1000)
 
 

@@ -597,3 +597,21 @@ def test_looking_at_an_interrupted_change(disk: SimulatedDisk) -> None:
     assert {name: list(topic.partitions()) for name, topic in finished.topics().items()} == {
         "growing": [0, 1, 2]
     }
+
+
+def test_a_listener_that_was_added_twice_is_ended_once():
+    """Each addition has its own end: who shares a callable with somebody else is told as long as one of them listens."""
+    engine = engine_on(SimulatedDisk())
+    told = []
+
+    def listener() -> None:
+        told.append(len(engine.topics()))
+
+    ends = [engine.listen(listener), engine.listen(listener)]
+    engine.create_topic("first")
+    ends[0]()
+    ends[0]()
+    engine.create_topic("second")
+    ends[1]()
+    engine.create_topic("third")
+    assert [1, 1, 2] == told

@@ -1,0 +1,135 @@
+"""Looking at a log while its segments are replaced and removed: an answer from before or from after, and no error."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Thread
+
+import pytest
+
+from storage.compaction.choose import plan
+from storage.compaction.clean import clean, cleaning_params
+from storage.config.topic import TopicConfig
+from storage.disk.native import NativeFileSystem
+from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
+from storage.model import Offset, Timestamp
+from storage.recovery.load import load_log
+from tests.doubles.logs import DIRECTORY, TINY, LogOnDisk, sized_batch
+from tests.doubles.manual_clock import ManualClock
+
+
+def first_values(log):
+    """What stands at the log start, which may move between asking for it and reading there."""
+    while True:
+        with suppress(OffsetOutOfRangeError):
+            return bytes(log.read(log.log_start_offset, max_bytes=1).data)
+
+
+LOOKS = [
+    pytest.param(first_values, id="read"),
+    pytest.param(lambda log: log.offset_for_timestamp(Timestamp(2)), id="by time"),
+    pytest.param(lambda log: log.largest_timestamp(), id="largest time"),
+    pytest.param(
+        lambda log: [(each.base_offset, each.largest_timestamp) for each in log.segments()], id="segments"
+    ),
+]
+
+
+class RenamingDisk(NativeFileSystem):
+    """A disk on which, before and after each renaming and removal, another thread looks at a log.
+
+    It keeps one file open at a time, so that the others are opened by their names.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(max_open_files=1)
+        self.at_each_step = None
+        self._looking = []
+
+    def rename(self, source, target):
+        self._step()
+        super().rename(source, target)
+        self._step()
+
+    def unlink(self, path):
+        self._step()
+        super().unlink(path)
+        self._step()
+
+    def found(self):
+        """What was seen; the first error is raised."""
+        return [each.result() for each in self._looking]
+
+    def _step(self):
+        if self.at_each_step is None:
+            return
+        looking: Future[object] = Future()
+
+        def look(at=self.at_each_step):
+            try:
+                looking.set_result(at())
+            except Exception as error:  # noqa: BLE001 (raised again in `found`)
+                looking.set_exception(error)
+
+        thread = Thread(target=look)
+        thread.start()
+        # Long enough for whoever does not wait for the log's lock; who does is met again in `found`.
+        thread.join(0.02)
+        self._looking.append(looking)
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_file_that_is_gone_without_the_logs_doing_is_told(look):
+    """Nobody takes the segment's place: there is nothing to wait for, and nothing to look at again."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for number in range(6):
+        on_disk.log.append(sized_batch(140, timestamp=number))
+    log = on_disk.reopen()
+    for kind in ("index", "timeindex"):
+        on_disk.disk.unlink(DIRECTORY / f"{0:020}.{kind}")
+    before = on_disk.names()
+    with pytest.raises(SegmentDeletedError, match="removed while it was read"):
+        look(log)
+    assert before == on_disk.names()
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("change", ["compaction", "retention", "truncation"])
+def test_looking_while_segments_are_renamed(look, change, tmp_path):
+    """At each step: as before a change or as after it, but never an error, and no file is made by a reader."""
+    disk, clock = RenamingDisk(), ManualClock()
+    config = TopicConfig(
+        **TINY
+        | {
+            "internal_segment_bytes": 300,
+            "cleanup_policy": ("compact", "delete"),
+            "min_cleanable_dirty_ratio": 0.0,
+            "file_delete_delay_ms": 0,
+        }
+    )
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    log = load_log(directory, files=disk, config=config, clock=clock, clean=True)
+    for number in range(7):
+        log.append(sized_batch(140, timestamp=number + 1, key=b"%d" % (number % 3)))
+    log.close()
+    log = load_log(directory, files=disk, config=config, clock=clock, clean=True)
+    allowed = [look(log)]
+    log.listen(lambda: allowed.append(look(log)))
+    disk.at_each_step = lambda: look(log)
+    if change == "compaction":
+        clean(log, plan(cleaning_params(log, Offset(0), clock())), now=clock())
+    elif change == "retention":
+        log.delete_oldest_segments(2, "test")
+    else:
+        log.truncate_fully_and_start_at(Offset(4))
+    log.remove_deleted_files(clock())
+    disk.at_each_step = None
+    found = disk.found()
+    assert found
+    assert [] == [each for each in found if each not in allowed]
+    names = sorted(path.name for path in directory.iterdir())
+    assert [] == [name for name in names if name.endswith(".deleted")]
+    bases = {f"{segment.base_offset:020}" for segment in log.segments()}
+    assert {name[:20] for name in names if name.endswith("index")} <= bases

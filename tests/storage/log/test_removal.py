@@ -1,0 +1,233 @@
+"""Segments that leave a log give their room back to the disk: nothing keeps their files open once they are unlinked.
+
+On the machine's disk, by what the process has open: `/proc/self/fd` and `/proc/self/maps`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from storage.compaction.choose import plan
+from storage.compaction.clean import clean, cleaning_params
+from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
+from storage.disk.names import view_file
+from storage.disk.native import NativeFileSystem
+from storage.log.log import Log
+from storage.manager import open_engine
+from storage.model import Offset, Timestamp
+from storage.recovery.load import load_log
+from storage.retention.apply import apply_retention
+from tests.doubles.engines import append_lines, read_lines
+from tests.doubles.logs import TINY, sized_batch
+from tests.doubles.manual_clock import ManualClock
+
+DELAY_MS = 1000
+
+
+def deleted_but_open(below: Path) -> list[str]:
+    """What this process has open, or mapped, of files below a directory that are unlinked."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:  # the listing's own
+            continue
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    found += [line.split(maxsplit=5)[5] for line in maps if len(line.split()) > 5]
+    return sorted({each for each in found if str(below) in each and each.endswith(" (deleted)")})
+
+
+class LogOnMachine:
+    """A log of 140-byte batches, two to a segment, on the machine's disk; all of it was read."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "orders-0"
+        self.directory.mkdir()
+        self.clock = ManualClock()
+        settings = TINY | {
+            "internal_segment_bytes": 300,
+            "index_interval_bytes": 0,
+            "file_delete_delay_ms": DELAY_MS,
+            "cleanup_policy": ("compact", "delete"),
+            "min_cleanable_dirty_ratio": 0.0,
+        }
+        self.log: Log = load_log(
+            self.directory,
+            files=NativeFileSystem(),
+            config=TopicConfig(**settings),
+            clock=self.clock,
+            clean=True,
+        )
+        for number in range(9):
+            self.log.append(sized_batch(140, timestamp=self.clock.now + number, key=b"%d" % (number % 3)))
+        self.look()
+
+    def look(self) -> None:
+        """Have every file of every segment open, and mapped."""
+        look_at(self.log, self.log.log_start_offset, self.clock.now)
+
+    def pass_delay(self) -> None:
+        self.clock.advance(DELAY_MS)
+        self.log.remove_deleted_files(self.clock())
+
+
+def look_at(log: Log, start: int, first_time: int) -> None:
+    for offset in range(start, log.log_end_offset):
+        log.locate(Offset(offset))
+        log.offset_for_timestamp(Timestamp(first_time + offset))
+        log.read(Offset(offset), max_bytes=1)
+
+
+def retain(on_machine: LogOnMachine) -> None:
+    on_machine.log.delete_oldest_segments(3, "test")
+
+
+def raise_start(on_machine: LogOnMachine) -> None:
+    on_machine.log.update_config(
+        TopicConfig(**TINY | {"internal_segment_bytes": 300, "file_delete_delay_ms": DELAY_MS})
+    )
+    on_machine.log.delete_records(Offset(7))
+    apply_retention(on_machine.log, on_machine.clock())
+
+
+def compact(on_machine: LogOnMachine) -> None:
+    log, now = on_machine.log, on_machine.clock()
+    clean(log, plan(cleaning_params(log, Offset(0), now)), now=now)
+
+
+def truncate(on_machine: LogOnMachine) -> None:
+    on_machine.log.truncate_to(Offset(3))
+
+
+def start_over(on_machine: LogOnMachine) -> None:
+    on_machine.log.truncate_fully_and_start_at(Offset(20))
+
+
+@pytest.mark.parametrize("go", [retain, raise_start, compact, truncate, start_over])
+def test_files_that_go_are_closed(go, tmp_path):
+    """After the delay of their deletion, whatever took the segments out of the log; what stays can be read."""
+    on_machine = LogOnMachine(tmp_path)
+    go(on_machine)
+    on_machine.look()
+    assert [] != [path.name for path in on_machine.directory.iterdir() if path.suffix == ".deleted"]
+    on_machine.pass_delay()
+    assert [] == deleted_but_open(tmp_path)
+    assert [] == [path.name for path in on_machine.directory.iterdir() if path.suffix == ".deleted"]
+    on_machine.look()
+    on_machine.log.append(sized_batch(140, key=b"key"))
+    on_machine.log.close()
+
+
+def test_a_reader_in_the_middle_reads_on_right(tmp_path):
+    """A read that began before goes on in the files that go, before and after they are renamed, and holds them no longer."""
+    on_machine = LogOnMachine(tmp_path)
+    chain, bound, reader = on_machine.log.chain, on_machine.log._end, on_machine.log._reader
+    wanted = bytes(reader.read(chain, bound, Offset(0), 10_000).data)
+    held = reader.read(chain, bound, Offset(0), 10_000)
+    index = chain.segments[0].offset_index.slots.used()[0]
+    retain(on_machine)
+    assert wanted == bytes(reader.read(chain, bound, Offset(0), 10_000).data)
+    on_machine.pass_delay()
+    with pytest.raises(FileNotFoundError):
+        reader.read(chain, bound, Offset(0), 10_000)
+    assert wanted == bytes(held.data)
+    assert [f"{0:020}.index.deleted (deleted)"] == [Path(each).name for each in deleted_but_open(tmp_path)]
+    assert 8 == len(bytes(index))
+    del index
+    assert [] == deleted_but_open(tmp_path)
+
+
+def test_what_a_reader_opened_in_the_last_moment_is_closed_a_pass_later(tmp_path, monkeypatch):
+    """Between the unlinking and the closing a reader may get hold of a file once more."""
+    on_machine = LogOnMachine(tmp_path)
+    segment = on_machine.log.chain.segments[0]
+    retain(on_machine)
+    file = os.open(segment.log.path, os.O_RDONLY)
+    on_machine.pass_delay()
+    monkeypatch.setattr(os, "open", lambda *_: file)
+    segment.log.reach()
+    monkeypatch.undo()
+    assert 1 == len(deleted_but_open(tmp_path))
+    on_machine.pass_delay()
+    assert [] == deleted_but_open(tmp_path)
+
+
+def test_a_second_segment_of_the_same_name_has_its_own_delay(tmp_path):
+    """Compacted twice within the delay: the files of the later one are not unlinked with those of the earlier."""
+    on_machine = LogOnMachine(tmp_path)
+    compact(on_machine)
+    on_machine.clock.advance(DELAY_MS // 2)
+    for number in range(9):
+        on_machine.log.append(sized_batch(140, timestamp=on_machine.clock.now, key=b"%d" % (number % 3)))
+    compact(on_machine)
+    name = f"{0:020}.log.deleted"
+    assert (on_machine.directory / name).exists()
+    on_machine.clock.advance(DELAY_MS // 2)
+    on_machine.log.remove_deleted_files(on_machine.clock())
+    assert (on_machine.directory / name).exists()
+    on_machine.pass_delay()
+    assert not (on_machine.directory / name).exists()
+    assert [] == deleted_but_open(tmp_path)
+
+
+@pytest.mark.parametrize("go", [retain, raise_start, compact, truncate, start_over])
+def test_what_is_remembered_of_renderings_goes_too(go, tmp_path):
+    """With the first segment that goes, and with each; also what a reader leaves behind that was late."""
+    on_machine = LogOnMachine(tmp_path)
+    for segment in on_machine.log.chain.segments:
+        (on_machine.directory / view_file(segment.base_offset)).write_bytes(b"remembered")
+    before = on_machine.log.chain.segments
+    go(on_machine)
+    staying = set(on_machine.log.chain.segments)
+    gone = [segment.base_offset for segment in before if segment not in staying]
+    assert gone
+    assert [] == [base for base in gone if (on_machine.directory / view_file(base)).exists()]
+    kept = [segment.base_offset for segment in before if segment in staying]
+    assert [] == [base for base in kept if not (on_machine.directory / view_file(base)).exists()]
+    late = [base for base in gone if base not in on_machine.log.chain.base_offsets]
+    for base in late:
+        (on_machine.directory / view_file(base)).write_bytes(b"late")
+    on_machine.pass_delay()
+    assert go is compact or [] == [base for base in late if (on_machine.directory / view_file(base)).exists()]
+
+
+def test_a_deleted_topics_files_are_closed(tmp_path):
+    """Also what readers went on reading after the deletion, and what retention had taken before."""
+    clock = ManualClock()
+    config = EngineConfig(topic_defaults=TopicConfig(segment_index_bytes=1200))
+    engine = open_engine(tmp_path / "data", clock=clock, config=config)
+    overrides = {"internal.segment.bytes": "300", "file.delete.delay.ms": str(DELAY_MS)}
+    topic = engine.create_topic("orders", partitions=2, overrides=overrides)
+    partitions = list(topic.partitions().values())
+    for partition in partitions:
+        for number in range(20):
+            append_lines(partition, f"line {number}\n", timestamp=clock.now)
+        read_lines(partition)
+        partition.delete_records(Offset(10))
+    engine.maintain_now(clock())
+    wanted = [read_lines(partition) for partition in partitions]
+    engine.delete_topic("orders")
+    assert wanted == [read_lines(partition) for partition in partitions]
+    for _ in range(2):
+        clock.advance(DELAY_MS)
+        engine.maintenance(clock())
+    assert [] == [path.name for path in (tmp_path / "data").iterdir() if path.is_dir()]
+    assert [] == deleted_but_open(tmp_path)
+    engine.close()
+
+
+def test_a_closed_log_has_nothing_open(tmp_path):
+    """Neither of its segments nor of those that wait for their end."""
+    on_machine = LogOnMachine(tmp_path)
+    retain(on_machine)
+    on_machine.log.close()
+    opened = [
+        os.readlink(f"/proc/self/fd/{name}")
+        for name in os.listdir("/proc/self/fd")
+        if os.path.lexists(f"/proc/self/fd/{name}")
+    ]
+    assert [] == [path for path in opened if str(tmp_path) in path]
