@@ -45,7 +45,9 @@ from storage.model import NO_PRODUCER_ID, AbortedTransaction
 Decode: TypeAlias = Callable[..., list[Columns]]
 """As `storage.codec.columns.decode`, with `aborted` for its one option."""
 
-_ATTRIBUTES = struct.Struct(">h")
+_ATTRIBUTES = struct.Struct(">H")
+_WITHOUT_MEANING = 0xFF80
+"""Attribute bits that no version of the format uses."""
 _NOT_SHOWN = CONTROL_MASK | HIDDEN_MASK
 _ONE_BATCH_BYTES = 2**31 - 1
 """A batch encoded anew stays one batch; the log judges its size afterwards."""
@@ -170,6 +172,11 @@ def _as_sent(data: Buffer, header: BatchHeader, max_batch_bytes: int) -> bytearr
         return _encoded(data, header)
     batch = bytearray(memoryview(data)[header.position : header.end_position])
     if header.is_transactional:
+        if header.attributes & _WITHOUT_MEANING:
+            raise InvalidRecordError(
+                f"a transaction's batch with attributes {header.attributes:#06x}: what the bits without a meaning say of "
+                "the plain batch that it would become, nobody knows"
+            )
         _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, header.attributes & ~TRANSACTIONAL_MASK)
         set_producer(batch, 0, producer_id=NO_PRODUCER_ID, producer_epoch=-1, base_sequence=-1)
     return batch

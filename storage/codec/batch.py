@@ -57,7 +57,7 @@ _SIDE_BY_SIDE = cython.declare(cython.longlong, has_short_crc32c() * 64 * 1024 i
 _LEADER_EPOCH = struct.Struct(">i")
 _BASE_OFFSET = struct.Struct(">q")
 _CHECKSUM = struct.Struct(">I")
-_ATTRIBUTES = struct.Struct(">h")
+_ATTRIBUTES = struct.Struct(">H")
 _PRODUCER = struct.Struct(">qhi")
 
 

@@ -1,0 +1,107 @@
+"""Every bit of a batch's header, flipped on its way in through `log.batch`: taken or refused, never a surprise."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fusefs.errors import FileError
+from storage.codec.batch import seal
+from storage.codec.headers import Codec
+from storage.codec.stamp import BatchStamp
+from storage.manager import open_engine
+from storage.model import ProducerId, TimestampType
+from tests.doubles.logs import batch
+from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+
+PRODUCER = {"producer_id": ProducerId(7), "producer_epoch": 0, "base_sequence": 0}
+STAMPS = {
+    "plain": BatchStamp(),
+    "gzip": BatchStamp(codec=Codec.GZIP),
+    "log append time": BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME),
+    "producer": BatchStamp(**PRODUCER),
+    "transaction": BatchStamp(**PRODUCER, transactional=True),
+    "marker": BatchStamp(**PRODUCER, transactional=True, control=True),
+    "delete horizon": BatchStamp(delete_horizon_ms=1_700_000_000_000),
+}
+HEADER_BYTES = 61
+REFUSED = {errno.EINVAL, errno.EMSGSIZE, errno.EILSEQ, errno.ESTALE}
+"""What a producer's own fault is answered with: its records, its size, its sequence, its epoch."""
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[MountClient]:
+    engine = open_engine(tmp_path / "data")
+    async with mounted(engine, tmp_path, allow_delete=True) as client:
+        yield client
+    engine.close()
+
+
+async def produce(client: MountClient, data: bytearray) -> None:
+    """Write one batch as `cat >> log.batch` does; what refuses it is the producer's fault."""
+    try:
+        await client.append("t/0/log.batch", bytes(data), APPEND)
+    except FileError as error:
+        assert error.number in REFUSED, f"{errno.errorcode[error.number]}: {error.reason}"
+        assert error.reason
+
+
+@pytest.mark.parametrize("name", STAMPS)
+@pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "as flipped"])
+async def test_no_bit_of_a_header_is_a_surprise(client: MountClient, name: str, sealed: bool, caplog) -> None:
+    """No EIO and no traceback, with a checksum over the flipped bit or without; and what was taken is read again."""
+    await client.mkdir("t")
+    good = batch(b"a", b"b", timestamp=1_700_000_000_000, stamp=STAMPS[name])
+    for bit in range(HEADER_BYTES * 8):
+        data = bytearray(good)
+        data[bit // 8] ^= 1 << bit % 8
+        if sealed:
+            seal(data, 0, len(data))
+        await produce(client, data)
+        await client.cat("t/0/log.json")
+        await client.cat("t/0/log.batch")
+        await client.cat("t/0/status")
+    assert [] == [record.getMessage() for record in caplog.records if record.exc_info]
+
+
+async def test_a_transactions_batch_with_bits_without_a_meaning_is_refused(client: MountClient) -> None:
+    """It would become a plain one, and nobody knows what they say of that; a plain one keeps them, as in Kafka."""
+    await client.mkdir("t")
+    for bits in (1 << bit for bit in range(7, 16)):
+        data = batch(b"a", stamp=STAMPS["transaction"])
+        data[21:23] = (bits | 16).to_bytes(2, "big")
+        seal(data, 0, len(data))
+        with refused("EINVAL"):
+            await client.append("t/0/log.batch", bytes(data), APPEND)
+    plain = batch(b"a")
+    plain[21:23] = (1 << 15).to_bytes(2, "big")
+    seal(plain, 0, len(plain))
+    await client.append("t/0/log.batch", bytes(plain), APPEND)
+    assert b"a\n" == await client.cat("t/0/log")
+
+
+async def test_a_topic_that_stamps_its_own_time_keeps_every_bit(client: MountClient) -> None:
+    """The time and its type are written into the header, the highest bit stays as it came."""
+    client.engine.create_topic("t", overrides={"message.timestamp.type": "LogAppendTime"})
+    data = batch(b"a")
+    data[21:23] = (1 << 15).to_bytes(2, "big")
+    seal(data, 0, len(data))
+    await client.append("t/0/log.batch", bytes(data), APPEND)
+    stored = await client.cat("t/0/log.batch")
+    assert 1 << 15 | 1 << 3 == int.from_bytes(stored[21:23], "big")
+
+
+@pytest.mark.parametrize("bits", range(0, 1 << 16, 771))
+async def test_attributes_of_any_kind_are_no_surprise(client: MountClient, bits: int, caplog) -> None:
+    """Sixteen bits together, too: transactions, markers, codecs and what has no meaning."""
+    await client.mkdir("t")
+    for name in ("plain", "producer"):
+        data = batch(b"a", b"b", timestamp=1_700_000_000_000, stamp=STAMPS[name])
+        data[21:23] = bits.to_bytes(2, "big")
+        seal(data, 0, len(data))
+        await produce(client, data)
+        await client.cat("t/0/log.json")
+    assert [] == [record.getMessage() for record in caplog.records if record.exc_info]
