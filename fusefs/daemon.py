@@ -20,6 +20,7 @@ from fusefs.blocking import Blocking
 from fusefs.filesystem import FileSystem
 from fusefs.following.waiting import WaitingReads
 from fusefs.mounting.background import Foreground, Readiness, run_in_background
+from fusefs.mounting.last_words import LastWords
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from fusefs.mounting.mountpoint import MountError, prepare, unmount
 from fusefs.mounting.options import MountOptions
@@ -90,12 +91,19 @@ def _serve(options: MountOptions, readiness: Readiness) -> int:
     for number in ENDINGS:
         # Outside of the loop that serves: who asks a second time must not cut the closing short.
         signal.signal(number, signal.SIG_IGN)
+    words = LastWords()
+    daemon = _Daemon(options, engine, readiness, words)
     try:
-        status = trio.run(_Daemon(options, engine, readiness).run)
+        status = trio.run(daemon.run)
     except Exception as error:
         log.exception("the daemon ends")
         readiness.failed(reason_of(error))
-    return status if _close(engine, options) else 1
+    lost = [*daemon.lost, *_close(engine, options)]
+    words.end(lost)
+    if options.foreground:
+        for line in lost:
+            readiness.failed(line)
+    return 1 if lost else status
 
 
 def open_when_free(
@@ -118,15 +126,24 @@ def open_when_free(
             sleep(OWNER_PAUSE_SECONDS)
 
 
-def _close(engine: Engine, options: MountOptions) -> bool:
+def _close(engine: Engine, options: MountOptions) -> list[str]:
+    """Close the engine; what it could not do, a line each."""
+    before = set(_warnings(engine))
+    failed = []
     try:
         engine.close()
     except (StorageError, OSError) as error:
         # The next owner finds no mark of a clean shutdown, and recovers.
-        log.error("%s: could not be closed cleanly: %s", _named(options), reason_of(error))  # noqa: TRY400 - the text says it all
-        return False
-    log.info("%s: closed", _named(options))
-    return True
+        failed.append(f"{_named(options)}: could not be closed cleanly: {reason_of(error)}")
+        log.error("%s", failed[0])  # noqa: TRY400 - the text says it all
+    else:
+        log.info("%s: closed", _named(options))
+    return [*(line for line in _warnings(engine) if line not in before), *failed]
+
+
+def _warnings(engine: Engine) -> tuple[str, ...]:
+    warnings: tuple[str, ...] = getattr(engine, "warnings", ())
+    return warnings
 
 
 def _begin_log(options: MountOptions) -> None:
@@ -147,7 +164,10 @@ def _begin_log(options: MountOptions) -> None:
 class _Daemon:
     """One mount, from the kernel's first request to its last."""
 
-    def __init__(self, options: MountOptions, engine: Engine, readiness: Readiness) -> None:
+    def __init__(self, options: MountOptions, engine: Engine, readiness: Readiness, words: LastWords) -> None:
+        self.lost: list[str] = []
+        """What failed while the mount ended: nobody is left who could be told by a call."""
+        self._words = words
         self._options = options
         self._engine = engine
         self._readiness = readiness
@@ -171,7 +191,9 @@ class _Daemon:
                 nursery.start_soon(self._became_ready)
                 use(self._request_loop, pyfuse3)
                 await pyfuse3.main(max_tasks=self._waiting.bound + SPARE_TASKS)
+                told_before = set(self._reports.lines())
                 nursery.cancel_scope.cancel()
+            self.lost = [line for line in self._reports.lines() if line not in told_before]
         finally:
             self._kernel.end()
             pyfuse3.close(unmount=True)
@@ -246,12 +268,12 @@ class _Daemon:
             "open_files": self._filesystem.open_files if self._filesystem else 0,
             "waiting_reads": f"{len(self._waiting)} of {self._waiting.bound}",
         }
-        warnings: tuple[str, ...] = getattr(self._engine, "warnings", ())
         return [
             f"pid {os.getpid()}",
+            f"last_words {self._words.path}",
             *(f"directory {_shown(directory)}" for directory in self._engine.directories()),
             *(f"{name} {value}" for name, value in lines.items()),
-            *(f"warning {line}" for line in warnings),
+            *(f"warning {line}" for line in _warnings(self._engine)),
         ]
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None]) -> None:

@@ -168,11 +168,21 @@ class FileSystem:
             raise self._told(_join(parent, name), error) from error
 
     def refuse(self, parent_id: int, name: bytes, what: str) -> FileError:
-        """Give the error of a change that a mount never makes: unlink, rename, link, create."""
+        """Give the error of a change that a mount never makes: rename, link, create."""
         if self.context.engine.read_only:
             return FileError(errno.EROFS)
         path = _join(self._directory(parent_id), name)
         return self._told(path, FileError(errno.EPERM, f"{what} is not possible here"))
+
+    def unlink(self, parent_id: int, name: bytes) -> FileError:
+        """Give the error of removing a file. `rm -r` asks for each: one line for the topic says what removes it."""
+        if self.context.engine.read_only:
+            return FileError(errno.EROFS)
+        topic, _, rest = _join(self._directory(parent_id), name).partition("/")
+        if not rest:
+            return FileError(errno.EPERM)
+        reason = f"no file of a topic is removed by itself; {self.root.removal(topic)}"
+        return self._told(topic, FileError(errno.EPERM, reason, reported=True))
 
     # Attributes
 

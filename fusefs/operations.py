@@ -205,7 +205,7 @@ class Operations(pyfuse3.Operations):
 
     @answered
     async def unlink(self, parent_inode: int, name: bytes, ctx: Any) -> None:
-        raise self._filesystem.refuse(parent_inode, name, "deleting a file")
+        raise self._filesystem.unlink(parent_inode, name)
 
     @answered
     async def rename(  # noqa: PLR0913, PLR0917 - pyfuse3's

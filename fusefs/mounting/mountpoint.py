@@ -8,9 +8,11 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
+from fusefs.mounting.last_words import read_last_words, shortened
 from fusefs.mounting.limits import mounts
 from storage.errors import StorageError
 
@@ -56,21 +58,27 @@ def prepare(mountpoint: Path, directories: Sequence[Path]) -> str | None:
 
 
 def unmount(path: Path) -> None:
-    """Unmount, and wait until the daemon has flushed everything and is gone. Raises MountError."""
+    """Unmount, and wait until the daemon has flushed everything and is gone.
+
+    Raises MountError, also for what the daemon could not keep.
+    """
     mountpoint = str(path.absolute())
     if mountpoint not in mounts(FSTYPE) and str(_resolved(path)) in mounts(FSTYPE):
         mountpoint = str(_resolved(path))
     if mountpoint not in mounts(FSTYPE):
         raise MountError(f"{path}: no topicfs is mounted there")
-    pid = _daemon_pid(mountpoint)
-    descriptor = _process(pid)
-    try:
-        _unmount_command(mountpoint, lazily=pid is None)
-        if descriptor is not None and not _ended(descriptor, UNMOUNT_SECONDS):
-            raise MountError(f"{path}: unmounted, but its daemon (process {pid}) still flushes")
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
+    daemon = _daemon_of(mountpoint)
+    with ExitStack() as opened:
+        process = _opened(opened, _process, daemon.get("pid"))
+        words = _opened(opened, _last_words, daemon.get("last_words"))
+        _unmount_command(mountpoint, lazily="pid" not in daemon)
+        if process is None:
+            return
+        if not _ended(process, UNMOUNT_SECONDS):
+            raise MountError(f"{path}: unmounted, but its daemon (process {daemon['pid']}) still flushes")
+        lost = [] if words is None else read_last_words(words)
+    if lost:
+        raise MountError(f"{path}: unmounted, but not all was kept: {shortened(lost)}")
 
 
 def _resolved(path: Path) -> Path:
@@ -80,26 +88,34 @@ def _resolved(path: Path) -> Path:
         return path  # A dead mount cannot be looked into.
 
 
-def _daemon_pid(mountpoint: str) -> int | None:
+def _daemon_of(mountpoint: str) -> dict[str, str]:
+    """What `@status` says of the daemon, by name; nothing where it does not answer."""
     try:
         with open(f"{mountpoint}/@status", encoding="utf-8") as file:  # noqa: PTH123 - beside the os calls around it
-            for line in file:
-                name, _, value = line.partition(" ")
-                if name == "pid":
-                    return int(value)
+            return {name: value.rstrip("\n") for name, _, value in (line.partition(" ") for line in file)}
     except (OSError, ValueError):
-        pass
-    return None
+        return {}
 
 
-def _process(pid: int | None) -> int | None:
-    """A descriptor of the process: waiting on a number alone might wait for another one that took it."""
-    if pid is None:
+def _opened(opened: ExitStack, open_it: Callable[[str], int], what: str | None) -> int | None:
+    """A descriptor, closed with `opened`; None where there is none to be had."""
+    if what is None:
         return None
     try:
-        return os.pidfd_open(pid)
-    except OSError:
+        descriptor = open_it(what)
+    except (OSError, ValueError):
         return None
+    opened.callback(os.close, descriptor)
+    return descriptor
+
+
+def _process(pid: str) -> int:
+    """A descriptor of the process: waiting on a number alone might wait for another one that took it."""
+    return os.pidfd_open(int(pid))
+
+
+def _last_words(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _ended(descriptor: int, seconds: float) -> bool:

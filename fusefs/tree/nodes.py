@@ -144,7 +144,7 @@ class Directory(Node):
     async def remove_directory(self, name: str) -> None:
         """Do rmdir(2). Raises FileError."""
         self.lookup(name)
-        raise FileError(errno.EPERM, f"{self.path}/{name}: only topics are removed")
+        raise FileError(errno.EPERM, "topics alone are removed, by rmdir at the top", reported=True)
 
 
 class File(Node):

@@ -40,6 +40,13 @@ class RootDirectory(Directory):
             return own(self, name)
         return TopicDirectory(self, name, self.topics.get(name))
 
+    def removal(self, name: str) -> str:
+        """How a topic is removed, for people who tried otherwise."""
+        if self.context.settings.allow_delete:
+            return f"`rmdir {name}` removes the topic with its records"
+        command = f"`topicfs topics delete {name} --with-records` after the unmount"
+        return f"`rmdir {name}` removes the topic once it is empty, or in a mount with --allow-delete; so does {command}"
+
     async def make_directory(self, name: str) -> Directory:
         """Create a topic with as many partitions as num.partitions says."""
         engine = self.context.engine
@@ -64,7 +71,7 @@ class RootDirectory(Directory):
         if files.topic.internal:
             raise FileError(errno.EPERM, f"{name} is one of Kafka's own topics")
         if not self.context.settings.allow_delete and not is_empty(files):
-            reason = f"{name} holds records; only a mount with --allow-delete removes it"
+            reason = f"{name} holds records; {self.removal(name)}"
             raise FileError(errno.ENOTEMPTY, reason, reported=True)
         try:
             await self.context.appending.blocking.run(lambda: engine.delete_topic(name))

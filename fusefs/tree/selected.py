@@ -54,7 +54,10 @@ def selected_file(parent: Directory, name: str, files: PartitionFiles) -> File:
     try:
         selector = parse(name)
         form = by_suffix(selector.suffix)
-    except (SelectorError, KeyError):
+    except SelectorError as error:
+        # Hidden names are looked for by programs (.git, .hidden, .Trash), not by people.
+        raise FileError(errno.ENOENT, error.reason, reported=not name.startswith(".")) from None
+    except KeyError:
         raise FileError(errno.ENOENT) from None
     try:
         return _resolved(parent, name, files, selector, form)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 
 import pytest
@@ -95,13 +96,12 @@ async def test_modes(orders: MountClient, path: str, mode: int):
         "orders/00",
         "orders/10000",
         "orders/logs",
-        "orders/0/log.xml",
         "orders/0/.git",
         "@groups",
     ],
 )
 async def test_other_names_do_not_exist(orders: MountClient, path: str):
-    """And say nothing of it in the reports: tools ask for many names."""
+    """And say nothing of it in the reports: tools ask for many names, and only in a partition selectors are meant."""
     with refused("ENOENT"):
         orders.lookup(path)
     assert orders.reports == ""
@@ -167,3 +167,29 @@ async def test_what_is_gone_since_the_listing_began_is_passed_over(client: Mount
     await client.rmdir("b")
 
     assert [*seen, *(entry.name for entry in listing)] == [".", "..", "@status", "a"]
+
+
+async def test_a_name_that_is_no_selector_leaves_a_reason(orders: MountClient):
+    """ENOENT alone would not say what names there are; what programs look for on their own leaves none."""
+    with refused("ENOENT"):
+        orders.lookup("orders/0/5x")
+    with refused("ENOENT"):
+        orders.lookup("orders/0/.git")
+
+    (line,) = orders.context.reports.lines()
+    assert "orders/0/5x: 5x: no selector; those are 42, 42-99, 42-, -10, @TIME" in line
+
+
+async def test_removing_a_topic_file_by_file_names_the_way_once(orders: MountClient):
+    """`rm -r orders` asks for every file; EPERM each time, and one line says what removes a topic."""
+    orders.engine.add_partitions("orders", total=2)
+    for path in ("orders/0/log", "orders/0/log.kv", "orders/1/log", "orders/config"):
+        assert errno.EPERM == orders.filesystem.unlink(*orders.parent(path)).number
+    with refused("EPERM"):
+        await orders.rmdir("orders/0")
+
+    first, second = orders.context.reports.lines()
+    assert "error orders: no file of a topic is removed by itself; `rmdir orders` removes the topic" in first
+    assert "topicfs topics delete orders --with-records" in first
+    assert first.endswith(" (4 times)")
+    assert "orders/0: topics alone are removed, by rmdir at the top" in second

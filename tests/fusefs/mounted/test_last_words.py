@@ -1,0 +1,123 @@
+"""What a mount could not keep when it ended: told to who unmounts, in the log and by the exit status."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fusefs.mounting.last_words import LastWords, read_last_words, shortened
+from tests.doubles.small_disk import fill, small_disk
+from tests.fusefs.mounted.conftest import ROOT, Mount, wait_until
+
+pytestmark = pytest.mark.fuse
+
+
+def umount(mount: Mount) -> subprocess.CompletedProcess[str]:
+    """`topicfs umount`, as a person types it."""
+    command = "from topicfs.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", command, "umount", str(mount.path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def ended(mount: Mount) -> int:
+    assert mount.daemon is not None
+    return mount.daemon.wait(30)
+
+
+def test_lines_that_found_no_room_are_told(unmounted: Mount) -> None:
+    """With --acks 0 they were answered and wait: at the end a full disk refuses them, and nobody else would say so."""
+    mount = unmounted.start(acks="0", linger_ms=60_000)
+    assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr
+    mount.faults.write_text("pwrite .log ENOSPC\n")
+    done = umount(mount)
+    assert 1 == done.returncode
+    assert f"topicfs: {mount.path}: unmounted, but not all was kept: " in done.stderr
+    assert "orders/0/log: lost when the file was closed: No space left on device" in done.stderr
+    assert 1 == done.stderr.count("\n")
+    assert 1 == ended(mount)
+    assert "orders/0/log: lost when the file was closed" in mount.log
+
+
+def test_a_log_that_cannot_be_flushed_is_told(unmounted: Mount) -> None:
+    """The partition and the cause; the next mount recovers it."""
+    mount = unmounted.start()
+    assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr
+    mount.faults.write_text("sync .log EIO\n")
+    done = umount(mount)
+    assert (1, 1) == (done.returncode, ended(mount))
+    assert "orders-0: close: sync fails for this test" in done.stderr
+
+
+def test_an_end_in_order_says_nothing(mount: Mount) -> None:
+    """Exit status 0 of both, and no word."""
+    mount.bash("mkdir orders && echo hello >> orders/0/log")
+    done = umount(mount)
+    assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
+    assert 0 == ended(mount)
+
+
+def test_a_daemon_that_is_killed_while_it_ends_is_told(unmounted: Mount) -> None:
+    """Its words stop before the last one."""
+    mount = unmounted.start()
+    assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr
+    mount.faults.write_text("sync .log 30\n")
+    command = [sys.executable, "-c", "from topicfs.main import main; main()", "umount", str(mount.path)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as unmounting:
+        wait_until(lambda: not mount.is_serving(), "it is unmounted")
+        assert mount.daemon is not None
+        mount.daemon.kill()
+        _out, errors = unmounting.communicate(timeout=60)
+    assert 1 == unmounting.returncode
+    assert "the daemon ended before it had closed its data directories" in errors
+
+
+def test_the_foreground_says_it_itself(unmounted: Mount) -> None:
+    """For a service manager: on standard error, and by the exit status."""
+    mount = unmounted.start(acks="0", linger_ms=60_000)
+    mount.bash("mkdir orders && echo hello >> orders/0/log")
+    mount.faults.write_text("pwrite .log ENOSPC\n")
+    assert 1 == mount.stop()
+
+
+@pytest.mark.root
+def test_a_mount_of_a_full_disk_ends_in_order(tmp_path: Path) -> None:
+    """Everything that was answered is there, and the next mount has nothing to recover."""
+    with small_disk(tmp_path, kind="tmpfs", size_mb=8) as disk:
+        mount = Mount(tmp_path, directories=str(disk / "data"))
+        try:
+            mount.start()
+            script = (
+                "mkdir orders; yes 'a line of many' | head -c 20M | cat >> orders/0/log; wc -l < orders/0/log"
+            )
+            count = mount.bash(script).stdout
+            fill(disk)
+            done = umount(mount)
+            assert (0, "", 0) == (done.returncode, done.stderr, ended(mount))
+            assert (disk / "data" / ".kafka_cleanshutdown").exists()
+            mount.log_file.unlink()
+            mount.start()
+            assert count == mount.bash("wc -l < orders/0/log").stdout
+        finally:
+            mount.clean_up()
+
+
+def test_words_are_lines_that_forge_none() -> None:
+    """What they quote may have ends of lines; of many lines the first are told."""
+    words = LastWords()
+    words.end(["orders/0/log: lost", "a\n.\nb"])
+    descriptor = os.open(words.path, os.O_RDONLY)
+    try:
+        assert ["orders/0/log: lost", r"a\n.\nb"] == read_last_words(descriptor)
+    finally:
+        os.close(descriptor)
+    assert "1; 2; 3; 4; 5; and 2 more, which the daemon's log has" == shortened(list("1234567"))
