@@ -21,6 +21,8 @@ class Reports:
     def __init__(self, clock: Callable[[], Timestamp], *, kept: int = KEPT) -> None:
         self._clock = clock
         self._told = Repeats(kept=kept)
+        self.newest: Timestamp | None = None
+        """When the newest line was written."""
 
     def error(self, where: str, reason: str) -> None:
         """Say why an operation on the file `where` failed."""
@@ -34,7 +36,8 @@ class Reports:
         said = f"{printable(where)}: {printable(reason)}"
         line = f"{logging.getLevelName(level).lower()} {said}"
         # A loop that asks again and again must not push everything else out, neither here nor in the log.
-        count, due = self._told.again(line, self._clock(), newest_last=True)
+        self.newest = self._clock()
+        count, due = self._told.again(line, self.newest, newest_last=True)
         if due:
             log.log(level, "%s%s", said, times(count))
 

@@ -1,15 +1,18 @@
-"""`status` of a partition and `@status` of the daemon: one `name value` a line."""
+"""`status` of a partition and of a topic, and `@status` of the daemon: one `name value` a line."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from fusefs.forms import VALUES
-from fusefs.tree.nodes import Directory
+from fusefs.tree.nodes import NANOSECONDS_A_MILLISECOND, READ_MODE, Attributes, Directory
 from fusefs.tree.partition_files import PartitionFiles
+from fusefs.tree.state import ONLINE
 from fusefs.tree.texts import TextFile
+from fusefs.tree.topic_files import TopicFiles
 from storage.messages import printable
-from storage.model import PartitionStatus, Timestamp
+from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
 
 
 class PartitionStatusFile(TextFile):
@@ -32,7 +35,7 @@ class PartitionStatusFile(TextFile):
             "state": status.state,
             "log_start_offset": offsets.log_start_offset,
             "recovery_point": offsets.recovery_point,
-            "unflushed_records": max(offsets.log_end_offset - offsets.recovery_point, 0),
+            "unflushed_records": unflushed_records(status),
             "last_stable_offset": offsets.last_stable_offset,
             "high_watermark": offsets.high_watermark,
             "log_end_offset": offsets.log_end_offset,
@@ -71,10 +74,66 @@ def spelled_time(timestamp: Timestamp) -> str:
     return f"{timestamp} {moment.replace('+00:00', 'Z')}"
 
 
+class TopicStatusFile(TextFile):
+    """`status` of a topic: its partitions together, then where each of them stands."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, parent: Directory, name: str, files: TopicFiles) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+
+    def mtime_ns(self) -> int:
+        numbers = self._files.topic.partitions()
+        return max(self._files.partition(number).mtime_ns() for number in numbers)
+
+    def listed_attributes(self) -> Attributes:
+        # Looking at all partitions is too much for a listing; stat asks again.
+        return Attributes(READ_MODE, 0, self.mtime_ns(), 0, self.node_id)
+
+    def render(self) -> str:
+        self._files.check_exists()
+        topic = self._files.topic
+        statuses = {number: partition.status() for number, partition in topic.partitions().items()}
+        all_of = list(statuses.values())
+        lines = {
+            "topic_id": topic.topic_id,
+            "partitions": len(all_of),
+            "offline_partitions": sum(status.state != ONLINE for status in all_of),
+            "segments": sum(status.segments for status in all_of),
+            "log_bytes": sum(status.log_bytes for status in all_of),
+            "index_bytes": sum(status.index_bytes for status in all_of),
+            "unflushed_records": sum(unflushed_records(status) for status in all_of),
+            "first_timestamp": spelled_time(_earliest(status.first_timestamp for status in all_of)),
+            "last_timestamp": spelled_time(
+                max((status.last_timestamp for status in all_of), default=NO_TIMESTAMP)
+            ),
+        }
+        rows = [
+            f"partition {number} log_start_offset {status.offsets.log_start_offset} "
+            f"high_watermark {status.offsets.high_watermark} state {printable(status.state)}\n"
+            for number, status in statuses.items()
+        ]
+        return "".join([*(f"{name} {value}\n" for name, value in lines.items()), *rows])
+
+
+def unflushed_records(status: PartitionStatus) -> int:
+    """How many records are not known to be on disk."""
+    return max(status.offsets.log_end_offset - status.offsets.recovery_point, 0)
+
+
+def _earliest(timestamps: Iterable[Timestamp]) -> Timestamp:
+    return min((timestamp for timestamp in timestamps if timestamp >= 0), default=NO_TIMESTAMP)
+
+
 class DaemonStatusFile(TextFile):
     """`@status`: the daemon, and why the newest operations failed."""
 
     __slots__ = ()
+
+    def mtime_ns(self) -> int:
+        """The time of the newest reason: what is counted all the while, as the uptime, is no change of the file."""
+        return (self.context.reports.newest or self.context.started) * NANOSECONDS_A_MILLISECOND
 
     def render(self) -> str:
         lines = [*self.context.status_lines(), *self.context.reports.lines()]

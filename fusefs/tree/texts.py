@@ -11,18 +11,19 @@ from fusefs.appending.targets import LineTarget
 from fusefs.errors import FileError
 from fusefs.tree.context import MountContext
 from fusefs.tree.handles import Handle, TextHandle
-from fusefs.tree.nodes import LOG_MODE, READ_MODE, Attributes, Directory, File
+from fusefs.tree.nodes import LOG_MODE, NANOSECONDS_A_MILLISECOND, READ_MODE, Attributes, Directory, File
 
 
 class TextFile(File):
     """A text that is up to date when opened; its size holds for who has it open."""
 
-    __slots__ = ("_opened", "_text")
+    __slots__ = ("_changed", "_opened", "_text")
 
     def __init__(self, context: MountContext, parent: Directory, name: str) -> None:
         super().__init__(context, parent, name)
         self._opened = 0
         self._text = b""
+        self._changed = context.started
 
     @abstractmethod
     def render(self) -> str:
@@ -33,18 +34,26 @@ class TextFile(File):
         return None
 
     def mtime_ns(self) -> int:
-        return self.context.clock() * 1_000_000
+        """When the text was first seen to be another one: a copy that asks again finds the same time."""
+        return self._changed * NANOSECONDS_A_MILLISECOND
+
+    def _renew(self) -> None:
+        """Render the text, unless somebody has it open."""
+        if self._opened:
+            return
+        text = self.render().encode()
+        if self._text and text != self._text:
+            self._changed = self.context.clock()
+        self._text = text
 
     def attributes(self) -> Attributes:
-        if not self._opened:
-            self._text = self.render().encode()
+        self._renew()
         mode = READ_MODE if self.target() is None else LOG_MODE
         return Attributes(mode, len(self._text), self.mtime_ns(), 0, self.node_id)
 
     async def open(self, access: Access, pid: int) -> Handle:
         writer = self._writer(access, pid)
-        if not self._opened:
-            self._text = self.render().encode()
+        self._renew()
         self._opened += 1
         return TextHandle(self._text, writer, self._closed)
 

@@ -1,4 +1,4 @@
-"""A topic's directory: its settings, its doors and its partitions."""
+"""A topic's directory: its settings, itself as a whole, and its partitions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from functools import partial
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError, file_error
 from fusefs.following.follow import Followed
-from fusefs.forms import FORMS, Form
+from fusefs.forms import FORMS, Form, by_suffix
+from fusefs.selectors import SelectorError, TimeRange, parse
 from fusefs.tree.config import ConfigFile
-from fusefs.tree.doors import DoorFile
 from fusefs.tree.follows import FollowNode
 from fusefs.tree.nodes import Directory, Node
 from fusefs.tree.partitions import PartitionDirectory
+from fusefs.tree.status import TopicStatusFile
 from fusefs.tree.topic_files import TopicFiles
+from fusefs.tree.topic_logs import TopicLogFile, TopicTimesFile
 from storage.errors import StorageError
 
 MAX_PARTITIONS = 10_000
@@ -30,8 +32,8 @@ def partition_number(name: str) -> int | None:
     return int(name) if _PARTITION.fullmatch(name) else None
 
 
-def _door(parent: TopicDirectory, name: str, *, form: Form) -> Node:
-    return DoorFile(parent, name, parent.files, parent.files.door(form))
+def _log(parent: TopicDirectory, name: str, *, form: Form) -> Node:
+    return TopicLogFile(parent, name, parent.files, form)
 
 
 def _follow(parent: TopicDirectory, name: str, *, form: Form) -> Node:
@@ -46,9 +48,26 @@ def _config(parent: TopicDirectory, name: str) -> Node:
     return ConfigFile(parent, name, parent.files)
 
 
+def _status(parent: TopicDirectory, name: str) -> Node:
+    return TopicStatusFile(parent, name, parent.files)
+
+
+def _times(parent: TopicDirectory, name: str) -> Node:
+    """Make the file of a range of times. Raises FileError (ENOENT) for any other name."""
+    try:
+        selector = parse(name)
+    except SelectorError:
+        raise FileError(errno.ENOENT) from None
+    form = by_suffix(selector.suffix)
+    if not isinstance(selector, TimeRange) or form not in FORMS:
+        raise FileError(errno.ENOENT)
+    return TopicTimesFile(parent, name, parent.files, form, selector)
+
+
 NAMES: dict[str, tuple[bool, Callable[[TopicDirectory, str], Node]]] = {
     "config": (True, _config),
-    **{f"log{form.suffix}": (True, partial(_door, form=form)) for form in FORMS},
+    "status": (True, _status),
+    **{f"log{form.suffix}": (False, partial(_log, form=form)) for form in FORMS},
     **{f"follow{form.suffix}": (False, partial(_follow, form=form)) for form in FORMS},
 }
 """Every fixed name of a topic: whether it is listed, and how its node is made."""
@@ -78,9 +97,7 @@ class TopicDirectory(Directory):
             find = partial(self.files.partition, number)
             return PartitionDirectory(self, name, find(), find)
         fixed = NAMES.get(name)
-        if fixed is None:
-            raise FileError(errno.ENOENT)
-        return fixed[1](self, name)
+        return _times(self, name) if fixed is None else fixed[1](self, name)
 
     async def make_directory(self, name: str) -> Directory:
         """Create what is missing of partitions up to the one so numbered."""

@@ -147,13 +147,6 @@ def test_eperm_for_internal_topics(mount: Mount):
             os.open(mount.path / path, APPEND)
 
 
-def test_eacces_for_reading_a_door(topic: Path):
-    """For root too."""
-    for name in ("log", "log.kv", "log.json"):
-        with fails(errno.EACCES):
-            os.open(topic / name, os.O_RDONLY)
-
-
 def test_emsgsize_for_a_record_beyond_the_limit(topic: Path):
     """As a whole line, and as a begun one: in the write that brings it. Nothing of that write is kept."""
     append(topic / "config", b"max.message.bytes=1000\n")

@@ -15,10 +15,10 @@ async def test_an_empty_mount_lists_its_status(client: MountClient):
     assert client.list() == ["@status"]
 
 
-async def test_a_topic_is_a_directory_with_settings_doors_and_partitions(orders: MountClient):
-    """`follow` is there by name alone."""
+async def test_a_topic_is_a_directory_with_settings_status_and_partitions(orders: MountClient):
+    """Its records are in its partitions: the topic as a whole is there by name alone, so that copies have each once."""
     assert orders.list() == ["@status", "orders"]
-    assert orders.list("orders") == ["config", "log", "log.kv", "log.json", "0"]
+    assert orders.list("orders") == ["config", "status", "0"]
 
 
 async def test_a_partition_lists_what_ends(orders: MountClient):
@@ -51,9 +51,22 @@ async def test_unlisted_names_are_there_all_the_same(orders: MountClient, name: 
     assert stat.S_ISREG(orders.lookup(f"orders/0/{name}").attributes().mode)
 
 
-@pytest.mark.parametrize("name", ["follow", "follow.kv", "follow.json"])
-async def test_a_topic_is_followed_by_name_too(orders: MountClient, name: str):
-    """As a partition is."""
+@pytest.mark.parametrize(
+    "name",
+    [
+        "log",
+        "log.kv",
+        "log.json",
+        "follow",
+        "follow.kv",
+        "follow.json",
+        "@0-",
+        "@0-.kv",
+        "@2000-@2026-01-01.json",
+    ],
+)
+async def test_a_topic_as_a_whole_is_there_by_name(orders: MountClient, name: str):
+    """As a partition's log is, followed and by time."""
     assert stat.S_ISREG(orders.lookup(f"orders/{name}").attributes().mode)
 
 
@@ -67,9 +80,9 @@ async def test_a_topic_is_followed_by_name_too(orders: MountClient, name: str):
         ("orders/0/log", stat.S_IFREG | 0o644),
         ("orders/0/log.kv", stat.S_IFREG | 0o644),
         ("orders/0/log.json", stat.S_IFREG | 0o644),
-        ("orders/log", stat.S_IFREG | 0o200),
-        ("orders/log.kv", stat.S_IFREG | 0o200),
-        ("orders/log.json", stat.S_IFREG | 0o200),
+        ("orders/log", stat.S_IFREG | 0o644),
+        ("orders/log.kv", stat.S_IFREG | 0o644),
+        ("orders/log.json", stat.S_IFREG | 0o644),
         ("orders/config", stat.S_IFREG | 0o644),
         ("orders/0/follow", stat.S_IFREG | 0o444),
         ("orders/0/status", stat.S_IFREG | 0o444),
@@ -82,7 +95,7 @@ async def test_a_topic_is_followed_by_name_too(orders: MountClient, name: str):
     ],
 )
 async def test_modes(orders: MountClient, path: str, mode: int):
-    """Directories 0755, what takes lines 0644, doors 0200, the rest 0444."""
+    """Directories 0755, what takes lines 0644, the rest 0444."""
     await orders.append("orders/0/log", b"a\n")
 
     assert (await orders.stat(path)).mode == mode
@@ -96,6 +109,11 @@ async def test_modes(orders: MountClient, path: str, mode: int):
         "orders/00",
         "orders/10000",
         "orders/logs",
+        "orders/log.batch",
+        "orders/@0-.batch",
+        "orders/@0",
+        "orders/-10",
+        "orders/0-",
         "orders/0/.git",
         "@groups",
     ],
@@ -154,7 +172,7 @@ async def test_a_listing_goes_on_behind_its_cookie(orders: MountClient):
 
     rest = [entry.name for entry in orders.filesystem.readdir(fh, first_two[-1].next_entry)]
 
-    assert rest == ["config", "log", "log.kv", "log.json", "0"]
+    assert rest == ["config", "status", "0"]
 
 
 async def test_what_is_gone_since_the_listing_began_is_passed_over(client: MountClient):

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import trio
 
 from storage.engine import Engine
 from storage.manager import open_engine
@@ -106,6 +107,31 @@ async def test_the_daemons_status_ends_with_the_newest_reports(orders: MountClie
 
     assert lines[0] == "pid 1"
     assert " error orders/0/log.json: " in lines[-1]
+
+
+@pytest.mark.parametrize(
+    "path", ["@status", "orders/config", "orders/status", "orders/0/status", "orders/0/start"]
+)
+async def test_a_text_that_did_not_change_keeps_its_time(orders: MountClient, path: str):
+    """A backup that looks twice must not take it for changed while it was read."""
+    await orders.append("orders/0/log", b"a\n")
+    first = (await orders.stat(path)).mtime_ns
+    await trio.sleep(0.005)
+
+    assert first == (await orders.stat(path)).mtime_ns
+
+
+async def test_a_text_that_changed_has_another_time(orders: MountClient):
+    """Settings that were altered, and a new reason in `@status`."""
+    before = {path: (await orders.stat(path)).mtime_ns for path in ("orders/config", "@status")}
+    await trio.sleep(0.005)
+    await orders.append("orders/config", b"retention.ms=1\n")
+    with refused("EINVAL"):
+        await orders.append("orders/0/log.json", b"bad\n")
+
+    after = {path: (await orders.stat(path)).mtime_ns for path in before}
+
+    assert all(after[path] > before[path] for path in before)
 
 
 @pytest.mark.parametrize("path", ["@status", "orders/0/status", "orders/0/start"])

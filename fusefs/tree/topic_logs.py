@@ -1,0 +1,154 @@
+"""A topic as a whole: `orders/log` reads all partitions merged by time, and takes lines for the partitioner to spread.
+
+Neither it nor the ranges of times beside it are listed: a tool that reads all it finds has every record from the
+partitions. They are streams: stat says 0, and a read goes on to the end, which is where the partitions ended at open(2).
+"""
+
+# ruff: noqa: ARG002 - one signature for every kind of file
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+
+from fusefs.appending.flags import Access, check_append
+from fusefs.appending.handle import AppendHandle
+from fusefs.blocking import Blocking
+from fusefs.forms import Form
+from fusefs.selectors import RangePlace, TimeRange, resolve
+from fusefs.tree.handles import Handle, LogHandle
+from fusefs.tree.nodes import (
+    FOR_LONG,
+    LOG_MODE,
+    NANOSECONDS_A_MILLISECOND,
+    READ_BLOCK,
+    READ_MODE,
+    Attributes,
+    Directory,
+    File,
+    accept_truncation,
+    refuse_writing,
+)
+from fusefs.tree.topic_files import TopicFiles
+from fusefs.views.merging import MergedReader, Share
+
+REMEMBERED_SECONDS = 1.0
+"""For which the kernel may hold the name of a range."""
+
+
+class MergedHandle(LogHandle):
+    """An open log of a topic; merging happens in a thread, a while at a time."""
+
+    def __init__(
+        self,
+        node: MergedFile,
+        merged: MergedReader | None,
+        writer: AppendHandle | None,
+        *,
+        emptied: bool = False,
+    ) -> None:
+        super().__init__(node, None, writer, emptied=emptied)
+        self._merged = merged
+        self._blocking: Blocking = node.context.appending.blocking
+        self._turn = trio.Lock()
+
+    async def read(self, position: int, size: int) -> bytes | memoryview:
+        if self._merged is None:
+            return await super().read(position, size)
+        async with self._turn:
+            self._node.check_exists()
+            while not await self._blocking.run(partial(self._merged.reach, position, size)):
+                self._node.check_exists()
+            return self._merged.read(position, size)
+
+
+class MergedFile(File):
+    """Records of all partitions of a topic, merged by time."""
+
+    __slots__ = ("_files", "_form")
+    mode = READ_MODE
+
+    def __init__(self, parent: Directory, name: str, files: TopicFiles, form: Form) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+        self._form = form
+
+    def attributes(self) -> Attributes:
+        mtime_ns = self.context.started * NANOSECONDS_A_MILLISECOND
+        return Attributes(self.mode, 0, mtime_ns, FOR_LONG, self.node_id, READ_BLOCK)
+
+    async def open(self, access: Access, pid: int) -> Handle:
+        self._files.check_exists()
+        writer = self._writer(access, pid)
+        merged = None
+        if access.reads:
+            shares = await self.context.appending.blocking.run(self._shares)
+            merged = MergedReader(shares, self._form, self.context.settings.isolation)
+        return MergedHandle(self, merged, writer, emptied=access.truncates)
+
+    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        refuse_writing(access)
+        return None
+
+    def _shares(self) -> list[Share]:
+        """What there is of each partition now (blocking)."""
+        isolation = self.context.settings.isolation
+        shares = []
+        for partition in self._files.topic.partitions().values():
+            offsets = partition.offsets()
+            shares.append(Share(partition, offsets.log_start_offset, offsets.visible_end(isolation)))
+        return shares
+
+    def check_exists(self) -> None:
+        self._files.check_exists()
+
+    def begin_write(self) -> None:
+        """The kernel remembers nothing of it that a write changes."""
+
+    def end_write(self) -> None:
+        pass
+
+    def closed(self) -> None:
+        pass
+
+
+class TopicLogFile(MergedFile):
+    """`log`, `log.kv`, `log.json` of a topic."""
+
+    __slots__ = ()
+    mode = LOG_MODE
+
+    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        if not access.writes:
+            return None
+        self._files.check_writable()
+        check_append(access, truncation_accepted=not self._form.suffix)
+        target = self._files.door(self._form)
+        return AppendHandle(target, self.context.appending, opener_pid=pid, durable=access.durable)
+
+    def truncate(self, size: int, *, emptied: bool) -> None:
+        accept_truncation(size, None, emptied=emptied)
+
+
+class TopicTimesFile(MergedFile):
+    """`@T1-@T2`, `@T1-`: of each partition what it shows under that name, as of the opening."""
+
+    __slots__ = ("_selector",)
+    entry_timeout = REMEMBERED_SECONDS
+
+    def __init__(
+        self, parent: Directory, name: str, files: TopicFiles, form: Form, selector: TimeRange
+    ) -> None:
+        super().__init__(parent, name, files, form)
+        self._selector = selector
+
+    def _shares(self) -> list[Share]:
+        isolation = self.context.settings.isolation
+        shares = []
+        for partition in self._files.topic.partitions().values():
+            place = resolve(self._selector, partition, isolation=isolation)
+            assert isinstance(place, RangePlace)
+            end = partition.offsets().visible_end(isolation) if place.end_offset is None else place.end_offset
+            shares.append(Share(partition, place.start_offset, end))
+        return shares

@@ -1,0 +1,356 @@
+"""Several partitions as one stream of lines, merged by time.
+
+    partition 0   …  8  9 │14 15                     the smallest timestamp of all partitions' next records comes first,
+    partition 1   … 10 │12  7                        of equal ones that of the smallest number:  8 9 10 12 7 14 15
+
+Each partition stays in its own order, whatever its timestamps say. A stream has no size that is known before it is read,
+and is read from the front; what was read last can be read again at once, what came before that from the front.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from fusefs.forms import VALUES, Form
+from fusefs.views.stretches import Damage, Piece, read_stretch
+from storage.codec.columns import Columns
+from storage.engine import Partition
+from storage.errors import CorruptionError, SegmentDeletedError
+from storage.model import Isolation, Offset
+
+HELD_BYTES = 64 * 1024 * 1024
+"""Decoded batches and rendered lines held of all partitions together; what is least used is read again when its turn comes."""
+
+LARGEST_FETCH_BYTES = 256 * 1024
+SMALLEST_FETCH_BYTES = 1024
+"""Of batches fetched from a partition at once, however many there are. (A fetch gives at least one batch.)"""
+
+LINES_AT_ONCE = 1024
+"""Rendered of a partition at once."""
+
+LINE_BYTES = 64
+"""What a line takes in memory beside its text, about."""
+
+ROUND_BYTES = 4 * 1024 * 1024
+"""Of text merged at once."""
+
+ROUNDS_AT_ONCE = 20
+"""Merged without a pause."""
+
+PLACED_AT_ONCE = 500
+"""Partitions whose next record is looked for without a pause."""
+
+KEPT_BYTES = 1024 * 1024
+"""Of text that can be read again at once: programs seek back to what they took too much of."""
+
+
+class Share(NamedTuple):
+    """What a stream takes of one partition."""
+
+    partition: Partition
+    start_offset: Offset
+    end_offset: Offset
+    """Exclusive."""
+
+
+class _Queue:
+    """What is left of a share: its next lines, and the batches behind them as long as they are held.
+
+    A line's key says where it belongs: the newest timestamp of the partition so far, then the partition's rank. A record that
+    is older than the one before it follows that one at once, for nothing else is older than it.
+    """
+
+    def __init__(self, share: Share, rank: int, ranks: int, form: Form, isolation: Isolation) -> None:
+        self.damage: CorruptionError | None = None
+        """What stands in the place of the next line."""
+        self.held_bytes = 0
+        self.text_bytes = 0
+        """Of the lines at hand, or somewhat more."""
+        self._batch_bytes = 0
+        self._share = share
+        self._rank = rank
+        self._ranks = ranks
+        self._form = form
+        self._isolation = isolation
+        self._fetch_bytes = max(SMALLEST_FETCH_BYTES, min(LARGEST_FETCH_BYTES, HELD_BYTES // (4 * ranks)))
+        self._next_offset = share.start_offset
+        """Of the record behind the lines that were taken."""
+        self._fetched_until = share.start_offset
+        self._pieces: deque[Piece] = deque()
+        self._newest = -1
+        """Timestamp, of what was taken."""
+        self._keys: list[int] = []
+        self._lines: list[bytes] = []
+        self._offsets: list[int] = []
+
+    @property
+    def first_key(self) -> int:
+        """Of the next line, or of what stands in its place."""
+        return self._keys[0] if self._keys else self._newest * self._ranks + self._rank
+
+    @property
+    def last_key(self) -> int:
+        return self._keys[-1]
+
+    def load(self) -> bool:
+        """Have the next lines at hand, or the damage in their place (blocking); False at the end.
+
+        Raises SegmentDeletedError.
+        """
+        while not self._lines and self.damage is None:
+            if self._next_offset >= self._share.end_offset:
+                self.drop()
+                return False
+            if not self._pieces:
+                self._fetch()
+            else:
+                self._render(self._pieces[0])
+        return True
+
+    def _fetch(self) -> None:
+        stretch = read_stretch(
+            self._share.partition, self._next_offset, max_bytes=self._fetch_bytes, isolation=self._isolation
+        )
+        self._pieces.extend(stretch.pieces)
+        self._fetched_until = max(stretch.next_offset, Offset(self._next_offset + 1))
+        self.held_bytes = self._batch_bytes = stretch.size_bytes + sum(
+            piece.block.nbytes + piece.data.nbytes for piece in stretch.pieces if isinstance(piece, Columns)
+        )
+        if not self._pieces:
+            self._next_offset = self._fetched_until
+
+    def _render(self, piece: Piece) -> None:
+        """Render the next lines of a piece; what has none left is done with."""
+        if isinstance(piece, Damage):
+            self._next_offset = max(self._next_offset, piece.offset)
+            self.damage = piece.error
+            self._leave_piece()
+            return
+        offsets = piece.offsets
+        first = bisect_left(offsets, self._next_offset)
+        last = min(bisect_left(offsets, self._share.end_offset), first + LINES_AT_ONCE)
+        if first >= last:
+            if first < len(piece):
+                self._next_offset = self._share.end_offset
+            self._leave_piece()
+            return
+        sizes = map(_line_size, piece.key_lengths[first:last], piece.value_lengths[first:last])
+        last = first + max(1, bisect_right(list(accumulate(sizes)), self._fetch_bytes))
+        self._offsets = offsets[first:last].tolist()
+        self._lines = self._lines_of(piece, first, last)
+        newest = accumulate(piece.timestamps[first:last], max, initial=self._newest)
+        self._keys = [timestamp * self._ranks + self._rank for timestamp in newest][1:]
+        self.text_bytes = sum(map(len, self._lines))
+        self.held_bytes = self._batch_bytes + self.text_bytes + LINE_BYTES * len(self._lines)
+
+    def _lines_of(self, columns: Columns, first: int, last: int) -> list[bytes]:
+        partition = self._share.partition
+        text = self._form.render(
+            columns,
+            topic=partition.topic,
+            partition=partition.number,
+            start_offset=columns.offsets[first],
+            end_offset=columns.offsets[last - 1] + 1,
+        )
+        if self._form is VALUES:  # A value may contain the end of a line; in the other forms it is escaped.
+            sizes = (max(0, length) + 1 for length in columns.value_lengths[first:last])
+            return [text[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
+        return [line + b"\n" for line in text[:-1].split(b"\n")]
+
+    def _leave_piece(self) -> None:
+        self._pieces.popleft()
+        if not self._pieces and self.damage is None:
+            self._next_offset = max(self._next_offset, self._fetched_until)
+
+    def pass_damage(self) -> CorruptionError:
+        """Go on behind the damage."""
+        damage = self.damage
+        assert damage is not None
+        self.damage = None
+        behind = self._pieces[0] if self._pieces else None
+        if isinstance(behind, Columns) and len(behind):
+            self._next_offset = Offset(behind.offsets[0])
+        elif isinstance(behind, Damage):
+            self._next_offset = behind.offset
+        elif behind is None:
+            self._next_offset = max(self._next_offset, self._fetched_until)
+        return damage
+
+    def take(self, below: int) -> tuple[list[int], list[bytes]]:
+        """Take the lines whose keys are below, with their keys."""
+        count = bisect_left(self._keys, below)
+        keys, lines = self._keys[:count], self._lines[:count]
+        if keys:
+            self._newest = keys[-1] // self._ranks
+            self._next_offset = Offset(self._offsets[count - 1] + 1)
+            del self._keys[:count], self._lines[:count], self._offsets[:count]
+        return keys, lines
+
+    def drop(self) -> None:
+        """Hold nothing."""
+        self._pieces.clear()
+        self._keys, self._lines, self._offsets = [], [], []
+        self.damage = None
+        self.held_bytes = 0
+
+
+def _line_size(key_length: int, value_length: int) -> int:
+    return key_length + value_length + 2  # Either is -1 where it is null.
+
+
+class MergedReader:
+    """Reads a stream. Used by one caller at a time."""
+
+    def __init__(self, shares: Sequence[Share], form: Form, isolation: Isolation) -> None:
+        self._shares = [share for share in shares if share.start_offset < share.end_offset]
+        self._form = form
+        self._isolation = isolation
+        self._begin()
+
+    def _begin(self) -> None:
+        ranks = len(self._shares)
+        self._unplaced = [
+            _Queue(share, rank, ranks, self._form, self._isolation) for rank, share in enumerate(self._shares)
+        ]
+        """Those whose next line is to be looked for."""
+        self._heap: list[tuple[int, _Queue]] = []
+        """The others, by the key of their next line."""
+        self._held: OrderedDict[_Queue, int] = OrderedDict()
+        self._held_bytes = 0
+        self._text = bytearray()
+        self._position = 0
+        self._error: CorruptionError | SegmentDeletedError | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held of all partitions now."""
+        return self._held_bytes
+
+    def reach(self, position: int, size: int) -> bool:
+        """Render on until `read` can answer for [position, position + size) (blocking).
+
+        False after a while: call again. Raises CorruptionError at a damaged batch, behind which the next read goes on,
+        and SegmentDeletedError; what stands before either is read first.
+        """
+        if position < self._position:
+            self._begin()
+        self._forget(position - KEPT_BYTES)
+        for _ in range(ROUNDS_AT_ONCE):
+            if self._end >= position + size:
+                return True
+            text = self._render_to_error()
+            if self._error is not None:
+                return self._is_short(position)
+            if text is None:
+                return False
+            if not text:
+                return True
+            self._text += text
+        return False
+
+    def _render_to_error(self) -> bytes | None:
+        """Render the next lines, unless an error that stands before them is still to be raised."""
+        if self._error is None:
+            try:
+                return self._render()
+            except (CorruptionError, SegmentDeletedError) as error:
+                self._error = error
+        return None
+
+    def _is_short(self, position: int) -> bool:
+        """Whether something stands before an error that can be read; raises the error otherwise."""
+        if self._end > position:
+            return True
+        error, self._error = self._error, None
+        assert error is not None
+        raise error
+
+    @property
+    def _end(self) -> int:
+        return self._position + len(self._text)
+
+    def _forget(self, position: int) -> None:
+        gone = min(position - self._position, len(self._text))
+        if gone > 0:
+            del self._text[:gone]
+            self._position += gone
+
+    def read(self, position: int, size: int) -> bytes:
+        """Give what is rendered of [position, position + size), after `reach`."""
+        start = position - self._position
+        return bytes(self._text[start : start + size])
+
+    def _render(self) -> bytes | None:
+        """Render the next lines; nothing at the end, None while partitions are still to be placed."""
+        if not self._place():
+            return None
+        first = self._first()
+        if first is None:
+            return b""
+        if first.damage is not None:
+            heapq.heappop(self._heap)
+            self._unplaced.append(first)
+            raise first.pass_damage()
+        queues: list[_Queue] = []
+        try:
+            below = self._gather(queues)
+        finally:
+            self._unplaced += queues
+        keys: list[int] = []
+        lines: list[bytes] = []
+        for queue in queues:
+            its_keys, its_lines = queue.take(below)
+            keys += its_keys
+            lines += its_lines
+        for queue in queues:
+            self._account(queue)
+        return b"".join([lines[index] for index in sorted(range(len(keys)), key=keys.__getitem__)])
+
+    def _gather(self, queues: list[_Queue]) -> int:
+        """Move those whose lines come next out of the heap; the key below which all lines there are are at hand."""
+        size, horizon = 0, None
+        while (queue := self._first()) is not None and (horizon is None or queue.first_key <= horizon):
+            if queue.damage is not None or size >= ROUND_BYTES:
+                return queue.first_key
+            heapq.heappop(self._heap)
+            queues.append(queue)
+            size += queue.text_bytes
+            horizon = queue.last_key if horizon is None else min(horizon, queue.last_key)
+        assert horizon is not None
+        return horizon + 1
+
+    def _first(self) -> _Queue | None:
+        """The queue whose line comes first, loaded; None at the end."""
+        while self._heap:
+            key, queue = self._heap[0]
+            if not queue.load():  # It held nothing any more, and compaction has taken the rest.
+                heapq.heappop(self._heap)
+            elif queue.first_key != key:
+                heapq.heapreplace(self._heap, (queue.first_key, queue))
+            else:
+                return queue
+        return None
+
+    def _place(self) -> bool:
+        """Put partitions where their next line belongs; False after some of them."""
+        for _ in range(min(PLACED_AT_ONCE, len(self._unplaced))):
+            queue = self._unplaced[-1]
+            if queue.load():
+                heapq.heappush(self._heap, (queue.first_key, queue))
+            self._unplaced.pop()
+            self._account(queue)
+        return not self._unplaced
+
+    def _account(self, queue: _Queue) -> None:
+        """Count what a queue holds, and let those hold nothing that were not used for the longest time."""
+        self._held_bytes += queue.held_bytes - self._held.pop(queue, 0)
+        self._held[queue] = queue.held_bytes
+        while self._held_bytes > HELD_BYTES and len(self._held) > 1:
+            idle, held_bytes = self._held.popitem(last=False)
+            self._held_bytes -= held_bytes
+            idle.drop()

@@ -1,0 +1,196 @@
+"""A topic as a whole: written by its partitioner, read merged by time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from storage.engine import Engine
+from storage.partitioning.murmur2 import murmur2
+from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+
+
+@pytest.fixture
+async def wide(orders: MountClient) -> MountClient:
+    """Three partitions."""
+    await orders.mkdir("orders/2")
+    return orders
+
+
+async def contents(client: MountClient, form: str = "log") -> list[bytes]:
+    return [await client.cat(f"orders/{number}/{form}") for number in range(3)]
+
+
+@pytest.mark.parametrize("door", ["log.kv", "log.json"])
+async def test_keys_decide_the_partition(wide: MountClient, door: str):
+    """By Kafka's murmur2, and in the order of the lines."""
+    keys = [b"k%d" % number for number in range(50)]
+    form = b"%b\tv\n" if door == "log.kv" else b'{"key":"%b","payload":"v"}\n'
+
+    await wide.append(f"orders/{door}", b"".join(form % key for key in keys))
+
+    expected = [
+        b"".join(key + b"\tv\n" for key in keys if (murmur2(key) & 0x7FFFFFFF) % 3 == number)
+        for number in range(3)
+    ]
+    assert await contents(wide, "log.kv") == expected
+
+
+async def test_a_write_without_keys_goes_to_one_partition(wide: MountClient):
+    """Sticky."""
+    await wide.append("orders/log", b"a\nb\nc\n")
+
+    assert sorted(await contents(wide)) == [b"", b"", b"a\nb\nc\n"]
+
+
+async def test_round_robin(engine: Engine, tmp_path: Path):
+    """--partitioner roundrobin deals out lines."""
+    async with mounted(engine, tmp_path, partitioner="roundrobin") as client:
+        await client.mkdir("orders")
+        await client.mkdir("orders/2")
+        await client.append("orders/log", b"a\nb\nc\nd\n")
+
+        assert await contents(client) == [b"a\nd\n", b"b\n", b"c\n"]
+
+
+async def test_a_bad_line_keeps_the_whole_write_out(wide: MountClient):
+    """Of every partition."""
+    with refused("EINVAL"):
+        await wide.append("orders/log.json", b'{"key":"a","payload":"1"}\n{"key":"b"}\n')
+
+    assert await contents(wide) == [b"", b"", b""]
+
+
+async def spread(client: MountClient, *times: int) -> None:
+    """Append records of these times to three partitions in turn; their values say which time they have."""
+    for turn, time in enumerate(times):
+        line = b'{"payload":"at %d","ts":%d}\n' % (time, time)
+        await client.append(f"orders/{turn % 3}/log.json", line)
+
+
+async def test_a_topics_log_is_its_partitions_merged_by_time(wide: MountClient):
+    """In each form, from its first byte to its end, though stat says 0."""
+    await spread(wide, 5, 3, 4, 6, 9, 7)
+
+    assert await wide.cat("orders/log", chunk=3) == b"at 3\nat 4\nat 5\nat 6\nat 7\nat 9\n"
+    assert (await wide.cat("orders/log.kv")).splitlines()[0] == b"\\N\tat 3"
+    assert (await wide.cat("orders/log.json")).count(b'"topic":"orders"') == 6
+    assert (await wide.stat("orders/log")).size == 0
+
+
+async def test_a_topics_log_ends_where_it_ended_when_it_was_opened(wide: MountClient):
+    """So that what reads it ends."""
+    await spread(wide, 1, 2)
+    fh = await wide.open("orders/log")
+    await spread(wide, 3)
+
+    assert await wide.read_on(fh) == b"at 1\nat 2\n"
+
+
+async def test_a_topics_log_can_be_read_and_appended_to_by_one_file(wide: MountClient):
+    """Opened with O_RDWR and O_APPEND."""
+    await spread(wide, 1)
+    fh = await wide.open("orders/log", os.O_RDWR | os.O_APPEND)
+
+    await wide.filesystem.write(fh, b"new\n")
+
+    assert await wide.read_on(fh) == b"at 1\n"
+    await wide.close(fh)
+    assert await wide.cat("orders/log") == b"at 1\nnew\n"
+
+
+async def test_a_writer_alone_reads_nothing(wide: MountClient):
+    """EBADF, as everywhere."""
+    fh = await wide.open("orders/log", APPEND)
+
+    with refused("EBADF"):
+        await wide.filesystem.read(fh, 0, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("@4-", [4, 5, 6, 7]),
+        ("@4-@6", [4, 5]),
+        ("@1970-01-01T00:00:00.005Z-", [5, 6, 7]),
+        ("@8-", []),
+        ("@0-@0", []),
+    ],
+)
+async def test_times_of_a_topic(wide: MountClient, name: str, expected: list[int]):
+    """From the first record at or after a time on, up to, excluding, the first at or after another."""
+    await spread(wide, 1, 2, 3, 4, 5, 6, 7)
+
+    assert await wide.cat(f"orders/{name}") == b"".join(b"at %d\n" % time for time in expected)
+
+
+@pytest.mark.parametrize("flags", [os.O_WRONLY | os.O_APPEND, os.O_RDWR])
+async def test_times_are_only_read(wide: MountClient, flags: int):
+    """EPERM."""
+    with refused("EPERM"):
+        await wide.open("orders/@0-", flags)
+    with refused("EPERM"):
+        await wide.truncate("orders/@0-", 0)
+
+
+async def test_a_topics_log_is_stale_once_the_topic_is_deleted(wide: MountClient):
+    """ESTALE, as under a partition's log."""
+    fh = await wide.open("orders/log")
+    await wide.rmdir("orders")
+
+    with refused("ESTALE"):
+        await wide.filesystem.read(fh, 0, 10)
+
+
+async def test_a_topics_status(wide: MountClient):
+    """Its partitions together, and where each of them stands; a listing does not look at them."""
+    await spread(wide, 1000, 2000, 3000, 4000)
+
+    lines = (await wide.cat("orders/status")).decode().splitlines()
+
+    values = dict(line.split(" ", 1) for line in lines if not line.startswith("partition "))
+    assert (values["partitions"], values["offline_partitions"], values["segments"]) == ("3", "0", "3")
+    assert values["unflushed_records"] == "4"
+    assert values["first_timestamp"] == "1000 1970-01-01T00:00:01.000Z"
+    assert values["last_timestamp"] == "4000 1970-01-01T00:00:04.000Z"
+    assert [line for line in lines if line.startswith("partition ")] == [
+        "partition 0 log_start_offset 0 high_watermark 2 state online",
+        "partition 1 log_start_offset 0 high_watermark 1 state online",
+        "partition 2 log_start_offset 0 high_watermark 1 state online",
+    ]
+    assert (await wide.stat("orders/status")).size == len("\n".join(lines)) + 1
+    assert wide.lookup("orders/status").listed_attributes().size == 0
+
+
+async def test_an_empty_topics_status(wide: MountClient):
+    """Times that there are none of are a dash."""
+    assert b"first_timestamp -\nlast_timestamp -\n" in await wide.cat("orders/status")
+
+
+async def test_doors_take_appending_programs_alone(wide: MountClient):
+    """`log` takes `>` too."""
+    await wide.append("orders/log", b"a\n", os.O_WRONLY | os.O_TRUNC)
+    for path, flags in (
+        ("orders/log", os.O_WRONLY),
+        ("orders/log.kv", os.O_WRONLY | os.O_TRUNC),
+        ("orders/0/log.json", os.O_WRONLY | os.O_TRUNC),
+    ):
+        with refused("EPERM"):
+            await wide.open(path, flags)
+    for size in (0, 1):
+        with refused("EPERM"):
+            await wide.truncate("orders/log", size)
+
+
+async def test_internal_topics_are_not_written_by_users(client: MountClient):
+    """EPERM by every way in."""
+    client.engine.create_topic("__consumer_offsets")
+    for path in ("__consumer_offsets/log", "__consumer_offsets/0/log", "__consumer_offsets/config"):
+        with refused("EPERM"):
+            await client.open(path, APPEND)
+    with refused("EPERM"):
+        await client.mkdir("__consumer_offsets/1")
+    with refused("EPERM"):
+        await client.rmdir("__consumer_offsets")

@@ -1,0 +1,212 @@
+"""Several partitions as one stream, against a merge of plain lists."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fusefs.views.merging
+from fusefs.forms import FORMS, JSON, VALUES, Form
+from fusefs.views.merging import MergedReader, Share
+from storage.codec.records import encode
+from storage.errors import CorruptionError, SegmentDeletedError
+from storage.model import Isolation, Offset, Record, Timestamp
+from tests.doubles.memory_partition import MemoryPartition
+
+Times = list[list[list[int]]]
+"""Of each partition the batches, of each batch the timestamps."""
+
+
+def partitions_of(times: Times) -> list[MemoryPartition]:
+    """Partitions whose values say where they stand; every third one holds the end of a line."""
+    partitions = []
+    for number, batches in enumerate(times):
+        partition = MemoryPartition(number=number)
+        for timestamps in batches:
+            first = partition.offsets().log_end_offset
+            partition.append(
+                encode(
+                    [
+                        record_at(number, Offset(first + delta), Offset(delta), timestamp)
+                        for delta, timestamp in enumerate(timestamps)
+                    ]
+                )
+            )
+        partitions.append(partition)
+    return partitions
+
+
+def record_at(number: int, offset: Offset, delta: Offset, timestamp: int) -> Record:
+    value = b"%d/%d" % (number, offset) + (b"\nand more" if offset % 3 == 0 else b"")
+    return Record(delta, Timestamp(timestamp), None if offset % 2 else b"k", value)
+
+
+def shares_of(partitions: Sequence[MemoryPartition]) -> list[Share]:
+    return [
+        Share(
+            partition,
+            partition.offsets().log_start_offset,
+            partition.offsets().visible_end(Isolation.READ_COMMITTED),
+        )
+        for partition in partitions
+    ]
+
+
+def reader_of(partitions: Sequence[MemoryPartition], form: Form = VALUES) -> MergedReader:
+    return MergedReader(shares_of(partitions), form, Isolation.READ_COMMITTED)
+
+
+def read(reader: MergedReader, position: int, size: int) -> bytes:
+    while not reader.reach(position, size):
+        pass
+    return reader.read(position, size)
+
+
+def read_all(reader: MergedReader, size: int = 7) -> bytes:
+    content = b""
+    while data := read(reader, len(content), size):
+        assert len(data) <= size
+        content += data
+    return content
+
+
+def order_of(times: Times) -> list[tuple[int, int]]:
+    """(partition, offset) as they come: always the smallest of the next timestamps, of equal ones the first partition."""
+    queues = [[timestamp for batch in batches for timestamp in batch] for batches in times]
+    heap = [(queue[0], number, 0) for number, queue in enumerate(queues) if queue]
+    heapq.heapify(heap)
+    order = []
+    while heap:
+        _, number, offset = heapq.heappop(heap)
+        order.append((number, offset))
+        if offset + 1 < len(queues[number]):
+            heapq.heappush(heap, (queues[number][offset + 1], number, offset + 1))
+    return order
+
+
+def expected_of(times: Times) -> bytes:
+    return b"".join(
+        b"%d/%d" % place + (b"\nand more\n" if place[1] % 3 == 0 else b"\n") for place in order_of(times)
+    )
+
+
+TIMES = st.lists(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=5), max_size=5)
+
+
+@given(TIMES, st.integers(1, 40))
+def test_the_smallest_timestamp_comes_first_and_partitions_stay_in_order(times: Times, size: int):
+    """However times run within a partition, and however the reads cut the stream."""
+    assert expected_of(times) == read_all(reader_of(partitions_of(times)), size)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix)
+def test_lines_are_those_of_the_partitions_files(form: Form):
+    """Each as its partition's own file has it."""
+    partitions = partitions_of([[[1, 4, 2], [9]], [[3], [3]]])
+
+    merged = read_all(reader_of(partitions, form))
+
+    alone = [read_all(reader_of([partition], form)) for partition in partitions]
+    assert sum(map(len, alone)) == len(merged)
+    if form is JSON:
+        places = [
+            b'"partition":%d,"offset":%d,' % place for place in order_of([[[1, 4, 2], [9]], [[3], [3]]])
+        ]
+        assert all(place in line for place, line in zip(places, merged.splitlines(), strict=True))
+
+
+@given(TIMES, st.data())
+def test_memory_that_is_short_changes_nothing(times: Times, data: st.DataObject):
+    """What is held of idle partitions is let go, and read again when its turn comes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fusefs.views.merging, "HELD_BYTES", data.draw(st.integers(0, 2000)))
+        patch.setattr(fusefs.views.merging, "SMALLEST_FETCH_BYTES", 1)
+        patch.setattr(fusefs.views.merging, "LINES_AT_ONCE", data.draw(st.integers(1, 3)))
+        patch.setattr(fusefs.views.merging, "ROUND_BYTES", data.draw(st.integers(1, 100)))
+        patch.setattr(fusefs.views.merging, "PLACED_AT_ONCE", 1)
+        patch.setattr(fusefs.views.merging, "KEPT_BYTES", data.draw(st.integers(0, 10)))
+        assert expected_of(times) == read_all(reader_of(partitions_of(times)))
+
+
+@given(TIMES, st.lists(st.integers(0, 200), max_size=5))
+def test_any_place_can_be_read(times: Times, positions: list[int]):
+    """Further on by rendering up to there, further back from the front."""
+    reader, expected = reader_of(partitions_of(times)), expected_of(times)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fusefs.views.merging, "KEPT_BYTES", 5)
+        for position in positions:
+            assert expected[position : position + 11] == read(reader, position, 11)
+
+
+def test_what_is_merged_now_is_not_let_go(monkeypatch: pytest.MonkeyPatch):
+    """However little may be held: the lines of one round are taken before anything is dropped."""
+    monkeypatch.setattr(fusefs.views.merging, "HELD_BYTES", 1)
+
+    assert expected_of([[[1, 2]], [[0, 1]]]) == read_all(reader_of(partitions_of([[[1, 2]], [[0, 1]]])))
+
+
+def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    """With many partitions of many batches; but for the one that was used last."""
+    monkeypatch.setattr(fusefs.views.merging, "HELD_BYTES", 20_000)
+    partitions = partitions_of([[[time] for time in range(50)] for _ in range(30)])
+    reader = reader_of(partitions)
+    held = []
+    position = 0
+
+    while data := read(reader, position, 100):
+        position += len(data)
+        held.append(reader.held_bytes)
+
+    assert max(held) <= 20_000
+    assert position == len(expected_of([[[time] for time in range(50)] for _ in range(30)]))
+
+
+def test_what_is_appended_meanwhile_does_not_show():
+    """A stream ends where the partitions ended when it was opened."""
+    partitions = partitions_of([[[1]], [[2]]])
+    reader = reader_of(partitions)
+    partitions[0].add(b"later", time=0)
+
+    assert read_all(reader) == expected_of([[[1]], [[2]]])
+
+
+def test_shares_may_begin_and_end_anywhere():
+    """As ranges of time do."""
+    partition = partitions_of([[[1, 2], [3, 4]]])[0]
+
+    reader = MergedReader([Share(partition, Offset(1), Offset(3))], JSON, Isolation.READ_COMMITTED)
+
+    assert [line.split(b'"offset":')[1][:1] for line in read_all(reader).splitlines()] == [b"1", b"2"]
+
+
+def test_damage_costs_its_own_records_and_is_told_once():
+    """What stands before it in time is read first; who reads on gets what stands behind."""
+    partitions = partitions_of([[[1], [3], [5]], [[2], [4]]])
+    partitions[0].damage(1)
+    reader = reader_of(partitions)
+
+    before = read(reader, 0, 1000)
+    with pytest.raises(CorruptionError):
+        read(reader, len(before), 1000)
+
+    assert before == b"0/0\nand more\n"
+    assert read(reader, len(before), 1000) == b"1/0\nand more\n1/1\n0/2\n"
+
+
+def test_records_that_were_deleted_are_told_each_time():
+    """Reading on cannot be right: lines would be missing without a word."""
+    partition = MemoryPartition()
+    for time in range(4):
+        partition.add(b"%d" % time, time=time)
+        partition.roll()
+    reader = MergedReader(shares_of([partition]), VALUES, Isolation.READ_COMMITTED)
+    partition.delete_oldest_segments(2)
+
+    for _again in range(2):
+        with pytest.raises(SegmentDeletedError):
+            read(reader, 0, 10)
