@@ -67,7 +67,7 @@ def limit_offsets(
     """
     sizes = {one: end[one] - start.get(one, end[one]) for one in end}
     total = sum(size for size in sizes.values() if size > 0)
-    if total <= limit:
+    if total <= limit:  # Where both are equal, the shares below come to the same.
         return dict(end)
     return {
         one: start[one] + max(1, size * limit // total) if size > 0 else end[one]

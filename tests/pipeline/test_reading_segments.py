@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.errors import DataLossError, PipelineError
 from pipeline.paths import data_directories
-from pipeline.source import reading
+from pipeline.source import reading, slices
 from pipeline.source.gather import (
     KEYS,
     Part,
@@ -391,3 +392,36 @@ def test_a_topic_that_is_deleted_while_a_source_is_open(tmp_path):
     source.close()
     (batch,) = read_task(task, options=options_of(tmp_path), schema=SCHEMA)
     assert [b"x", b"y", b"z"] == batch["value"].to_pylist()
+
+
+def test_a_file_that_was_rewritten_is_planned_again(tmp_path):
+    """Large enough, with another batch where the task begins: a compaction took the one before it."""
+    make_topic(tmp_path, "a\n", "b\n", "c\n", "d\n", "e\n")
+    task = planned(tmp_path, startingOffsets='{"orders":{"0":1}}', endingOffsets='{"orders":{"0":3}}')
+    (one,) = task.slices
+    log = Path(one.file)
+    log.write_bytes(log.read_bytes()[one.position :])
+    assert log.stat().st_size >= one.end_position
+    (batch,) = read_task(task, options=options_of(tmp_path), schema=SCHEMA)
+    assert [b"b", b"c"] == batch["value"].to_pylist()
+
+
+def test_segments_that_overlap_give_each_record_once(tmp_path, monkeypatch):
+    """As those of a log that somebody copied together: what was given out is not given out again."""
+    monkeypatch.setattr(slices, "WINDOW_BYTES", 80)
+    make_topic(tmp_path, "a\n", "b\n", "c\n")
+    task = planned(tmp_path)
+    doubled = replace(task, slices=task.slices * 2)
+    batches = read_task(doubled, options=options_of(tmp_path), schema=SCHEMA)
+    assert [b"a", b"b", b"c"] == [value for batch in batches for value in batch["value"].to_pylist()]
+
+
+def test_a_range_without_a_record_opens_no_file(tmp_path):
+    """Its offsets were compacted away; the batch behind them is not read."""
+    engine = open_engine(tmp_path)
+    partition = engine.create_topic("orders", partitions=1).partitions()[0]
+    for offset in (0, 8):
+        partition.append_as_follower(encode([Record(Offset(offset), Timestamp(1000), None, b"v")]))
+    engine.close()
+    task = planned(tmp_path, startingOffsets='{"orders":{"0":3}}', endingOffsets='{"orders":{"0":7}}')
+    assert () == task.slices

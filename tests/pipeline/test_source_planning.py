@@ -45,6 +45,7 @@ def test_without_wishes_a_task_a_partition():
         ((100, 100), 4, [50, 50, 50, 50]),
         ((100, 1), 3, [50, 50, 1]),
         ((38,), 4, [9, 9, 10, 10]),
+        ((125, 75), 4, [41, 42, 42, 37, 38]),
         ((1, 1), 10, [1, 1]),
         ((10, 10, 10), 2, [10, 10, 10]),
     ],
@@ -200,6 +201,12 @@ def test_a_range_that_ends_before_it_begins():
     assert OffsetRange(A, 5, 5) == in_order(A, 5, 5)
     with pytest.raises(PipelineError, match="orders-0: it would begin at 6, which is behind its end, 5"):
         in_order(A, 6, 5)
+
+
+def test_a_range_at_the_end_is_there():
+    """It has nothing in it, and nothing of it is lost."""
+    assert (20, 20) == within(A, 20, 20, earliest=10, latest=20)
+    assert (10, 20) == within(A, 10, 20, earliest=10, latest=20)
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 15), (21, 22), (15, 30)])
