@@ -229,6 +229,10 @@ class Engine(Protocol):
         """Whatever duties are due at `now`: flush, checkpoints, retention, delayed deletion (blocking)."""
         ...
 
+    def keep_log_starts(self) -> None:
+        """Where the logs start now is on disk when this returns, for whoever reads the files, too (blocking, OSError)."""
+        ...
+
     def close(self) -> None:
         """Flush, checkpoint and leave the clean-shutdown marker (blocking). Idempotent."""
         ...

@@ -6,7 +6,7 @@ from fusefs.appending.targets import LineTarget
 from fusefs.tree.nodes import Directory
 from fusefs.tree.partition_files import PartitionFiles
 from fusefs.tree.texts import TextFile
-from storage.engine import Partition
+from storage.engine import Engine, Partition
 from storage.errors import InvalidConfigError, OffsetOutOfRangeError
 from storage.model import Offset
 
@@ -18,9 +18,10 @@ class StartTarget:
 
     max_record_bytes = LINE_BYTES
 
-    def __init__(self, name: str, partition: Partition) -> None:
+    def __init__(self, name: str, partition: Partition, engine: Engine) -> None:
         self.name = name
         self._partition = partition
+        self._engine = engine
 
     def check(self, lines: bytes) -> None:
         parse_start(lines)
@@ -34,6 +35,8 @@ class StartTarget:
             self._partition.delete_records(offset)
         except OffsetOutOfRangeError as error:
             raise InvalidConfigError(str(error)) from error
+        # Who reads the files beside us must not be shown what is deleted, nor a crash bring it back.
+        self._engine.keep_log_starts()
 
     def sync(self) -> None:
         pass
@@ -66,4 +69,4 @@ class StartFile(TextFile):
     def target(self) -> LineTarget | None:
         if not self.context.settings.allow_delete:
             return None
-        return StartTarget(self.path, self._files.partition)
+        return StartTarget(self.path, self._files.partition, self.context.engine)

@@ -184,6 +184,10 @@ class LogManager:
             return self._directories.failed
         return (home,) if home.failure is not None else ()
 
+    def keep_log_starts(self) -> None:
+        self._check_writable()
+        self._checkpoint(CheckpointWriter.write_log_start_offsets)
+
     # Duties and the end.
 
     def maintenance(self, now: Timestamp) -> None:

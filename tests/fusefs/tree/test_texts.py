@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 import trio
 
+from storage.checkpoints.offset_checkpoint import read_offsets
+from storage.disk.names import LOG_START_OFFSETS
+from storage.disk.native import NativeFileSystem
 from storage.engine import Engine
 from storage.manager import open_engine
+from storage.model import TopicPartition
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 
 REWRITE = os.O_WRONLY | os.O_TRUNC
@@ -160,6 +164,17 @@ async def test_a_larger_start_deletes_older_records_with_allow_delete(engine: En
             with refused("EINVAL"):
                 await client.append("orders/0/start", bad)
         assert await client.cat("orders/0/log") == b"b\nc\n"
+
+
+async def test_a_larger_start_is_kept_at_once(engine: Engine, tmp_path: Path):
+    """Whoever reads the files beside the daemon is not shown what was deleted, and a crash does not bring it back."""
+    async with mounted(engine, tmp_path, allow_delete=True) as client:
+        await client.mkdir("orders")
+        await client.append("orders/0/log", b"a\nb\nc\n")
+        await client.append("orders/0/start", b"2\n")
+        directory = Path(engine.directories()[0].path)
+        starts = read_offsets(NativeFileSystem(read_only=True), directory / LOG_START_OFFSETS)
+        assert {TopicPartition("orders", 0): 2} == starts
 
 
 async def test_segments_are_the_real_files(orders: MountClient, tmp_path: Path):
