@@ -184,7 +184,7 @@ class Handover:
         cause = f" ({self._told[-1]})" if self._told else ""
         return (
             f"{where}: write {self._write} is being appended by {self._owner} and was not done within "
-            f"{timeout_s:g} s{cause}; the directory's owner will complete it"
+            f"{timeout_s:g} s{cause}; part of it may be visible, and the directory's owner will complete it"
         )
 
 

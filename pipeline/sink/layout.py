@@ -18,7 +18,7 @@ from storage.manager.topics import lenient_config
 from storage.model import TopicPartition
 
 MAX_BATCH_BYTES = DEFAULT_MAX_BATCH_BYTES
-"""Of a batch that a task stages, where the topic would take a larger one: it bounds memory."""
+"""Of a batch of several records that a task stages, where the topic would take a larger one: it bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,7 @@ def read_layout(directories: Sequence[Path]) -> Layout:
     """Look at names and settings alone: nothing is locked or opened (PipelineError, StorageError, OSError)."""
     return Layout(
         {
-            topic: TopicLayout(
-                facts.partitions, min(facts.config.max_message_bytes, MAX_BATCH_BYTES), facts.topic_id
-            )
+            topic: TopicLayout(facts.partitions, facts.config.max_message_bytes, facts.topic_id)
             for topic, facts in read_topics(directories).items()
         }
     )

@@ -14,14 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.sink.columns import cast_columns, codec_columns
-from pipeline.sink.layout import Layout
-from storage.codec.records import encode_columns
+from pipeline.sink.layout import MAX_BATCH_BYTES, Layout
+from storage.codec.records import Columns, encode_columns
 from storage.errors import InvalidRecordError, RecordTooLargeError
-from storage.model import TopicPartition
+from storage.model import NO_TIMESTAMP, TopicPartition
 from storage.partitioning.murmur2 import partition_of_key
 
 UNKEYED_BYTES = 16_384
 """Kafka's default batch.size: after this much without a key, another partition has its turn."""
+
+MOST_BATCH_BYTES = 2**31 - 1
+"""A batch's length field ends there."""
 
 _REMEMBERED_KEYS = 1 << 16
 
@@ -60,15 +63,26 @@ class RowEncoder:
             if len(indices) < rows.num_rows:
                 picked = pa.array(indices, pa.int64())
                 chosen = {name: column.take(picked) for name, column in columns.items()}
-            limit = self._layout.topic(partition.topic).max_batch_bytes
-            try:
-                batches = encode_columns(
-                    codec_columns(chosen, len(indices), now_ms=self._now_ms()), max_batch_bytes=limit
-                )
-            except RecordTooLargeError as error:
-                raise RecordTooLargeError(f"{partition}: {error}") from None
-            for batch in batches:
+            for batch in self._batches(partition, chosen, len(indices)):
                 yield partition, batch
+
+    def _batches(
+        self, partition: TopicPartition, columns: dict[str, pa.Array], count: int
+    ) -> list[bytearray]:
+        _check_times(partition, columns.get("timestamp"))
+        records = codec_columns(columns, count, now_ms=self._now_ms())
+        most = self._layout.topic(partition.topic).max_batch_bytes
+        try:
+            return encode_columns(records, max_batch_bytes=min(most, MAX_BATCH_BYTES))
+        except RecordTooLargeError:
+            # Perhaps the topic takes larger batches than those that are made of small records.
+            try:
+                return encode_columns(records, max_batch_bytes=most)
+            except RecordTooLargeError:
+                size = _largest(columns, records)
+        raise RecordTooLargeError(
+            f"{partition}: a row makes a batch of {size} bytes, max.message.bytes of {partition.topic} is {most}"
+        )
 
     # Where rows go.
 
@@ -101,3 +115,25 @@ class RowEncoder:
             self._turn_bytes = 0
         self._turn_bytes += size
         return partitions[self._turn % len(partitions)]
+
+
+def _check_times(partition: TopicPartition, timestamps: pa.Array | None) -> None:
+    """Whether a broker would take these times. A record without one, which is read as -1 ms, may stay without."""
+    if timestamps is None:
+        return
+    earliest = pc.min(timestamps.cast(pa.int64())).as_py()
+    if earliest is not None and earliest < NO_TIMESTAMP:
+        raise InvalidRecordError(
+            f"{partition}: a row's timestamp lies before 1970, at {earliest} ms; Kafka has no such times "
+            "(null stands for the time of writing)"
+        )
+
+
+def _largest(columns: dict[str, pa.Array], records: Columns) -> int:
+    """Bytes of the batch that the largest row makes alone."""
+    lengths = zip(records.key_lengths, records.value_lengths, records.header_lengths, strict=True)
+    sizes = [max(key, 0) + max(value, 0) + headers for key, value, headers in lengths]
+    at = sizes.index(max(sizes))
+    alone = codec_columns({name: column.slice(at, 1) for name, column in columns.items()}, 1, now_ms=0)
+    (batch,) = encode_columns(alone, max_batch_bytes=MOST_BATCH_BYTES)
+    return len(batch)

@@ -150,7 +150,13 @@ class StagingArea:
     def refuse(self, write: WriteId, reason: str) -> None:
         """Give up a claimed write of which nothing was appended (blocking, OSError)."""
         content = json.dumps({"reason": reason}).encode() + b"\n"
-        write_atomically(self.files, self._path(write, WriteFileKind.REFUSED), content)
+        path = self._path(write, WriteFileKind.REFUSED)
+        try:
+            write_atomically(self.files, path, content)
+        except OSError:
+            # A disk without room for a line has some when the staged files are gone, which nobody needs any more.
+            self._discard_staged(write)
+            write_atomically(self.files, path, content)
         self._unlink(self._path(write, WriteFileKind.CLAIMED))
         self.files.sync_directory(self.directory)
         self._discard_staged(write)

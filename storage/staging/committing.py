@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from storage.codec.batch import read_header, scan, set_producer
 from storage.codec.headers import MAX_SEQUENCE
@@ -31,6 +32,7 @@ from storage.staging.record import (
     with_committed,
     write_committed,
 )
+from storage.staging.space import check_room
 from storage.staging.staged_file import Frame, check_whole, read_frames
 
 WINDOW_BYTES = 1 << 20
@@ -119,19 +121,24 @@ class Committer:
         """The partitions of a write all of whose batches may come in."""
         partitions: dict[TopicPartition, Partition] = {}
         records: dict[TopicPartition, int] = {}
+        sizes: Counter[Path] = Counter()
         for staged in manifest.files:
             check_whole(self._area.directory / staged.name, self._area.files, staged)
         for frame in self._frames(manifest):
             if frame.partition not in partitions:
                 partitions[frame.partition] = self._find(frame.partition)
-            count = records.get(frame.partition, 0) + self._check_batch(frame, partitions[frame.partition])
+            partition = partitions[frame.partition]
+            added, size = self._check_batch(frame, partition)
+            sizes[Path(partition.status().directory)] += size
+            count = records.get(frame.partition, 0) + added
             if count > MAX_SEQUENCE:
                 raise InvalidRecordError(f"{frame.partition}: more than {MAX_SEQUENCE} records in one write")
             records[frame.partition] = count
+        check_room(sizes, self._area.files)
         return partitions
 
-    def _check_batch(self, frame: Frame, partition: Partition) -> int:
-        """How many records a batch has that the partition's append would take."""
+    def _check_batch(self, frame: Frame, partition: Partition) -> tuple[int, int]:
+        """How many records a batch has that the partition's append would take, and how many bytes it comes to there."""
         rules = AppendRules.of(partition.config)
         try:
             incoming = check_as_leader(frame.batch, rules)
@@ -140,7 +147,7 @@ class Committer:
                 check_as_leader(conformed.batches, rules)
         except StorageError as error:
             raise InvalidRecordError(f"{frame.partition}: {error}") from error
-        return sum(batch.records for batch in incoming)
+        return sum(batch.records for batch in incoming), len(conformed.batches)
 
     def _begin(self, write: WriteId, partitions: Mapping[TopicPartition, Partition]) -> Begun:
         known = read_committed(self._area.directory, self._area.files).get(write.series)

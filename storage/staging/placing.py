@@ -7,7 +7,9 @@ meanwhile cannot be had: then the write ends there, refused, with what is in pla
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from storage.codec.batch import assign_offsets, read_header, scan
 from storage.codec.columns import decode
@@ -27,6 +29,7 @@ from storage.model import NO_PRODUCER_ID, Isolation, Offset, ProducerId, TopicPa
 from storage.staging.area import StagingArea
 from storage.staging.manifest import Begun, Manifest
 from storage.staging.placement import NewTopic, Place, Placement
+from storage.staging.space import check_room
 from storage.staging.staged_file import Frame, check_whole, read_frames
 
 WINDOW_BYTES = 1 << 20
@@ -53,7 +56,7 @@ class Placer:
 
     def begin(self, manifest: Manifest, placement: Placement) -> Begun:
         """Check all of the write, and make the topics that are missing (StorageError, OSError; blocking)."""
-        self._check_frames(manifest, placement)
+        sizes = self._check_frames(manifest, placement)
         missing = [name for name in placement.topics if self._is_missing(name, placement)]
         for name, place in placement.partitions.items():
             if name.topic not in missing:
@@ -63,6 +66,10 @@ class Placer:
         for name, place in placement.partitions.items():
             if name.topic in missing:
                 _check_place(self._log(name), name, place)
+        needed: Counter[Path] = Counter()
+        for name, size in sizes.items():
+            needed[Path(self._log(name).status().directory)] += size
+        check_room(needed, self._area.files)
         firsts = {name: place.first for name, place in placement.partitions.items()}
         return Begun(ProducerId(NO_PRODUCER_ID), -1, firsts)
 
@@ -82,8 +89,9 @@ class Placer:
             if frame.partition in logs:
                 _put(logs[frame.partition], frame, present[frame.partition])
 
-    def _check_frames(self, manifest: Manifest, placement: Placement) -> None:
-        """Whether every batch is whole and has a place of its own, in ascending order."""
+    def _check_frames(self, manifest: Manifest, placement: Placement) -> Mapping[TopicPartition, int]:
+        """Whether every batch is whole and has a place of its own, in ascending order; bytes, by partition."""
+        sizes: Counter[TopicPartition] = Counter()
         for staged in manifest.files:
             check_whole(self._area.directory / staged.name, self._area.files, staged)
         ends: dict[TopicPartition, int] = {}
@@ -97,6 +105,8 @@ class Placer:
             except (CorruptBatchError, InvalidRecordError) as error:
                 raise InvalidRecordError(f"{name}: {error}") from error
             ends[name] = incoming[-1].last_offset + 1
+            sizes[name] += len(frame.batch)
+        return sizes
 
     def _is_missing(self, topic: str, placement: Placement) -> bool:
         if is_internal(topic):

@@ -300,6 +300,21 @@ def test_beside_a_daemon_all_that_was_acknowledged(data, follow):
     assert [(FIRST, 0, 6), (SECOND, 0, 1)] == read(stream.tasks(at(0, 0), at(6, 1)))
 
 
+def test_deleted_records_are_not_shown(data, follow):
+    """As soon as the owner's log start is kept, which writing `start` waits for."""
+    engine = open_engine(data)
+    try:
+        stream = follow()
+        assert at(0, 0, orders=id_of(data)) == stream.begin()
+        engine.partition("orders", 0).delete_records(2)
+        engine.keep_log_starts()
+        with pytest.raises(DataLossError, match="orders-0: offset 0 to begin with is outside"):
+            stream.tasks(at(0, 0), at(3, 0))
+        assert {FIRST: 2, SECOND: 0} == follow().begin().offsets
+    finally:
+        engine.close()
+
+
 def test_beside_a_broker_up_to_the_high_watermark(data, follow):
     """What its checkpoint does not say yet is not shown yet: another replica may know better.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -102,6 +103,18 @@ def test_of_an_editable_install(tmp_path, data):
     assert ["a", "b", "c"] == lines(data)
 
 
+def copied(folder):
+    """What a wheel is built from, where that leaves nothing in the checkout."""
+    folder.mkdir()
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("storage", "fusefs", "topicfs", "pipeline", "pyspark_topicfs"):
+        shutil.copytree(
+            ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.c")
+        )
+    return folder
+
+
 def test_of_a_wheel(tmp_path, data):
     """In an environment that has nothing of the checkout: what it needs of others comes from here."""
     wheel = [
@@ -116,7 +129,7 @@ def test_of_a_wheel(tmp_path, data):
         str(tmp_path),
         ".",
     ]
-    subprocess.run(wheel, cwd=ROOT, check=True)
+    subprocess.run(wheel, cwd=copied(tmp_path / "sources"), check=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     (built,) = tmp_path.glob("topicfs-*.whl")

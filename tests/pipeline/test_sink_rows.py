@@ -7,6 +7,7 @@ import datetime as dt
 import pytest
 
 from pipeline.sink.layout import Layout, TopicLayout
+from storage.codec.batch import read_header
 from storage.codec.records import decode
 from storage.errors import InvalidRecordError, PolicyViolationError, RecordTooLargeError, UnknownTopicError
 from storage.model import Header, TopicPartition
@@ -143,13 +144,47 @@ def test_no_rows_are_no_batches():
         ({"value": ["v"], "topic": ["__consumer_offsets"]}, None, PolicyViolationError, "Kafka's own"),
         ({"value": ["v"], "partition": [3]}, "t", InvalidRecordError, "t: no partition 3; it has 3"),
         ({"value": ["v"], "partition": [-1]}, "t", InvalidRecordError, "t: no partition -1"),
-        ({"value": ["v" * 300]}, "u", RecordTooLargeError, "u-0: record 1 does not fit"),
+        (
+            {"value": ["v", "v" * 300, "v" * 200]},
+            "u",
+            RecordTooLargeError,
+            "u-0: a row makes a batch of 370 bytes, max.message.bytes of u is 200$",
+        ),
+        (
+            {"value": ["v"], "timestamp": [-2]},
+            "u",
+            InvalidRecordError,
+            "u-0: .* before 1970, at -2 ms; .*null stands",
+        ),
     ],
 )
 def test_rows_that_cannot_be_written_are_told(columns, topic, error, said):
     """Whatever a row says of its place."""
     pa = arrow()
-    kinds = {"value": pa.string(), "topic": pa.string(), "partition": pa.int32()}
+    kinds = {
+        "value": pa.string(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "timestamp": pa.timestamp("ms"),
+    }
     rows = pa.record_batch({name: pa.array(values, kinds[name]) for name, values in columns.items()})
     with pytest.raises(error, match=said):
         encoded(rows, topic=topic)
+
+
+def test_a_record_without_a_time_stays_without():
+    """As it is read: a millisecond before 1970."""
+    pa = arrow()
+    rows = pa.record_batch({"value": pa.array([b"v"]), "timestamp": pa.array([-1], pa.timestamp("ms"))})
+    assert [-1] == [record[0] for records in encoded(rows, topic="u").values() for record in records]
+
+
+def test_a_large_row_is_written_where_the_topic_takes_it():
+    """In a batch of its own size; what is bounded is only how many small ones are joined."""
+    pa = arrow()
+    from pipeline.sink.rows import RowEncoder  # noqa: PLC0415 (needs pyarrow)
+
+    layout = Layout({"t": TopicLayout((0,), 4 << 20)})
+    rows = pa.record_batch({"value": pa.array([b"x" * (2 << 20), b"y"])})
+    found = list(RowEncoder(layout, "t", now_ms=lambda: NOW).encode(rows))
+    assert 2 == sum(read_header(batch).record_count for _, batch in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,7 +14,10 @@ from storage.errors import CorruptionError
 from storage.manager import LogManager
 from storage.model import NO_TIMESTAMP, Offset, Record, Timestamp, TopicPartition
 from storage.staging.area import ABANDONED_AFTER_MS, StagingArea, WriteState
+from storage.staging.committing import Committer
 from storage.staging.manifest import decode_manifest
+from storage.staging.placement import NewTopic
+from storage.staging.space import BESIDE_BYTES
 from storage.staging.staged_file import StagedFile
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
@@ -330,6 +334,25 @@ def test_a_write_that_may_not_be_appended_is_refused_whole(
     assert [] == files_of_writes(disk)
 
 
+@pytest.mark.parametrize("free_bytes", [0, 512, BESIDE_BYTES])
+def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
+    """With the sizes, before a record is visible; when there is room, its replay is appended."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    area = hand_in(disk, BATCH)
+    disk.fill(free_bytes)
+    Committer(area, lambda name: engine.partition(*name), _no_topic, clock=ManualClock()).commit(BATCH)
+    assert values(engine) == BEFORE
+    assert area.state(BATCH) is WriteState.REFUSED
+    said = str(area.take_refusal(BATCH))
+    assert re.search(r"/data: the write has \d+ bytes of batches .* but \d+ bytes are free on the disk", said)
+    assert [] == files_of_writes(disk)
+    disk.fill(None)
+    hand_in(disk, BATCH)
+    engine.commit_staged_writes()
+    assert values(engine) == EXPECTED
+
+
 def test_a_refused_micro_batch_may_come_again():
     """Once the cause is gone, its replay is appended."""
     disk = SimulatedDisk()
@@ -477,6 +500,10 @@ def test_a_record_without_a_time_is_taken():
     area.hand_in(ONCE, [writer.finish()])
     engine.commit_staged_writes()
     assert read_lines(engine.partition("clicks", 0)) == [""]
+
+
+def _no_topic(name: str, topic: NewTopic) -> None:
+    raise AssertionError(f"nobody makes topics here: {name}, {topic}")
 
 
 def every_death(

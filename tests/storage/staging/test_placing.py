@@ -15,6 +15,7 @@ from storage.manager import LogManager
 from storage.model import Isolation, Offset, Record, Timestamp, TopicPartition
 from storage.staging.area import StagingArea, WriteRefusedError, WriteState
 from storage.staging.placement import NewTopic, Place, Placement
+from storage.staging.space import BESIDE_BYTES
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -256,6 +257,19 @@ def test_a_damaged_placement_is_told_and_stays(damage):
     engine.commit_staged_writes()
     assert area.state(WRITE) is WriteState.CLAIMED
     assert ["old"] == read_lines(engine.partition(*ORDERS))
+
+
+def test_a_write_that_does_not_fit_the_disk_is_refused_whole():
+    """With the sizes, before a record is visible."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    engine.create_topic("clicks", partitions=2)
+    area = hand_in(disk)
+    disk.fill(BESIDE_BYTES)
+    engine.commit_staged_writes()
+    assert area.state(WRITE) is WriteState.REFUSED
+    assert "bytes are free on the disk; nothing of it was written" in str(area.take_refusal(WRITE))
+    assert (["old"], []) == (read_lines(engine.partition(*ORDERS)), read_lines(engine.partition(*CLICKS)))
 
 
 def test_writes_without_a_placement_are_what_they_were():
