@@ -89,6 +89,13 @@ class CorruptionError(StorageError):
         self.cause = cause
 
 
+class NotAPlainFileError(CorruptionError):
+    """Something of another kind in the place of a data directory's file: it is neither read nor written."""
+
+    def __init__(self, file: Path | str, kind: str) -> None:
+        super().__init__(file, 0, f"a {kind} where a plain file belongs; put the file back, or remove it")
+
+
 class CorruptBatchError(StorageError):
     """The codec's finding in a buffer: `position` counts from the buffer's start. The log adds the file."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import traceback
 from collections.abc import Callable
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from storage.messages import printable
 
@@ -59,33 +61,69 @@ class Background:
 def run_in_background(serve: Callable[[Readiness], int]) -> int:
     """Run `serve` in a process of its own; return its parent's exit status as soon as it stands or failed.
 
-    Forked twice, so that the daemon has no terminal and can get none. Whatever must not survive a fork, such as
+    Forked twice, so that the daemon has no terminal and can get none. The process in between waits for the daemon's
+    word, and where there is none for its end, of which it tells instead. Whatever must not survive a fork, such as
     Kafka's lock on the directory, is taken by `serve`.
     """
     reading, writing = os.pipe()
     child = os.fork()
     if child:
         os.close(writing)
+        outcome = _outcome(reading)
         os.waitpid(child, 0)
-        return _outcome(reading)
+        return outcome
     os.close(reading)
     os.setsid()
-    if os.fork():
-        os._exit(0)
+    from_daemon, to_starter = os.pipe()
+    daemon = os.fork()
+    if daemon:
+        os.close(to_starter)
+        _pass_on(from_daemon, writing, daemon)
+    os.close(from_daemon)
+    os.close(writing)
+    return _be_daemon(serve, Background(to_starter))
+
+
+def _be_daemon(serve: Callable[[Readiness], int], background: Background) -> NoReturn:
     status = 1
     try:
-        status = serve(Background(writing))
+        status = serve(background)
+    except BaseException as error:
+        traceback.print_exc()
+        background.failed(f"the daemon failed: {type(error).__name__}: {error}")
+        raise
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
 
 
+def _pass_on(reading: int, writing: int, daemon: int) -> NoReturn:
+    """Give the daemon's word to the process that waits, or say how it ended without one."""
+    words = _read_all(reading)
+    if not words:
+        _, status = os.waitpid(daemon, 0)
+        words = b"." + _ending(os.waitstatus_to_exitcode(status)).encode()
+    os.write(writing, words)
+    os._exit(0)
+
+
+def _ending(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"the daemon ended with exit status {exit_code} before the mount stood"
+    name = signal.strsignal(-exit_code) or "unknown"
+    return f"the daemon was ended by signal {-exit_code} ({name}) before the mount stood"
+
+
+def _read_all(descriptor: int) -> bytes:
+    with os.fdopen(descriptor, "rb") as pipe:
+        return pipe.read()
+
+
 def _outcome(reading: int) -> int:
-    with os.fdopen(reading, "rb") as pipe:
-        words = pipe.read()
+    words = _read_all(reading)
     if words == b".":
         return 0
-    reason = words[1:].decode() or "the daemon ended without a word"
+    reason = words[1:].decode() or "the daemon was ended before it said why"
     print(f"topicfs: {printable(reason)}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own answer
     return 1

@@ -21,11 +21,11 @@ from threading import Lock
 from typing import NamedTuple
 
 from storage.disk import names
+from storage.disk.plain_file import open_plain
 from storage.errors import DirectoryLockedError
 
 # struct flock: glibc's on 64 bits, and the BSDs'.
 _FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi4x")
-_MODE = 0o644
 
 
 class _Identity(NamedTuple):
@@ -90,7 +90,7 @@ class DirectoryLock:
     def _take(self) -> tuple[int, _Identity]:
         while True:
             self._refuse_own_second()
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+            descriptor = open_plain(self._path, os.O_RDWR | os.O_CREAT)
             try:
                 self._lock(descriptor)
                 identity = _identity(os.fstat(descriptor))
@@ -138,7 +138,7 @@ def find_holder(directory: Path) -> LockHolder | None:
             return None
         if _held.get(identity) == os.getpid():
             return LockHolder(os.getpid(), is_this_engine=True)
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_plain(path, os.O_RDONLY)
         try:
             kind, pid = _conflicting_lock(descriptor)
         finally:

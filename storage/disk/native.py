@@ -18,6 +18,7 @@ from collections import deque
 from pathlib import Path
 
 from storage.disk.filesystem import Buffer, DiskSpace, Entry, File
+from storage.disk.plain_file import open_plain
 from storage.errors import ReadOnlyError
 from storage.model import Position, Timestamp
 
@@ -25,7 +26,6 @@ _SYNC = getattr(os, "fdatasync", os.fsync)
 _SHARE_OF_LIMIT = 4
 """The pool holds this share of the process's limit in files. A file may hold two descriptors, its own and that of
 its mapping, so half of the limit stays for the mount, sockets and libraries."""
-_MODE = 0o644
 _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """What link(2) answers between two disks, and on file systems that have none."""
 _TAIL_BYTES = 8
@@ -125,20 +125,26 @@ class NativeFile:
     def pwrite(self, data: Buffer, position: Position) -> None:
         descriptor = self._descriptor or self._open()
         self.used = True
-        # One call takes it all, but for a full disk and for a signal in between.
-        written = os.pwrite(descriptor.number, data, position)
-        if written != len(data):
-            self._pwrite_rest(descriptor.number, memoryview(data), position, written)
+        try:
+            # One call takes it all, but for a full disk and for a signal in between.
+            written = os.pwrite(descriptor.number, data, position)
+            if written != len(data):
+                self._pwrite_rest(descriptor.number, memoryview(data), position, written)
+        except OSError as error:
+            raise self._named(error) from None
 
     def pread(self, size: int, position: Position) -> bytes:
         descriptor = self._descriptor or self._open()
         self.used = True
-        data = os.pread(descriptor.number, size, position)
-        while len(data) < size:
-            more = os.pread(descriptor.number, size - len(data), position + len(data))
-            if not more:
-                break
-            data += more
+        try:
+            data = os.pread(descriptor.number, size, position)
+            while len(data) < size:
+                more = os.pread(descriptor.number, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise self._named(error) from None
         return data
 
     def map(self, length: int) -> memoryview:
@@ -151,11 +157,17 @@ class NativeFile:
     def truncate(self, size: int) -> None:
         self._mapping = None
         descriptor = self._open()
-        os.ftruncate(descriptor.number, size)
+        try:
+            os.ftruncate(descriptor.number, size)
+        except OSError as error:
+            raise self._named(error) from None
 
     def sync(self) -> None:
         descriptor = self._open()
-        _SYNC(descriptor.number)
+        try:
+            _SYNC(descriptor.number)
+        except OSError as error:
+            raise self._named(error) from None
 
     def moved(self, path: Path) -> None:
         self._path = path
@@ -173,10 +185,15 @@ class NativeFile:
         self._descriptor = None
         self._mapping = None
 
+    def _named(self, error: OSError) -> OSError:
+        """What a descriptor answered, with the file's name."""
+        error.filename = str(self._path)
+        return error
+
     def _open(self) -> _Descriptor:
         descriptor = self._descriptor
         if descriptor is None:
-            descriptor = _Descriptor(os.open(self._path, self._flags, _MODE))
+            descriptor = _Descriptor(open_plain(self._path, self._flags))
             self._pool.lend(self, descriptor=descriptor)
         self.used = True
         return descriptor
@@ -245,11 +262,11 @@ class NativeFileSystem:
         if read_only or self._read_only:
             if create:
                 raise ReadOnlyError(f"{path}: opened read-only, nothing there may change")
-            file = NativeFile(path, os.O_RDONLY | os.O_CLOEXEC, self._pool)
+            file = NativeFile(path, os.O_RDONLY, self._pool)
         else:
             if create:
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE))
-            file = NativeFile(path, os.O_RDWR | os.O_CLOEXEC, self._pool)
+                os.close(open_plain(path, os.O_RDWR | os.O_CREAT))
+            file = NativeFile(path, os.O_RDWR, self._pool)
         file.reach()
         return file
 
@@ -257,7 +274,7 @@ class NativeFileSystem:
         return os.path.lexists(path)
 
     def size(self, path: Path) -> int:
-        return path.stat().st_size
+        return path.lstat().st_size
 
     def list_directory(self, path: Path) -> list[Entry]:
         with os.scandir(path) as names:
@@ -290,11 +307,13 @@ class NativeFileSystem:
         path.unlink()
 
     def read_bytes(self, path: Path) -> bytes:
-        return path.read_bytes()
+        with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+            return file.read()
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
         self._writable(path)
-        with path.open("wb") as file:
+        with os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
+            file.truncate(0)
             file.write(data)
             if sync:
                 file.flush()

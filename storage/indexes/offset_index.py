@@ -139,7 +139,8 @@ class OffsetIndex:
         return OffsetPosition(Offset(self._base_offset + relative_offset), Position(position))
 
     def _last_offset(self) -> Offset:
-        return self.entry(self.entries - 1).offset if self.entries else self._base_offset
+        last = self.slots.read(self.entries - 1)[0] if self.entries else 0
+        return Offset(self._base_offset + last)
 
 
 def may_end(file: File, log_bytes: int) -> bool:

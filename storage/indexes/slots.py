@@ -48,6 +48,16 @@ class SlotFile:
         """The file's size, unused slots included."""
         return self._file.size()
 
+    def read(self, slot: int) -> tuple[int, ...]:
+        """One slot's fields, used or not.
+
+        Not through the mapping: an unused slot takes no room yet, and to look at it there on a full disk in memory (tmpfs)
+        would end the process.
+        """
+        data = self._file.pread(self._slot_bytes, Position(slot * self._slot_bytes))
+        fields: tuple[int, ...] = self._slot.unpack(data)
+        return fields
+
     def used(self) -> tuple[memoryview, int]:
         """The used slots and their number, in agreement; ask again for each lookup.
 

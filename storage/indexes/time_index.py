@@ -144,7 +144,10 @@ class TimeIndex:
         return TimeEntry(Timestamp(timestamp), Offset(self._base_offset + relative_offset))
 
     def _last(self) -> TimeEntry:
-        return self.entry(self.entries - 1) if self.entries else TimeEntry(NO_TIMESTAMP, self._base_offset)
+        if not self.entries:
+            return TimeEntry(NO_TIMESTAMP, self._base_offset)
+        timestamp, relative_offset = self.slots.read(self.entries - 1)
+        return TimeEntry(Timestamp(timestamp), Offset(self._base_offset + relative_offset))
 
 
 def may_end(file: File, first_batch: Callable[[], TimeEntry]) -> bool:

@@ -143,6 +143,8 @@ class PartitionCheck:
             decode_snapshot(self._files.read_bytes(path))
         except CorruptBatchError as error:
             yield Finding(path, Position(error.position), error.cause)
+        except CorruptionError as error:
+            yield Finding.of(error)
         except FileNotFoundError:
             if not self._situation.in_use:
                 raise

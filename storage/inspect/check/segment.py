@@ -9,7 +9,7 @@ from pathlib import Path
 from storage.codec.headers import HEADER_SIZE
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, segment_file
-from storage.errors import CorruptBatchError
+from storage.errors import CorruptBatchError, NotAPlainFileError
 from storage.inspect.check.batches import BatchCheck
 from storage.inspect.check.chunks import chunks, is_torn
 from storage.inspect.check.epochs import read_epochs
@@ -71,6 +71,12 @@ class SegmentCheck:
 
     def findings(self, advance: Advance) -> Iterator[Finding]:
         """Check everything. FileNotFoundError where the log was removed meanwhile."""
+        try:
+            yield from self._findings(advance)
+        except NotAPlainFileError as error:
+            yield Finding.of(error)
+
+    def _findings(self, advance: Advance) -> Iterator[Finding]:
         # An entry is written after the batch it leads to, so indexes are read before the log: what a living
         # process adds in between cannot look like an entry without a batch.
         indexes = list(self._read_indexes())

@@ -1,0 +1,36 @@
+"""Unused slots take no room, and looking at an index gives them none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from storage.disk.native import NativeFileSystem
+from storage.indexes.offset_index import OffsetIndex
+from storage.indexes.time_index import TimeIndex
+from storage.model import Offset
+
+IN_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def disk_in_memory(tmp_path: Path) -> Iterator[Path]:
+    with TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else tmp_path) as directory:
+        yield Path(directory)
+
+
+@pytest.mark.parametrize("index", [OffsetIndex, TimeIndex])
+def test_opening_a_preallocated_index_takes_no_room(
+    disk_in_memory: Path, index: type[OffsetIndex | TimeIndex]
+) -> None:
+    """Such a disk gives a page to whoever looks at it through a mapping; on a full one that ends the process (SIGBUS)."""
+    path = disk_in_memory / "index"
+    path.touch()
+    os.truncate(path, 10 << 20)
+    opened = index(NativeFileSystem().open(path), Offset(0))
+    opened.slots.close()
+    assert 0 == path.stat().st_blocks

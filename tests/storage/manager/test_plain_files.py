@@ -1,0 +1,142 @@
+"""What is no plain file, in the place of any file of a data directory: one error that names it, and no waiting."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from storage.disk.native import NativeFileSystem
+from storage.errors import CorruptionError, NotAPlainFileError, StorageError
+from storage.inspect.check.directory import DirectoryCheck
+from storage.manager import open_engine
+from tests.doubles.engines import append_lines, read_lines
+
+FIRST = f"{0:020d}"
+
+
+def make_socket(path: Path) -> None:
+    os.mknod(path, stat.S_IFSOCK | 0o600)
+
+
+def make_link(path: Path) -> None:
+    """To what is a fine file, but somewhere else."""
+    away = path.with_name(f"{path.name}-away")
+    away.touch()
+    path.symlink_to(away)
+
+
+MAKERS: dict[str, Callable[[Path], None]] = {
+    "FIFO": os.mkfifo,
+    "socket": make_socket,
+    "symbolic link": make_link,
+}
+OF_A_PARTITION = [f"{FIRST}.log", f"{FIRST}.index", f"{FIRST}.timeindex", "leader-epoch-checkpoint"]
+OF_THE_DIRECTORY = ["meta.properties", "topicfs.topics", ".lock"]
+CHECKPOINTS = ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Two topics, closed in order; behind a link, as data directories may be."""
+    (tmp_path / "disk").mkdir()
+    directory = tmp_path / "data"
+    directory.symlink_to(tmp_path / "disk")
+    engine = open_engine(directory)
+    for name in ("damaged", "whole"):
+        engine.create_topic(name)
+        append_lines(engine.partition(name, 0), "line\n")
+    engine.close()
+    return directory
+
+
+def put(kind: str, path: Path) -> None:
+    path.unlink(missing_ok=True)
+    MAKERS[kind](path)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("name", OF_A_PARTITION)
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_partition_with_one_is_offline_and_the_others_are_served(
+    data: Path, kind: str, name: str, *, clean: bool, read_only: bool
+) -> None:
+    """The state says which file it is, and of what kind."""
+    path = data / "damaged-0" / name
+    put(kind, path)
+    if not clean:
+        (data / ".kafka_cleanshutdown").unlink()
+    engine = open_engine(data, read_only=read_only)
+    state = engine.partition("damaged", 0).status().state
+    if read_only and not clean and name.endswith("index"):
+        assert state == "online", "indexes are made in memory then"
+    else:
+        assert f"offline: {NotAPlainFileError(path, kind)}" == state
+    assert ["line"] == read_lines(engine.partition("whole", 0))
+    engine.close()
+    assert path.is_symlink() or not path.is_file()
+
+
+@pytest.mark.parametrize("name", OF_THE_DIRECTORY)
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_directory_with_one_is_refused(data: Path, kind: str, name: str) -> None:
+    """Before anything is touched, by an error that names the file."""
+    put(kind, data / name)
+    with pytest.raises(StorageError, match=f"{data / name}: .*a {kind} where a plain file belongs"):
+        open_engine(data)
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_checkpoint_counts_as_empty_and_is_written_anew(data: Path, kind: str, name: str) -> None:
+    """As one whose content is damaged."""
+    path = data / name
+    put(kind, path)
+    engine = open_engine(data)
+    assert [f"{NotAPlainFileError(path, kind)}; taken for empty"] == list(engine.warnings)
+    assert ["line"] == read_lines(engine.partition("damaged", 0))
+    engine.close()
+    assert path.is_file()
+    assert not path.is_symlink()
+
+
+@pytest.mark.parametrize("name", [*OF_A_PARTITION, f"{1:020d}.snapshot", "partition.metadata"])
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_check_names_it(data: Path, kind: str, name: str) -> None:
+    """As a finding, and goes on with the rest."""
+    path = data / "damaged-0" / name
+    put(kind, path)
+    examination = DirectoryCheck(data, NativeFileSystem(read_only=True))
+    told = [finding for finding in examination.findings() if finding.file == path]
+    assert [NotAPlainFileError(path, kind).cause] == [finding.cause for finding in told]
+    assert 2 == examination.summary.partitions
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_a_device_is_no_file(create: bool) -> None:
+    """Whatever can be read from it."""
+    with pytest.raises(CorruptionError, match="/dev/null: position 0: a character device"):
+        NativeFileSystem().open(Path("/dev/null"), create=create)
+
+
+def test_a_small_file_is_not_written_into_one(tmp_path: Path) -> None:
+    """Nobody reads at the other end: a write would wait for ever."""
+    os.mkfifo(tmp_path / "file")
+    with pytest.raises(NotAPlainFileError, match="a FIFO where a plain file belongs"):
+        NativeFileSystem().write_bytes(tmp_path / "file", b"data")
+
+
+def test_errors_of_a_descriptor_name_the_file(tmp_path: Path) -> None:
+    """The system tells a number alone."""
+    path = tmp_path / "file"
+    file = NativeFileSystem().open(path, create=True)
+    with pytest.raises(OSError, match=str(path)):
+        file.pread(1, -1)
+    with pytest.raises(OSError, match=str(path)):
+        file.pwrite(b"x", -1)
+    with pytest.raises(OSError, match=str(path)):
+        file.truncate(-1)
