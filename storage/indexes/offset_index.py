@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from storage.disk.filesystem import File
 from storage.errors import CorruptionError
-from storage.indexes.search import NO_SLOT, WARM_BYTES, find_bounds
+from storage.indexes.search import NO_SLOT, WARM_BYTES, find_floor
 from storage.indexes.slots import SlotFile
 from storage.model import Offset, Position
 
@@ -89,17 +89,6 @@ class OffsetIndex:
             self._read(slot, mapping) if slot != NO_SLOT else OffsetPosition(self._base_offset, Position(0))
         )
 
-    def upper_bound(self, start: Position, size: int) -> OffsetPosition | None:
-        """The first entry whose position is not below `start` + `size`, None when there is none."""
-        mapping, entries = self.slots.used()
-        bounds = find_bounds(
-            lambda slot: SLOT.unpack_from(mapping, slot * SLOT.size)[1],
-            entries,
-            start + size,
-            warm_entries=WARM_ENTRIES,
-        )
-        return self._read(bounds.ceiling, mapping) if bounds.ceiling != NO_SLOT else None
-
     def truncate_to(self, offset: Offset) -> None:
         """Drop all entries with an offset of `offset` and above."""
         slot = self._find(*self.slots.used(), Offset(offset - 1))
@@ -126,13 +115,13 @@ class OffsetIndex:
     def _find(
         self, mapping: memoryview, entries: int, offset: Offset, probes: MutableSequence[int] | None = None
     ) -> int:
-        return find_bounds(
+        return find_floor(
             lambda slot: SLOT.unpack_from(mapping, slot * SLOT.size)[0],
             entries,
             offset - self._base_offset,
             warm_entries=WARM_ENTRIES,
             probes=probes,
-        ).floor
+        )
 
     def _read(self, slot: int, mapping: memoryview) -> OffsetPosition:
         relative_offset, position = SLOT.unpack_from(mapping, slot * SLOT.size)

@@ -15,43 +15,32 @@ WARM_BYTES = 8192
 NO_SLOT = -1
 
 
-class Bounds(NamedTuple):
-    """The neighbours of a target among sorted slots; both the same slot where one equals it."""
-
-    floor: int
-    """The last slot that is not above the target, or NO_SLOT."""
-    ceiling: int
-    """The first slot that is not below it, or NO_SLOT."""
-
-
-def find_bounds(
+def find_floor(
     key_at: Callable[[int], int],
     entries: int,
     target: int,
     *,
     warm_entries: int,
     probes: MutableSequence[int] | None = None,
-) -> Bounds:
-    """Find the neighbours of `target` among the keys of slots 0 to `entries` - 1, which ascend.
+) -> int:
+    """The last of the slots 0 to `entries` - 1, whose keys ascend, that is not above `target`; NO_SLOT without one.
 
     `probes`, where given, gets the number of each slot looked at, in order.
     """
     if entries == 0:
-        return Bounds(NO_SLOT, NO_SLOT)
+        return NO_SLOT
     looked_at = _Probed(key_at, probes).key if probes is not None else key_at
     first_warm = max(0, entries - 1 - warm_entries)
     warm_key = looked_at(first_warm)
     if warm_key < target:
-        return _bisect(looked_at, (first_warm, warm_key), entries - 1, target, entries)
+        return _bisect(looked_at, (first_warm, warm_key), entries - 1, target)
     first_key = looked_at(0) if first_warm else warm_key
     if first_key > target:
-        return Bounds(NO_SLOT, 0)
-    return _bisect(looked_at, (0, first_key), first_warm, target, entries)
+        return NO_SLOT
+    return _bisect(looked_at, (0, first_key), first_warm, target)
 
 
-def _bisect(
-    key_at: Callable[[int], int], lowest: tuple[int, int], high: int, target: int, entries: int
-) -> Bounds:
+def _bisect(key_at: Callable[[int], int], lowest: tuple[int, int], high: int, target: int) -> int:
     """Search from `lowest`, a slot and its key, which is not above the target, to the slot `high`."""
     low, low_key = lowest
     while low < high and low_key != target:
@@ -61,9 +50,7 @@ def _bisect(
             high = middle - 1
         else:
             low, low_key = middle, key
-    if low_key == target:
-        return Bounds(low, low)
-    return Bounds(low, low + 1 if low + 1 < entries else NO_SLOT)
+    return low
 
 
 class _Probed(NamedTuple):

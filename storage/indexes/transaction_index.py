@@ -33,13 +33,6 @@ class AbortedSpan(NamedTuple):
     last_stable_offset: Offset
 
 
-class Collected(NamedTuple):
-    """Entries that overlap a range, and whether no later segment can have more of them."""
-
-    spans: list[AbortedSpan]
-    complete: bool
-
-
 def encode(span: AbortedSpan) -> bytes:
     """One slot."""
     return SLOT.pack(VERSION, *span)
@@ -56,17 +49,6 @@ def decode(data: bytes, path: Path | str) -> list[AbortedSpan]:
             raise CorruptionError(path, number * SLOT.size, f"entry version {version} is unknown")
         spans.append(AbortedSpan(ProducerId(producer_id), Offset(first), Offset(last), Offset(stable)))
     return spans
-
-
-def collect(spans: list[AbortedSpan], fetch_offset: Offset, upper_bound: Offset) -> Collected:
-    """The transactions that overlap [fetch_offset, upper_bound)."""
-    found = []
-    for span in spans:
-        if span.last_offset >= fetch_offset and span.first_offset < upper_bound:
-            found.append(span)
-        if span.last_stable_offset >= upper_bound:
-            return Collected(found, complete=True)
-    return Collected(found, complete=False)
 
 
 class TransactionIndex:

@@ -8,7 +8,6 @@ same codec are left alone. Control batches pass as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from storage.codec.batch import set_max_timestamp
 from storage.codec.columns import Columns, decode
@@ -26,17 +25,13 @@ _SHOWN = 5
 """How many bad records an error names."""
 
 
-class Conformed(NamedTuple):
-    """Batches as they may enter the log."""
+def conform(
+    batches: bytearray, incoming: Sequence[Incoming], rules: AppendRules, now: int
+) -> tuple[bytearray, Sequence[Incoming] | None]:
+    """The batches as they may enter the log, and what is true of them.
 
-    batches: bytearray
-    """Those that came, perhaps with a corrected largest timestamp, or new ones."""
-    incoming: Sequence[Incoming] | None
-    """What is true of them; None for new ones, which are to be read and checked as those that came were."""
-
-
-def conform(batches: bytearray, incoming: Sequence[Incoming], rules: AppendRules, now: int) -> Conformed:
-    """Bring an append's batches into the form that the topic wants.
+    They are those that came, perhaps with a corrected largest timestamp; or new ones and None, to be read and checked as
+    those that came were.
 
     Raises InvalidTimestampError, InvalidRecordError, each naming all records at fault; nothing is changed then.
     """
@@ -56,20 +51,18 @@ def conform(batches: bytearray, incoming: Sequence[Incoming], rules: AppendRules
             batches[batch.position : batch.position + batch.size_bytes] if data is None else data
             for batch, data in zip(incoming, anew, strict=True)
         )
-        return Conformed(whole, None)
-    return Conformed(batches, [_corrected(batches, *pair) for pair in zip(incoming, decoded, strict=True)])
-
-
-def _corrected(batches: bytearray, batch: Incoming, columns: Columns | None) -> Incoming:
-    """The batch with the largest timestamp of its records, in its header too."""
-    if columns is None:
-        return batch
-    largest = max(columns.timestamps, default=NO_TIMESTAMP)
-    if largest == batch.max_timestamp:
-        return batch
-    # Not so of a batch marked LogAppendTime: the header's time is that of all its records.
-    set_max_timestamp(batches, batch.position, largest, TimestampType.CREATE_TIME)
-    return batch._replace(max_timestamp=largest)
+        return whole, None
+    true: list[Incoming] | None = None
+    for index, columns in enumerate(decoded):
+        if columns is None:
+            continue
+        batch, largest = incoming[index], max(columns.timestamps, default=NO_TIMESTAMP)
+        # Never so of a batch marked LogAppendTime: the header's time is that of all its records.
+        if largest != batch.max_timestamp:
+            set_max_timestamp(batches, batch.position, largest, TimestampType.CREATE_TIME)
+            true = true or list(incoming)
+            true[index] = batch._replace(max_timestamp=largest)
+    return batches, true or incoming
 
 
 def _records(batches: bytearray, batch: Incoming) -> Columns:

@@ -50,15 +50,6 @@ class Log(GrowingLog):
             self._config = config
             self._rules = AppendRules.of(config)
 
-    def update_high_watermark(self, offset: Offset) -> Offset:
-        """Move the high watermark, within [log start, log end]; where it now is. For logs with more replicas."""
-        with self._lock:
-            self._high_watermark = Offset(max(self._log_start_offset, min(offset, self._end.offset)))
-            high_watermark = self._high_watermark
-            self._publish_stable()
-        self._listeners.notify()
-        return high_watermark
-
     def delete_records(self, before: Offset) -> Offset:
         if self._config.compacts and not self._config.deletes:
             raise PolicyViolationError(f"{self._partition}: cleanup.policy=compact does not delete by offset")

@@ -10,11 +10,6 @@ MAX_SEQUENCE = SEQUENCES - 1
 NO_SEQUENCE = -1
 
 
-def increment(sequence: int, by: int) -> int:
-    """The sequence number `by` records on."""
-    return (sequence + by) % SEQUENCES
-
-
 def decrement(sequence: int, by: int) -> int:
     """The sequence number `by` records back."""
     return (sequence - by) % SEQUENCES

@@ -93,11 +93,6 @@ class ProducerState:
             del self._completed[first]
 
     @property
-    def first_undecided_offset(self) -> Offset | None:
-        """Where the earliest open transaction began."""
-        return min(self._open, default=None)
-
-    @property
     def first_unstable_offset(self) -> Offset | None:
         """Where the earliest transaction began that is open or whose marker is not replicated yet."""
         if not self._open and not self._completed:

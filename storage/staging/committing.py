@@ -142,12 +142,12 @@ class Committer:
         rules = AppendRules.of(partition.config)
         try:
             incoming = check_as_leader(frame.batch, rules)
-            conformed = conform(frame.batch, incoming, rules, self._clock())
-            if conformed.incoming is None:
-                check_as_leader(conformed.batches, rules)
+            conformed, true = conform(frame.batch, incoming, rules, self._clock())
+            if true is None:
+                check_as_leader(conformed, rules)
         except StorageError as error:
             raise InvalidRecordError(f"{frame.partition}: {error}") from error
-        return sum(batch.records for batch in incoming), len(conformed.batches)
+        return sum(batch.records for batch in incoming), len(conformed)
 
     def _begin(self, write: WriteId, partitions: Mapping[TopicPartition, Partition]) -> Begun:
         known = read_committed(self._area.directory, self._area.files).get(write.series)

@@ -12,7 +12,7 @@ from storage.disk.memory import MemoryFile
 from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptionError
 from storage.indexes.offset_index import SLOT, WARM_ENTRIES, OffsetIndex, may_end
-from storage.indexes.search import NO_SLOT, Bounds, find_bounds
+from storage.indexes.search import NO_SLOT, find_floor
 from storage.model import Offset, Position
 
 BASE = Offset(45)
@@ -63,22 +63,6 @@ def test_appending_out_of_order_fails():
         index.append(Offset(50), Position(1))
     with pytest.raises(ValueError, match="not above"):
         index.append(Offset(51), Position(1))
-
-
-@pytest.mark.parametrize(
-    ("start", "size", "expected"), [(0, 5, 1), (0, 10, 1), (0, 22, 2), (10, 24, 3), (0, 200, None)]
-)
-def test_upper_bound(start, size, expected):
-    """Row 21: the first entry whose position is not below start + size."""
-    entries = [(46, 0), (47, 10), (48, 23), (49, 37)]
-    assert (None if expected is None else entries[expected]) == filled(*entries).upper_bound(
-        Position(start), size
-    )
-
-
-def test_upper_bound_of_an_empty_index():
-    """Row 21: without entries there is no bound."""
-    assert new_index().upper_bound(Position(0), 5) is None
 
 
 def test_reopening_trims_and_fills(tmp_path):
@@ -199,15 +183,14 @@ def test_the_warm_section_is_searched_alone():
     entries = 5000
     first_warm = entries - 1 - WARM_ENTRIES
     probes: list[int] = []
-    assert Bounds(4500, 4500) == find_bounds(
-        lambda slot: slot, entries, 4500, warm_entries=WARM_ENTRIES, probes=probes
-    )
+    assert 4500 == find_floor(lambda slot: slot, entries, 4500, warm_entries=WARM_ENTRIES, probes=probes)
     assert first_warm == min(probes)
-    probes.clear()
-    assert Bounds(1234, 1234) == find_bounds(
-        lambda slot: slot, entries, 1234, warm_entries=WARM_ENTRIES, probes=probes
-    )
-    assert first_warm == max(probes)
+    for target in (1234, first_warm):
+        probes.clear()
+        assert target == find_floor(
+            lambda slot: slot, entries, target, warm_entries=WARM_ENTRIES, probes=probes
+        )
+        assert first_warm == max(probes)
 
 
 @given(
@@ -215,9 +198,9 @@ def test_the_warm_section_is_searched_alone():
     st.integers(-1, 301),
     st.integers(0, 8),
 )
-def test_bounds_are_the_neighbours_of_any_target(keys, target, warm_entries):
-    """Wherever the warm section begins: floor is the last key not above, ceiling the first not below."""
+def test_the_floor_of_any_target(keys, target, warm_entries):
+    """Wherever the warm section begins: the last key that is not above."""
     floors = [slot for slot, key in enumerate(keys) if key <= target]
-    ceilings = [slot for slot, key in enumerate(keys) if key >= target]
-    expected = Bounds(floors[-1] if floors else NO_SLOT, ceilings[0] if ceilings else NO_SLOT)
-    assert expected == find_bounds(keys.__getitem__, len(keys), target, warm_entries=warm_entries)
+    assert (floors or [NO_SLOT])[-1] == find_floor(
+        keys.__getitem__, len(keys), target, warm_entries=warm_entries
+    )

@@ -6,7 +6,7 @@ import pytest
 
 from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptionError
-from storage.indexes.transaction_index import AbortedSpan, TransactionIndex, collect, decode, encode
+from storage.indexes.transaction_index import AbortedSpan, TransactionIndex, decode, encode
 
 ROWS = [(1, 0, 10, 11), (2, 5, 15, 13), (3, 18, 35, 25), (4, 32, 50, 40)]
 SPANS = [AbortedSpan(*row) for row in ROWS]
@@ -29,20 +29,6 @@ def test_a_slot_has_kafkas_bytes():
     span = AbortedSpan(98, 15, 20, 25)
     assert encode(span).hex() == "0000" + "".join(f"{n:016x}" for n in span)
     assert decode(encode(span), "f") == [span]
-
-
-@pytest.mark.parametrize(
-    ("bounds", "found", "complete"),
-    [((0, 32), 3, True), ((0, 35), 4, True), ((10, 35), 4, True), ((0, 100), 4, False)],
-)
-def test_overlapping_transactions_are_collected(bounds, found, complete):
-    """Row 29: until an entry's last stable offset reaches the upper bound; else later segments are asked too."""
-    assert collect(SPANS, *bounds) == (SPANS[:found], complete)
-
-
-def test_what_ended_before_is_left_out():
-    """Row 29: [11, 35) needs the second to the fourth."""
-    assert collect(SPANS, 11, 35) == (SPANS[1:], True)
 
 
 def test_there_is_no_file_without_an_entry(index, path):

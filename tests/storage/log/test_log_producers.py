@@ -152,6 +152,17 @@ def test_a_snapshot_is_taken_at_every_roll_even_without_producers():
     assert snapshots(on_disk) == [1, 2, 3]
 
 
+def test_a_snapshot_is_not_written_again_where_one_is():
+    """Row 97: rolls and closes at an offset whose snapshot stands leave it as it is."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(data())
+    on_disk.log.roll()
+    on_disk.disk.calls.clear()
+    on_disk.log.roll()
+    on_disk.reopen()
+    assert [] == [path for call, path in on_disk.disk.calls if call == "write_bytes" and "snapshot" in path]
+
+
 def test_a_clean_log_without_snapshots_never_had_producers():
     """Rows 44 and 81: empty ones are written at the last two bases and the end; nothing is read."""
     on_disk = LogOnDisk()
@@ -161,7 +172,10 @@ def test_a_clean_log_without_snapshots_never_had_producers():
     on_disk.log.close()
     for offset in snapshots(on_disk):
         on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
+    on_disk.disk.calls.clear()
     on_disk.log = on_disk.load(clean=True)
+    read = {path[-24:] for call, path in on_disk.disk.calls if call == "pread"}
+    assert {path for path in read if path.endswith(".log")} == set()
     assert snapshots(on_disk) == [3, 4]
     assert on_disk.content("00000000000000000003.snapshot") == EMPTY_SNAPSHOT
 
@@ -304,13 +318,22 @@ def test_readers_of_committed_records_stop_at_the_first_open_transaction():
 def test_the_stable_offset_waits_for_the_marker_to_be_replicated():
     """Row 84: a marker at or above the high watermark decides nothing for readers."""
     log = Transactions()
-    log.log.update_high_watermark(Offset(0))
     log.write(2, pid=1)
     log.end(pid=1)
-    log.log.update_high_watermark(Offset(2))
-    assert log.log.offsets().last_stable_offset == 0
-    log.log.update_high_watermark(Offset(3))
-    assert log.log.offsets().last_stable_offset == 3
+    for high_watermark, stable in ((0, 0), (2, 0), (3, 3)):
+        log.on_disk.kill(high_watermark=high_watermark)
+        assert stable == log.log.offsets().last_stable_offset
+
+
+def test_the_stable_offset_stays_below_the_high_watermark():
+    """Row 60: a transaction that is open above it holds nobody back, and shows nobody what is not replicated."""
+    log = Transactions()
+    log.write(4, pid=1, txn=False)
+    log.write(2, pid=2)
+    log.on_disk.kill(high_watermark=3)
+    assert (3, 3) == (log.log.offsets().last_stable_offset, log.log.offsets().high_watermark)
+    for isolation in Isolation:
+        assert b"" == bytes(log.log.read(Offset(3), max_bytes=4096, isolation=isolation).data)
 
 
 def test_the_stable_offset_is_never_below_the_log_start():
@@ -333,6 +356,21 @@ def test_reads_tell_the_aborts_among_what_they_return():
     assert [tuple(each) for each in map(_pair, fetched.aborted)] == [(1, 0)]
     plain = log.log.read(Offset(0), max_bytes=4096, isolation=Isolation.READ_UNCOMMITTED)
     assert plain.aborted == ()
+
+
+def test_a_read_tells_no_abort_but_those_of_what_it_returns():
+    """Rows 21 and 29: by the end of what was read, not by the log's; markers at its first offset are among it."""
+    log = Transactions()
+    for pid in (1, 2, 3):
+        log.write(2, pid=pid)
+        log.end(pid=pid, commit=False)
+    told = {
+        offset: [_pair(each) for each in log.log.read(Offset(offset), max_bytes=1).aborted]
+        for offset in range(9)
+    }
+    assert [(1, 0)] * 3 + [(2, 3)] * 3 + [(3, 6)] * 3 == [each for (each,) in told.values()]
+    everything = log.log.read(Offset(2), max_bytes=4096).aborted
+    assert [(1, 0), (2, 3), (3, 6)] == [_pair(each) for each in everything]
 
 
 def _pair(aborted):

@@ -65,12 +65,12 @@ def test_nothing_at_or_above_the_high_watermark():
     on_disk = LogOnDisk()
     for number in range(10):
         on_disk.log.append(batch(bytes([number])))
-    on_disk.log.update_high_watermark(3)
+    on_disk.reopen(high_watermark=3)
     for isolation in Isolation:
         assert 3 == on_disk.log.read(0, max_bytes=10_000, isolation=isolation).next_offset
         for offset in (3, 5, 10):
             assert b"" == bytes(on_disk.log.read(offset, max_bytes=10_000, isolation=isolation).data)
-    on_disk.log.update_high_watermark(10)
+    on_disk.reopen(high_watermark=10)
     assert list(range(10)) == offsets_of(on_disk.log)
 
 
@@ -79,22 +79,23 @@ def test_a_high_watermark_inside_a_batch_hides_the_batch():
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a", b"b"))
     on_disk.log.append(batch(b"c", b"d"))
-    on_disk.log.update_high_watermark(3)
+    on_disk.reopen(high_watermark=3)
     assert [0, 1] == offsets_of(on_disk.log)
 
 
 def test_the_high_watermark_keeps_its_bounds():
-    """Row 65: unmoved by appends, clamped to the end, lowered by truncation, the start after a full one."""
+    """Row 65: what a checkpoint says lies within the log; unmoved by appends, lowered by truncation, the start after a full one."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a", b"b", b"c"))
-    assert 3 == on_disk.log.update_high_watermark(5)
+    assert 3 == on_disk.reopen(high_watermark=5).high_watermark
     on_disk.log.append(batch(b"d", b"e", b"f"))
     assert 3 == on_disk.log.high_watermark
-    assert 6 == on_disk.log.update_high_watermark(6)
+    assert 6 == on_disk.reopen(high_watermark=6).high_watermark
     on_disk.log.truncate_to(3)
     assert 3 == on_disk.log.high_watermark
     on_disk.log.truncate_fully_and_start_at(100)
     assert 100 == on_disk.log.high_watermark
+    assert 100 == on_disk.reopen(high_watermark=3, log_start_offset=100).high_watermark
 
 
 def test_sequential_reads_do_not_search(monkeypatch):
@@ -209,7 +210,7 @@ def test_records_by_time_below_the_high_watermark():
     on_disk = LogOnDisk()
     for timestamp in (10, 20, 30):
         on_disk.log.append(batch(b"a", timestamp=timestamp))
-    on_disk.log.update_high_watermark(2)
+    on_disk.reopen(high_watermark=2)
     assert 1 == on_disk.log.offset_for_timestamp(11).offset
     assert on_disk.log.offset_for_timestamp(21) is None
 

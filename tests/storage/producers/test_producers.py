@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage.codec.headers import sequence_plus
 from storage.errors import (
     CorruptBatchError,
     InvalidTransactionStateError,
@@ -36,7 +37,7 @@ class Producers:
 
     def data(self, first, *, pid=PID, epoch=0, count=1, offset=0, txn=False, origin=Origin.CLIENT, time=NOW):
         append = self.state.begin(pid, origin)
-        last = sequence.increment(first, count - 1) if first >= 0 else -1
+        last = sequence_plus(first, count - 1) if first >= 0 else -1
         append.add_data(DataBatch(epoch, first, last, Offset(offset), Offset(offset + count - 1), time, txn))
         self.state.finish(append)
         return self.state.get(pid)
@@ -99,7 +100,7 @@ def test_sequences_wrap_around(producers):
 @pytest.mark.parametrize(("start", "by", "expected"), [(0, 1, 1), (2**31 - 1, 1, 0), (2**31 - 5, 10, 5)])
 def test_sequence_arithmetic_is_modulo_2_31(start, by, expected):
     """Row 130: increment and decrement undo each other over the edge."""
-    assert sequence.increment(start, by) == expected
+    assert sequence_plus(start, by) == expected
     assert sequence.decrement(expected, by) == start
 
 
@@ -184,20 +185,20 @@ def test_the_coordinator_epoch_survives_a_snapshot(producers):
         producers.end(1, coordinator=4)
 
 
-def test_undecided_and_unstable_differ_until_the_marker_is_replicated(producers):
+def test_a_transaction_is_unstable_until_its_marker_is_replicated(producers):
     """Row 94: a marker decides a transaction; it turns stable when the high watermark passes the marker."""
     state = producers.state
     producers.data(0, offset=99, txn=True)
     producers.data(0, pid=OTHER, offset=105, txn=True)
-    assert (state.first_undecided_offset, state.first_unstable_offset) == (99, 99)
+    assert 99 == state.first_unstable_offset
     producers.end(109)
-    state.high_watermark_moved(Offset(100))
-    assert (state.first_undecided_offset, state.first_unstable_offset) == (105, 99)
+    state.high_watermark_moved(Offset(109))
+    assert 99 == state.first_unstable_offset
     state.high_watermark_moved(Offset(110))
-    assert state.first_unstable_offset == 105
+    assert 105 == state.first_unstable_offset
     producers.end(112, pid=OTHER, commit=False)
     state.high_watermark_moved(Offset(113))
-    assert (state.first_undecided_offset, state.first_unstable_offset) == (None, None)
+    assert state.first_unstable_offset is None
 
 
 def test_the_marker_of_an_empty_transaction_leaves_no_trace(producers):
@@ -240,7 +241,7 @@ def test_an_open_transaction_survives_a_snapshot(producers):
     producers.data(0, offset=3, txn=True)
     reloaded = Producers()
     reloaded.state.load(snapshot.decode(snapshot.encode(producers.state)), end_offset=Offset(4), now=NOW)
-    assert reloaded.state.first_undecided_offset == 3
+    assert reloaded.state.first_unstable_offset == 3
     reloaded.data(1, offset=4, txn=True)
     assert reloaded.end(5).first_offset == 3
 
@@ -268,6 +269,12 @@ def test_entries_stand_in_the_order_of_a_java_hash_map():
     ids = [17, 3, 2**32 + 5, 1, 16]
     entries = [ProducerEntry(producer_id=ProducerId(i)) for i in ids]
     assert [e.producer_id for e in snapshot.in_hash_order(entries)] == [16, 17, 1, 3, 2**32 + 5]
+
+
+def test_the_high_half_of_a_hash_counts_too():
+    """Java's HashMap folds the upper 16 bits onto the lower ones: 65536 is in bucket 1, not in 0."""
+    entries = [ProducerEntry(producer_id=ProducerId(i)) for i in (2, 65536, 16)]
+    assert [16, 65536, 2] == [each.producer_id for each in snapshot.in_hash_order(entries)]
 
 
 @pytest.mark.parametrize(
