@@ -17,8 +17,10 @@ interrupted.
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
@@ -30,6 +32,7 @@ from pipeline.errors import InvalidOptionError
 from pipeline.jobs import clock
 from pipeline.jobs.counted_writing import write_counted
 from pipeline.jobs.losses import OTHER_CHECKPOINT, losses_told
+from pipeline.noise import FOR_PEOPLE
 from pipeline.place import Place, place_of
 
 RESULT = "source string, target string, windows long"
@@ -40,7 +43,17 @@ PARTS, SPARKS_PARTS = "spark.sql.shuffle.partitions", "200"
 LOOK_S = 1
 """How long ^C may go unnoticed while a query runs."""
 
+_LOGGER = logging.getLogger(__name__)
 _NAMED = re.compile(r"(?is).*\s+AS\s+(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*")
+
+
+class _Batch(NamedTuple):
+    """What a micro-batch came to."""
+
+    windows: int
+    """Results that it wrote."""
+    late: int
+    """Results that it left out, for their windows were over: Spark counts them when a batch's records are added up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +157,7 @@ def _triggered(sink: DataStreamWriter, options: AggregateOptions) -> DataStreamW
 def _run(sink: DataStreamWriter) -> int:
     """Run a query to its end, or to ^C, which ends it in order; the results that it wrote."""
     query = sink.start()
-    batches: dict[int, int] = {}
+    batches: dict[int, _Batch] = {}
     try:
         with losses_told(OTHER_CHECKPOINT):
             while not query.awaitTermination(LOOK_S):
@@ -152,15 +165,24 @@ def _run(sink: DataStreamWriter) -> int:
     except KeyboardInterrupt:
         query.stop()
     _see(query, batches)
-    return sum(batches.values())
+    late = sum(batch.late for batch in batches.values())
+    if late:
+        _LOGGER.warning(
+            "%sat least %d late records were left out: the windows they belong to had been written (--delay says how late "
+            "records may come)",
+            FOR_PEOPLE,
+            late,
+        )
+    return sum(batch.windows for batch in batches.values())
 
 
-def _see(query: StreamingQuery, batches: dict[int, int]) -> None:
+def _see(query: StreamingQuery, batches: dict[int, _Batch]) -> None:
     """Note what micro-batches wrote; a query remembers only its last hundred."""
     for progress in query.recentProgress:
         observed = progress.observedMetrics.get("written")
         if observed is not None:
-            batches[progress.batchId] = int(observed["windows"])
+            late = sum(one.numRowsDroppedByWatermark for one in progress.stateOperators)
+            batches[progress.batchId] = _Batch(int(observed["windows"]), late)
 
 
 def _windows(rows: DataFrame, options: AggregateOptions) -> DataFrame:

@@ -10,6 +10,7 @@ open ones not yet.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +20,13 @@ import pipeline
 from pipeline.errors import PipelineError
 from pipeline.jobs.archived import CHECKPOINT, TopicNote, archived_rows, read_notes, write_notes
 from pipeline.jobs.losses import losses_told
+from pipeline.noise import FOR_PEOPLE
 from pipeline.paths import data_directories
 from pipeline.place import Place, place_of
-from pipeline.sink.layout import read_topics
+from pipeline.sink.layout import broker_settings, read_topics
+from storage.handover.cluster import ClusterError, KafkaCluster
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +72,6 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
     )
     with losses_told("this archive stays as it is; archive what is there now into another directory"):
         query.awaitTermination()
-    if place.is_kafka:
-        write_notes(archive_folder, dict.fromkeys(names, TopicNote(1, {})))
     archived = archived_rows(spark, archive_folder)
     counted = archived.groupBy("topic", "date", "partition").agg({"offset": "min", "*": "count"})
     return counted.selectExpr(
@@ -86,10 +89,23 @@ def _check_topics(archive: Path, names: set[str]) -> None:
 
 
 def _notes(place: Place, names: set[str]) -> dict[str, TopicNote]:
-    """What a data directory knows of its topics: partitions and settings, which records do not tell."""
-    known = {} if place.is_kafka else read_topics(data_directories(place.path or ""))
+    """Partitions and settings of the topics, which records do not tell."""
+    if place.bootstrap_servers is not None:
+        return _notes_of_cluster(place.bootstrap_servers, names)
+    directories = data_directories(place.path or "")
+    settings = broker_settings(directories)
     return {
-        name: TopicNote(facts.partitions[-1] + 1, facts.overrides)
-        for name, facts in known.items()
+        name: TopicNote(facts.partitions[-1] + 1, facts.overrides or settings.get(name, {}))
+        for name, facts in read_topics(directories).items()
         if name in names
     }
+
+
+def _notes_of_cluster(servers: str, names: set[str]) -> dict[str, TopicNote]:
+    try:
+        cluster = KafkaCluster(servers)
+        found = {name: cluster.find_topic(name) for name in sorted(names)}
+        return {name: TopicNote(one.partitions, cluster.settings(name)) for name, one in found.items() if one}
+    except ClusterError as error:
+        _LOGGER.warning("%spartitions and settings of the topics are not archived: %s", FOR_PEOPLE, error)
+        return {}

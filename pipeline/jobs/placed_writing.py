@@ -77,6 +77,11 @@ def write_placed(
     return _sum(one.written for one in staged)
 
 
+def make_topics(write: PlacedWrite, placement: Placement) -> None:
+    """Make topics that get no records (WriteRefusedError, CommitTimeoutError, …)."""
+    Handover(write.directories, WriteId(str(uuid4())), [], placement).commit(write.timeout_s)
+
+
 def register(spark: SparkSession) -> None:
     """Make the format known to a session."""
     spark.dataSource.register(PlacedSource)

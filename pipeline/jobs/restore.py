@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from pipeline.errors import PipelineError
 from pipeline.jobs import cluster_writing, placed_writing
 from pipeline.jobs.archived import TopicNote, archived_files, archived_rows, average_bytes, read_notes
 from pipeline.jobs.overlap import check_same, within
-from pipeline.jobs.placed_writing import PlacedWrite, write_placed
-from pipeline.jobs.restored_topics import forms_of, known_topics, log_bounds, topics_to_make
+from pipeline.jobs.placed_writing import PlacedWrite, make_topics, write_placed
+from pipeline.jobs.restored_topics import empty_topics, forms_of, known_topics, log_bounds, topics_to_make
 from pipeline.jobs.rounds import Extent, overlaps, plan_part, plan_rounds
 from pipeline.paths import data_directories
 from pipeline.place import SCHEME, Place, place_of
@@ -106,9 +106,10 @@ class _Restoration:
         archive = options.archive.absolute()
         self._rows = _chosen(archived_rows(spark, archive), options)
         self._extents = _extents(self._rows)
-        if not self._extents:
-            raise PipelineError(f"{archive}: the archive has no records")
         self._notes = _renamed(read_notes(archive), options)
+        if not self._extents and not self._notes:
+            raise PipelineError(f"{archive}: the archive has no records")
+        self._empty = _without_records(self._notes, self._extents, options)
         self._round_records = max(1, options.round_bytes // average_bytes(archived_files(archive)))
         self._restored: Counter[TopicPartition] = Counter()
 
@@ -119,13 +120,17 @@ class _Restoration:
         made = topics_to_make(
             extents, known, self._notes, partitions=self._options.partitions, now_ms=system_clock()
         )
+        made |= empty_topics(self._empty - known.keys(), self._notes, partitions=self._options.partitions)
         bounds = log_bounds(self._directories, extents, known)
         parts = {one: plan_part(one, extents[one], bounds[one]) for one in extents}
         check_same(self._spark, self._rows, self._place, overlaps(parts))
         topics = sorted({one.topic for one in extents})
         write = PlacedWrite(self._directories, forms_of(topics, known, made), self._options.commit_timeout_s)
         places = {one: part.place for one, part in parts.items()}
-        for spans in plan_rounds(parts, extents, self._round_records):
+        rounds = plan_rounds(parts, extents, self._round_records)
+        if made and not rounds:
+            make_topics(write, Placement(made, {}))
+        for spans in rounds:
             rows = within(self._spark, self._rows, spans)
             placement = Placement(made, {one: places[one] for one in spans})
             for one, written in write_placed(rows, write, placement, records=self._round_records).items():
@@ -134,25 +139,50 @@ class _Restoration:
 
     def told(self) -> DataFrame:
         """One row a partition."""
-        return _told(self._spark, self._extents, self._restored)
+        empty = [
+            (topic, number, None, None, 0, 0)
+            for topic in sorted(self._empty)
+            for number in range(self._notes[topic].partitions)
+        ]
+        return _told(self._spark, self._extents, self._restored, empty)
+
+
+def _without_records(
+    notes: Mapping[str, TopicNote], extents: Mapping[TopicPartition, Extent], options: RestoreOptions
+) -> set[str]:
+    """The topics that are asked for and of which the archive knows all but a record: there was none."""
+    asked = (
+        notes.keys()
+        if options.topics is None or options.into is not None
+        else notes.keys() & _names(options.topics)
+    )
+    return set(asked) - {one.topic for one in extents}
 
 
 def _told(
-    spark: SparkSession, extents: Mapping[TopicPartition, Extent], restored: Mapping[TopicPartition, int]
+    spark: SparkSession,
+    extents: Mapping[TopicPartition, Extent],
+    restored: Mapping[TopicPartition, int],
+    empty: Sequence[tuple[object, ...]] = (),
 ) -> DataFrame:
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (*one, extent.first, extent.last, restored.get(one, 0), extent.records - restored.get(one, 0))
         for one, extent in sorted(extents.items())
     ]
-    return spark.createDataFrame(rows, RESULT)
+    return spark.createDataFrame([*rows, *empty], RESULT)
+
+
+def _names(topics: str) -> set[str]:
+    return {one.strip() for one in topics.split(",") if one.strip()}
 
 
 def _chosen(rows: DataFrame, options: RestoreOptions) -> DataFrame:
     """The rows of the topics that are asked for, under the name that they come back to."""
     if options.topics is not None:
-        asked = [one.strip() for one in options.topics.split(",") if one.strip()]
-        rows = rows.where(spark_functions.col("topic").isin(asked))
-        missing = set(asked) - {row.topic for row in rows.select("topic").distinct().collect()}
+        asked = _names(options.topics)
+        rows = rows.where(spark_functions.col("topic").isin(sorted(asked)))
+        known = read_notes(options.archive.absolute()).keys()
+        missing = asked - {row.topic for row in rows.select("topic").distinct().collect()} - known
         if missing:
             raise PipelineError(f"{options.archive}: has no records of {', '.join(sorted(missing))}")
     if options.into is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.errors import PipelineError
@@ -57,6 +57,17 @@ def topics_to_make(
         count = max(needed, note.partitions, partitions or 1)
         made[topic] = NewTopic(count, {**note.overrides, **keeps})
     return made
+
+
+def empty_topics(
+    names: Iterable[str], notes: Mapping[str, TopicNote], *, partitions: int | None
+) -> dict[str, NewTopic]:
+    """Topics without records that are to be made, with the settings and partitions that they had."""
+    return {
+        name: NewTopic(max(notes[name].partitions, partitions or 1), dict(notes[name].overrides))
+        for name in sorted(names)
+        if not is_internal(name)
+    }
 
 
 def log_bounds(

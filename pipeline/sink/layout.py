@@ -12,6 +12,8 @@ from storage.config.topic import TopicConfig
 from storage.disk.names import is_internal, partition_directory
 from storage.disk.native import NativeFileSystem
 from storage.errors import PolicyViolationError, UnknownTopicError
+from storage.handover.cluster_metadata import DIRECTORY as CLUSTER_METADATA
+from storage.handover.cluster_metadata import read_cluster_metadata
 from storage.manager.contents import read_contents
 from storage.manager.registry import merge_copies, read_copy
 from storage.manager.topics import lenient_config
@@ -91,3 +93,10 @@ def read_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
         config, _ = lenient_config(overrides, TopicConfig())
         topics[topic] = TopicFacts(tuple(sorted(set(found))), topic_id, overrides, config)
     return topics
+
+
+def broker_settings(directories: Sequence[Path]) -> dict[str, dict[str, str]]:
+    """The settings given for topics of a broker, by topic: it keeps them in a metadata log (CorruptionError, OSError)."""
+    files = NativeFileSystem(read_only=True)
+    logs = [directory / CLUSTER_METADATA for directory in directories]
+    return next((read_cluster_metadata(files, log).settings for log in logs if log.is_dir()), {})

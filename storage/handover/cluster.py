@@ -127,6 +127,14 @@ class KafkaCluster:
             time.sleep(POLL_SECONDS)
         return found
 
+    def settings(self, name: str) -> dict[str, str]:
+        """The settings that were given for the topic itself, by Kafka's names."""
+        module = self._admin_module
+        resource = module.ConfigResource(module.ConfigResource.Type.TOPIC, name)
+        entries = self._answer(self._admin.describe_configs([resource], **_PATIENCE)[resource])
+        own = module.ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {entry.name: entry.value for entry in entries.values() if entry.source == own}
+
     def change_settings(self, name: str, settings: Mapping[str, str]) -> None:
         module = self._admin_module
         entries = [

@@ -101,14 +101,17 @@ def test_windows_may_overlap_and_records_be_left_out(spark, data):
     assert (b"2", 2) == (key, value["group"])
 
 
-def test_under_a_checkpoint_a_window_comes_out_once_when_it_is_over(spark, data, tmp_path):
+def test_under_a_checkpoint_a_window_comes_out_once_when_it_is_over(spark, data, tmp_path, caplog):
     """When a record later than its end and the delay has come, or all are closed; what is later still is left out."""
     options = {"group": "key", "delay": "1 minute", "checkpoint": str(tmp_path / "progress")}
     over = [(0, b"a", 2), (0, b"b", 1), (5, None, 1)]
     assert [("orders", "counts", 3)] == aggregate(spark, data, **options)
     assert over == sorted(brief(data), key=str)
     put(data, (2, b"a", b"late"), (10, b"b", b"in time"), (17, b"a", b""))
+    assert not caplog.messages
     assert [("orders", "counts", 2)] == aggregate(spark, data, **options)
+    (told,) = caplog.messages
+    assert told.startswith("topicfs: at least 1 late records were left out: ")
     assert [("orders", "counts", 0)] == aggregate(spark, data, **options)
     over = [*over, (10, b"a", 1), (10, b"b", 1)]
     assert sorted(over, key=str) == sorted(brief(data), key=str)

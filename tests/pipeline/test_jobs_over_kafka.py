@@ -58,6 +58,19 @@ def test_archive_a_clusters_topic(spark, client, broker, tmp_path):
         assert [("archived", "2025-12-31", 0, 0, 1), ("archived", "2026-01-01", 0, 1, 3)] == run()
 
 
+def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):
+    """Partitions and settings, of topics without records too: from the cluster, and from the broker's own directory."""
+    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark, as the next one)
+    from pipeline.jobs.archived import TopicNote, read_notes  # noqa: PLC0415
+
+    settings = {"cleanup.policy": "compact", "max.message.bytes": "2000000", "retention.ms": "-1"}
+    client.create_topic("known", partitions=2, settings=settings)
+    for number, place in enumerate((f"kafka://{broker.bootstrap_server}", str(broker.log_dir))):
+        target = tmp_path / str(number)
+        archive(spark, ArchiveOptions(path=place, topics="known", target=target))
+        assert {"known": TopicNote(2, settings)} == read_notes(target)
+
+
 def test_replay_between_a_directory_and_a_cluster(spark, client, broker, tmp_path):
     """There, on to another topic, and back; at once and by what came since."""
     from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415

@@ -60,6 +60,30 @@ def made(spark, tmp_path_factory):
     return folder
 
 
+def test_topics_without_records_come_back(spark, tmp_path, target):
+    """With partitions and settings, whether others had records or none; a second run finds nothing to do."""
+    from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415
+
+    with contextlib.closing(open_engine(tmp_path / "data")) as engine:
+        settings = dict(
+            engine.create_topic("empty", partitions=3, overrides={"cleanup.policy": "compact"}).overrides
+        )
+        append_lines(engine.create_topic("full").partitions()[0], "a\n", timestamp=NEW_YEAR)
+    for topics in ("empty", "empty,full"):
+        kept = tmp_path / topics
+        archive(spark, ArchiveOptions(path=str(tmp_path / "data"), topics=topics, target=kept))
+        folder = target / topics.replace(",", "-")
+        folder.mkdir()
+        for brought in (1, 0):
+            rows = [("full", 0, 0, 0, brought, 1 - brought)] if "full" in topics else []
+            empty = [("empty", number, None, None, 0, 0) for number in range(3)]
+            assert [*rows, *empty] == restored(spark, kept, folder)
+        with contextlib.closing(open_engine(folder, read_only=True)) as engine:
+            found = engine.topic("empty")
+            assert (3, settings) == (len(found.partitions()), dict(found.overrides))
+            assert topics.split(",") == list(engine.topics())
+
+
 @pytest.fixture
 def target(tmp_path):
     """A directory that holds nothing yet."""

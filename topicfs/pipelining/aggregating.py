@@ -110,7 +110,7 @@ def aggregate(  # noqa: PLR0913 (one a word of the command line)
 
     Without --checkpoint every window comes out, those that time may still add to as well, all of them or none. With it
     each comes out once, when it is over: when a record has come whose time is later than the window's end and --delay.
-    What comes for it after that is left out. The last windows wait for such a record, or for a run with --close.
+    What comes for it after that is left out, which is said. The last windows wait for such a record, or for a run with --close.
 
     Prints source, target and the number of results.
     """
