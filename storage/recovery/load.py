@@ -35,6 +35,7 @@ from storage.producers.state import DEFAULT_EXPIRATION_MS
 from storage.recovery.index_ends import indexes_fit
 from storage.recovery.index_last import index_last
 from storage.recovery.leftovers import base_offsets, orphans, parse_names, replaced, sort_leftovers
+from storage.recovery.mend import HeadersMendedError, mend_headers
 from storage.recovery.recover import Recovered, recover_segment
 from storage.recovery.split import SegmentOverflowError, split_segment
 
@@ -162,7 +163,12 @@ class Loader:
             try:
                 return self._load(clean=clean, dense=dense)
             except SegmentOverflowError as overflow:
-                self._split(overflow)
+                if self._mend(overflow.segment):
+                    self._begin()
+                else:
+                    self._split(overflow)
+            except HeadersMendedError:
+                self._begin()
 
     def _split(self, overflow: SegmentOverflowError) -> None:
         parts = split_segment(
@@ -313,10 +319,8 @@ class Loader:
         self._producers.truncate_to(self._checkpointed.log_start_offset, segments[first].base_offset)
         for index in range(first, len(segments)):
             following = segments[index + 1 :]
-            # They go first: once the cut is made, a start after a crash would find nothing wrong with this segment.
-            recovered = self._recover(
-                segments[index], segments[:index], before_cut=partial(self._retire, following)
-            )
+            judge = partial(self._judge, segments[index], following)
+            recovered = self._recover(segments[index], segments[:index], judge)
             if recovered.cut_bytes:
                 return segments[: index + 1]
             if dense and following and recovered.end_offset < following[0].base_offset:
@@ -347,12 +351,11 @@ class Loader:
         self,
         segment: Segment,
         before: list[Segment],
-        *,
-        before_cut: Callable[[], None] | None = None,
+        judge: Callable[[Recovered], None] | None = None,
     ) -> Recovered:
         """Recover one segment, its producers as they were where it begins, and snapshots at both its ends.
 
-        `before_cut` is called before anything is cut off.
+        `judge` is told what was found, before anything is cut off.
         """
         if self._producers.state.end_offset != segment.base_offset:
             rebuild_producers(
@@ -363,13 +366,34 @@ class Loader:
             )
         self._producers.take(segment.base_offset)
         recovered = recover_segment(
-            segment, self._epochs, self._producers, may_split=self._may_split, before_cut=before_cut
+            segment, self._epochs, self._producers, may_split=self._may_split, judge=judge
         )
         if recovered.cut_bytes and not self._files.read_only:
             # Else another crash could bring back what was cut, among records that were written meanwhile.
             segment.log.sync()
         self._producers.take(recovered.end_offset)
         return recovered
+
+    def _judge(self, segment: Segment, following: list[Segment], recovered: Recovered) -> None:
+        """Before a segment is cut: set it right, where that can be, or let those go that stand behind what is lost."""
+        overlaps = bool(following) and recovered.end_offset > following[0].base_offset
+        if (recovered.cut_bytes or overlaps) and self._mend(segment):
+            raise HeadersMendedError
+        if recovered.cut_bytes:
+            # Now: once the cut is made, a start after a crash would find nothing wrong with this segment.
+            self._retire(following)
+
+    def _mend(self, segment: Segment) -> bool:
+        """Set right what a flipped bit did outside the checksums; whether anything was."""
+        if self._files.read_only:
+            return False
+        next_base = min((base for base in self._logs if base > segment.base_offset), default=None)
+        mended = mend_headers(segment.log, segment.base_offset, next_base)
+        for each in mended:
+            _LOGGER.warning("%s: %s", segment.log.path, each)
+        if mended:
+            segment.log.sync()
+        return bool(mended)
 
     def _learn_producers(
         self, chain: Chain, log_start_offset: Offset, end_offset: Offset, *, clean: bool

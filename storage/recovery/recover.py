@@ -39,7 +39,7 @@ def recover_segment(
     producers: LogProducers,
     *,
     may_split: bool = False,
-    before_cut: Callable[[], None] | None = None,
+    judge: Callable[[Recovered], None] | None = None,
 ) -> Recovered:
     """Rebuild a segment's indexes, leader epochs and producers from its log; cut the log behind the last good batch.
 
@@ -48,7 +48,7 @@ def recover_segment(
     Good means: whole, of a known format, its checksum right, its offsets such as the segment may hold. What the
     records inside look like is not asked.
 
-    `before_cut` is called where something is to be cut off, before that is done.
+    `judge` is told what was found before anything is cut off, and may raise.
 
     With `may_split` a batch too far above the base offset is no damage: SegmentOverflowError says that the segment
     wants splitting, and nothing is lost.
@@ -58,8 +58,8 @@ def recover_segment(
     recovered = take_batches(
         segment, segment.base_offset, epochs, producers, file_bytes=file_bytes, may_split=may_split
     )
-    if recovered.cut_bytes and before_cut is not None:
-        before_cut()
+    if judge is not None:
+        judge(recovered)
     segment.end_rebuild()
     if recovered.cut_bytes:
         _LOGGER.warning(

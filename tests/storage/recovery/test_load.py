@@ -256,8 +256,8 @@ def test_a_damaged_batch_ends_the_log(seed):
     victim = random.randrange(12)
     name = f"{victim - victim % 3:020d}.log"
     content = bytearray(on_disk.content(name))
-    # Base offset and leader epoch are not under the checksum.
-    position = (victim % 3) * 100 + random.choice([*range(8, 12), *range(16, 100)])
+    # Base offset, leader epoch and magic are not under the checksum.
+    position = (victim % 3) * 100 + random.choice([*range(8, 12), *range(17, 100)])
     content[position] ^= 1 << random.randrange(8)
     on_disk.write(name, bytes(content))
     on_disk.log = on_disk.load(clean=False)
@@ -439,20 +439,24 @@ def test_a_preallocated_file_after_a_kill():
 
 
 def test_an_offset_outside_the_segment_is_damage():
-    """A batch whose last offset the segment cannot hold ends the log there, though its checksum is right."""
+    """A batch whose last offset the segment cannot hold ends the log there, though its checksum is right.
+
+    Unless the next one tells what it was; so here that one is as far away.
+    """
     on_disk = filled(3, internal_segment_bytes=10_000)
     on_disk.log.close()
-    for base_offset in (2**31, 2**40):
+    for base_offset in (2**31 + 2, 2**40):
         content = bytearray(on_disk.content(f"{FIRST}.log"))
         content[100:108] = base_offset.to_bytes(8, "big")
+        content[200:208] = (2**31 + 1).to_bytes(8, "big")
         on_disk.write(f"{FIRST}.log", bytes(content))
         assert 1 == on_disk.load(clean=False).log_end_offset
 
 
 def test_offsets_that_do_not_ascend_are_damage():
-    """The base offset is not under the checksum: a batch that would go back, or stand still, ends the log."""
+    """The base offset is not under the checksum: a last batch that would go back, or stand still, ends the log."""
     for base_offset in (0, 1):
-        on_disk = filled(4, internal_segment_bytes=10_000)
+        on_disk = filled(3, internal_segment_bytes=10_000)
         on_disk.log.close()
         content = bytearray(on_disk.content(f"{FIRST}.log"))
         content[200:208] = base_offset.to_bytes(8, "big")

@@ -1,0 +1,156 @@
+"""Setting right what one flipped bit did to a batch's header, where no checksum covers it.
+
+A batch's checksum begins behind its base offset, length, leader epoch and magic. A broker's recovery does not look at the
+base offset and takes any magic above 1, so that it keeps such a batch and all that follows; here offsets always
+ascend, and what does not belong would end the log. So a batch whose checksum is right gets the value back that its
+neighbours leave it:
+
+    magic          2, for the checksum is that of format v2
+    base offset    the end of what stands before, where the next batch begins just behind it; else, as after a
+                   compaction, the only offset between both that is one bit away
+
+The next batch may be the first of the next segment. Where it is missing nothing is known, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from storage.codec.batch import scan
+from storage.codec.headers import (
+    CURRENT_MAGIC,
+    HEADER_SIZE,
+    LENGTH_POSITION,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    BatchHeader,
+)
+from storage.disk.filesystem import File
+from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from storage.log.scan import windows
+from storage.model import Offset, Position
+
+WINDOW_BYTES = 1 << 20
+_OFFSET = Struct(">q")
+_LENGTH = Struct(">i")
+_LARGEST = 2**63 - 1
+
+
+class HeadersMendedError(Exception):
+    """A segment was set right in its file, so that loading has to begin anew."""
+
+
+class Mended(NamedTuple):
+    """A field that was set right in the file."""
+
+    position: int
+    """Of the batch."""
+    field: str
+    found: int
+    written: int
+
+    def __str__(self) -> str:
+        return f"position {self.position}: {self.field} {self.found} does not fit, its neighbours and checksum say {self.written}"
+
+
+class _Bounds(NamedTuple):
+    """Where a batch's offsets may lie."""
+
+    start_offset: Offset
+    next_base: Offset | None
+    """Of what stands behind it."""
+    last_possible: int
+    """What the segment's indexes can hold."""
+
+
+def mend_headers(log: File, base_offset: Offset, next_base: Offset | None) -> list[Mended]:
+    """Look through a segment's log (blocking, OSError) and write what is certain; `next_base` is the next segment's."""
+    return [*_mend_shapes(log), *_mend_offsets(log, base_offset, next_base)]
+
+
+def _mend_shapes(log: File) -> Iterator[Mended]:
+    """Let each batch be one that can be read: with the right magic, and no negative offset (of which only the sign is known)."""
+    end, position = log.size(), 0
+    while position < end:
+        for window in windows(log, position, end, window_bytes=WINDOW_BYTES, check_crc=True):
+            position = window.position + window.batches.stop
+        header = log.pread(HEADER_SIZE, Position(position))
+        if len(header) < HEADER_SIZE or not _is_sound(log, position, end):
+            return
+        found, base_offset = header[MAGIC_POSITION], _OFFSET.unpack_from(header)[0]
+        if found != CURRENT_MAGIC:
+            log.pwrite(bytes([CURRENT_MAGIC]), Position(position + MAGIC_POSITION))
+            yield Mended(position, "magic", found, CURRENT_MAGIC)
+        if base_offset < 0:
+            log.pwrite(_OFFSET.pack(base_offset & _LARGEST), Position(position))
+            yield Mended(position, "base offset", base_offset, base_offset & _LARGEST)
+        if found == CURRENT_MAGIC and base_offset >= 0:
+            return
+
+
+def _mend_offsets(log: File, base_offset: Offset, next_base: Offset | None) -> Iterator[Mended]:
+    last_possible, end_offset = base_offset + MAX_RELATIVE_OFFSET, base_offset
+    for batch, following in _with_following(log, next_base):
+        bounds = _Bounds(end_offset, following, last_possible)
+        base = batch.base_offset if _fits(batch, bounds) else _true_base(batch, bounds)
+        if base is None:
+            if batch.base_offset < end_offset:
+                return
+            # Perhaps the next one is wrong.
+            base = batch.base_offset
+        elif base != batch.base_offset:
+            log.pwrite(_OFFSET.pack(base), batch.position)
+            yield Mended(batch.position, "base offset", batch.base_offset, base)
+        end_offset = Offset(base + batch.last_offset - batch.base_offset + 1)
+
+
+def _with_following(log: File, next_base: Offset | None) -> Iterator[tuple[BatchHeader, Offset | None]]:
+    """Each batch with the base offset of the next one; of an old format that tells its last offset alone, and is None."""
+    before: BatchHeader | None = None
+    for window in windows(log, 0, log.size(), window_bytes=WINDOW_BYTES, check_crc=True):
+        for batch in window.batches:
+            if before is not None:
+                yield before, batch.base_offset if batch.magic == CURRENT_MAGIC else None
+            before = batch._replace(position=Position(window.position + batch.position))
+    if before is not None:
+        yield before, next_base
+
+
+def _fits(batch: BatchHeader, bounds: _Bounds) -> bool:
+    if batch.magic != CURRENT_MAGIC:
+        return True
+    before_next = bounds.next_base is None or batch.last_offset < bounds.next_base
+    return (
+        bounds.start_offset <= batch.base_offset and before_next and batch.last_offset <= bounds.last_possible
+    )
+
+
+def _true_base(batch: BatchHeader, bounds: _Bounds) -> Offset | None:
+    """What the base offset was; None where that is not certain."""
+    start_offset, next_base, last_possible = bounds
+    # Where what follows is out of reach too, the segment is one to be split.
+    if next_base is None or next_base > last_possible + 1:
+        return None
+    last_base = next_base - (batch.last_offset - batch.base_offset + 1)
+    if start_offset == last_base:
+        return start_offset
+    near = [batch.base_offset ^ (1 << bit) for bit in range(63)]
+    possible = [base for base in near if start_offset <= base <= last_base]
+    return Offset(possible[0]) if len(possible) == 1 else None
+
+
+def _is_sound(log: File, position: int, end: int) -> bool:
+    """Whether the bytes there are a batch of the present format, whatever its magic and its base offset say."""
+    header = log.pread(HEADER_SIZE, Position(position))
+    if len(header) < HEADER_SIZE:
+        return False
+    size = LOG_OVERHEAD + _LENGTH.unpack_from(header, LENGTH_POSITION)[0]
+    if not HEADER_SIZE <= size <= end - position:
+        return False
+    data = bytearray(log.pread(size, Position(position)))
+    data[MAGIC_POSITION] = CURRENT_MAGIC
+    data[: _OFFSET.size] = bytes(_OFFSET.size)
+    found = scan(data, check_crc=True, max_batches=1)
+    return len(found) == 1 and found.problem is None

@@ -1,0 +1,152 @@
+"""One flipped bit in the part of a batch's header that no checksum covers: what a broker keeps stays, in order."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, sized_batch
+
+RECORDS = 12
+"""One a batch, three batches a segment."""
+
+BASE_OFFSET, LENGTH, LEADER_EPOCH, MAGIC = range(64), range(64, 96), range(96, 128), range(128, 136)
+"""The bits of a header, from its first byte's highest on."""
+
+
+def filled() -> LogOnDisk:
+    on_disk = LogOnDisk(internal_segment_bytes=300, index_interval_bytes=0)
+    for number in range(RECORDS):
+        on_disk.log.append(sized_batch(100, timestamp=1 + number))
+    on_disk.log.close()
+    return on_disk
+
+
+def logs(on_disk: LogOnDisk) -> dict[str, bytes]:
+    return {name: on_disk.content(name) for name in on_disk.names() if name.endswith(".log")}
+
+
+def flip(on_disk: LogOnDisk, record: int, bit: int) -> None:
+    name = f"{record - record % 3:020d}.log"
+    content = bytearray(on_disk.content(name))
+    content[record % 3 * 100 + bit // 8] ^= 0x80 >> bit % 8
+    on_disk.write(name, bytes(content))
+
+
+@pytest.mark.parametrize("record", range(RECORDS - 1))
+def test_a_base_offset_gets_the_value_that_its_neighbours_leave_it(record: int) -> None:
+    """First, middle or last batch of any segment, whichever bit: the files are again what they were."""
+    on_disk = filled()
+    whole = logs(on_disk)
+    for bit in BASE_OFFSET:
+        flip(on_disk, record, bit)
+        log = on_disk.load(clean=False)
+        assert (RECORDS, list(range(RECORDS))) == (log.log_end_offset, offsets_of(log)), f"bit {bit}"
+        log.close()
+        assert whole == {name: data for name, data in logs(on_disk).items() if data}, f"bit {bit}"
+
+
+@pytest.mark.parametrize("record", range(RECORDS))
+def test_a_magic_is_told_by_the_checksum(record: int) -> None:
+    """That of format v2 is right: so is the last batch's."""
+    on_disk = filled()
+    whole = logs(on_disk)
+    for bit in MAGIC:
+        flip(on_disk, record, bit)
+        log = on_disk.load(clean=False)
+        assert list(range(RECORDS)) == offsets_of(log), f"bit {bit}"
+        log.close()
+        assert whole == logs(on_disk), f"bit {bit}"
+
+
+@pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
+def test_a_leader_epoch_stays_as_it_is(record: int) -> None:
+    """What it was is not known; a broker keeps it too."""
+    for bit in LEADER_EPOCH:
+        on_disk = filled()
+        flip(on_disk, record, bit)
+        damaged = logs(on_disk)
+        log = on_disk.load(clean=False)
+        assert list(range(RECORDS)) == offsets_of(log), f"bit {bit}"
+        log.close()
+        assert damaged == logs(on_disk)
+
+
+@pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
+def test_a_length_ends_the_log(record: int) -> None:
+    """Where the batch ends is not known, so that its checksum cannot be right: as in a broker."""
+    for bit in LENGTH:
+        on_disk = filled()
+        flip(on_disk, record, bit)
+        assert list(range(record)) == offsets_of(on_disk.load(clean=False)), f"bit {bit}"
+
+
+def test_what_was_done_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """With the file, the position, and both values."""
+    on_disk = filled()
+    flip(on_disk, 4, 63)
+    flip(on_disk, 7, 128 + 5)
+    with caplog.at_level(logging.WARNING):
+        on_disk.load(clean=False)
+    assert [
+        f"{DIRECTORY}/{3:020d}.log: position 100: base offset 5 does not fit, its neighbours and checksum say 4",
+        f"{DIRECTORY}/{6:020d}.log: position 100: magic 6 does not fit, its neighbours and checksum say 2",
+    ] == caplog.messages
+
+
+def test_several_bits_are_no_obstacle() -> None:
+    """Where the offsets leave no gap there is one place for each batch; two damaged neighbours have none."""
+    on_disk = filled()
+    for record in (1, 3, 6, 9):
+        flip(on_disk, record, 20)
+        flip(on_disk, record, 50)
+        flip(on_disk, record, 128)
+    assert list(range(RECORDS)) == offsets_of(on_disk.load(clean=False))
+    on_disk = filled()
+    flip(on_disk, 3, 62)
+    flip(on_disk, 4, 20)
+    assert [0, 1, 2] == offsets_of(on_disk.load(clean=False))
+
+
+def gapped(*offsets: int) -> LogOnDisk:
+    """A segment as a compaction leaves it."""
+    on_disk = LogOnDisk(index_interval_bytes=0)
+    for offset in offsets:
+        on_disk.log.append_as_follower(batch(b"%d" % offset, offset=offset))
+    on_disk.log.close()
+    return on_disk
+
+
+def test_a_gap_leaves_what_is_one_bit_away() -> None:
+    """Between 5 and 90 there is one offset from which 17 + 64 is one bit away."""
+    on_disk = gapped(3, 5, 17, 90, 91)
+    name = f"{0:020d}.log"
+    whole = on_disk.content(name)
+    position = next(at for at in range(len(whole)) if whole[at : at + 8] == (17).to_bytes(8, "big"))
+    damaged = whole[:position] + (17 + 2**40).to_bytes(8, "big") + whole[position + 8 :]
+    on_disk.write(name, damaged)
+    assert [3, 5, 17, 90, 91] == offsets_of(on_disk.load(clean=False))
+    assert whole == on_disk.content(name)
+
+
+def test_what_is_not_certain_is_not_written() -> None:
+    """Several offsets in the gap are one bit away: the log ends there, as before."""
+    on_disk = gapped(3, 5, 17, 90, 91)
+    name = f"{0:020d}.log"
+    whole = on_disk.content(name)
+    position = next(at for at in range(len(whole)) if whole[at : at + 8] == (17).to_bytes(8, "big"))
+    on_disk.write(name, whole[:position] + (1).to_bytes(8, "big") + whole[position + 8 :])
+    assert [3, 5] == offsets_of(on_disk.load(clean=False))
+
+
+def test_nothing_is_written_where_nothing_may_be() -> None:
+    """A read-only look ends where the damage is, and leaves it."""
+    on_disk = filled()
+    flip(on_disk, 4, 60)
+    before = on_disk.disk.tree()
+    log = on_disk.load(clean=False, disk=on_disk.disk.read_only_view())
+    assert [0, 1, 2, 3] == offsets_of(log)[:4]
+    assert before == on_disk.disk.tree()
+    assert Path(f"{DIRECTORY}/{3:020d}.log") in map(Path, before)
