@@ -273,6 +273,7 @@ class _Daemon:
             f"last_words {self._words.path}",
             *(f"directory {_shown(directory)}" for directory in self._engine.directories()),
             *(f"{name} {value}" for name, value in lines.items()),
+            *(f"doing {line}" for line in [getattr(self._engine, "doing", None)] if line),
             *(f"warning {line}" for line in _warnings(self._engine)),
         ]
 

@@ -16,7 +16,7 @@ def write_atomically(files: FileSystem, path: Path, data: Buffer) -> None:
     Raises OSError; `path` then still has its old content, or, when only the last step failed, perhaps the
     new.
     """
-    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    temporary = _temporary(path)
     try:
         files.write_bytes(temporary, data, sync=True)
         files.rename(temporary, path)
@@ -26,3 +26,24 @@ def write_atomically(files: FileSystem, path: Path, data: Buffer) -> None:
             files.unlink(temporary)
         raise
     files.sync_directory(path.parent)
+
+
+def prepare(files: FileSystem, path: Path, data: Buffer) -> None:
+    """Write `<path>.tmp` without waiting for the disk (OSError): the first half, for many files before any is flushed."""
+    files.write_bytes(_temporary(path), data)
+
+
+def put_in_place(files: FileSystem, path: Path) -> None:
+    """Do the rest of `write_atomically` for what was prepared (OSError; blocking)."""
+    temporary = _temporary(path)
+    file = files.open(temporary)
+    try:
+        file.sync()
+    finally:
+        file.close()
+    files.rename(temporary, path)
+    files.sync_directory(path.parent)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(path.name + TEMPORARY_SUFFIX)

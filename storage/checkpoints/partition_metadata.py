@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.checkpoints.atomic import write_atomically
+from storage.checkpoints.atomic import prepare, put_in_place, write_atomically
 from storage.checkpoints.identifiers import decode_id
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
@@ -53,6 +53,16 @@ def read_topic_id(files: FileSystem, directory: Path) -> str | None:
     except FileNotFoundError:
         return None
     return decode_partition_metadata(data, file=path)
+
+
+def prepare_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:
+    """Write the file of a partition that is being made, under its temporary name (OSError)."""
+    prepare(files, directory / names.PARTITION_METADATA, encode_partition_metadata(topic_id))
+
+
+def place_topic_id(files: FileSystem, directory: Path) -> None:
+    """Put what was prepared on disk under its name (OSError; blocking)."""
+    put_in_place(files, directory / names.PARTITION_METADATA)
 
 
 def write_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:

@@ -19,7 +19,9 @@ from storage.errors import StorageError
 from storage.log.log import Log
 from storage.manager.checkpointing import name_of
 from storage.manager.directories import Directories, KeptDirectory
-from storage.manager.loading import load_new
+from storage.manager.loading import load_new, nothing_collected
+from storage.manager.many import for_each
+from storage.manager.progress import Progress
 from storage.manager.registry import Pending, TopicEntry, TopicRegistry
 from storage.manager.topics import LogTopic, merge_overrides
 from storage.model import Timestamp, TopicPartition
@@ -31,6 +33,8 @@ class TopicChanges:
 
     directories: Directories
     registry: TopicRegistry
+    progress: Progress = field(default_factory=Progress)
+    """How far a change has come that takes long."""
     _dying: dict[str, dict[int, Partition]] = field(default_factory=dict)
     """Partitions of deleted topics whose directories are not all renamed yet."""
 
@@ -98,17 +102,33 @@ class TopicChanges:
         try:
             # To write that down may have taken the reserve, which is for what frees space.
             self.directories.check_room()
-            for partition in partitions:
-                home = self._choose(partition)
-                home.data.make_partition(partition, entry.topic_id)
-                made[partition.partition] = load_new(partition, config, home)
+            self._make_directories(partitions, entry.topic_id)
+            with nothing_collected():
+                for partition in partitions:
+                    self.progress.say(f"{partition} of {len(partitions)} new partitions is opened")
+                    home = self.directories.homes[partition]
+                    made[partition.partition] = load_new(partition, config, home)
             for home in {self.directories.homes[partition] for partition in partitions}:
                 home.data.sync()
             self.registry.put({name: replace(entry, pending=Pending.NOTHING, partitions=total)})
         except (OSError, StorageError):
             self._unmake(partitions, made, before)
             raise
+        finally:
+            self.progress.done()
         return made
+
+    def _make_directories(self, partitions: list[TopicPartition], topic_id: str) -> None:
+        """All of them first, and then to the disk several at a time: one by one each would wait for it twice."""
+        for partition in partitions:
+            self.progress.say(f"{partition} of {len(partitions)} new partitions is made")
+            self._choose(partition).data.begin_partition(partition, topic_id)
+
+        def end(partition: TopicPartition) -> None:
+            self.progress.say(f"{partition} of {len(partitions)} new partitions is put on disk")
+            self.directories.homes[partition].data.end_partition(partition, topic_id)
+
+        for_each(partitions, end)
 
     def _choose(self, partition: TopicPartition) -> KeptDirectory:
         """Where a partition is to stand: where a failed attempt left it, or where there are the fewest."""

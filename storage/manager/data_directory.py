@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.checkpoints.partition_metadata import write_topic_id
+from storage.checkpoints.partition_metadata import (
+    place_topic_id,
+    prepare_topic_id,
+    read_topic_id,
+    write_topic_id,
+)
 from storage.config.broker import EngineConfig
 from storage.disk import names
 from storage.disk.filesystem import Clock, FileSystem
@@ -52,6 +57,22 @@ class DataDirectory:
         if not self.files.exists(path):
             self.files.make_directory(path)
         write_topic_id(self.files, path, topic_id)
+
+    def begin_partition(self, partition: TopicPartition, topic_id: str) -> None:
+        """Do what of making a partition needs no waiting for the disk (OSError); `end_partition` does the rest."""
+        path = self.partition_path(partition)
+        if not self.files.exists(path):
+            self.files.make_directory(path)
+        if read_topic_id(self.files, path) is None:
+            prepare_topic_id(self.files, path, topic_id)
+
+    def end_partition(self, partition: TopicPartition, topic_id: str) -> None:
+        """Put the partition's topic id on disk (OSError, CorruptionError; blocking). Its name needs `sync`."""
+        path = self.partition_path(partition)
+        if read_topic_id(self.files, path) is None:
+            place_topic_id(self.files, path)
+        else:
+            write_topic_id(self.files, path, topic_id)
 
     def unmake_partition(self, partition: TopicPartition) -> None:
         """Remove a partition's directory with the files in it, if it is there (OSError)."""

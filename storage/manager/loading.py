@@ -43,7 +43,7 @@ def load_all(
     """
     found = list(wanted)
     loaded: list[Partition] = []
-    with _nothing_collected():
+    with nothing_collected():
         if all(directory.clean for directory in directories.online):
             loaded += _load_what_is_near(directories, found, warn)
         threads_wanted = directories.config.recovery_threads * len(directories.all)
@@ -67,7 +67,7 @@ def _blocks_read() -> int:
 
 
 @contextmanager
-def _nothing_collected() -> Iterator[None]:
+def nothing_collected() -> Iterator[None]:
     """Look for no garbage meanwhile: what is loaded stays, and to look all of it through again and again takes a third of the time."""
     collects = gc.isenabled()
     gc.disable()

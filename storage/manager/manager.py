@@ -23,6 +23,7 @@ from storage.manager.checkpointing import CheckpointWriter, name_of
 from storage.manager.cleaning import Cleaner
 from storage.manager.directories import Directories, KeptDirectory
 from storage.manager.duties import Duty, Schedule, plan_duties
+from storage.manager.many import for_each
 from storage.manager.planning import PlannedStep, plan_log, roll_due
 from storage.manager.registry import TopicRegistry
 from storage.manager.reopening import Reopening
@@ -87,6 +88,11 @@ class LogManager:
     def warnings(self) -> tuple[str, ...]:
         """What the owner should know though no call failed; oldest first, the last hundred."""
         return self._keeping.warnings.lines
+
+    @property
+    def doing(self) -> str | None:
+        """What a change of topics that takes long is at; None between two."""
+        return self._changes.progress.line
 
     def directories(self) -> tuple[DirectoryStatus, ...]:
         """How each data directory stands, in the order given."""
@@ -271,10 +277,11 @@ class LogManager:
     def _close_logs(self) -> dict[KeptDirectory, bool]:
         """Close every log; of each directory, whether all went well, those offline before not being well."""
         in_order = dict.fromkeys(self._directories.all, True)
-        for partition in self._partitions():
+        partitions = list(self._partitions())
+        for partition, closed in zip(partitions, for_each(partitions, self._close_log), strict=True):
             home = self._directories.homes.get(name_of(partition))
             if home is not None:
-                in_order[home] = self._close_log(partition) and in_order[home]
+                in_order[home] = closed and in_order[home]
         return in_order
 
     def _close_log(self, partition: Partition) -> bool:

@@ -77,6 +77,7 @@ def test_retention_of_the_last_segment_works(disk: Path, clock: ManualClock) -> 
     fill(disk)
     pass_time(engine, clock)
     assert partition.offsets().log_start_offset == partition.offsets().log_end_offset
+    assert takes_records_again(partition, clock)
     assert () == engine.warnings
     engine.close()
 
@@ -90,6 +91,7 @@ def test_retention_by_size_works(disk: Path, clock: ManualClock) -> None:
     fill(disk)
     pass_time(engine, clock)
     assert partition.status().log_bytes <= 400_000
+    assert takes_records_again(partition, clock)
     engine.close()
 
 
@@ -134,6 +136,7 @@ def test_a_raised_start_frees_segments(disk: Path, clock: ManualClock) -> None:
     partition.delete_records(Offset(end))
     pass_time(engine, clock)
     assert 1 == len(partition.segments())
+    assert takes_records_again(partition, clock)
     engine.close()
     assert end == opened(disk, clock).partition("t", 0).offsets().log_start_offset
 
