@@ -1,12 +1,13 @@
 """Files that left a log: first renamed, unlinked only after file.delete.delay.ms.
 
-In between, readers that began before go on reading. Once the files are unlinked nobody can open them again, and they are
+In between, readers that began before go on reading. A file whose new name finds no room on a full disk goes at once. Once the files are unlinked nobody can open them again, and they are
 closed: an open descriptor or a mapping would keep their room from the disk. A read that is inside a system call at that
 moment holds what it uses until it is done.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, SegmentFileState, view_file
 from storage.log.segment import Segment
 from storage.model import Timestamp
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class _Retired(NamedTuple):
@@ -55,14 +58,26 @@ class Removal:
         deleted: list[str] = []
         try:
             for name in names:
-                self._files.rename(directory / name, directory / (name + SegmentFileState.DELETED.value))
-                deleted.append(name + SegmentFileState.DELETED.value)
+                new_name = name + SegmentFileState.DELETED.value
+                if self._rename(directory / name, directory / new_name):
+                    deleted.append(new_name)
         finally:
             self._retired = [each.without(deleted) for each in self._retired]
             self._retired.append(_Retired(segment, tuple(deleted), due, replaced=keep_snapshot))
         segment.retired()
         self._remove_view(segment, directory)
         return names
+
+    def _rename(self, path: Path, new_path: Path) -> bool:
+        """Rename a file; where a full disk has no room for a longer name it goes at once, and False is given."""
+        try:
+            self._files.rename(path, new_path)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            self._files.unlink(path)
+            return False
+        return True
 
     def remove_due(self, directory: Path, now: Timestamp) -> list[str]:
         """Unlink what is due, and close it; its names. A file that is gone already is no error."""

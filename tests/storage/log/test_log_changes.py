@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from random import Random
 
@@ -315,3 +316,21 @@ def test_settings_of_a_segment():
     )
     assert (7, 100, 2**20, 0) == segment_settings(config, Random(1))
     assert 0 == segment_settings(TopicConfig(), Random(1)).preallocated_bytes
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_files_whose_new_name_finds_no_room_go_at_once(number):
+    """On a full disk a directory may not grow by a name: the segments leave the log all the same, with their files."""
+    on_disk = LogOnDisk()
+    for value in (b"a", b"b", b"c"):
+        on_disk.log.append(batch(value))
+        on_disk.log.roll()
+    on_disk.disk.fail("rename", number=number, times=100, suffix="log")
+    on_disk.log.delete_oldest_segments(2, "test")
+    assert [2, 3] == on_disk.base_offsets()
+    left = [entry.name for entry in on_disk.disk.list_directory(on_disk.log.directory)]
+    assert [] == [name for name in left if name.startswith(("0" * 20, "0" * 19 + "1")) and ".log" in name]
+    on_disk.clock.advance(60_000)
+    on_disk.log.remove_deleted_files(on_disk.clock())
+    left = [entry.name for entry in on_disk.disk.list_directory(on_disk.log.directory)]
+    assert [] == [name for name in left if name.startswith("0" * 20)]
