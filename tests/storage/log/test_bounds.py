@@ -156,7 +156,7 @@ def test_readers_places_are_bounded(monkeypatch):
         log.append(batch(b"v"))
     for offset in range(40):
         assert offset + 1 == log.read(Offset(offset), max_bytes=1).next_offset
-        assert len(log._reader._places) <= 8
+        assert len(log._reader.places) <= 8
 
 
 def test_no_step_of_a_roll_leaves_an_index_untrimmed_behind_which_a_segment_begins():
