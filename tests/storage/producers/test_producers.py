@@ -104,6 +104,17 @@ def test_sequence_arithmetic_is_modulo_2_31(start, by, expected):
     assert sequence.decrement(expected, by) == start
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "repeats"), [(4, 6, True), (3, 6, False), (5, 6, False), (4, 7, False)]
+)
+def test_a_repeat_has_the_same_sequences_from_first_to_last(producers, first, last, repeats):
+    """Row 76: what shares only some of them is another batch."""
+    producers.data(0, count=4)
+    entry = producers.data(4, count=3)
+    found = entry.duplicate_of(epoch=0, first_sequence=first, last_sequence=last)
+    assert repeats == (found is not None)
+
+
 @pytest.mark.parametrize("origin", [Origin.REPLICATION, Origin.COORDINATOR])
 def test_replicas_and_coordinators_may_have_gaps(producers, origin):
     """Row 89: replay and replicas accept gaps; coordinator appends carry sequence -1."""
