@@ -96,6 +96,10 @@ class NotAPlainFileError(CorruptionError):
         super().__init__(file, 0, f"a {kind} where a plain file belongs; put the file back, or remove it")
 
 
+class OversizeError(CorruptionError):
+    """A batch on disk that is larger than what is taken apart: it can be copied as it is, but its records are not read."""
+
+
 class CorruptBatchError(StorageError):
     """The codec's finding in a buffer: `position` counts from the buffer's start. The log adds the file."""
 
@@ -103,6 +107,17 @@ class CorruptBatchError(StorageError):
         super().__init__(f"position {position}: {cause}")
         self.position = position
         self.cause = cause
+
+    def in_file(self, file: Path | str, position: int) -> CorruptionError:
+        """The same finding with its file, and the batch's position there."""
+        return CorruptionError(file, position, self.cause)
+
+
+class OversizeBatchError(CorruptBatchError):
+    """A batch that may be sound, but is larger than what is taken apart (`storage.codec.bounds`)."""
+
+    def in_file(self, file: Path | str, position: int) -> CorruptionError:
+        return OversizeError(file, position, self.cause)
 
 
 class TornBatchError(CorruptBatchError):

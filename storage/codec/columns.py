@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 import cython
 
 from storage.codec.batch import scan
+from storage.codec.bounds import MAX_CONTENT_BYTES, MAX_RECORDS
 from storage.codec.compression import inflate
 from storage.codec.headers import CURRENT_MAGIC, HEADER_SIZE, Batches, BatchHeader, Buffer
 from storage.codec.hiding import hide_aborted
 from storage.codec.legacy import read_records
-from storage.codec.record_parts import CAUSES
-from storage.errors import CorruptBatchError
+from storage.codec.record_parts import CAUSES, TOO_MANY_HEADERS
+from storage.errors import CorruptBatchError, OversizeBatchError
 from storage.model import AbortedTransaction, Header, Offset, Record, Timestamp
 
 if cython.compiled:
@@ -37,6 +38,10 @@ else:
         octets_of,
     )
     from storage.codec.record_parts import decode_records, header_spans
+
+
+_MAX_CONTENT_BYTES = cython.declare(cython.longlong, MAX_CONTENT_BYTES)
+_MAX_RECORDS = cython.declare(cython.longlong, MAX_RECORDS)
 
 
 @cython.final
@@ -166,6 +171,31 @@ class Columns:
         for index in range(self._count):
             yield self.record(index)
 
+    @property
+    def size_bytes(self) -> int:
+        """What they take in memory, the bytes they point into included: all of a content that was inflated, of plain batches their own."""
+        rows: memoryview = self._batches.rows
+        row: cython.p_longlong = int64s_of(rows)
+        total: cython.Py_ssize_t = len(rows)
+        held: cython.Py_ssize_t = len(self._data)
+        if total and row[5] == 2 and row[7] & 7 == 0:
+            held = row[total - 15] + row[total - 14] - row[0]
+        return 64 * self._count + held
+
+    def within(self, first: cython.Py_ssize_t, max_bytes: cython.longlong) -> int:
+        """Index behind the records from `first` on whose keys, values and headers take `max_bytes` together; at least one."""
+        column: cython.p_longlong = int64s_of(self._block)
+        count: cython.Py_ssize_t = self._count
+        taken: cython.longlong = 0
+        index: cython.Py_ssize_t = first
+        while index < count:
+            taken += max(column[3 * count + index], 0)
+            taken += max(column[5 * count + index], 0) + column[7 * count + index]
+            if taken > max_bytes and index > first:
+                break
+            index += 1
+        return index
+
     def find(self, offset: int) -> int:
         """Index of the first record at or after `offset`; the number of records where there is none."""
         return bisect_left(self._block, offset, 0, self._count)
@@ -180,6 +210,7 @@ def decode(  # noqa: PLR0913 -- what readers choose, each by its name
     control: bool = False,
     aborted: Sequence[AbortedTransaction] = (),
     create_times: bool = False,
+    max_content_bytes: int = MAX_CONTENT_BYTES,
 ) -> list[Columns]:
     """The records of the whole batches in `data[start:end]`.
 
@@ -189,7 +220,10 @@ def decode(  # noqa: PLR0913 -- what readers choose, each by its name
     records keep their producers' times also where the broker stamped the batch (LogAppendTime), but for the old formats.
 
     Raises TornBatchError or CorruptBatchError, with the batch's position in `data`, if any of them is not whole
-    and sound: checksum (unless `check_crc` is off), record count, lengths and offsets.
+    and sound: checksum (unless `check_crc` is off), record count, lengths and offsets. OversizeBatchError for one
+    beyond the bounds of `storage.codec.bounds`, or whose records inflate to more than `max_content_bytes`.
+
+    All of what was inflated is held at once: `decode_each` is for whoever uses one after the other.
     """
     view: memoryview = flat_view(data)
     batches = scan(view, start, end, check_crc=check_crc)
@@ -199,42 +233,110 @@ def decode(  # noqa: PLR0913 -- what readers choose, each by its name
     if aborted:
         hide_aborted(batches, aborted)
     rows: memoryview = batches.rows
-    row: cython.p_longlong = int64s_of(rows)
     total: cython.Py_ssize_t = len(rows)
     found: list[Columns] = []
     first: cython.Py_ssize_t = 0
     while first < total:
-        last: cython.Py_ssize_t = first + 15
-        if row[first + 5] == 2 and row[first + 7] & 7 == 0:
-            while last < total and row[last + 5] == 2 and row[last + 7] & 7 == 0:
-                last += 15
-            found.append(
-                _decode_span(
-                    view, rows[first:last] if last - first < total else rows, control, False, create_times
-                )
-            )
-        else:
-            found.append(_decode_wrapped(view, rows[first:last], control, create_times))
+        last: cython.Py_ssize_t = _run_end(int64s_of(rows), first, total)
+        found.append(_decode_run(view, rows, first, last, control, create_times, max_content_bytes))
         first = last
     return found
 
 
+def decode_each(  # noqa: PLR0913 -- as `decode`
+    data: Buffer,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    check_crc: bool = True,
+    control: bool = False,
+    aborted: Sequence[AbortedTransaction] = (),
+    create_times: bool = False,
+    max_content_bytes: int = MAX_CONTENT_BYTES,
+) -> Iterator[Columns]:
+    """What `decode` gives, one by one: a batch is inflated when it is asked for, and held as long as its taker holds it.
+
+    Raises as `decode`, but after all that stands before the batch at fault.
+    """
+    view: memoryview = flat_view(data)
+    batches = scan(view, start, end, check_crc=check_crc)
+    if aborted:
+        hide_aborted(batches, aborted)
+    rows: memoryview = batches.rows
+    total: cython.Py_ssize_t = len(rows)
+    first: cython.Py_ssize_t = 0
+    while first < total:
+        last: cython.Py_ssize_t = _run_end(int64s_of(rows), first, total)
+        yield _decode_run(view, rows, first, last, control, create_times, max_content_bytes)
+        first = last
+    if batches.problem is not None:
+        raise batches.problem
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _run_end(row: cython.p_longlong, first: cython.Py_ssize_t, total: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Where in the rows the run ends that begins at `first`: plain batches side by side, or one of another kind."""
+    last: cython.Py_ssize_t = first + 15
+    if row[first + 5] == 2 and row[first + 7] & 7 == 0:
+        while last < total and row[last + 5] == 2 and row[last + 7] & 7 == 0:
+            last += 15
+    return last
+
+
+@cython.cfunc
+def _decode_run(  # noqa: PLR0913, PLR0917 -- all of `decode`'s options that are left
+    view: memoryview,
+    rows: memoryview,
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    control: cython.bint,
+    create_times: cython.bint,
+    max_content_bytes: cython.longlong,
+) -> Columns:
+    row: cython.p_longlong = int64s_of(rows)
+    run: memoryview = rows[first:last] if last - first < len(rows) else rows
+    if row[first + 5] == 2 and row[first + 7] & 7 == 0:
+        return _decode_span(view, run, control, False, create_times)
+    return _decode_wrapped(view, run, control, create_times, max_content_bytes)
+
+
 @cython.cfunc
 def _decode_wrapped(
-    view: memoryview, rows: memoryview, control: cython.bint, create_times: cython.bint
+    view: memoryview,
+    rows: memoryview,
+    control: cython.bint,
+    create_times: cython.bint,
+    max_content_bytes: cython.longlong,
 ) -> Columns:
     """One compressed batch, or one entry of an old format."""
     header = Batches(rows, 0)[0]
     if header.magic < CURRENT_MAGIC:
-        return _decode_legacy(view, header)
+        return _decode_legacy(view, header, max_content_bytes)
+    if header.is_hidden or (header.is_control and not control):
+        return Columns(view, new_int64s(0), 0, Batches(rows, header.end_position))
+    _check_bounds(header.position, header.size_bytes, header.record_count)
     content = view[header.position + HEADER_SIZE : header.end_position]
-    data = inflate(header.codec, content, position=header.position)
+    data = inflate(header.codec, content, position=header.position, limit=max_content_bytes)
     return _decode_span(flat_view(data), rows, control, True, create_times)
 
 
-def _decode_legacy(view: memoryview[int], header: BatchHeader) -> Columns:
+@cython.cfunc
+def _check_bounds(position: cython.Py_ssize_t, size: cython.longlong, count: cython.longlong) -> object:
+    """Raise OversizeBatchError for a batch of more bytes or records than are taken apart."""
+    if size > _MAX_CONTENT_BYTES:
+        raise OversizeBatchError(
+            position, f"a batch of {size} bytes; at most {MAX_CONTENT_BYTES} are taken apart"
+        )
+    if count > _MAX_RECORDS:
+        raise OversizeBatchError(position, f"{count} records in a batch; at most {MAX_RECORDS} are read")
+    return None
+
+
+def _decode_legacy(view: memoryview[int], header: BatchHeader, max_content_bytes: int) -> Columns:
     """Only now are the first offset and the count of a compressed entry known."""
-    records = read_records(view, header)
+    _check_bounds(header.position, header.size_bytes, 0)
+    records = read_records(view, header, max_content_bytes)
     count = len(records.offsets)
     header = header._replace(
         base_offset=records.offsets[0],
@@ -274,6 +376,8 @@ def _decode_span(
         cause: cython.int = decode_records(
             octets, start, end, row, header, columns, total, done, create_times
         )
+        if cause == TOO_MANY_HEADERS:
+            raise OversizeBatchError(row[header], CAUSES[cause])
         if cause != 0:
             raise CorruptBatchError(row[header], CAUSES[cause])
         done = row[header + 14]
@@ -297,6 +401,8 @@ def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cytho
         if count < 0 or count * 7 > room:
             raise CorruptBatchError(row[header], f"{count} records declared in {room} bytes")
         if row[header + 7] & 0x10000 == 0 and (control or row[header + 7] & 0x20 == 0):
+            if count > _MAX_RECORDS or row[header + 1] > _MAX_CONTENT_BYTES:
+                _check_bounds(row[header], row[header + 1], count)
             total += count
         row[header + 14] = total
     return total

@@ -6,7 +6,7 @@
     lz4     one frame of independent 64 KiB blocks: see `lz4_frame`
     zstd    plain frames
 
-What is inflated is bounded: a small batch may not fill the memory.
+What is inflated is bounded, and so is the number of parts it comes in: a small batch may fill neither the memory nor the time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ import zstandard
 from zlib_ng import zlib_ng
 
 from storage.codec import lz4_frame
+from storage.codec.bounds import MAX_CONTENT_BYTES, MAX_MEMBERS, MAX_PARTS
 from storage.codec.headers import Buffer, Codec
-from storage.errors import CorruptBatchError
-
-MAX_INFLATED_BYTES = 256 * 1024 * 1024
-"""Of one batch: far above what a producer gathers in one, and far below what a bomb of 1 MB makes."""
+from storage.errors import CorruptBatchError, OversizeBatchError
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -34,6 +32,8 @@ XERIAL_BLOCK_BYTES = 32 * 1024
 
 _GZIP_MEMBER = 31
 """zlib's `wbits` for a 32 KiB window and a gzip header."""
+_GZIP_STRIDE = 64 * 1024
+"""Bytes given to a member at once: what it leaves of them to the next one is copied."""
 
 _LENGTH = struct.Struct(">i")
 _ZLIB_ERROR: type[Exception] = zlib_ng.error  # type: ignore[assignment] # its stub makes an instance of the class
@@ -49,31 +49,33 @@ DEFAULT_LEVELS = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
 """Kafka's. Its LZ4 level 9 means the fast compressor; only levels that are set otherwise are levels."""
 
 
+class _OversizeError(Exception):
+    """What is inflated exceeds a bound."""
+
+
 def inflate(
     codec: Codec,
     data: Buffer,
     *,
     position: int = 0,
-    limit: int = MAX_INFLATED_BYTES,
+    limit: int = MAX_CONTENT_BYTES,
     magic: int = 2,
 ) -> bytes:
     """The content of a batch's compressed records.
 
     `position` is that of the batch, for the error; `magic` its format: in the oldest one LZ4's header checksum is not
-    looked at. Raises CorruptBatchError for bytes that are not what the codec makes, or that make more than `limit`.
+    looked at. Raises CorruptBatchError for bytes that are not what the codec makes, OversizeBatchError where they make
+    more than `limit` or consist of too many parts.
     A zstd frame that is cut off gives what there is of it: its records then do not add up.
     """
-    parts: list[bytes | memoryview] = []
-    size = 0
+    most, kind = (MAX_MEMBERS, "members") if codec is Codec.GZIP else (MAX_PARTS, "blocks")
+    parts = _parts(codec, memoryview(data).cast("B"), limit, magic)
     try:
-        for part in _parts(codec, memoryview(data).cast("B"), limit, magic):
-            size += len(part)
-            if size > limit:
-                raise ValueError(f"more than {limit} bytes inflated")
-            parts.append(part)
+        return b"".join(_bounded(parts, limit, most, kind))
+    except _OversizeError as error:
+        raise OversizeBatchError(position, f"{codec.label}: {error}") from None
     except _FAULTS as error:
         raise CorruptBatchError(position, f"{codec.label}: {error}") from None
-    return b"".join(parts)
 
 
 def deflate(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:
@@ -82,6 +84,18 @@ def deflate(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:
 
 
 _Parts: TypeAlias = Iterator[bytes | memoryview]
+
+
+def _bounded(parts: _Parts, limit: int, most: int, kind: str) -> _Parts:
+    """Pass the parts on, as long as they are not too many and not too large together. Raises _OversizeError."""
+    size = 0
+    for number, part in enumerate(parts):
+        size += len(part)
+        if size > limit:
+            raise _OversizeError(f"more than {limit} bytes inflated")
+        if number >= most:
+            raise _OversizeError(f"more than {most} {kind}")
+        yield part
 
 
 def _parts(codec: Codec, data: memoryview, limit: int, magic: int) -> _Parts:
@@ -97,14 +111,20 @@ def _parts(codec: Codec, data: memoryview, limit: int, magic: int) -> _Parts:
 
 
 def _gzip_parts(data: memoryview, limit: int) -> _Parts:
-    rest: bytes | memoryview = data
-    while len(rest):
+    """Give the content of each member."""
+    at = 0
+    while at < len(data):
         member = zlib_ng.decompressobj(_GZIP_MEMBER)
-        # One byte more than allowed, for whoever counts to see that it was too much.
-        yield member.decompress(rest, limit + 1)
-        if not member.eof:
-            raise ValueError("the stream ends early, or is too long")
-        rest = member.unused_data
+        parts: list[bytes] = []
+        room = limit + 1  # One byte more than allowed, for the caller to see that it was too much.
+        while not member.eof and room > 0:
+            if at >= len(data):
+                raise ValueError("the stream ends early")
+            stride = data[at : at + _GZIP_STRIDE]
+            parts.append(member.decompress(stride, room))
+            at += len(stride) - len(member.unused_data)
+            room -= len(parts[-1])
+        yield parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _snappy_parts(data: memoryview, limit: int) -> _Parts:
@@ -131,7 +151,7 @@ def _snappy_block(block: memoryview, limit: int) -> memoryview:
     # The block declares its content's length, which is allocated before anything is looked at.
     declared = cramjam.snappy.decompress_raw_len(block)
     if declared > limit:
-        raise ValueError(f"more than {limit} bytes inflated")
+        raise _OversizeError(f"more than {limit} bytes inflated")
     return memoryview(cramjam.snappy.decompress_raw(block))
 
 

@@ -19,9 +19,10 @@ import struct
 from array import array
 from typing import NamedTuple
 
+from storage.codec.bounds import MAX_CONTENT_BYTES, MAX_PARTS
 from storage.codec.compression import inflate
 from storage.codec.headers import LOG_OVERHEAD, BatchHeader, Codec
-from storage.errors import CorruptBatchError
+from storage.errors import CorruptBatchError, OversizeBatchError
 from storage.model import NO_TIMESTAMP, Offset, TimestampType
 
 _ENTRY = struct.Struct(">qiIbb")
@@ -47,24 +48,28 @@ class _Entry(NamedTuple):
     value: tuple[int, int]
 
 
-def read_records(data: memoryview[int], header: BatchHeader) -> LegacyRecords:
+def read_records(
+    data: memoryview[int], header: BatchHeader, max_content_bytes: int = MAX_CONTENT_BYTES
+) -> LegacyRecords:
     """The records of the entry that `header` was read from; `data` is the buffer its position counts in.
 
-    Raises CorruptBatchError for lengths that do not fit, a codec that the format does not know, a wrapper that holds
+    Raises OversizeBatchError for a wrapper of more than `max_content_bytes` inflated, or too many messages. Raises CorruptBatchError for lengths that do not fit, a codec that the format does not know, a wrapper that holds
     nothing, another format or a wrapper again, and offsets that contradict each other.
     """
     try:
         entry = _read_entry(data[: header.end_position], header.position, header.magic)
         if not header.attributes & _CODEC_MASK:
             return _as_columns(data, [entry])
-        inflated = _unwrap(data, header, entry)
-        entries = _read_entries(inflated, header.magic)
+        inflated = _unwrap(data, header, entry, max_content_bytes)
+        entries = _read_entries(inflated, header.magic, header.position)
         return _as_columns(inflated, _absolute(entries, header))
     except ValueError as error:
         raise CorruptBatchError(header.position, str(error)) from None
 
 
-def _unwrap(data: memoryview[int], header: BatchHeader, wrapper: _Entry) -> memoryview[int]:
+def _unwrap(
+    data: memoryview[int], header: BatchHeader, wrapper: _Entry, max_content_bytes: int
+) -> memoryview[int]:
     codec = header.codec
     if codec is Codec.ZSTD:
         raise ValueError(f"zstd in format v{header.magic}, which does not know it")
@@ -72,13 +77,19 @@ def _unwrap(data: memoryview[int], header: BatchHeader, wrapper: _Entry) -> memo
     if length < 0:
         raise ValueError("a wrapper without a value")
     return memoryview(
-        inflate(codec, data[start : start + length], position=header.position, magic=header.magic)
+        inflate(
+            codec,
+            data[start : start + length],
+            position=header.position,
+            limit=max_content_bytes,
+            magic=header.magic,
+        )
     )
 
 
-def _read_entries(data: memoryview[int], magic: int) -> list[_Entry]:
+def _read_entries(data: memoryview[int], magic: int, wrapper_position: int) -> list[_Entry]:
     """The entries inside a wrapper; there is at least one, and they fill it."""
-    entries = []
+    entries: list[_Entry] = []
     position = 0
     while position < len(data):
         if len(data) - position < _ENTRY.size:
@@ -89,6 +100,8 @@ def _read_entries(data: memoryview[int], magic: int) -> list[_Entry]:
             raise ValueError("a wrapped message does not fit its wrapper")
         if inner_magic != magic or attributes & _CODEC_MASK:
             raise ValueError("a wrapper holds another format, or a wrapper")
+        if len(entries) == MAX_PARTS:
+            raise OversizeBatchError(wrapper_position, f"more than {MAX_PARTS} messages in a wrapper")
         entries.append(_read_entry(data[:end], position, magic))
         position = end
     if not entries:

@@ -7,7 +7,7 @@
 
 The library's own frame reader is not used, for Kafka's rules differ from it: linked blocks are refused, the content
 checksum is ignored, and in the oldest format (magic 0) the header checksum was computed over the wrong bytes and is not
-looked at.
+looked at. Only a block with a checksum of its own is given to it, as a frame of that one block.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import struct
 from collections.abc import Iterator
 
 import lz4.block
+import lz4.frame
 
 MAGIC = b"\x04\x22\x4d\x18"
 STORED = 1 << 31
 
+_VERSION = 0x40
 _INDEPENDENT = 0x20
 _BLOCK_CHECKSUMS = 0x10
 _CONTENT_SIZE = 0x08
@@ -48,10 +50,22 @@ def blocks(frame: memoryview, *, check_header: bool = True) -> Iterator[bytes | 
             raise ValueError("the frame ends inside a block")
         position += length
         if flags & _BLOCK_CHECKSUMS:
-            if _length_at(frame, position) != xxh32(block):
-                raise ValueError("a block's checksum does not match")
-            position += _LENGTH.size
-        yield block if stored else lz4.block.decompress(block, uncompressed_size=largest)
+            start, position = position - length - _LENGTH.size, position + _LENGTH.size
+            if position > len(frame):
+                raise ValueError("the frame ends inside a block's checksum")
+            yield _checked(frame[start:position], frame[5])
+        else:
+            yield block if stored else lz4.block.decompress(block, uncompressed_size=largest)
+
+
+def _checked(block: memoryview, descriptor: int) -> bytes:
+    """The content of a block that stands with its length and its checksum."""
+    head = bytes([_VERSION | _INDEPENDENT | _BLOCK_CHECKSUMS, descriptor])
+    frame = b"".join((MAGIC, head, bytes([xxh32(head) >> 8 & 0xFF]), block, _LENGTH.pack(0)))
+    try:
+        return lz4.frame.decompress(frame)
+    except RuntimeError as error:
+        raise ValueError(f"a block's checksum does not match: {error}") from None
 
 
 def _length_at(frame: memoryview, position: int) -> int:
@@ -85,8 +99,7 @@ _MASK = 0xFFFFFFFF
 def xxh32(data: memoryview | bytes) -> int:
     """The 32-bit xxHash with seed 0 (XXH32 of the xxHash specification).
 
-    In plain Python: it is taken of a few header bytes, and of blocks only where a frame asks for it, which Kafka's
-    own writers never do.
+    In plain Python: it is taken of a few header bytes alone.
     """
     position = len(data) // 16 * 16
     if position:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import cython
 
+from storage.codec.bounds import MAX_HEADERS
 from storage.codec.headers import Buffer
 from storage.errors import CorruptBatchError
 
@@ -36,8 +37,14 @@ CAUSES = (
     "a record's value does not fit",
     "a record's headers do not fit",
     "bytes remain after the last record",
+    f"more than {MAX_HEADERS} headers in a record",
 )
 """What `decode_records` found, by the number it returns."""
+
+TOO_MANY_HEADERS = 8
+"""The number of the one cause that is no fault of the batch, but a bound of ours."""
+
+_MAX_HEADERS = cython.declare(cython.longlong, MAX_HEADERS)
 
 
 @cython.cfunc
@@ -110,10 +117,19 @@ def _decode_record(
     columns[6 * stride + index] = at
     columns[7 * stride + index] = 0
     if stop - at != 1 or octets[at] != 0:
-        if not _headers_fit(octets, at, stop):
-            return 6
         columns[7 * stride + index] = stop - at
+        return _judge_headers(octets, at, stop)
     return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _judge_headers(octets: cython.p_uchar, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.int:
+    """0, or the number of what is wrong with the headers in [at, stop)."""
+    if not _headers_fit(octets, at, stop):
+        return 6
+    return 8 if _varint(octets, at, _varint_size(octets, at, stop, 5)) > _MAX_HEADERS else 0
 
 
 @cython.cfunc

@@ -1,0 +1,21 @@
+"""How much of one batch is taken apart: what a few compressed bytes may turn into is bounded here.
+
+A broker bounds the bytes of a batch as it stands in the log (max.message.bytes), not what they inflate to. A batch
+beyond these bounds may be sound. It is refused where it would come in, and where a directory holds it all the same, it
+can be copied as it is, but its records are not read: OversizeBatchError says which bound it exceeds.
+"""
+
+MAX_CONTENT_BYTES = 64 * 1024 * 1024
+"""Of a batch as it stands, and of its records when they are inflated: 64 times what a broker takes by default."""
+
+MAX_RECORDS = 2**20
+"""Of one batch; each takes 64 bytes as columns. With the shortest records 1 MiB of a batch holds 150,000 of them."""
+
+MAX_HEADERS = 2**18
+"""Of one record."""
+
+MAX_PARTS = 2**16
+"""Blocks (snappy, lz4) or entries (old formats) that a compressed content consists of."""
+
+MAX_MEMBERS = 2**12
+"""Of a gzip stream; a producer writes one."""

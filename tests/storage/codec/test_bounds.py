@@ -1,0 +1,168 @@
+"""How much of one batch is taken apart, however few bytes it has itself."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+
+import lz4.block
+import pytest
+
+from storage.codec.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_MEMBERS, MAX_PARTS, MAX_RECORDS
+from storage.codec.columns import decode, decode_each
+from storage.codec.compression import XERIAL_HEADER, deflate, inflate
+from storage.codec.headers import CONTROL_MASK, TRANSACTIONAL_MASK, Codec
+from storage.errors import CorruptBatchError, OversizeBatchError
+from storage.model import AbortedTransaction, Offset, ProducerId
+from tests.doubles.hostile import SHORTEST_RECORD, empty_headers, record, sealed
+
+COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
+LZ4_HEADER = bytes.fromhex("04224d18604082")
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_content_is_inflated_up_to_a_bound(codec):
+    """One byte more is refused as oversize, not as damage, with the batch's position."""
+    content = deflate(codec, bytes(1000))
+    assert bytes(1000) == inflate(codec, content, limit=1000)
+    with pytest.raises(OversizeBatchError, match="more than 999 bytes inflated") as caught:
+        inflate(codec, content, limit=999, position=7)
+    assert 7 == caught.value.position
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_the_bound_of_a_batch_holds_without_a_word(codec):
+    """MAX_CONTENT_BYTES is what `decode` takes where nothing else is said."""
+    batch = sealed(bytes(MAX_CONTENT_BYTES + 1), codec=codec)
+    with pytest.raises(OversizeBatchError, match=f"more than {MAX_CONTENT_BYTES} bytes inflated"):
+        decode(batch)
+
+
+def test_a_plain_batch_has_the_same_bound():
+    """A batch of 64 MiB and a byte is not taken apart, whatever is in it."""
+    value = bytes(MAX_CONTENT_BYTES - 61 - 13)
+    largest = sealed(record(value))
+    assert MAX_CONTENT_BYTES == len(largest)
+    assert len(value) == decode(largest)[0].value_lengths[0]
+    with pytest.raises(
+        OversizeBatchError, match="a batch of 67108865 bytes; at most 67108864 are taken apart"
+    ):
+        decode(sealed(record(value + b"x")))
+
+
+@pytest.mark.parametrize(
+    ("codec", "part", "most", "kind"),
+    [
+        (Codec.GZIP, gzip.compress(b""), MAX_MEMBERS, "members"),
+        (Codec.SNAPPY, struct.pack(">i", 1) + b"\0", MAX_PARTS, "blocks"),
+        (Codec.LZ4, struct.pack("<I", 1) + lz4.block.compress(b"", store_size=False), MAX_PARTS, "blocks"),
+    ],
+)
+def test_content_comes_in_a_bounded_number_of_parts(codec, part, most, kind):
+    """Empty ones inflate to nothing, and each takes its time: exactly the bound passes."""
+    before = {Codec.SNAPPY: XERIAL_HEADER, Codec.LZ4: LZ4_HEADER}.get(codec, b"")
+    after = bytes(4) if codec is Codec.LZ4 else b""
+    assert b"" == inflate(codec, before + part * most + after)
+    with pytest.raises(OversizeBatchError, match=f"more than {most} {kind}"):
+        inflate(codec, before + part * (most + 1) + after)
+
+
+def test_gzip_members_longer_and_shorter_than_a_stride_are_one_content():
+    """A member's input is given in strides of 64 KiB; what it leaves belongs to the next one."""
+    noise = b"".join(struct.pack(">I", zlib.crc32(b"%d" % number)) for number in range(60_000))
+    parts = [b"a", noise, b"", noise[:70_000], b"end"]
+    members = b"".join(gzip.compress(part) for part in parts)
+    assert b"".join(parts) == inflate(Codec.GZIP, members)
+    with pytest.raises(CorruptBatchError, match="ends early"):
+        inflate(Codec.GZIP, members[:-1])
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_batch_has_a_bounded_number_of_records(codec):
+    """A few kilobytes may declare, and hold, millions: each would take 64 bytes."""
+    content = SHORTEST_RECORD * (MAX_RECORDS + 1)
+    with pytest.raises(
+        OversizeBatchError, match=f"{MAX_RECORDS + 1} records in a batch; at most {MAX_RECORDS}"
+    ):
+        decode(sealed(content, count=MAX_RECORDS + 1, codec=codec))
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_record_has_a_bounded_number_of_headers(codec):
+    """The bound is read; one more is oversize; a count that does not fit is damage."""
+    (columns,) = decode(sealed(record(headers=empty_headers(MAX_HEADERS)), codec=codec))
+    assert 4 * MAX_HEADERS == len(columns.header_spans(0))
+    with pytest.raises(OversizeBatchError, match=f"more than {MAX_HEADERS} headers"):
+        decode(sealed(record(headers=empty_headers(MAX_HEADERS + 1)), codec=codec))
+    with pytest.raises(CorruptBatchError, match="headers do not fit") as caught:
+        decode(sealed(record(headers=empty_headers(MAX_HEADERS + 1)[:-2]), codec=codec))
+    assert not isinstance(caught.value, OversizeBatchError)
+
+
+def test_a_wrapper_of_an_old_format_has_a_bounded_number_of_messages():
+    """They are read one by one."""
+
+    def entry(value, codec=0):
+        body = struct.pack(">bbii", 0, codec, -1, len(value)) + value
+        return struct.pack(">qiI", MAX_PARTS, len(body) + 4, zlib.crc32(body)) + body
+
+    for count in (MAX_PARTS, MAX_PARTS + 1):
+        wrapper = entry(deflate(Codec.GZIP, entry(b"") * count), Codec.GZIP)
+        if count == MAX_PARTS:
+            assert MAX_PARTS == len(decode(wrapper)[0])
+        else:
+            with pytest.raises(OversizeBatchError, match=f"more than {MAX_PARTS} messages"):
+                decode(wrapper)
+            with pytest.raises(OversizeBatchError, match="more than 100 bytes inflated"):
+                decode(wrapper, max_content_bytes=100)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "aborted"),
+    [
+        (TRANSACTIONAL_MASK, (AbortedTransaction(ProducerId(3), Offset(0)),)),
+        (TRANSACTIONAL_MASK | CONTROL_MASK, ()),
+    ],
+)
+def test_what_shows_no_record_is_not_inflated(attributes, aborted):
+    """Batches of aborted transactions and markers are listed without a look inside."""
+    batch = sealed(bytes(1000), codec=Codec.GZIP, attributes=attributes, producer=(3, 0, 0))
+    (columns,) = decode(batch, aborted=aborted, max_content_bytes=1)
+    assert (0, 1, len(batch)) == (len(columns), len(columns.batches), columns.batches.stop)
+    with pytest.raises(OversizeBatchError):
+        decode(batch, control=True, max_content_bytes=1)
+
+
+def test_one_by_one_gives_what_stands_before_the_fault():
+    """`decode_each` raises where `decode` does, but behind the sound batches before it."""
+    sound = sealed(record(b"a")) + sealed(record(b"b"), codec=Codec.GZIP) + sealed(record(b"c"))
+    assert [len(columns) for columns in decode(sound)] == [len(columns) for columns in decode_each(sound)]
+    for fault in (sealed(bytes(2000), codec=Codec.GZIP), sealed(record())[:-1]):
+        found = []
+        with pytest.raises(CorruptBatchError) as caught:
+            found.extend(columns.value(0) for columns in decode_each(sound + fault, max_content_bytes=1000))
+        assert ([b"a", b"b", b"c"], len(sound)) == (found, caught.value.position)
+
+
+def test_the_size_of_columns_is_that_of_what_they_hold():
+    """Eight numbers a record, and the bytes they point into: of a plain batch its own, of others what was inflated."""
+    content = record(b"a" * 100) + record(b"b", delta=1)
+    plain, packed = sealed(content, count=2), sealed(content, count=2, codec=Codec.ZSTD)
+    sizes = [columns.size_bytes for columns in decode(plain + packed + plain + plain)]
+    assert [128 + len(plain), 128 + len(content), 256 + 2 * len(plain)] == sizes
+
+
+def test_records_are_counted_off_by_the_bytes_of_their_parts():
+    """Keys, values and headers; at least one record, and none twice."""
+    content = b"".join(
+        record(b"v" * size, key=b"k", headers=b"\2\2n\2x", delta=delta)
+        for delta, size in enumerate([4, 5, 90, 0])
+    )
+    (columns,) = decode(sealed(content, count=4))
+    taken = [10, 11, 96, 6]
+    for first in range(4):
+        for most in (0, 9, 10, 20, 21, 102, 1000):
+            last = columns.within(first, most)
+            assert sum(taken[first:last]) <= most or last == first + 1
+            assert last == 4 or sum(taken[first : last + 1]) > most
