@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.errors import PipelineError
 from pipeline.paths import topic_id_of
 from pipeline.source.planning import OffsetRange
-from storage.codec.columns import Columns, decode
+from storage.codec.columns import Columns, decode, decode_each
 from storage.codec.hiding import still_aborted
 from storage.disk.filesystem import File, FileSystem
 from storage.disk.native import NativeFileSystem
@@ -135,21 +135,27 @@ class SliceReader:
             raise SegmentChangedError(f"{one.file}: rewritten since it was planned")
 
     def _decode(self, one: Slice, window: Window) -> Iterator[Columns]:
-        batches = window.batches
+        batches, at = window.batches, 0
         try:
-            yield from decode(
+            for columns in decode_each(
                 window.data, 0, batches.stop, aborted=self._aborted, create_times=self._create_times
-            )
+            ):
+                yield columns
+                at = columns.batches.stop
         except CorruptBatchError as error:
             if not self._skip_corrupt:
                 raise _corrupt(one, window.position + error.position, error.cause) from None
         else:
             self._aborted = still_aborted(self._aborted, batches) if self._aborted else ()
             return
-        yield from self._decode_one_by_one(one, window)
+        yield from self._decode_one_by_one(one, window, at)
 
-    def _decode_one_by_one(self, one: Slice, window: Window) -> Iterator[Columns]:
+    def _decode_one_by_one(self, one: Slice, window: Window, at: int) -> Iterator[Columns]:
+        """Decode the batches of a window from a position on, passing over those that are corrupt."""
         for batch in window.batches:
+            if batch.position < at:
+                self._aborted = still_aborted(self._aborted, [batch])
+                continue
             try:
                 found = decode(
                     window.data,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from storage.codec.batch_writer import encode_batches, encode_span
-from storage.codec.columns import Columns, decode
+from storage.codec.columns import Columns, decode_each
 from storage.codec.control import ControlType, control_type
 from storage.codec.headers import CURRENT_MAGIC, BatchHeader, Codec
 from storage.codec.records import BatchStamp, encode
@@ -73,7 +73,7 @@ class Rewriter:
 
         Raises CorruptBatchError: nothing is cleaned over a batch that cannot be trusted.
         """
-        for columns in decode(data, control=True):
+        for columns in decode_each(data, control=True):
             yield from self._columns(data, columns, modified)
 
     def _columns(
@@ -171,7 +171,7 @@ def build_map(
     Raises CorruptBatchError.
     """
     end_offset = start_offset
-    for columns in decode(data, control=True):
+    for columns in decode_each(data, control=True):
         batches = columns.batches
         first = 0
         while first < len(batches):

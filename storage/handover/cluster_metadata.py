@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from storage.checkpoints.identifiers import encode_id
-from storage.codec.columns import decode
+from storage.codec.columns import decode_each
 from storage.coordinators.wire import Field, Schema
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
@@ -129,7 +129,7 @@ def _values(files: FileSystem, path: Path, start_offset: Offset) -> Iterator[tup
     """The value of each record, and where its window of the file begins."""
     file = files.open(path, read_only=True)
     for window in windows(file, 0, file.size(), window_bytes=_WINDOW_BYTES):
-        for columns in decode(window.data, 0, window.batches.stop):
+        for columns in decode_each(window.data, 0, window.batches.stop):
             for index, offset in enumerate(columns.offsets):
                 value = columns.value(index)
                 if offset >= start_offset and value is not None:

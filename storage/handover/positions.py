@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage.checkpoints.identifiers import encode_id
-from storage.codec.columns import Columns, decode
+from storage.codec.columns import Columns, decode_each
 from storage.codec.control import ControlType, control_type
 from storage.codec.records import encode
 from storage.coordinators.group_records import (
@@ -169,10 +169,10 @@ def _replay_file(files: FileSystem, path: Path, replay: _Replay, *, last: bool) 
     try:
         for window in windows(file, 0, file.size(), window_bytes=_WINDOW_BYTES, check_crc=True):
             try:
-                for columns in decode(window.data, 0, window.batches.stop, control=True):
+                for columns in decode_each(window.data, 0, window.batches.stop, control=True):
                     replay.take(columns)
             except CorruptBatchError as error:
-                raise CorruptionError(path, window.position + error.position, error.cause) from None
+                raise error.in_file(path, window.position + error.position) from None
             if window.problem is not None and not last:
                 place = window.position + window.batches.stop
                 raise CorruptionError(path, place, window.problem.cause)

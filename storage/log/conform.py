@@ -8,18 +8,29 @@ same codec are left alone. Control batches pass as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from storage.codec.batch import set_max_timestamp
+from storage.codec.bounds import MAX_CONTENT_BYTES
 from storage.codec.columns import Columns, decode
 from storage.codec.headers import CODEC_MASK, CONTROL_MASK, TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK, Codec
 from storage.codec.records import encode_columns
 from storage.codec.stamp import BatchStamp
-from storage.errors import CorruptBatchError, InvalidRecordError, InvalidTimestampError
+from storage.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    OversizeBatchError,
+    RecordTooLargeError,
+)
 from storage.log.append import AppendRules, Incoming
 from storage.model import NO_TIMESTAMP, ProducerId, TimestampType
 
 WHOLE_BATCH_BYTES = 2**31 - 1
 """A batch encoded anew stays one batch, whatever its size; that is checked afterwards."""
+
+APPEND_BYTES = 2 * MAX_CONTENT_BYTES
+"""What the records of one append's compressed batches take in memory, one after the other; the last may go beyond."""
 
 _SHOWN = 5
 """How many bad records an error names."""
@@ -33,30 +44,29 @@ def conform(
     They are those that came, perhaps with a corrected largest timestamp; or new ones and None, to be read and checked as
     those that came were.
 
-    Raises InvalidTimestampError, InvalidRecordError, each naming all records at fault; nothing is changed then.
+    Raises InvalidTimestampError, InvalidRecordError, each naming all records at fault, RecordTooLargeError where
+    compressed records inflate to more than is taken apart; nothing is changed then.
     """
-    decoded = [None if batch.attributes & CONTROL_MASK else _records(batches, batch) for batch in incoming]
-    for batch, columns in zip(incoming, decoded, strict=True):
-        if columns is not None:
-            _check_times(columns, batch, rules, now)
-            _check_keys(columns, rules)
-    anew = [
-        None
-        if columns is None or not _wants_encoding(columns, batch, rules)
-        else _encoded(columns, batch, rules)
-        for batch, columns in zip(incoming, decoded, strict=True)
-    ]
-    if any(data is not None for data in anew):
+    looked, left = list[_Looked](), APPEND_BYTES
+    for batch in incoming:
+        if batch.attributes & CONTROL_MASK:
+            looked.append(_Looked(batch.max_timestamp, None))
+            continue
+        columns = _records(batches, batch, left)
+        left -= columns.size_bytes if batch.attributes & CODEC_MASK else 0
+        _check_times(columns, batch, rules, now)
+        _check_keys(columns, rules)
+        anew = _encoded(columns, batch, rules) if _wants_encoding(columns, batch, rules) else None
+        looked.append(_Looked(max(columns.timestamps, default=NO_TIMESTAMP), anew))
+    if any(one.anew is not None for one in looked):
         whole = bytearray().join(
-            batches[batch.position : batch.position + batch.size_bytes] if data is None else data
-            for batch, data in zip(incoming, anew, strict=True)
+            batches[batch.position : batch.position + batch.size_bytes] if one.anew is None else one.anew
+            for batch, one in zip(incoming, looked, strict=True)
         )
         return whole, None
     true: list[Incoming] | None = None
-    for index, columns in enumerate(decoded):
-        if columns is None:
-            continue
-        batch, largest = incoming[index], max(columns.timestamps, default=NO_TIMESTAMP)
+    for index, (largest, _) in enumerate(looked):
+        batch = incoming[index]
         # Never so of a batch marked LogAppendTime: the header's time is that of all its records.
         if largest != batch.max_timestamp:
             set_max_timestamp(batches, batch.position, largest, TimestampType.CREATE_TIME)
@@ -65,9 +75,25 @@ def conform(
     return batches, true or incoming
 
 
-def _records(batches: bytearray, batch: Incoming) -> Columns:
+class _Looked(NamedTuple):
+    """What is kept of one batch's records, which may be many times as large as it."""
+
+    max_timestamp: int
+    anew: bytearray | None
+    """The batch encoded anew; None: it stays as it is."""
+
+
+def _records(batches: bytearray, batch: Incoming, left: int) -> Columns:
+    """Take a batch's records apart; of a compressed one at most `left` bytes, however few it has itself."""
+    start, end = batch.position, batch.position + batch.size_bytes
+    limit = min(max(left, 0), MAX_CONTENT_BYTES)
     try:
-        return decode(batches, batch.position, batch.position + batch.size_bytes, check_crc=False)[0]
+        return decode(batches, start, end, check_crc=False, max_content_bytes=limit)[0]
+    except OversizeBatchError as error:
+        cause = f"batch at position {error.position}: {error.cause}"
+        if limit < MAX_CONTENT_BYTES:
+            cause += ", in one append with those before it: append less at once"
+        raise RecordTooLargeError(cause) from error
     except CorruptBatchError as error:
         raise InvalidRecordError(f"not a record batch: {error}") from error
 

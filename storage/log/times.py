@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from storage.codec.columns import Columns, decode
 from storage.codec.headers import BatchHeader
-from storage.errors import CorruptBatchError, CorruptionError
+from storage.errors import CorruptBatchError
 from storage.log.chain import Chain
 from storage.log.read import Bound
 from storage.log.scan import Window, windows
@@ -132,5 +132,4 @@ def _decode(segment: Segment, window: Window, batch: BatchHeader) -> list[Column
     try:
         return decode(window.data, batch.position, batch.end_position)
     except CorruptBatchError as error:
-        position = window.position + error.position
-        raise CorruptionError(segment.log.path, position, error.cause) from error
+        raise error.in_file(segment.log.path, window.position + error.position) from error

@@ -13,9 +13,9 @@ from operator import lt
 from pathlib import Path
 
 from storage.checkpoints.leader_epochs import Entries, epoch_for_offset
-from storage.codec.columns import Columns, decode
+from storage.codec.columns import Columns, decode, decode_each
 from storage.codec.headers import Batches, BatchHeader
-from storage.errors import CorruptBatchError
+from storage.errors import CorruptBatchError, OversizeBatchError
 from storage.inspect.check.facts import SegmentFacts
 from storage.inspect.check.findings import Finding
 from storage.inspect.check.sound import Expected, end_of_sound
@@ -42,23 +42,24 @@ class BatchCheck:
 
     def check(self, data: memoryview, batches: Batches) -> Iterator[Finding]:
         """Check the next adjacent batches; `data` is the whole segment."""
-        start, end = batches[0].position, Position(batches.stop)
+        at, end = batches[0].position, Position(batches.stop)
         try:
-            spans = decode(data, start, end, control=True)
+            for columns in decode_each(data, at, end, control=True):
+                yield from self._check_span(columns)
+                at = Position(columns.batches.stop)
         except CorruptBatchError:
             # One of them is damaged: which, and are the others sound?
             for header in batches:
-                yield from self._check_one(data, header)
-            return
-        for columns in spans:
-            yield from self._check_span(columns)
+                if header.position >= at:
+                    yield from self._check_one(data, header)
 
     def _check_one(self, data: memoryview, header: BatchHeader) -> Iterator[Finding]:
         try:
             spans = decode(data, header.position, header.end_position, control=True)
         except CorruptBatchError as error:
             self.reach = max(self.reach, header.end_offset)
-            yield Finding(self._file, header.position, error.cause)
+            oversize = "its records are not read: " if isinstance(error, OversizeBatchError) else ""
+            yield Finding(self._file, header.position, oversize + error.cause)
             return
         for columns in spans:
             yield from self._check_span(columns)

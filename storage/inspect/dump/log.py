@@ -114,7 +114,7 @@ def spans(data: memoryview, header: BatchHeader, path: Path) -> list[Columns]:
     try:
         return decode(data, header.position, header.end_position, check_crc=False, control=True)
     except CorruptBatchError as error:
-        raise CorruptionError(path, error.position, error.cause) from error
+        raise error.in_file(path, error.position) from error
 
 
 def entry_checksum(columns: Columns, index: int, magic: int) -> EntryChecksum | None:
