@@ -1,6 +1,7 @@
 """Blocking calls (fsync, long scans) in threads, all under one bounded limiter.
 
-The event loop has one thread; whatever may wait for the disk for long leaves it through here and nowhere else.
+The event loop has one thread; whatever may wait for the disk for long, or take long, leaves it through here and nowhere
+else.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import trio
+
+from fusefs.views.allowance import INLINE_BYTES, THREAD_BYTES, Allowance, ThreadNeededError
 
 T = TypeVar("T")
 
@@ -28,3 +31,23 @@ class Blocking:
         With `abandon` who is cancelled does not wait for its end: for what is ended by other means.
         """
         return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=abandon)
+
+    async def patiently(self, call: Callable[[], T]) -> T:
+        """Do here what takes little, as nearly every request does; begin again in a thread what turns out to take more.
+
+        `call` may be ended half-way and called again. Raises RequestTooLargeError where it takes more than one request may.
+        """
+        try:
+            with Allowance(INLINE_BYTES, inline=True):
+                return call()
+        except ThreadNeededError:
+            return await self.in_thread(call)
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        """Do what takes long in a thread, with the allowance of one request."""
+
+        def allowed() -> T:
+            with Allowance(THREAD_BYTES, inline=False):
+                return call()
+
+        return await self.run(allowed)

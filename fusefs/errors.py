@@ -7,6 +7,7 @@ import os
 
 from fusefs.forms import FormError
 from fusefs.selectors import SelectorError
+from fusefs.views.allowance import RequestTooLargeError
 from fusefs.views.records import BatchCutError
 from storage import errors as storage
 
@@ -28,6 +29,10 @@ ERRNOS: dict[type[Exception], int] = {
     storage.ProducerFencedError: errno.ESTALE,
     storage.SegmentDeletedError: errno.ESTALE,
     storage.OutOfOrderSequenceError: errno.EILSEQ,
+    RequestTooLargeError: errno.EFBIG,
+    storage.OversizeError: errno.EFBIG,
+    storage.OversizeBatchError: errno.EFBIG,
+    storage.NotAPlainFileError: errno.EIO,
     storage.CorruptionError: errno.EIO,
     storage.CorruptBatchError: errno.EIO,
     storage.TornBatchError: errno.EIO,
@@ -37,7 +42,7 @@ ERRNOS: dict[type[Exception], int] = {
 }
 """mount.md's table. A type that is not listed counts as its nearest listed ancestor; an OSError keeps its own."""
 
-REPORTED = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.EIO, errno.EILSEQ})
+REPORTED = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.EIO, errno.EFBIG, errno.EILSEQ})
 """What always leaves a line of reason for people: the program that got it shows only the errno's name."""
 
 

@@ -11,10 +11,11 @@ import errno
 import itertools
 import logging
 import os
+import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import trio
 
@@ -27,9 +28,12 @@ from fusefs.tree.handles import Handle
 from fusefs.tree.inodes import InodeTable
 from fusefs.tree.nodes import Attributes, Directory, File, Link, Node
 from fusefs.tree.root import RootDirectory
+from fusefs.views.allowance import ThreadNeededError
 from storage.errors import StorageError
 
 log = logging.getLogger("topicfs")
+
+T = TypeVar("T")
 
 MAX_NAME = 255
 """Bytes of a name, as other filesystems have it."""
@@ -85,6 +89,7 @@ class FileSystem:
         self._snapshots: dict[int, Sequence[str]] = {}
         self._next_fh = itertools.count(1).__next__
         self._passing: OrderedDict[int, Node] = OrderedDict()
+        self._counting = threading.Lock()
 
     @property
     def open_files(self) -> int:
@@ -125,6 +130,10 @@ class FileSystem:
         self.remember(node)
         return found
 
+    async def patiently(self, call: Callable[[], T]) -> T:
+        """Do a lookup, or whatever else is mostly done at once; in a thread where it takes long."""
+        return await self.context.appending.blocking.patiently(call)
+
     def _lookup(self, parent: Directory, name: bytes) -> Node:
         if len(name) > MAX_NAME:
             raise FileError(errno.ENAMETOOLONG)
@@ -136,18 +145,20 @@ class FileSystem:
 
     def remember(self, node: Node) -> None:
         """Count a reference that the kernel was given; does not let it hold too many passing ones."""
-        self.inodes.remember(node)
-        if node.entry_timeout <= 1 and node.parent is not None:
-            self._passing[node.node_id] = node
-            self._passing.move_to_end(node.node_id)
-            if len(self._passing) > PASSING_NODES:
-                _, oldest = self._passing.popitem(last=False)
-                if oldest.lookups and oldest.parent is not None:
-                    self.context.kernel.forget_name(oldest.parent.node_id, oldest.name)
+        with self._counting:  # A lookup may take place in a thread.
+            self.inodes.remember(node)
+            if node.entry_timeout <= 1 and node.parent is not None:
+                self._passing[node.node_id] = node
+                self._passing.move_to_end(node.node_id)
+                if len(self._passing) > PASSING_NODES:
+                    _, oldest = self._passing.popitem(last=False)
+                    if oldest.lookups and oldest.parent is not None:
+                        self.context.kernel.forget_name(oldest.parent.node_id, oldest.name)
 
     def forget(self, forgotten: Iterable[tuple[int, int]]) -> None:
         """The kernel gave back references."""
-        self.inodes.forget(forgotten)
+        with self._counting:
+            self.inodes.forget(forgotten)
 
     async def mkdir(self, parent_id: int, name: bytes) -> Found:
         """Create a topic or partitions; counts a reference as lookup does."""
@@ -192,7 +203,8 @@ class FileSystem:
         try:
             if not node.settled:
                 await node.settle()
-            return node.attributes()
+            # A link's are those of a record that has to be found.
+            return await self.patiently(node.attributes) if isinstance(node, Link) else node.attributes()
         except Exception as error:
             raise self._told(node.path, error) from error
 
@@ -220,16 +232,19 @@ class FileSystem:
             raise self._told(node.path, error) from error
 
     def getxattr(self, node_id: int, name: str) -> bytes:
-        """Give one extended attribute; ENODATA where there is none."""
+        """Give one extended attribute; ENODATA where there is none, E2BIG for more than a kernel takes."""
         if not name.startswith("user.kafka."):
             raise FileError(errno.ENODATA)
         node = self.inodes.get(node_id)
         try:
-            return node.xattrs()[name]
+            value = node.xattrs()[name]
         except KeyError:
             raise FileError(errno.ENODATA) from None
         except Exception as error:
             raise self._told(node.path, error) from error
+        if value is None:
+            raise FileError(errno.E2BIG)
+        return value
 
     def listxattr(self, node_id: int) -> Sequence[str]:
         """List the extended attributes there are."""
@@ -354,6 +369,8 @@ class FileSystem:
 
     def _told(self, path: str, error: Exception, *, reading: bool = False) -> FileError:
         """Translate an error, and leave its line of reason where people look."""
+        if isinstance(error, ThreadNeededError):
+            raise error
         if not isinstance(error, (FileError, StorageError, OSError, LookupError, ValueError)):
             log.error("%s: unexpected", path, exc_info=error)
         failure = file_error(error)

@@ -16,12 +16,14 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any, ParamSpec, TypeVar, cast
 
 import pyfuse3
 
 from fusefs.errors import FileError
-from fusefs.filesystem import Change, FileSystem, Found
+from fusefs.filesystem import Change, FileSystem, Found, Listed
 from fusefs.tree.nodes import Attributes
 
 log = logging.getLogger("topicfs")
@@ -31,6 +33,9 @@ T = TypeVar("T")
 
 BLOCK = 512
 """Bytes; st_blocks counts in these."""
+
+LISTED_AT_ONCE = 16
+"""Entries of a directory that are looked up before the kernel is asked whether it takes more."""
 
 END_SECONDS = 5.0
 """How long the end of a mount waits for a name being forgotten, which may itself wait for a request to be answered."""
@@ -106,6 +111,10 @@ class KernelNotifications:
             self._thread.join(END_SECONDS)
 
 
+def _listed(filesystem: FileSystem, fh: int, start: int) -> list[Listed]:
+    return list(islice(filesystem.readdir(fh, start), LISTED_AT_ONCE))
+
+
 class Operations(pyfuse3.Operations):
     """Every handler."""
 
@@ -145,7 +154,8 @@ class Operations(pyfuse3.Operations):
     @answered
     async def lookup(self, parent_inode: int, name: bytes, ctx: Any) -> pyfuse3.EntryAttributes:
         """Add one to the lookup count."""
-        return self._found(self._filesystem.lookup(parent_inode, name))
+        filesystem = self._filesystem
+        return self._found(await filesystem.patiently(lambda: filesystem.lookup(parent_inode, name)))
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         """Take from lookup counts."""
@@ -176,7 +186,8 @@ class Operations(pyfuse3.Operations):
 
     @answered
     async def readlink(self, inode: int, ctx: Any) -> bytes:
-        return self._filesystem.readlink(inode).encode()
+        filesystem = self._filesystem
+        return (await filesystem.patiently(lambda: filesystem.readlink(inode))).encode()
 
     @answered
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: Any) -> pyfuse3.EntryAttributes:
@@ -260,11 +271,13 @@ class Operations(pyfuse3.Operations):
     @answered
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         """Add one to the lookup count of each entry passed on, `.` and `..` excepted."""
-        for name, found, next_entry in self._filesystem.readdir(fh, start_id):
-            if not pyfuse3.readdir_reply(token, name.encode(), self._found(found), next_entry):
-                return
-            if name not in (".", ".."):
-                self._filesystem.remember(found.node)
+        filesystem, start = self._filesystem, start_id
+        while listed := await filesystem.patiently(partial(_listed, filesystem, fh, start)):
+            for name, found, start in listed:
+                if not pyfuse3.readdir_reply(token, name.encode(), self._found(found), start):
+                    return
+                if name not in (".", ".."):
+                    filesystem.remember(found.node)
 
     @answered
     async def releasedir(self, fh: int) -> None:
@@ -294,11 +307,13 @@ class Operations(pyfuse3.Operations):
 
     @answered
     async def getxattr(self, inode: int, name: bytes, ctx: Any) -> bytes:
-        return self._filesystem.getxattr(inode, name.decode("utf-8", "replace"))
+        filesystem, attribute = self._filesystem, name.decode("utf-8", "replace")
+        return await filesystem.patiently(lambda: filesystem.getxattr(inode, attribute))
 
     @answered
     async def listxattr(self, inode: int, ctx: Any) -> list[bytes]:
-        return [name.encode() for name in self._filesystem.listxattr(inode)]
+        filesystem = self._filesystem
+        return [name.encode() for name in await filesystem.patiently(lambda: filesystem.listxattr(inode))]
 
     @answered
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: Any) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from storage.codec.headers import CURRENT_MAGIC, LENGTH_POSITION, LOG_OVERHEAD
+from storage.codec.batch import scan
+from storage.codec.headers import CODEC_MASK, CURRENT_MAGIC, LENGTH_POSITION, LOG_OVERHEAD
 from storage.errors import InvalidRecordError, RecordTooLargeError
 
 _MAGIC_POSITION = 16
@@ -71,6 +72,11 @@ class Framing(Protocol):
         """Whether acks=0 may put together what several writers wrote."""
         ...
 
+    @property
+    def may_take_long(self) -> bool:
+        """Whether what is framed may be compressed: see `takes_long`."""
+        ...
+
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
         """Cut `data`, which follows `waiting`, behind the last whole record; what waits has at most `limit` bytes.
 
@@ -91,6 +97,7 @@ class Lines:
     """A record ends with its newline, or with its file."""
 
     gathers = True
+    may_take_long = False
 
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
         if waiting is NOTHING and data.endswith(b"\n"):
@@ -112,6 +119,7 @@ class RecordBatches:
 
     gathers = False
     """They are large by themselves, and one that is refused shall not take others' with it."""
+    may_take_long = True
 
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
         if waiting.refused is not None:
@@ -132,6 +140,13 @@ class RecordBatches:
 
 LINES = Lines()
 BATCHES = RecordBatches()
+
+
+def takes_long(batches: bytes) -> bool:
+    """Whether some of the whole batches are compressed, or of an old format: a few bytes may have to be looked into for long."""
+    scanned = scan(batches)
+    plain = zip(scanned.column("magic"), scanned.column("attributes"), strict=True)
+    return any(magic != CURRENT_MAGIC or attributes & CODEC_MASK for magic, attributes in plain)
 
 
 def _end_of_batches(data: bytes, limit: int) -> int:

@@ -11,7 +11,7 @@ from enum import Enum
 import trio
 
 from fusefs.appending.failed_write import FailedWrite, may_go_on
-from fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
+from fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting, takes_long
 from fusefs.appending.gathering import Gatherer
 from fusefs.appending.targets import LineTarget
 from fusefs.blocking import Blocking
@@ -80,19 +80,20 @@ class AppendHandle:
         """Size of the last request, if it was taken."""
         self._failure: Exception | None = None
         self._released = False
+        self._waits = self._durable or framing.may_take_long
         # Only where an append waits in a thread may another request of the same file come in between.
-        self._turn: AbstractAsyncContextManager[object] = trio.Lock() if self._durable else nullcontext()
+        self._turn: AbstractAsyncContextManager[object] = trio.Lock() if self._waits else nullcontext()
 
     async def write(self, data: bytes) -> int:
         """Take one WRITE request: its whole lines are one batch, its last begun line waits."""
-        if not self._durable:
+        if not self._waits:
             self._take(data)
             return len(data)
         async with self._turn:
             lines, waiting = self._frame(data)
             if lines:
                 try:
-                    await self._append_durably(lines)
+                    await self._append_waiting(lines)
                 except Exception as error:
                     self._fail(data, error, waiting)
                     raise
@@ -160,9 +161,13 @@ class AppendHandle:
         else:
             self._target.append(lines)
 
-    async def _append_durably(self, lines: bytes) -> None:
+    async def _append_waiting(self, lines: bytes) -> None:
+        """Append in a thread where the disk is waited for, or where it takes long to look into what is appended."""
+        if not self._durable and not takes_long(lines):
+            self._append(lines)
+            return
         self._appending.gatherer.append_now(self._target)  # What was written before stands before.
-        await self._appending.blocking.run(lambda: self._target.append(lines, durable=True))
+        await self._appending.blocking.run(lambda: self._target.append(lines, durable=self._durable))
 
     def failed(self, error: Exception) -> None:
         """Remember what befell lines that were answered before they were kept."""
@@ -243,7 +248,7 @@ class AppendHandle:
         try:
             lines = self._framing.ended(tail)
             if self._durable:
-                await self._append_durably(lines)
+                await self._append_waiting(lines)
             else:
                 self._append(lines)
         except Exception as error:

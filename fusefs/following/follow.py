@@ -8,15 +8,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.following.waiting import WaitingReads
 from fusefs.forms import Form
-from storage.codec.columns import decode
+from fusefs.views.allowance import INLINE_BYTES, Allowance, ThreadNeededError
+from fusefs.views.measuring import Source
+from fusefs.views.rendering import Rendering, Text
+from fusefs.views.stretches import Damage
 from storage.engine import Partition
+from storage.errors import SegmentDeletedError, StorageError
 from storage.model import Isolation, Offset
 
 FETCH_BYTES = 256 * 1024
-"""Batches read at once; at least one, however large."""
+"""Of batches read at once; at least one, however large."""
 
 
 class Notify(Protocol):
@@ -38,6 +43,18 @@ class Followed:
     isolation: Isolation
 
 
+class _Followed:
+    """One partition from an offset on, as `rendering.Rendered`; it may be opened anew meanwhile."""
+
+    def __init__(self, source: Source, start_offset: Offset) -> None:
+        self.source = source
+        self.start_offset = start_offset
+        self.rendering = Rendering(self, FETCH_BYTES)
+
+    def end_offset(self) -> Offset:
+        return self.source.visible_end()
+
+
 class FollowHandle:
     """One open(2) of `follow`: a stream that goes on where the last read ended.
 
@@ -46,35 +63,57 @@ class FollowHandle:
     """
 
     def __init__(
-        self, followed: Followed, waiting: WaitingReads, *, opener_pid: int, nonblocking: bool
+        self,
+        followed: Followed,
+        waiting: WaitingReads,
+        blocking: Blocking,
+        *,
+        opener_pid: int,
+        nonblocking: bool,
     ) -> None:
         self._followed = followed
         self._waiting = waiting
+        self._blocking = blocking
         self._opener_pid = opener_pid
         self._nonblocking = nonblocking
-        self._next = {number: self._visible_end(p) for number, p in followed.partitions().items()}
-        self._rest = memoryview(b"")
+        self._streams: dict[int, _Followed] = {}
+        for number, partition in followed.partitions().items():
+            self._stream(number, partition, partition.offsets().visible_end(followed.isolation))
+        self._rest: Text = b""
+        self._failure: Exception | None = None
+        """What is told when the rest was read."""
         self._position = 0
         self._last = b""
         self._poll: Notify | None = None
         self._cancel_poll: Callable[[], None] | None = None
 
-    def _visible_end(self, partition: Partition) -> Offset:
-        return partition.offsets().visible_end(self._followed.isolation)
+    def _stream(self, number: int, partition: Partition, start_offset: Offset) -> Rendering:
+        """Give what renders a partition, which begins at an offset if it is new."""
+        stream = self._streams.get(number)
+        if stream is None or stream.source.partition is not partition:
+            source = Source(partition, self._followed.form, self._followed.isolation)
+            if stream is None:
+                stream = self._streams[number] = _Followed(source, start_offset)
+            stream.source = source
+        return stream.rendering
 
     async def read(self, position: int, size: int) -> bytes:
         """At most `size` bytes of what has arrived and was not read yet; waits where there is none.
 
-        A program that asks for one byte gets one: the rest is kept for its next read. Raises FileError: EAGAIN
-        when opened with O_NONBLOCK and nothing is new, EINTR, EMFILE, ESTALE; ESPIPE further back than the last read.
+        A program that asks for one byte gets one: the rest is kept for its next read. A damaged batch is told once. Raises
+        FileError: EAGAIN when opened with O_NONBLOCK and nothing is new, EINTR, EMFILE, ESTALE; ESPIPE further back than the
+        last read. Raises CorruptionError.
         """
         if position < self._position:
             return self._again(position, size)
-        while not self._fill():
+        while not self._rest and not await self._blocking.patiently(self._fill):
             if self._nonblocking:
                 raise FileError(errno.EAGAIN)
             await self._waiting.wait(self._followed.listen, pid=self._opener_pid, path=self._followed.path)
-        self._last, self._rest = bytes(self._rest[:size]), self._rest[size:]
+        if not self._rest and self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        self._last, self._rest = bytes(self._rest[:size]), memoryview(self._rest)[size:] or b""
         self._position = position + len(self._last)
         return self._last
 
@@ -85,47 +124,35 @@ class FollowHandle:
         return self._last[start : start + size]
 
     def _fill(self) -> bool:
-        """Render what has arrived, partition by partition; False where there is nothing."""
-        if self._rest:
+        """Render what has arrived, partition by partition; False where there is nothing, neither text nor an error."""
+        if self._rest or self._failure is not None:
             return True
         for number, partition in self._followed.partitions().items():
             # A partition that came after the opening is followed from its first record.
-            offset = self._next.setdefault(number, partition.log_start_offset)
-            text, self._next[number] = self._fetch(partition, offset)
-            if text:
-                self._rest = memoryview(text)
+            rendering = self._stream(number, partition, partition.log_start_offset)
+            try:
+                # With one fetch it is content: mostly a few records came.
+                found = rendering.next(b"", least=1, step=1, front=None)
+            except SegmentDeletedError as error:
+                reason = f"records were deleted before they were read: {error}"
+                raise FileError(errno.ESTALE, reason, reported=True) from None
+            if isinstance(found, Damage):
+                rendering.pass_damage()
+                self._failure = found.error
+                return True
+            if found:
+                self._rest = found
                 return True
         return False
-
-    def _fetch(self, partition: Partition, offset: Offset) -> tuple[bytes, Offset]:
-        end = self._visible_end(partition)
-        while offset < end:
-            if offset < partition.log_start_offset:
-                reason = f"offset {offset} was deleted before it was read"
-                raise FileError(errno.ESTALE, reason, reported=True)
-            fetched = partition.read(offset, max_bytes=FETCH_BYTES, isolation=self._followed.isolation)
-            text = b"".join(
-                self._followed.form.render(
-                    columns,
-                    topic=partition.topic,
-                    partition=partition.number,
-                    start_offset=offset,
-                    end_offset=min(end, fetched.next_offset),
-                )
-                for columns in decode(fetched.data, aborted=fetched.aborted)
-            )
-            offset = fetched.next_offset
-            if text or not fetched.data:
-                return text, offset
-        return b"", offset
 
     def poll(self, notify: Notify | None) -> int:
         """The events that are ready; where none is and `notify` is given, it is called when one may be."""
         self._forget_poll()
         try:
-            readable = self._fill()
-        except FileError:
-            readable = True  # The read that follows tells the error and does not wait.
+            with Allowance(INLINE_BYTES, inline=True):
+                readable = self._fill()
+        except (FileError, StorageError, ThreadNeededError):
+            readable = True  # The read that follows tells the error, or takes its time, and does not wait.
         if readable:
             return select.POLLIN | select.POLLRDNORM
         if notify is not None:

@@ -95,6 +95,13 @@ class WaitingReads:
         if read.ended is not None:
             raise FileError(read.ended)
 
+    def wants_to_end(self, pid: int) -> bool:
+        """Whether the process that waits in a call wants to end, or is gone; False for 0, one that cannot be seen."""
+        if not pid:
+            return False
+        seen = self._look_at(pid)
+        return seen is None or seen.pending != 0
+
     def close(self, number: int) -> None:
         """End every waiting read, and every one that comes later, with an errno."""
         self._closed = number

@@ -18,17 +18,19 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias, cast
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import cast
 
-from fusefs.forms.form import Form
 from storage.codec.batch import scan, set_producer
+from storage.codec.bounds import MAX_CONTENT_BYTES
 from storage.codec.columns import Columns, decode
 from storage.codec.headers import (
     ATTRIBUTES_POSITION,
     CONTROL_MASK,
     CURRENT_MAGIC,
     DELETE_HORIZON_MASK,
+    FIELDS,
     HIDDEN_MASK,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
@@ -39,16 +41,15 @@ from storage.codec.headers import (
 from storage.codec.hiding import hide_aborted
 from storage.codec.records import encode_columns
 from storage.codec.stamp import BatchStamp
-from storage.errors import CorruptBatchError, InvalidRecordError, RecordTooLargeError
+from storage.errors import CorruptBatchError, InvalidRecordError, OversizeBatchError, RecordTooLargeError
 from storage.model import NO_PRODUCER_ID, AbortedTransaction
-
-Decode: TypeAlias = Callable[..., list[Columns]]
-"""As `storage.codec.columns.decode`, with `aborted` for its one option."""
 
 _ATTRIBUTES = struct.Struct(">H")
 _WITHOUT_MEANING = 0xFF80
 """Attribute bits that no version of the format uses."""
 _NOT_SHOWN = CONTROL_MASK | HIDDEN_MASK
+_ENCODED_BYTES = 2 * MAX_CONTENT_BYTES
+"""What the records of the batches encoded anew take in memory, one after the other, in one write."""
 _ONE_BATCH_BYTES = 2**31 - 1
 """A batch encoded anew stays one batch; the log judges its size afterwards."""
 
@@ -70,21 +71,47 @@ class RawBatches:
         """Each batch's first."""
         return self.batches.column("base_offset")
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all of them."""
+        return self.batches.stop - self.batches[0].position
+
+    def within(self, first: int, max_bytes: int) -> int:
+        """Index behind the batches from `first` on that take `max_bytes` together; at least one."""
+        positions = self.batches.column("position").tolist()
+        return max(bisect_right(positions, positions[first] + max_bytes) - 1, first + 1)
+
 
 def find_batches(
-    data: Buffer, start: int = 0, end: int | None = None, *, aborted: Sequence[AbortedTransaction] = ()
-) -> list[Columns]:
-    """`decode` for whole batches: `RawBatches` of which nothing but checksums was looked at.
+    data: Buffer,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    aborted: Sequence[AbortedTransaction] = (),
+    max_content_bytes: int = MAX_CONTENT_BYTES,
+) -> Iterator[Columns]:
+    """`decode_each` for whole batches: `RawBatches` of which nothing but checksums was looked at.
 
-    Raises TornBatchError, CorruptBatchError.
+    Raises TornBatchError, CorruptBatchError; OversizeBatchError at one of more than `max_content_bytes`.
     """
     view = memoryview(data)
     batches = scan(view, start, end, check_crc=True)
-    if batches.problem is not None:
-        raise batches.problem
+    problem = batches.problem
+    if batches.stop - start > max_content_bytes:
+        for number, size in enumerate(batches.column("size_bytes")):
+            if size > max_content_bytes:
+                problem = OversizeBatchError(
+                    batches[number].position,
+                    f"a batch of {size} bytes; at most {max_content_bytes} are read at once",
+                )
+                batches = Batches(batches.rows[: number * FIELDS], problem.position)
+                break
     if aborted:
         hide_aborted(batches, aborted)
-    return [cast("Columns", RawBatches(view, batches))] if len(batches) else []
+    if len(batches):
+        yield cast("Columns", RawBatches(view, batches))
+    if problem is not None:
+        raise problem
 
 
 class WholeBatches:
@@ -122,15 +149,10 @@ class WholeBatches:
         scanned = scan(text, check_crc=True)
         if scanned.problem is not None:
             raise InvalidRecordError(f"not a record batch: {scanned.problem}")
-        return [_as_sent(text, header, max_batch_bytes) for header in scanned]
+        return list(_as_sent(text, scanned, max_batch_bytes))
 
 
 BATCH = WholeBatches()
-
-
-def decoder_of(form: Form) -> Decode:
-    """What makes of batches the columns that a form renders."""
-    return find_batches if form is BATCH else decode
 
 
 def _shown(batches: Batches, start_offset: int, end_offset: int) -> Iterator[tuple[int, int]]:
@@ -162,14 +184,29 @@ def _spans(batches: Batches, start_offset: int, end_offset: int) -> Iterator[tup
         yield start, end
 
 
-def _as_sent(data: Buffer, header: BatchHeader, max_batch_bytes: int) -> bytearray:
-    """One batch as a producer may send it."""
+def _as_sent(data: Buffer, batches: Batches, max_batch_bytes: int) -> Iterator[bytearray]:
+    """The batches as a producer may send them; of those encoded anew, the records are bounded together."""
+    left = _ENCODED_BYTES
+    for header in batches:
+        _check(header, max_batch_bytes)
+        if _wants_encoding(header):
+            columns = _records(data, header, left)
+            left -= columns.size_bytes
+            yield _encoded(columns, header)
+        else:
+            yield _without_transaction(data, header)
+
+
+def _check(header: BatchHeader, max_batch_bytes: int) -> None:
+    """Raise InvalidRecordError or RecordTooLargeError where the header alone says that no log takes it."""
     if header.size_bytes > max_batch_bytes:
         raise RecordTooLargeError(f"batch of {header.size_bytes} bytes, at most {max_batch_bytes} are taken")
     if header.is_control:
         raise InvalidRecordError("a transaction's marker, which comes from a coordinator alone")
-    if _wants_encoding(header):
-        return _encoded(data, header)
+
+
+def _without_transaction(data: Buffer, header: BatchHeader) -> bytearray:
+    """The same batch; one of a transaction without its producer."""
     batch = bytearray(memoryview(data)[header.position : header.end_position])
     if header.is_transactional:
         if header.attributes & _WITHOUT_MEANING:
@@ -191,14 +228,22 @@ def _wants_encoding(header: BatchHeader) -> bool:
     return header.magic != CURRENT_MAGIC or marked != 0 or not _is_dense(header)
 
 
-def _encoded(data: Buffer, header: BatchHeader) -> bytearray:
+def _records(data: Buffer, header: BatchHeader, left: int) -> Columns:
+    """A batch's records, which may inflate to `left` bytes. Raises InvalidRecordError, RecordTooLargeError."""
+    limit = min(max(left, 0), MAX_CONTENT_BYTES)
     try:
-        columns = decode(data, header.position, header.end_position)[0]
-        codec = header.codec
+        columns = decode(data, header.position, header.end_position, max_content_bytes=limit)[0]
+    except OversizeBatchError as error:
+        raise RecordTooLargeError(f"{error}; write less at once") from error
     except CorruptBatchError as error:
         raise InvalidRecordError(f"not a record batch: {error}") from error
     if not len(columns):
         raise InvalidRecordError(f"a batch without records at position {header.position}")
+    return columns
+
+
+def _encoded(columns: Columns, header: BatchHeader) -> bytearray:
+    codec = header.codec
     stamp = BatchStamp(codec=codec)
     if header.magic == CURRENT_MAGIC and _is_dense(header) and not header.is_transactional:
         stamp = BatchStamp(

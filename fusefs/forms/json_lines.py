@@ -104,6 +104,7 @@ class JsonLines:
     ) -> array[int]:
         """Everything is looked at as for rendering, but nothing written."""
         lines: _Lines = _Lines(columns, topic, partition)
+        lines.kept = False
         return lines.measure(start_offset, end_offset)
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
@@ -127,6 +128,7 @@ class _Lines:
     head: bytes
     kinds: bytearray
     spans: list[memoryview[int]]
+    kept: cython.bint
     first: cython.Py_ssize_t
     last: cython.Py_ssize_t
     count: cython.Py_ssize_t
@@ -141,6 +143,7 @@ class _Lines:
         self.count = len(columns)
         self.kinds = new_octets(self.count)
         self.spans = []
+        self.kept = True  # spans of headers, for `put`
         self.first = 0
         self.last = self.count
 
@@ -170,7 +173,8 @@ class _Lines:
         size: cython.Py_ssize_t = len(self.head) + integer_size(column[index]) + time_size
         if column[7 * count + index]:
             spans: memoryview = self.columns.header_spans(index)
-            self.spans.append(spans)
+            if self.kept:
+                self.spans.append(spans)
             if _headers_are_text(source, int64s_of(spans), len(spans) // 4):
                 size += len(_HEADERS) + _headers_size(source, int64s_of(spans), len(spans) // 4, False)
             else:

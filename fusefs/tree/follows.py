@@ -33,6 +33,10 @@ class FollowNode(File):
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)
         handle = FollowHandle(
-            self._followed, self.context.waiting, opener_pid=pid, nonblocking=access.nonblocking
+            self._followed,
+            self.context.waiting,
+            self.context.appending.blocking,
+            opener_pid=pid,
+            nonblocking=access.nonblocking,
         )
         return FollowFile(handle)

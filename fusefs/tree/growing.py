@@ -76,10 +76,18 @@ class ViewFile(File):
         settings = self.context.settings
         await self._settle(settings.open_seconds if self._opened else settings.stat_seconds)
 
-    async def _settle(self, seconds: float) -> None:
-        """Wait so long for the exact size; never for a foreign directory, which nobody asked to be read through."""
-        if self.context.engine.foreign or not await self.context.settling.settle(self._view, seconds=seconds):
-            self.context.settling.settle_behind(self._view, self._measured_behind)
+    async def _settle(self, seconds: float, pid: int = 0) -> None:
+        """Wait so long for the exact size; never for a foreign directory, which nobody asked to be read through.
+
+        Raises FileError (EINTR) once the process `pid` wants to end.
+        """
+        settling, waiting = self.context.settling, self.context.waiting
+        if self.context.engine.foreign or not await settling.settle(
+            self._view, seconds=seconds, ended=lambda: waiting.wants_to_end(pid)
+        ):
+            settling.settle_behind(self._view, self._measured_behind)
+        if waiting.wants_to_end(pid):
+            raise FileError(errno.EINTR)
 
     def _measured_behind(self) -> None:
         self.context.kernel.forget_attributes(self.node_id)
@@ -92,15 +100,16 @@ class ViewFile(File):
     async def open(self, access: Access, pid: int) -> Handle:
         writer = self._writer(access, pid)
         if access.reads:
-            self._check_current()
+            await self.context.appending.blocking.patiently(self._check_current)
             if not self.settled:
-                await self._settle(self.context.settings.open_seconds)
+                await self._settle(self.context.settings.open_seconds, pid)
         self._opened += 1
         reader = self._view.reader() if access.reads else None
         return LogHandle(
             self,
             reader,
             writer,
+            self.context.appending.blocking,
             cached=not self._view.growing and self.settled,
             emptied=access.truncates,
         )

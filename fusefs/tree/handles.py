@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fusefs.appending.handle import AppendHandle
+from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.following.follow import FollowHandle, Notify
+from fusefs.views.allowance import INLINE_BYTES, Allowance, ThreadNeededError
 
 ALWAYS_READY = select.POLLIN | select.POLLOUT | select.POLLRDNORM | select.POLLWRNORM
 """What poll(2) says of an ordinary file."""
@@ -79,16 +81,18 @@ class OpenedNode(Protocol):
 class LogHandle(Handle):
     """An open log or door: its reading side, its writing side, or both."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - both sides, and how they are used
         self,
         node: OpenedNode,
         reader: Reader | None,
         writer: AppendHandle | None,
+        blocking: Blocking,
         *,
         cached: bool = False,
         emptied: bool = False,
     ) -> None:
         self._node = node
+        self._blocking = blocking
         self._reader = reader
         self._writer = writer
         self.direct_io = not cached
@@ -101,7 +105,12 @@ class LogHandle(Handle):
         self._node.check_exists()
         # The page cache would take what a damaged batch cut short for the end of the file, and fill it up with zeros;
         # a program that reads past it gets what stands before the damage, and the error when it reads on.
-        return self._reader.read_buffer(position, size, short_at_damage=self.direct_io)
+        read, short = self._reader.read_buffer, self.direct_io
+        try:
+            with Allowance(INLINE_BYTES, inline=True):
+                return read(position, size, short_at_damage=short)
+        except ThreadNeededError:
+            return await self._blocking.in_thread(lambda: read(position, size, short_at_damage=short))
 
     async def write(self, data: bytes) -> int:
         if self._writer is None:

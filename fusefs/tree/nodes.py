@@ -88,8 +88,8 @@ class Node(ABC):
         """Whether the name still means this node: looked up again, it may mean another."""
         return True
 
-    def xattrs(self) -> Mapping[str, bytes]:
-        """Extended attributes by their full names."""
+    def xattrs(self) -> Mapping[str, bytes | None]:
+        """Extended attributes by their full names; None for a value of more bytes than a kernel takes."""
         return {}
 
     def forgotten(self) -> None:

@@ -22,6 +22,7 @@ from fusefs.tree.state import StateFile
 from fusefs.tree.status import PartitionStatusFile
 from fusefs.views.records import earliest_offset, latest_offset
 from storage.engine import Partition
+from storage.errors import CorruptionError
 from storage.model import Offset
 
 
@@ -114,11 +115,10 @@ class PartitionDirectory(Directory):
     def names(self) -> Sequence[str]:
         partition, isolation = self.files.partition, self.context.settings.isolation
         empty = _is_empty(partition.offsets().log_start_offset, self.files.visible_end())
-        hidden = (
-            ONLY_WITH_RECORDS
-            if empty or earliest_offset(partition, isolation=isolation) is None
-            else frozenset()
-        )
+        if not empty:
+            with suppress(CorruptionError):  # Where the first batch cannot be read, there is one.
+                empty = earliest_offset(partition, isolation=isolation) is None
+        hidden = ONLY_WITH_RECORDS if empty else frozenset()
         return [name for name, what in NAMES.items() if what.listed and name not in hidden]
 
     def make(self, name: str) -> Node:

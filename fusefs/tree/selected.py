@@ -45,6 +45,9 @@ from storage.model import Header, Offset
 REMEMBERED_SECONDS = 1.0
 """For which a looked-up selector keeps its node: `-10` means the last ten as of then."""
 
+LARGEST_XATTR_BYTES = 65_536
+"""Of an extended attribute's value: a kernel passes no more on (XATTR_SIZE_MAX)."""
+
 KEPT_BYTES = 4096
 """A record's content is kept with its node up to this size, from lookup to open; a larger one is read again."""
 
@@ -90,7 +93,17 @@ def _resolved(parent: Directory, name: str, files: PartitionFiles, selector: Sel
 class RecordFile(File):
     """`42`, `42.json`, `42.batch`, `@TIME`: one record, or the batch it came in; its file's time is the record's."""
 
-    __slots__ = ("_content", "_files", "_form", "_offset", "_rewrites", "_selector", "_size", "_timestamp")
+    __slots__ = (
+        "_content",
+        "_files",
+        "_form",
+        "_offset",
+        "_rewrites",
+        "_selector",
+        "_size",
+        "_timestamp",
+        "_xattrs",
+    )
     entry_timeout = REMEMBERED_SECONDS
 
     def __init__(  # noqa: PLR0913, PLR0917 - all that was found out on the way here
@@ -112,6 +125,7 @@ class RecordFile(File):
         self._size = len(content)
         self._timestamp = found.timestamp
         self._content = content if len(content) <= KEPT_BYTES else None
+        self._xattrs: Mapping[str, bytes | None] | None = None
 
     def is_current(self) -> bool:
         if self._files.deleted or self._removed():
@@ -148,24 +162,35 @@ class RecordFile(File):
         if self._removed():
             raise FileError(errno.ESTALE, f"offset {self._offset} was deleted")
         content = self._content
-        return BytesHandle(
-            self._found().render(self._form, self._files.partition) if content is None else content
-        )
+        if content is None:
+            content = await self.context.appending.blocking.patiently(
+                lambda: self._found().render(self._form, self._files.partition)
+            )
+        return BytesHandle(content)
 
-    def xattrs(self) -> Mapping[str, bytes]:
-        found = self._found()
-        record = found.record
-        values = {
-            "timestamp": b"%d" % record.timestamp,
-            "timestamp_type": found.timestamp_type.label.encode(),
-            "leader_epoch": b"%d" % found.leader_epoch,
-            "batch": _batch_place(found, found.batch),
-        }
-        if record.key is not None:
-            values["key"] = record.key
-        if record.headers:
-            values["headers"] = _headers_json(record.headers)
-        return {f"user.kafka.{name}": value for name, value in values.items()}
+    def xattrs(self) -> Mapping[str, bytes | None]:
+        if self._xattrs is None:
+            self._xattrs = _xattrs(self._found())
+        return self._xattrs
+
+
+def _xattrs(found: FoundRecord) -> Mapping[str, bytes | None]:
+    values: dict[str, bytes | None] = {
+        "timestamp": b"%d" % found.timestamp,
+        "timestamp_type": found.timestamp_type.label.encode(),
+        "leader_epoch": b"%d" % found.leader_epoch,
+        "batch": _batch_place(found, found.batch),
+    }
+    columns, index = found.columns, found.index
+    key_bytes, header_bytes = columns.key_lengths[index], columns.header_lengths[index]
+    if key_bytes >= 0:
+        values["key"] = columns.key(index) if key_bytes <= LARGEST_XATTR_BYTES else None
+    if header_bytes > LARGEST_XATTR_BYTES:  # No text of headers is shorter than they are.
+        values["headers"] = None
+    elif headers := columns.headers(index):
+        shown = _headers_json(headers)
+        values["headers"] = shown if len(shown) <= LARGEST_XATTR_BYTES else None
+    return {f"user.kafka.{name}": value for name, value in values.items()}
 
 
 def _batch_place(found: FoundRecord, batch: BatchHeader) -> bytes:

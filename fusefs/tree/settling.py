@@ -11,7 +11,7 @@ from fusefs.blocking import Blocking
 from storage.errors import SegmentDeletedError
 
 SLICE_BYTES = 16 * 1024 * 1024
-"""Log bytes measured at a time in a thread."""
+"""Measured at a time in a thread, of batches or of the records they inflate to."""
 
 
 class Measurable(Protocol):
@@ -32,12 +32,14 @@ class Settling:
         self._wanted: list[tuple[Measurable, Callable[[], None]]] = []
         self._some_wanted = trio.Event()
 
-    async def settle(self, view: Measurable, *, seconds: float) -> bool:
-        """Measure `view`, for at most about that long; whether its size is exact now."""
+    async def settle(
+        self, view: Measurable, *, seconds: float, ended: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Measure `view`, for at most about that long, or until nobody waits any more; whether its size is exact now."""
         if self.settled(view):
             return True
         with trio.move_on_after(seconds):
-            while not self.settled(view):
+            while not self.settled(view) and not ended():
                 await self._slice(view)
         return view.measured
 

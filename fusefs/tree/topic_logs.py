@@ -8,13 +8,14 @@ partitions. They are streams: stat says 0, and a read goes on to the end, which 
 
 from __future__ import annotations
 
+import errno
 from functools import partial
 
 import trio
 
 from fusefs.appending.flags import Access, check_append
 from fusefs.appending.handle import AppendHandle
-from fusefs.blocking import Blocking
+from fusefs.errors import FileError
 from fusefs.forms import Form
 from fusefs.selectors import RangePlace, TimeRange, resolve
 from fusefs.tree.handles import Handle, LogHandle
@@ -46,11 +47,13 @@ class MergedHandle(LogHandle):
         merged: MergedReader | None,
         writer: AppendHandle | None,
         *,
+        opener_pid: int,
         emptied: bool = False,
     ) -> None:
-        super().__init__(node, None, writer, emptied=emptied)
+        super().__init__(node, None, writer, node.context.appending.blocking, emptied=emptied)
         self._merged = merged
-        self._blocking: Blocking = node.context.appending.blocking
+        self._opener_pid = opener_pid
+        self._waiting = node.context.waiting
         self._turn = trio.Lock()
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
@@ -58,8 +61,10 @@ class MergedHandle(LogHandle):
             return await super().read(position, size)
         async with self._turn:
             self._node.check_exists()
-            while not await self._blocking.run(partial(self._merged.reach, position, size)):
+            while not await self._blocking.in_thread(partial(self._merged.reach, position, size)):
                 self._node.check_exists()
+                if self._waiting.wants_to_end(self._opener_pid):
+                    raise FileError(errno.EINTR)
             return self._merged.read(position, size)
 
 
@@ -85,7 +90,7 @@ class MergedFile(File):
         if access.reads:
             shares = await self.context.appending.blocking.run(self._shares)
             merged = MergedReader(shares, self._form, self.context.settings.isolation)
-        return MergedHandle(self, merged, writer, emptied=access.truncates)
+        return MergedHandle(self, merged, writer, opener_pid=pid, emptied=access.truncates)
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         refuse_writing(access)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fusefs.forms import Form, decoder_of
+from fusefs.views.allowance import Allowance, ThreadNeededError, take_turn
 from fusefs.views.sparse_index import Entry, SparseIndex
 from fusefs.views.store import ViewStore
 from fusefs.views.stretches import Damage, Stretch, decoded, fetch
@@ -33,7 +34,7 @@ STRETCH_BYTES = 2**19
 FIRST_STRETCH_BYTES = 2**15
 """What asking for a size takes up first: mostly a few records were added, or a short range is wanted."""
 INLINE_BYTES = 4 * 2**20
-"""What asking for a size may measure on the spot: a few milliseconds' worth."""
+"""What asking for a size may measure on the spot, of batches or of their records: a few milliseconds' worth."""
 INLINE_OFFSETS = 2**16
 """Further behind than this, asking for a size measures nothing."""
 
@@ -164,32 +165,38 @@ class Measure:
         if behind <= 0 or behind > INLINE_OFFSETS or not self._advancing.acquire(blocking=False):
             return
         try:
-            budget, wanted = INLINE_BYTES, FIRST_STRETCH_BYTES
-            while budget > 0 and self._index.frontier.offset < end_offset:
-                budget -= self._step(wanted, end_offset)
-                wanted = min(2 * wanted, STRETCH_BYTES)
+            with Allowance(INLINE_BYTES, inline=True):
+                budget, wanted = INLINE_BYTES, FIRST_STRETCH_BYTES
+                while budget > 0 and self._index.frontier.offset < end_offset:
+                    budget -= self._step(wanted, end_offset)
+                    wanted = min(2 * wanted, STRETCH_BYTES)
+        except ThreadNeededError:
+            pass  # It is measured when somebody waits for it.
         finally:
             self._advancing.release()
 
     def advance(self, *, max_bytes: int | None = None, position: int | None = None) -> bool:
-        """Measure on, until all is known, or about `max_bytes` of batches were, or a position is (blocking).
+        """Measure on, until all is known, or about `max_bytes` of batches or records were, or a position is (blocking).
 
-        True when all is known. Raises SegmentDeletedError as `catch_up`.
+        True when all is known. Raises SegmentDeletedError as `catch_up`, and what the request's allowance has it.
         """
         remaining = STRETCH_BYTES if max_bytes is None else max_bytes
         while remaining > 0 and (position is None or self.frontier.position <= position):
-            with self._advancing:
+            take_turn(self._advancing)
+            try:
                 end_offset = self.end_offset()
                 if self._index.frontier.offset >= end_offset:
                     break
                 taken = self._step(min(remaining, STRETCH_BYTES), end_offset)
+            finally:
+                self._advancing.release()
             if max_bytes is not None:
                 remaining -= taken
         self._remember_passed()
         return self.complete
 
     def _step(self, max_bytes: int, end_offset: Offset) -> int:
-        """Move the frontier over one stretch, below `end_offset`; the bytes of its batches, at least 1."""
+        """Move the frontier over one stretch, below `end_offset`; the bytes that took, of batches or of their records, at least 1."""
         offset = self._index.frontier.offset
         # Where a segment is expected of which all may be remembered, a look at its first batch will do.
         wanted = 1 if self._expects_segment else max_bytes
@@ -210,7 +217,7 @@ class Measure:
                 self._pass_columns(piece, stretch, end_offset)
         with self._lock:
             self._index.skip(min(stretch.next_offset, end_offset))
-        return max(stretch.size_bytes, 1)
+        return max(stretch.size_bytes, stretch.decoded_bytes, 1)
 
     def _pass_columns(self, columns: Columns, stretch: Stretch, end_offset: Offset) -> None:
         partition, form, _ = self.source
@@ -230,6 +237,7 @@ class Measure:
                 batches.column("base_offset"),
                 end_position=last.end_position,
                 next_offset=min(last.end_offset, end_offset),
+                decoded_bytes=columns.size_bytes,
             )
         if self._store is not None:
             self._pass_batch(last, stretch, end_offset)

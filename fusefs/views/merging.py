@@ -17,7 +17,9 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from fusefs.forms import VALUES, Form
-from fusefs.views.stretches import Damage, Piece, read_stretch
+from fusefs.views.allowance import RequestTooLargeError
+from fusefs.views.measuring import Source
+from fusefs.views.stretches import Damage, Piece
 from storage.codec.columns import Columns
 from storage.engine import Partition
 from storage.errors import CorruptionError, SegmentDeletedError
@@ -61,7 +63,7 @@ class Share(NamedTuple):
 class _Queue:
     """What is left of a share: its next lines, and the batches behind them as long as they are held.
 
-    A line's key says where it belongs: the newest timestamp of the lines at hand so far, then the partition's rank. A record that
+    A line's key says where it belongs: the newest timestamp of the partition so far, then the partition's rank. A record that
     is older than the one before it follows that one at once, for nothing else is older than it.
     """
 
@@ -82,6 +84,8 @@ class _Queue:
         """Of the record behind the lines that were taken."""
         self._fetched_until = share.start_offset
         self._pieces: deque[Piece] = deque()
+        self._newest = -1
+        """Timestamp, of what was taken."""
         self._keys: list[int] = []
         self._lines: list[bytes] = []
         self._offsets: list[int] = []
@@ -89,9 +93,7 @@ class _Queue:
     @property
     def first_key(self) -> int:
         """Of the next line, or of what stands in its place."""
-        return (
-            self._keys[0] if self._keys else self._rank - self._ranks
-        )  # Damage has no time: it comes at once.
+        return self._keys[0] if self._keys else self._newest * self._ranks + self._rank
 
     @property
     def last_key(self) -> int:
@@ -113,13 +115,13 @@ class _Queue:
         return True
 
     def _fetch(self) -> None:
-        stretch = read_stretch(
-            self._share.partition, self._next_offset, max_bytes=self._fetch_bytes, isolation=self._isolation
+        stretch = Source(self._share.partition, self._form, self._isolation).read(
+            self._next_offset, self._fetch_bytes
         )
         self._pieces.extend(stretch.pieces)
         self._fetched_until = max(stretch.next_offset, Offset(self._next_offset + 1))
         self.held_bytes = self._batch_bytes = stretch.size_bytes + sum(
-            piece.block.nbytes + piece.data.nbytes for piece in stretch.pieces if isinstance(piece, Columns)
+            piece.size_bytes for piece in stretch.pieces if isinstance(piece, Columns)
         )
         if not self._pieces:
             self._next_offset = self._fetched_until
@@ -139,12 +141,17 @@ class _Queue:
                 self._next_offset = self._share.end_offset
             self._leave_piece()
             return
-        sizes = map(_line_size, piece.key_lengths[first:last], piece.value_lengths[first:last])
+        sizes = map(
+            _line_size,
+            piece.key_lengths[first:last],
+            piece.value_lengths[first:last],
+            piece.header_lengths[first:last],
+        )
         last = first + max(1, bisect_right(list(accumulate(sizes)), self._fetch_bytes))
         self._offsets = offsets[first:last].tolist()
         self._lines = self._lines_of(piece, first, last)
-        newest = accumulate(piece.timestamps[first:last], max)
-        self._keys = [timestamp * self._ranks + self._rank for timestamp in newest]
+        newest = accumulate(piece.timestamps[first:last], max, initial=self._newest)
+        self._keys = [timestamp * self._ranks + self._rank for timestamp in newest][1:]
         self.text_bytes = sum(map(len, self._lines))
         self.held_bytes = self._batch_bytes + self.text_bytes + LINE_BYTES * len(self._lines)
 
@@ -186,6 +193,7 @@ class _Queue:
         count = bisect_left(self._keys, below)
         keys, lines = self._keys[:count], self._lines[:count]
         if keys:
+            self._newest = keys[-1] // self._ranks
             self._next_offset = Offset(self._offsets[count - 1] + 1)
             del self._keys[:count], self._lines[:count], self._offsets[:count]
         return keys, lines
@@ -198,8 +206,8 @@ class _Queue:
         self.held_bytes = 0
 
 
-def _line_size(key_length: int, value_length: int) -> int:
-    return key_length + value_length + 2  # Either is -1 where it is null.
+def _line_size(key_length: int, value_length: int, header_length: int) -> int:
+    return key_length + value_length + header_length + 2  # A key or value is -1 where it is null.
 
 
 class MergedReader:
@@ -233,7 +241,7 @@ class MergedReader:
     def reach(self, position: int, size: int) -> bool:
         """Render on until `read` can answer for [position, position + size) (blocking).
 
-        False after a while: call again. Raises CorruptionError at a damaged batch, behind which the next read goes on,
+        False after a while: call again. With what there is, where more takes more than the request is allowed. Raises CorruptionError at a damaged batch, behind which the next read goes on,
         and SegmentDeletedError; what stands before either is read first.
         """
         if position < self._position:
@@ -242,7 +250,10 @@ class MergedReader:
         for _ in range(ROUNDS_AT_ONCE):
             if self._end >= position + size:
                 return True
-            text = self._render_to_error()
+            try:
+                text = self._render_to_error()
+            except RequestTooLargeError:
+                return self._end > position
             if self._error is not None:
                 return self._is_short(position)
             if text is None:
@@ -285,7 +296,7 @@ class MergedReader:
         return bytes(self._text[start : start + size])
 
     def _render(self) -> bytes | None:
-        """Render the next lines; nothing at the end, None where there is more to be found first."""
+        """Render the next lines; nothing at the end, None while partitions are still to be placed."""
         if not self._place():
             return None
         first = self._first()
@@ -308,8 +319,7 @@ class MergedReader:
             lines += its_lines
         for queue in queues:
             self._account(queue)
-        # Nothing comes before damage that showed only now, when what was dropped was read again.
-        return b"".join([lines[index] for index in sorted(range(len(keys)), key=keys.__getitem__)]) or None
+        return b"".join([lines[index] for index in sorted(range(len(keys)), key=keys.__getitem__)])
 
     def _gather(self, queues: list[_Queue]) -> int:
         """Move those whose lines come next out of the heap; the key below which all lines there are are at hand."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from fusefs.forms import BATCH, Form
+from fusefs.views.allowance import RequestTooLargeError
 from fusefs.views.measuring import Measure, Source
 from fusefs.views.store import ViewStore
 from fusefs.views.view import View
@@ -72,7 +73,7 @@ class PartitionViews:
         if whole is not None and not short and whole.covers(start_offset, end_offset):
             try:
                 return View(whole, generation=generation, start_offset=start_offset, end_offset=end_offset)
-            except (CorruptionError, SegmentDeletedError):
+            except (CorruptionError, SegmentDeletedError, RequestTooLargeError):
                 pass  # Its ends cannot be found by the whole; by itself it may still be read in part.
         measure = Measure(
             Source(self.partition, form, self.isolation),
@@ -158,7 +159,7 @@ class PartitionViews:
         try:
             if measure is not None and measure.follow_start(start_offset):
                 return measure
-        except (CorruptionError, SegmentDeletedError):
+        except (CorruptionError, SegmentDeletedError, RequestTooLargeError):
             pass  # The new start cannot be placed in what was known.
         source = Source(self.partition, form, self.isolation)
         measure = Measure(source, start_offset, store=self._store)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
+from fusefs.views.allowance import RequestTooLargeError, take_turn
 from fusefs.views.rendering import Rendering, Text
 from fusefs.views.sparse_index import Entry
 from fusefs.views.stretches import Damage
@@ -52,36 +53,43 @@ class ViewReader:
         """Up to `size` bytes from a view position; fewer only at the end, b"" at the end or beyond (blocking).
 
         Raises SegmentDeletedError for bytes that were removed at the front, CorruptionError where a damaged batch
-        lies between the bytes asked for; with `short_at_damage` the bytes before it are given first.
+        lies between the bytes asked for; with `short_at_damage` the bytes before it are given first. Raises
+        RequestTooLargeError where too many records have to be taken apart for them, likewise.
         """
         return bytes(self.read_buffer(view_position, size, short_at_damage=short_at_damage))
 
     def read_buffer(self, view_position: int, size: int, *, short_at_damage: bool = False) -> Text:
         """`read`, but without a copy where a window holds all the bytes; the buffer never changes."""
-        with self._lock:
-            self._front = self._view.front()
-            if view_position < self._front.position:
-                raise SegmentDeletedError(f"what stood at {view_position} was removed")
-            self._stop, self._size = view_position + size, size
-            self._rendering.expect(size)
-            self._jumped = False
-            parts: list[Text] = []
-            at, stop = view_position, self._stop
-            try:
-                while at < stop and self._reach(at, view_position):
-                    if self._window.start <= view_position:  # It holds what was gathered too.
-                        parts.clear()
-                        at = view_position
-                    part = self._take(at, stop)
-                    parts.append(part)
-                    at += len(part)
-            except CorruptionError:
-                if not parts or not short_at_damage:
-                    raise
-            self._check_jump(view_position)
-            self._read_until = at
-            if not parts:
-                self._earlier = self._window = _Window(self._window.end, self._window.end)
+        take_turn(self._lock)
+        try:
+            return self._read(view_position, size, short_at_damage=short_at_damage)
+        finally:
+            self._lock.release()
+
+    def _read(self, view_position: int, size: int, *, short_at_damage: bool) -> Text:
+        self._front = self._view.front()
+        if view_position < self._front.position:
+            raise SegmentDeletedError(f"what stood at {view_position} was removed")
+        self._stop, self._size = view_position + size, size
+        self._rendering.expect(size)
+        self._jumped = False
+        parts: list[Text] = []
+        at, stop = view_position, self._stop
+        try:
+            while at < stop and self._reach(at, view_position):
+                if self._window.start <= view_position:  # It holds what was gathered too.
+                    parts.clear()
+                    at = view_position
+                part = self._take(at, stop)
+                parts.append(part)
+                at += len(part)
+        except (CorruptionError, RequestTooLargeError):
+            if not parts or not short_at_damage:
+                raise
+        self._check_jump(view_position)
+        self._read_until = at
+        if not parts:
+            self._earlier = self._window = _Window(self._window.end, self._window.end)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _check_jump(self, view_position: int) -> None:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from fusefs.forms import BATCH, Form
+from fusefs.forms.decoding import check_line
 from fusefs.views.stretches import Damage, Stretch, read_stretch
 from storage.codec.batch import scan
 from storage.codec.columns import Columns
 from storage.codec.headers import BatchHeader
 from storage.codec.hiding import hide_aborted
+from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
-from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
+from storage.errors import OffsetOutOfRangeError, OversizeBatchError, SegmentDeletedError
 from storage.model import Isolation, Offset, Position, Record, Timestamp, TimestampType
 
 _STRIDE = 2**20
@@ -70,7 +73,16 @@ class FoundRecord:
                     f"begins at {self.batch.base_offset}, and all below {log_start_offset} was deleted"
                 )
             return bytes(self.batch_bytes)
+        try:
+            check_line(form, self.columns, self.index)
+        except OversizeBatchError as error:
+            raise error.in_file(self.segment_path(partition), self.batch_position) from None
         return form.render_one(self.columns, self.index, topic=partition.topic, partition=partition.number)
+
+    def segment_path(self, partition: Partition) -> Path:
+        """Of the file that the batch stands in."""
+        name = segment_file(self.segment_base_offset, SegmentFileKind.LOG)
+        return Path(partition.status().directory) / name
 
 
 def find_record(

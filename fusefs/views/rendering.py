@@ -180,8 +180,9 @@ class Rendering:
         start_offset, end_offset = self._from_offset, self._end_offset
         if first:
             start_offset = max(start_offset, Offset(columns.offsets[first]))
-        if last - first > 2 * step:
-            last = first + step
+        if last - first > 2 * step or len(columns.data) > 2 * WINDOW_BYTES:
+            last = min(first + step, columns.within(first, WINDOW_BYTES))
+        if last < len(columns):
             end_offset = min(end_offset, Offset(columns.offsets[last]))
             self._rendered = last
         else:

@@ -25,6 +25,9 @@ ENTRY_INTERVAL = 64 * 1024
 MAX_BATCH_INTERVAL = 1024 * 1024
 """Bytes of batches between two entries, at most (or one batch): what renders to little is found near by as well."""
 
+DECODED_SHARE = 16
+"""So many bytes that a batch's records take in memory count as one byte of it: between two entries lie 16 MiB, or one batch."""
+
 
 class Entry(NamedTuple):
     """A known place: the rendering of the records from `offset` on begins at view position `position`."""
@@ -82,7 +85,7 @@ class SparseIndex:
             return self.frontier
         return Entry(self._positions[index], Offset(self._offsets[index]))
 
-    def extend(
+    def extend(  # noqa: PLR0913 - what is known of the batches, column by column
         self,
         rendered_sizes: Sequence[int],
         batch_positions: Sequence[int],
@@ -90,14 +93,17 @@ class SparseIndex:
         *,
         end_position: int,
         next_offset: Offset,
+        decoded_bytes: int = 0,
     ) -> None:
         """Move the frontier over adjacent batches: of each the bytes it renders to, its position, its base offset.
 
-        `end_position` is where the last one ends; the first may begin below the frontier's offset.
+        `end_position` is where the last one ends; the first may begin below the frontier's offset. `decoded_bytes` is
+        what their records take in memory: a batch by itself that was compressed may take far more than its own bytes.
         """
         count = len(rendered_sizes)
         if count == 1:
-            self._extend_by_one(rendered_sizes[0], end_position - batch_positions[0], next_offset)
+            batch_bytes = max(end_position - batch_positions[0], decoded_bytes // DECODED_SHARE)
+            self._extend_by_one(rendered_sizes[0], batch_bytes, next_offset)
             return
         positions = list(accumulate(rendered_sizes, initial=self.frontier.position))
         # Where the batches since the last entry would begin, had they stood before these.

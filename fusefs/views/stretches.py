@@ -6,21 +6,34 @@ size is damaged too, by probing for the next offset that the log can read from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from fusefs.forms.batches import Decode
-from storage.codec.columns import Columns, decode
+from fusefs.forms.decoding import Decode
+from fusefs.views.allowance import ThreadNeededError, current
+from storage.codec.bounds import MAX_CONTENT_BYTES
+from storage.codec.columns import Columns, decode_each
 from storage.codec.headers import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD
 from storage.codec.hiding import still_aborted
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
-from storage.errors import CorruptBatchError, CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
-from storage.model import Fetched, Isolation, Offset
+from storage.errors import (
+    CorruptBatchError,
+    CorruptionError,
+    OffsetOutOfRangeError,
+    OversizeBatchError,
+    SegmentDeletedError,
+)
+from storage.model import AbortedTransaction, Fetched, Isolation, Offset
+
+DECODED_BYTES = 4 * 2**20
+"""What the records of one stretch take in memory, or one batch: a few compressed bytes may become many."""
 
 _ONE_MORE_BATCH = 2**20
+_INFLATED_BYTES = 16 * 2**20
+"""What a batch that cannot be read may have cost until that showed."""
 
 
 class Damage(NamedTuple):
@@ -49,6 +62,8 @@ class Stretch:
     """Where to read on."""
     data: memoryview
     """The batches themselves."""
+    decoded_bytes: int = 0
+    """What the pieces take in memory."""
 
     def below(self, end_offset: Offset) -> Iterator[Piece]:
         """Give the pieces without the damage at or above an offset: whoever reads up to there is not concerned."""
@@ -58,12 +73,20 @@ class Stretch:
 def read_stretch(partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation) -> Stretch:
     """Read and decode the batches from the one that holds `offset` on: at least one, where there is one.
 
-    Raises SegmentDeletedError when the offset was removed.
+    What a request reads again and again is decoded once. Raises SegmentDeletedError when the offset was removed.
     """
     fetched = fetch(partition, offset, max_bytes=max_bytes, isolation=isolation)
-    return (
-        fetched if isinstance(fetched, Stretch) else decoded(partition, offset, fetched, isolation=isolation)
-    )
+    if isinstance(fetched, Stretch):
+        return fetched
+    request = current()
+    if request is None:
+        return decoded(partition, offset, fetched, isolation=isolation)
+    read = (partition, offset, fetched[1:])
+    if request.read != read:
+        request.last = None  # Never two at once: they may be large.
+        request.last, request.read = decoded(partition, offset, fetched, isolation=isolation), read
+    assert isinstance(request.last, Stretch)
+    return request.last
 
 
 def fetch(partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation) -> Fetched | Stretch:
@@ -81,47 +104,129 @@ def fetch(partition: Partition, offset: Offset, *, max_bytes: int, isolation: Is
 
 
 def decoded(
-    partition: Partition, offset: Offset, fetched: Fetched, *, isolation: Isolation, decode: Decode = decode
+    partition: Partition,
+    offset: Offset,
+    fetched: Fetched,
+    *,
+    isolation: Isolation,
+    decode: Decode = decode_each,
 ) -> Stretch:
-    """Decode what was fetched from an offset on; `decode` is that of the form to render (`fusefs.forms.decoder_of`)."""
-    try:
-        pieces: list[Piece] = list(decode(fetched.data, aborted=fetched.aborted)) if fetched.data else []
-        next_offset = fetched.next_offset
-    except CorruptBatchError:
-        pieces, next_offset = _decode_around_damage(partition, offset, fetched, isolation, decode=decode)
-    data = fetched.data
-    return Stretch(pieces, fetched.segment_base_offset, fetched.position, len(data), next_offset, data)
+    """Decode what was fetched from an offset on; `decode` is that of the form to render (`fusefs.forms.decoder_of`).
 
-
-def _decode_around_damage(
-    partition: Partition, offset: Offset, fetched: Fetched, isolation: Isolation, *, decode: Decode
-) -> tuple[list[Piece], Offset]:
-    """Decode run by run, stepping over each batch that fails; and where to read on."""
+    The stretch ends behind the batch with which its records take DECODED_BYTES. Raises ThreadNeededError and
+    RequestTooLargeError as the request's allowance has it.
+    """
+    data, request = fetched.data, current()
+    limit = MAX_CONTENT_BYTES if request is None else request.begin(len(data))
     pieces: list[Piece] = []
-    data, at, next_offset, aborted = fetched.data, 0, offset, fetched.aborted
-    while at < len(data):
-        try:
-            runs = decode(data, at, aborted=aborted)
-        except CorruptBatchError as error:
-            if error.position > at:
-                runs = decode(data, at, error.position, aborted=aborted)
-                pieces.extend(runs)
-                next_offset = runs[-1].batches[-1].end_offset
-                aborted = still_aborted(aborted, (batch for run in runs for batch in run.batches))
-            pieces.append(Damage(next_offset, locate_damage(partition, fetched, error)))
-            at = _end_of_damaged(data, error.position)
-            next_offset = _offset_after_damage(partition, next_offset, fetched, at, isolation)
+    end = taken = 0
+    try:
+        for columns in decode(data, aborted=fetched.aborted, max_content_bytes=limit):
+            pieces.append(columns)
+            end = columns.batches.stop
+            taken += columns.size_bytes
+            if taken >= DECODED_BYTES:
+                break
+    except CorruptBatchError:
+        return _decoded_around_damage(partition, offset, fetched, decode, isolation)
+    if request is not None:
+        request.remaining -= taken
+    base, position = fetched.segment_base_offset, fetched.position
+    if end == len(data):
+        return Stretch(pieces, base, position, end, fetched.next_offset, data, taken)
+    return Stretch(pieces, base, position, end, columns.batches[-1].end_offset, data[:end], taken)
+
+
+def _decoded_around_damage(
+    partition: Partition, offset: Offset, fetched: Fetched, decode: Decode, isolation: Isolation
+) -> Stretch:
+    """Decode run by run, stepping over each batch that fails."""
+    data = fetched.data
+    pieces: list[Piece] = []
+    next_offset, end, taken = offset, 0, 0
+    for found in _runs(data, fetched.aborted, decode):
+        if isinstance(found, CorruptBatchError):
+            pieces.append(Damage(next_offset, locate_damage(partition, fetched, found)))
+            end = _end_of_damaged(data, found.position)
+            next_offset = _offset_after_damage(partition, next_offset, fetched, end, isolation)
+            taken += end - found.position
         else:
-            pieces.extend(runs)
-            return pieces, fetched.next_offset
-    return pieces, next_offset
+            pieces.append(found)
+            end, next_offset = found.batches.stop, found.batches[-1].end_offset
+            taken += found.size_bytes
+        if taken >= DECODED_BYTES:
+            break
+    if end == len(data) and not isinstance(pieces[-1], Damage):
+        next_offset = fetched.next_offset
+    base, position = fetched.segment_base_offset, fetched.position
+    return Stretch(pieces, base, position, end, next_offset, data[:end], taken)
+
+
+def _runs(
+    data: memoryview, aborted: Sequence[AbortedTransaction], decode: Decode
+) -> Iterator[Columns | CorruptBatchError]:
+    """Give runs of readable batches, and between them what is wrong with each of the others.
+
+    In the event loop's thread they end before a batch that takes more than is left to the request.
+    """
+    allowed, at = current(), 0
+    limit = MAX_CONTENT_BYTES if allowed is None else allowed.begin(len(data))
+    while at < len(data):
+        readable = _Readable(data, at, aborted, decode, limit)
+        yield from readable
+        failure = readable.failure
+        if failure is None:
+            return
+        if isinstance(failure, OversizeBatchError) and limit < MAX_CONTENT_BYTES:
+            if failure.position == 0:
+                raise ThreadNeededError
+            return
+        if allowed is not None:
+            allowed.remaining -= _INFLATED_BYTES
+        yield failure
+        at, aborted = _end_of_damaged(data, failure.position), readable.aborted
+
+
+class _Readable:
+    """The runs of readable batches from a position on, up to the first batch that is not."""
+
+    def __init__(
+        self, data: memoryview, at: int, aborted: Sequence[AbortedTransaction], decode: Decode, limit: int
+    ) -> None:
+        self.failure: CorruptBatchError | None = None
+        """What is wrong with the batch where they end; None: they reach the end of the data."""
+        self.aborted = aborted
+        """The aborted transactions that go on there."""
+        self._data = data
+        self._at = at
+        self._decode = decode
+        self._limit = limit
+
+    def __iter__(self) -> Iterator[Columns]:
+        try:
+            yield from self._runs(None)
+        except CorruptBatchError as error:
+            self.failure = error
+        if self.failure is not None and self._at < self.failure.position:
+            yield from self._runs(self.failure.position)  # The run that it would have been in, without it.
+
+    def _runs(self, end: int | None) -> Iterator[Columns]:
+        allowed = current()
+        for columns in self._decode(
+            self._data, self._at, end, aborted=self.aborted, max_content_bytes=self._limit
+        ):
+            if allowed is not None:
+                allowed.remaining -= columns.size_bytes
+            yield columns
+            self._at = columns.batches.stop
+            if self.aborted:
+                self.aborted = still_aborted(self.aborted, columns.batches)
 
 
 def locate_damage(partition: Partition, fetched: Fetched, error: CorruptBatchError) -> CorruptionError:
     """Say of a batch that failed in a buffer which file it stands in, and where."""
     name = segment_file(fetched.segment_base_offset, SegmentFileKind.LOG)
-    position = fetched.position + error.position
-    return CorruptionError(Path(partition.status().directory) / name, position, error.cause)
+    return error.in_file(Path(partition.status().directory) / name, fetched.position + error.position)
 
 
 def _end_of_damaged(data: memoryview, position: int) -> int:

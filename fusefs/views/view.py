@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
+from fusefs.views.allowance import RequestTooLargeError
 from fusefs.views.measuring import Measure, Source
 from fusefs.views.reader import ViewReader
 from fusefs.views.sparse_index import Entry
@@ -150,10 +151,12 @@ class View:
         measure, _, end = self._frame
         if end is not None:
             return self._frame
-        # Records that are gone, or damaged since they were measured, are reported to those who read them.
-        with contextlib.suppress(SegmentDeletedError, CorruptionError):
+        try:  # noqa: SIM105 - this is asked again and again
             measure.catch_up()
-        self._take_over()
+        except (SegmentDeletedError, CorruptionError):
+            pass  # What is gone, or damaged since it was measured, is reported to those who read it.
+        if self._whole is not None:
+            self._take_over()
         return self._frame
 
     def _take_over(self) -> None:
@@ -166,7 +169,7 @@ class View:
         if whole is None or self._frame.measure.complete or not whole.covers(self.start_offset, self.limit):
             return
         self._whole = None
-        with contextlib.suppress(SegmentDeletedError, CorruptionError):
+        with contextlib.suppress(SegmentDeletedError, CorruptionError, RequestTooLargeError):
             self._frame = self._frame_in(whole)
 
     def _frame_in(self, measure: Measure) -> _Frame:

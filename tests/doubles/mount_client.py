@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Self
@@ -163,6 +163,7 @@ async def mounted(
     isolation: Isolation = Isolation.READ_COMMITTED,
     partitioner: str = "kafka",
     max_waiting: int = 100,
+    look: Callable[[int], Look | None] = lambda _pid: Look(1, stuck=False, pending=0),
 ) -> AsyncIterator[MountClient]:
     """Serve an engine without a kernel."""
     blocking = Blocking()
@@ -181,7 +182,7 @@ async def mounted(
             reports=reports,
             still_held=lambda pid, path: clients[0].still_held,
         ),
-        waiting=WaitingReads(blocking, bound=max_waiting, look=lambda pid: Look(1, stuck=False, pending=0)),
+        waiting=WaitingReads(blocking, bound=max_waiting, look=look),
         settling=Settling(blocking),
         partitioners=partitioner_factory(partitioner),
         kernel=kernel,

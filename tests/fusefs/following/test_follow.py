@@ -54,7 +54,7 @@ class Topic:
 
     def follow(self, form: Form = VALUES, *, nonblocking: bool = False) -> Stream:
         followed = Followed("/orders/0/follow", self.present, self.listen, form, Isolation.READ_COMMITTED)  # type: ignore[arg-type]
-        return Stream(FollowHandle(followed, self.waiting, opener_pid=7, nonblocking=nonblocking))
+        return Stream(FollowHandle(followed, self.waiting, Blocking(), opener_pid=7, nonblocking=nonblocking))
 
 
 async def test_it_begins_at_the_end():

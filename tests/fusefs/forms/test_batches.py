@@ -32,7 +32,8 @@ OLD_LOGS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
 
 
 def found(data, **options):
-    return decoder_of(BATCH)(data, **options)[0]
+    (columns,) = decoder_of(BATCH)(data, **options)
+    return columns
 
 
 def render(data, start_offset, end_offset, **options):

@@ -1,0 +1,63 @@
+"""What a form makes of batches before it renders them: columns of records, or the batches themselves.
+
+Text may be longer than the record it shows, eight times in JSON. A record whose line would be longer than what is taken
+apart at once (`storage.codec.bounds`) cannot be shown in that form, and makes its batch one that cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeAlias
+
+from fusefs.forms.batches import BATCH, find_batches
+from fusefs.forms.form import Form
+from fusefs.forms.values import VALUES
+from storage.codec.bounds import MAX_CONTENT_BYTES
+from storage.codec.columns import Columns, decode_each
+from storage.codec.headers import Buffer
+from storage.errors import OversizeBatchError
+
+Decode: TypeAlias = Callable[..., Iterator[Columns]]
+"""As `storage.codec.columns.decode_each`, with `aborted` and `max_content_bytes` for its options."""
+
+_WIDE_BYTES = MAX_CONTENT_BYTES // 8
+"""A record of fewer bytes has no line that is too long."""
+
+
+def decoder_of(form: Form) -> Decode:
+    """What makes of batches the columns that a form renders."""
+    if form is BATCH:
+        return find_batches
+    return decode_each if form is VALUES else partial(_decode_lines, form)
+
+
+def _decode_lines(form: Form, data: Buffer, *bounds: Any, **options: Any) -> Iterator[Columns]:
+    for columns in decode_each(data, *bounds, **options):
+        if len(columns.data) > _WIDE_BYTES:
+            _check_lines(form, columns)
+        yield columns
+
+
+def _check_lines(form: Form, columns: Columns) -> None:
+    """Raise OversizeBatchError where a line would be too long."""
+    first = 0
+    while first < len(columns):
+        last = columns.within(first, _WIDE_BYTES)
+        if last == first + 1:  # It may be a wide one.
+            check_line(form, columns, first)
+        first = last
+
+
+def check_line(form: Form, columns: Columns, index: int) -> None:
+    """Raise OversizeBatchError, with the position of its batch, where a record's line would be too long."""
+    offset = columns.offsets[index]
+    if columns.within(index, _WIDE_BYTES) > index + 1 or len(columns.data) <= _WIDE_BYTES:
+        return
+    size = sum(form.measure(columns, topic="", partition=0, start_offset=offset, end_offset=offset + 1))
+    if size > MAX_CONTENT_BYTES:
+        batch = next(batch for batch in columns.batches if batch.record_end > index)
+        raise OversizeBatchError(
+            batch.position,
+            f"the line of offset {offset} in log{form.suffix} would have {size} bytes; at most {MAX_CONTENT_BYTES} are shown",
+        )

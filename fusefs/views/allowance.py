@@ -1,0 +1,86 @@
+"""What the request in hand may still cost: so many bytes of records taken apart.
+
+A few compressed bytes may inflate to a thousand times as many, so that the bytes of batches say little about the time
+they take. A request begins with a small allowance, in the event loop's thread; what needs more is begun again in a
+thread of its own (`fusefs.blocking`), with a larger one; what needs more than that ends with an error, or with what it
+has. Either is kept for the call in hand alone. Without an allowance, as in the command, nothing is bounded here.
+
+However much is left, a thread's allowance lets one more batch through: what that costs is bounded by the codec
+(`storage.codec.bounds`).
+"""
+
+from __future__ import annotations
+
+import threading
+from contextvars import ContextVar, Token
+from typing import Self
+
+from storage.codec.bounds import MAX_CONTENT_BYTES
+from storage.errors import StorageError
+
+INLINE_BYTES = 16 * 2**20
+"""In the event loop's thread: some ten milliseconds' worth, and more than a window of most logs takes."""
+
+THREAD_BYTES = 3 * MAX_CONTENT_BYTES
+"""In a thread: some tenths of a second's worth, and more than lies between two entries of a view's index."""
+
+
+class ThreadNeededError(Exception):
+    """More than may be done in the event loop's thread: to be done again in another one."""
+
+
+class RequestTooLargeError(StorageError):
+    """One request needs more records taken apart than it may."""
+
+
+class Allowance:
+    """What is left, in bytes of `Columns.size_bytes`; it holds for what is called in its `with` block."""
+
+    __slots__ = ("_token", "inline", "last", "read", "remaining")
+
+    def __init__(self, remaining: int, *, inline: bool) -> None:
+        self.remaining = remaining
+        self.inline = inline
+        """Whether this is the event loop's thread, or one that must not take long either."""
+        self.read: object = None
+        """What was read last, and where from; and `last`, what it was decoded to."""
+        self.last: object = None
+        self._token: Token[Allowance | None] | None = None
+
+    def __enter__(self) -> Self:
+        self._token = _CURRENT.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _CURRENT.reset(self._token)
+
+    def begin(self, size_bytes: int) -> int:
+        """To what one batch may inflate, among so many bytes of batches that are about to be taken apart.
+
+        Raises ThreadNeededError, RequestTooLargeError.
+        """
+        if not self.inline:
+            if self.remaining <= 0:
+                raise RequestTooLargeError(
+                    "more records lie on the way than one request takes apart; begin at a record near by"
+                )
+            return MAX_CONTENT_BYTES
+        if size_bytes >= self.remaining:
+            raise ThreadNeededError
+        return min(self.remaining, MAX_CONTENT_BYTES)
+
+
+_CURRENT: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
+current = _CURRENT.get
+"""The allowance of the call in hand; None: nothing is bounded."""
+
+
+def take_turn(lock: threading.Lock) -> None:
+    """Acquire a lock that another thread may hold for long: the event loop's does not wait for it. Raises ThreadNeededError."""
+    if lock.acquire(blocking=False):
+        return
+    present = current()
+    if present is not None and present.inline:
+        raise ThreadNeededError
+    lock.acquire()

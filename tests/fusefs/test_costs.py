@@ -1,0 +1,260 @@
+"""Requests that take long: done in a thread, bounded, and refused where they would come in."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fusefs.blocking import Blocking
+from fusefs.following.signals import Look
+from fusefs.tree.selected import LARGEST_XATTR_BYTES
+from fusefs.views.allowance import INLINE_BYTES, RequestTooLargeError, ThreadNeededError, current
+from storage.codec.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_RECORDS
+from storage.codec.headers import Codec
+from storage.codec.records import varint
+from storage.engine import Engine
+from tests.doubles.hostile import SHORTEST_RECORD, empty_headers, record, sealed
+from tests.doubles.mount_client import MountClient, mounted, refused
+
+LARGE = b"x" * (INLINE_BYTES + 1)
+"""Too much for the event loop's thread."""
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """Whether each call that went into a thread was the event loop's own after all: none is."""
+    seen: list[bool] = []
+    run = Blocking.run
+
+    async def noted(self, call, *, abandon=False):
+        def noting():
+            seen.append(threading.current_thread() is threading.main_thread())
+            return call()
+
+        return await run(self, noting, abandon=abandon)
+
+    monkeypatch.setattr(Blocking, "run", noted)
+    yield seen
+    assert not any(seen)
+
+
+async def put(orders: MountClient, *batches: bytes) -> None:
+    for batch in batches:
+        await orders.append("orders/0/log.batch", bytes(batch))
+
+
+async def test_what_takes_little_is_done_at_once(threads):
+    """And within the allowance of the event loop's thread."""
+    seen = []
+    assert await Blocking().patiently(lambda: seen.append(current()) or "done") == "done"
+    assert (seen[0].inline, seen[0].remaining, threads) == (True, INLINE_BYTES, [])
+    assert current() is None
+
+
+async def test_what_takes_more_is_begun_again_in_a_thread(threads):
+    """With a larger allowance; its result and its error are the call's."""
+
+    def call():
+        if current().inline:
+            raise ThreadNeededError
+        return current().remaining
+
+    assert await Blocking().patiently(call) > INLINE_BYTES
+    assert len(threads) == 1
+
+    def failing():
+        if current().inline:
+            raise ThreadNeededError
+        raise RequestTooLargeError
+
+    with pytest.raises(RequestTooLargeError):
+        await Blocking().patiently(failing)
+
+
+async def test_reading_a_large_batch_leaves_the_event_loop(orders: MountClient, threads):
+    """In every form, and what is read is the same; a small one does not."""
+    await put(orders, sealed(record(b"small"), codec=Codec.ZSTD))
+    threads.clear()
+    assert await orders.cat("orders/0/log") == b"small\n"
+    assert threads == []
+    await put(orders, sealed(record(LARGE), codec=Codec.ZSTD))
+    for name, expected in (
+        ("log", b"small\n" + LARGE + b"\n"),
+        ("1-", LARGE + b"\n"),
+        ("0-9", b"small\n" + LARGE + b"\n"),
+    ):
+        fh = await orders.open(f"orders/0/{name}")
+        threads.clear()
+        assert await orders.read_on(fh, chunk=2**20) == expected
+        assert threads
+        await orders.filesystem.release(fh)
+
+
+async def test_looking_up_a_record_in_a_large_batch_leaves_the_event_loop(orders: MountClient, threads):
+    """Its name, its attributes, its content; `latest`; and the listing in which `earliest` stands."""
+    await put(orders, sealed(record(LARGE, key=b"k"), codec=Codec.ZSTD))
+    fs, parent = orders.filesystem, orders.lookup("orders/0").node_id
+    threads.clear()
+    found = await fs.patiently(lambda: fs.lookup(parent, b"0"))
+    assert found.attributes.size == len(LARGE)
+    assert await fs.patiently(lambda: fs.getxattr(found.node.node_id, "user.kafka.key")) == b"k"
+    opened = await fs.open(found.node.node_id, os.O_RDONLY, 1)
+    assert await fs.read(opened.fh, 0, 3) == b"xxx"
+    latest = await fs.patiently(lambda: fs.lookup(parent, b"latest"))
+    assert await fs.patiently(lambda: fs.readlink(latest.node.node_id)) == "0"
+    assert (await fs.getattr(latest.node.node_id)).size == 1
+    fh = fs.opendir(parent)
+    names = [entry.name for entry in await fs.patiently(lambda: list(fs.readdir(fh, 0)))]
+    assert {"earliest", "latest", "log"} < set(names)
+    assert len(threads) >= 6
+
+
+async def test_attributes_larger_than_a_kernel_takes_are_not_made(orders: MountClient):
+    """They are listed, and E2BIG; the others of that record are as ever."""
+    headers = empty_headers(LARGEST_XATTR_BYTES // 2)
+    await put(
+        orders,
+        sealed(record(key=b"k" * (LARGEST_XATTR_BYTES + 1), headers=headers)),
+        sealed(
+            record(
+                key=b"k" * LARGEST_XATTR_BYTES, headers=varint(1) + varint(1) + b"n" + varint(9) + bytes(9)
+            )
+        ),
+        sealed(record(headers=varint(1) + varint(1) + b"n" + varint(60_000) + bytes(60_000))),
+    )
+    fs = orders.filesystem
+    for offset, too_large in ((0, {"key", "headers"}), (1, set()), (2, {"headers"})):
+        node_id = orders.lookup(f"orders/0/{offset}").node_id
+        assert too_large <= {name.removeprefix("user.kafka.") for name in fs.listxattr(node_id)}
+        for name in fs.listxattr(node_id):
+            if name.removeprefix("user.kafka.") in too_large:
+                with refused("E2BIG"):
+                    fs.getxattr(node_id, name)
+            else:
+                assert len(fs.getxattr(node_id, name)) <= LARGEST_XATTR_BYTES
+
+
+async def test_a_headers_count_of_zero_in_two_bytes_is_no_header(orders: MountClient):
+    """However it is written, there is no attribute for none."""
+    await put(orders, sealed(record(headers=b"\x80\0")))
+    assert "user.kafka.headers" not in orders.filesystem.listxattr(orders.lookup("orders/0/0").node_id)
+
+
+@pytest.mark.parametrize(
+    ("batch", "reason"),
+    [
+        (sealed(record(headers=empty_headers(MAX_HEADERS + 1)), codec=Codec.ZSTD), "headers in a record"),
+        (sealed(record(headers=empty_headers(MAX_HEADERS + 1))), "headers in a record"),
+        (sealed(bytes(MAX_CONTENT_BYTES + 1), codec=Codec.ZSTD), "bytes inflated"),
+        (
+            sealed(SHORTEST_RECORD * (MAX_RECORDS + 1), count=MAX_RECORDS + 1, codec=Codec.ZSTD),
+            "records in a batch",
+        ),
+        (sealed(bytes(MAX_CONTENT_BYTES + 1), codec=Codec.ZSTD, attributes=8), "bytes inflated"),
+    ],
+    ids=["headers", "plain headers", "content", "records", "LogAppendTime"],
+)
+async def test_a_batch_that_could_not_be_read_is_refused(orders: MountClient, batch, reason):
+    """EMSGSIZE, with the bound in the reason; nothing is kept."""
+    with refused("EMSGSIZE") as caught:
+        await put(orders, batch)
+    assert reason in caught.reason
+    assert (await orders.stat("orders/0/log")).size == 0
+
+
+async def test_batches_that_inflate_to_much_together_are_refused(orders: MountClient):
+    """Each by itself is taken; in one write they are more than one append may take apart."""
+    batch = sealed(record(b"x" * (MAX_CONTENT_BYTES - 100)), codec=Codec.ZSTD)
+    with refused("EMSGSIZE") as caught:
+        await put(orders, batch * 3)
+    assert "append less at once" in caught.reason
+    assert (await orders.stat("orders/0/log")).size == 0
+    await put(orders, batch, batch)
+    assert orders.engine.partition("orders", 0).offsets().log_end_offset == 2
+
+
+async def test_compressed_batches_are_taken_apart_in_a_thread(orders: MountClient, threads):
+    """Plain ones are not: their bytes are all there is."""
+    threads.clear()
+    await put(orders, sealed(record()))
+    assert threads == []
+    await put(orders, sealed(record()) + sealed(record(), codec=Codec.GZIP))
+    assert len(threads) == 1
+    assert await orders.cat("orders/0/log") == b"v\nv\nv\n"
+
+
+async def test_opening_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_path: Path):
+    """Measuring may take a minute: whoever is killed meanwhile is gone at once."""
+
+    def look(pid: int) -> Look | None:
+        return {1: Look(1, stuck=True, pending=1 << 8), 2: Look(1, stuck=False, pending=0)}.get(pid)
+
+    async with mounted(engine, tmp_path, look=look) as orders:
+        await orders.mkdir("orders")
+        await put(orders, *[sealed(record(LARGE), codec=Codec.ZSTD)] * 3)
+        node_id = orders.lookup("orders/0/log").node_id
+        for killed in (1, 3):
+            with refused("EINTR"):
+                await orders.filesystem.open(node_id, os.O_RDONLY, killed)
+        for waits in (2, 0):
+            fh = (await orders.filesystem.open(node_id, os.O_RDONLY, waits)).fh
+            assert (await orders.filesystem.getattr(node_id)).size == 3 * len(LARGE) + 3
+            await orders.filesystem.release(fh)
+
+
+async def test_a_partition_whose_first_batch_cannot_be_read_is_listed(orders: MountClient, tmp_path):
+    """`earliest` cannot be told then, and is left out; all else is there."""
+    await orders.append("orders/0/log", b"one\n")
+    await orders.append("orders/0/log", b"two\n")
+    log = next(tmp_path.glob("data/orders-0/*.log"))
+    content = bytearray(log.read_bytes())
+    content[content.index(b"one")] ^= 1
+    log.write_bytes(content)
+    names = orders.list("orders/0")
+    assert {"log", "log.kv", "segments", "latest"} < set(names)
+    assert "earliest" not in names
+
+
+async def test_follow_tells_a_damaged_batch_once_and_goes_on(orders: MountClient, tmp_path):
+    """What came before it is shown first, and what comes behind it after."""
+    fh = await orders.open("orders/0/follow")
+    for line in (b"one\n", b"two\n", b"three\n"):
+        await orders.append("orders/0/log", line)
+    log = next(tmp_path.glob("data/orders-0/*.log"))
+    content = bytearray(log.read_bytes())
+    content[content.index(b"two")] ^= 1
+    log.write_bytes(content)
+    assert await orders.filesystem.read(fh, 0, 100) == b"one\n"
+    assert orders.filesystem.poll(fh, None)
+    with refused("EIO") as caught:
+        await orders.filesystem.read(fh, 4, 100)
+    assert "00000000000000000000.log: position" in caught.reason
+    assert await orders.filesystem.read(fh, 4, 100) == b"three\n"
+    await orders.filesystem.release(fh)
+
+
+async def test_follow_shows_large_batches_in_parts_and_in_a_thread(orders: MountClient, threads):
+    """poll(2) says that there is something, and does not look."""
+    fh = await orders.open("orders/0/follow")
+    await put(orders, sealed(record(LARGE) + record(b"small", delta=1), count=2, codec=Codec.ZSTD))
+    threads.clear()
+    assert orders.filesystem.poll(fh, None)
+    assert threads == []
+    seen = b""
+    while not seen.endswith(b"small\n"):
+        seen += await orders.filesystem.read(fh, len(seen), 2**20)
+    assert (seen, len(threads) > 0) == (LARGE + b"\nsmall\n", True)
+    await orders.filesystem.release(fh)
+
+
+async def test_a_names_lookup_in_a_thread_keeps_its_reason(orders: MountClient):
+    """An error that a thread found is told as any other."""
+    await put(orders, sealed(record(LARGE), codec=Codec.ZSTD))
+    fs, parent = orders.filesystem, orders.lookup("orders/0").node_id
+    with refused("ENOENT") as caught:
+        await fs.patiently(lambda: fs.lookup(parent, b"9"))
+    assert "offsets 0 to 0 exist" in caught.reason

@@ -1,0 +1,240 @@
+"""What one request may cost: in the event loop's thread, in a thread, and in all."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from fusefs.forms import BATCH, FORMS, JSON, VALUES
+from fusefs.views import measuring, stretches
+from fusefs.views.allowance import Allowance, RequestTooLargeError, ThreadNeededError, current, take_turn
+from fusefs.views.partition_views import PartitionViews
+from fusefs.views.records import find_record, latest_offset
+from fusefs.views.stretches import Damage, read_stretch
+from storage.codec.bounds import MAX_CONTENT_BYTES
+from storage.codec.headers import Codec
+from storage.errors import OversizeError
+from storage.model import Isolation, Offset
+from tests.doubles.hostile import empty_headers, record, sealed
+from tests.doubles.memory_partition import MemoryPartition
+from tests.fusefs.views.expected import content, read_all
+
+UNCOMMITTED = Isolation.READ_UNCOMMITTED
+SIZES = (30_000, 100_000, 5_000, 60_000)
+
+
+def compressed(*sizes: int) -> MemoryPartition:
+    """One compressed batch of one record for each size."""
+    partition = MemoryPartition()
+    for number, size in enumerate(sizes):
+        partition.append(sealed(record(b"%d" % number * size), codec=Codec.ZSTD))
+    return partition
+
+
+def test_an_allowance_holds_for_its_block_alone():
+    """The one around it comes back; outside there is none."""
+    assert current() is None
+    with Allowance(1, inline=True) as outer:
+        with Allowance(2, inline=False) as inner:
+            assert current() is inner
+        assert current() is outer
+    assert current() is None
+
+
+def test_in_the_event_loop_a_batch_too_large_is_left_to_a_thread():
+    """Nothing of it is damage: with more, or without a bound, it reads."""
+    partition = compressed(30_000)
+    with Allowance(29_000, inline=True), pytest.raises(ThreadNeededError):
+        find_record(partition, Offset(0))
+    for bound in (Allowance(31_000, inline=True), Allowance(1, inline=False)):
+        with bound:
+            found = find_record(partition, Offset(0))
+        assert found is not None
+        assert found.record.value == b"0" * 30_000
+
+
+def test_in_the_event_loop_plain_batches_count_by_their_bytes():
+    """They are not looked into to find out."""
+    partition = MemoryPartition()
+    partition.add(b"x" * 1000)
+    with Allowance(1000, inline=True), pytest.raises(ThreadNeededError):
+        find_record(partition, Offset(0))
+
+
+def test_in_the_event_loop_a_stretch_ends_before_a_batch_too_large():
+    """What fits is shown; the next request begins at what does not."""
+    partition = compressed(*SIZES)
+    with Allowance(60_000, inline=True):
+        stretch = read_stretch(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
+        assert ([1], 1) == ([len(piece) for piece in stretch.pieces], stretch.next_offset)
+        with pytest.raises(ThreadNeededError):
+            read_stretch(partition, stretch.next_offset, max_bytes=10**6, isolation=UNCOMMITTED)
+
+
+def test_a_stretch_ends_with_the_batch_that_fills_it(monkeypatch):
+    """Compressed batches side by side are not all held at once; nothing is left out between two stretches."""
+    monkeypatch.setattr(stretches, "DECODED_BYTES", 90_000)
+    partition = compressed(*SIZES)
+    offset, found = Offset(0), []
+    while offset < 4:
+        stretch = read_stretch(partition, offset, max_bytes=10**6, isolation=UNCOMMITTED)
+        assert stretch.size_bytes == len(stretch.data)
+        found.append(len(stretch.pieces))
+        offset = stretch.next_offset
+    assert found == [2, 2]
+
+
+def test_in_a_thread_one_more_batch_is_taken_apart_than_is_left(monkeypatch):
+    """Whatever its size; then the request ends."""
+    monkeypatch.setattr(stretches, "DECODED_BYTES", 1)
+    partition = compressed(*SIZES)
+    with Allowance(100_000, inline=False):
+        for offset in (0, 1):
+            assert find_record(partition, Offset(offset)) is not None
+        with pytest.raises(RequestTooLargeError):
+            find_record(partition, Offset(2))
+
+
+def test_one_request_decodes_a_batch_once():
+    """A lookup asks for it several times: where it is, how large, and how old."""
+    partition = compressed(30_000)
+    with Allowance(30_500, inline=True):
+        for _ in range(3):
+            assert find_record(partition, Offset(0)) is not None
+            assert latest_offset(partition, isolation=UNCOMMITTED) == 0
+        partition.add(b"more")
+        assert find_record(partition, Offset(1)) is not None
+        with pytest.raises(ThreadNeededError):
+            find_record(partition, Offset(0))
+
+
+def test_a_read_that_takes_too_much_is_short_where_it_may_be(monkeypatch):
+    """A program that reads on gets all of it in the end; the page cache, which takes no short read, an error."""
+    monkeypatch.setattr(stretches, "DECODED_BYTES", 1)
+    partition = MemoryPartition()
+    for number in range(6):
+        value = record(b"%d" % number, headers=empty_headers(10_000))
+        partition.append(sealed(value, codec=Codec.ZSTD))
+    reader, seen = PartitionViews(partition).whole(VALUES).reader(), []
+    while len(seen) < 10:
+        with Allowance(30_000, inline=False):
+            part = reader.read(sum(map(len, seen)), 1000, short_at_damage=True)
+        if not part:
+            break
+        seen.append(part)
+    assert seen == [b"0\n1\n", b"2\n3\n", b"4\n5\n"]
+
+    with Allowance(30_000, inline=False), pytest.raises(RequestTooLargeError):
+        PartitionViews(partition).whole(VALUES).reader().read(0, 1000)
+
+
+def test_a_size_is_not_measured_on_the_spot_where_that_takes_long():
+    """`measured` says so then, and `measure` finds out."""
+    partition = compressed(measuring.INLINE_BYTES + 1)
+    view = PartitionViews(partition).whole(VALUES)
+    assert (view.size, view.measured) == (0, False)
+    assert view.measure()
+    assert (view.size, view.measured) == (measuring.INLINE_BYTES + 2, True)
+
+
+def test_measuring_by_bytes_counts_what_was_inflated():
+    """A slice of a MiB ends with the batch that fills it, however few bytes the batches have."""
+    partition = compressed(*[2**20] * 8)
+    view = PartitionViews(partition).whole(VALUES)
+    assert not view.measure(max_bytes=2**20)
+    assert view.measure()
+
+
+def test_places_are_known_where_much_was_inflated():
+    """So that a jump takes apart no more than one request may, though the batches render to little."""
+    partition = MemoryPartition()
+    for number in range(40):
+        value = record(b"%d" % number, headers=empty_headers(250_000))
+        partition.append(sealed(value, codec=Codec.ZSTD))
+    view = PartitionViews(partition).whole(VALUES)
+    view.measure()
+    expected = content(partition)
+    for position in range(0, len(expected), 3):
+        with Allowance(17 * 2**20, inline=False):
+            assert expected[position : position + 1] == view.reader().read(position, 1)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix)
+def test_a_batch_that_is_too_large_stands_as_a_damaged_one(form):
+    """Its neighbours are read, a read across it fails, saying by which bound, and its positions hold nothing."""
+    partition, likewise = MemoryPartition(), MemoryPartition()
+    for each, size in ((partition, MAX_CONTENT_BYTES + 1), (likewise, 1)):
+        each.add(b"before")
+        each.append(sealed(record(b"x" * size), codec=Codec.ZSTD))
+        each.add(b"behind")
+    view = PartitionViews(partition).whole(form)
+    assert view.measure()
+    ends = content(likewise, form, end=1), content(likewise, form, start=2)
+    assert view.size == sum(map(len, ends))
+    handle = view.reader()
+    assert ends[0] == handle.read(0, 10**6, short_at_damage=True)
+    with pytest.raises(OversizeError, match=r"0\.log: position \d+: zstd: more than 67108864 bytes inflated"):
+        handle.read(len(ends[0]), 10**6, short_at_damage=True)
+    assert ends[1] == handle.read(len(ends[0]), 10**6, short_at_damage=True)
+    with pytest.raises(OversizeError):
+        find_record(partition, Offset(1))
+
+
+def test_a_batch_that_is_too_large_is_copied_as_it_is():
+    """`log.batch` does not look inside."""
+    partition = MemoryPartition()
+    partition.append(sealed(record(b"x" * (MAX_CONTENT_BYTES + 1)), codec=Codec.ZSTD))
+    assert bytes(partition.memory_segments[0].data) == read_all(PartitionViews(partition).whole(BATCH))
+
+
+def test_a_line_too_long_is_shown_in_another_form():
+    """A value of control characters takes six bytes each in JSON, and one in `log`."""
+    partition = MemoryPartition()
+    size = MAX_CONTENT_BYTES // 6 + 1
+    partition.append(sealed(record(bytes(size)) + record(b"x", delta=1), count=2, codec=Codec.ZSTD))
+    views = PartitionViews(partition)
+    assert bytes(size) + b"\nx\n" == read_all(views.whole(VALUES), step=2**24)
+    with pytest.raises(OversizeError, match="the line of offset 0 in log.json would have"):
+        views.whole(JSON).reader().read(0, 1)
+    found = find_record(partition, Offset(0))
+    assert found is not None
+    assert bytes(size) == found.render(VALUES, partition)
+    with pytest.raises(OversizeError, match="the line of offset 0 in log.json would have"):
+        found.render(JSON, partition)
+    second = find_record(partition, Offset(1))
+    assert second is not None
+    assert second.render(JSON, partition).endswith(b'"payload":"x"}\n')
+
+
+def test_the_event_loop_waits_for_no_thread_that_reads_or_measures():
+    """Of a lock that is taken it says so at once; a thread waits for its turn."""
+    lock = threading.Lock()
+    with lock, Allowance(1, inline=True), pytest.raises(ThreadNeededError):
+        take_turn(lock)
+    for bound in (Allowance(1, inline=True), Allowance(1, inline=False)):
+        with bound:
+            take_turn(lock)
+        assert lock.locked()
+        lock.release()
+    lock.acquire()
+    threading.Timer(0.05, lock.release).start()
+    with Allowance(1, inline=False):
+        take_turn(lock)
+    assert lock.locked()
+
+
+def test_damaged_batches_of_a_stretch_are_told_one_by_one():
+    """Also between runs of readable ones, whichever part of a batch is at fault."""
+    partition = MemoryPartition()
+    for number in range(6):
+        partition.append(sealed(record(b"%d" % number), codec=Codec.ZSTD if number % 2 else Codec.NONE))
+    partition.append(sealed(record(b"6")[:-1] + b"\1"))
+    partition.append(sealed(record(b"7")))
+    partition.damage(1)
+    partition.damage(4)
+    found = [
+        piece.offset if isinstance(piece, Damage) else piece.offsets.tolist()
+        for piece in read_stretch(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED).pieces
+    ]
+    assert found == [[0], 1, [2], [3], 4, [5], 6, [7]]
