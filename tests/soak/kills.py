@@ -1,0 +1,240 @@
+"""`python -m tests.soak.kills [--kills N] [--seed N]`: a process that owns a data directory is killed again and again.
+
+The owner appends to two topics, a plain one and a compacted one, with a roll every few batches and every duty
+(checkpoints, retention, compaction) after each append, and closes in order after a while. It is killed at a random
+moment, or aimed: in front of its n-th rename, removal, truncation or opening of a file, wherever that is: in a recovery, a
+roll, a checkpoint, a compaction or a close. After each kill a copy of the directory is served and looked at: every
+record that was answered is there, once and in its place; retention takes nothing; `topicfs check` finds nothing. The
+next owner goes on with what the killed one left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from storage.codec.records import encode
+from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
+from storage.disk.native import NativeFileSystem, system_clock
+from storage.inspect.check.directory import DirectoryCheck
+from storage.manager import LogManager, open_engine
+from storage.model import Offset, Record
+from tests.interop.ours import read_records
+
+APPENDS = 40
+"""Of one owner, if it lives: then it closes in order."""
+KEYS = 5
+PATIENCE_S = 300
+AIMS = {"rename": "os.rename", "removal": "os.remove", "truncation": "os.truncate", "opening": "open"}
+"""What an owner does, and the name under which Python tells of it before it is done."""
+FARTHEST = {"rename": 400, "removal": 150, "truncation": 400, "opening": 2000}
+"""About as many as a life has."""
+CONFIG = EngineConfig(
+    recovery_threads=1, topic_defaults=TopicConfig(segment_index_bytes=1200, index_interval_bytes=64)
+)
+OVERRIDES = {
+    "plain": {"internal.segment.bytes": "400", "file.delete.delay.ms": "0"},
+    "compacted": {
+        "internal.segment.bytes": "400",
+        "file.delete.delay.ms": "0",
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0",
+    },
+}
+
+
+# The owner.
+
+
+def own(data: Path) -> None:
+    """Work until it is killed, or done; a dot for each append that was answered by both topics."""
+    engine = open_engine(data, config=CONFIG)
+    for name, overrides in OVERRIDES.items():
+        if name not in engine.topics():
+            engine.create_topic(name, overrides=overrides)
+    os.write(1, b"o")
+    for _ in range(APPENDS):
+        for name in OVERRIDES:
+            partition = engine.partition(name, 0)
+            end_offset = partition.offsets().log_end_offset
+            partition.append(encode([record(end_offset)]))
+        os.write(1, b".")
+        engine.maintain_now(system_clock())
+    engine.close()
+    os.write(1, b"c")
+
+
+def record(offset: Offset) -> Record:
+    """What stands at an offset of either topic."""
+    return Record(offset, system_clock(), b"key %d" % (offset % KEYS), b"value %d" % offset)
+
+
+def die_at(kind: str, number: int) -> None:
+    """End this process, as by kill -9, before its so many-th action of a kind."""
+    left = [number]
+
+    def look(event: str, arguments: tuple[object, ...]) -> None:
+        if event == AIMS[kind]:
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(look)
+
+
+# Whoever kills it.
+
+
+@dataclass
+class Kills:
+    """What came of them."""
+
+    killed: Counter[str] = field(default_factory=Counter)
+    """By what the kill was aimed at."""
+    stage: Counter[str] = field(default_factory=Counter)
+    """While the owner was opening, working or closing; or not at all."""
+    answered: int = 0
+    """Appends."""
+
+
+def run_kills(base: Path, count: int, seed: int) -> Kills:
+    """Kill so many owners of a directory below `base`, one after the other (blocking). AssertionError."""
+    chance, kills, data, answered = random.Random(seed), Kills(), base / "data", 0
+    while kills.killed.total() < count:
+        aim = chance.choice(["moment", *AIMS])
+        told, code = run_owner(data, aim, chance)
+        answered += told.count(b".")
+        kills.answered += told.count(b".")
+        if code == -signal.SIGKILL:
+            kills.killed[aim] += 1
+            kills.stage[stage_of(told)] += 1
+        else:
+            assert (0, b"c") == (code, told[-1:]), f"{aim}: the owner ended by itself: {told!r}"
+            kills.stage["lived"] += 1
+        look_at_a_copy(data, base / "copy", answered)
+        if kills.killed.total() % 25 == 0 and code == -signal.SIGKILL:
+            # Small enough to be read each time, and from a new beginning too.
+            shutil.rmtree(data)
+            answered = 0
+    return kills
+
+
+def stage_of(told: bytes) -> str:
+    if b"o" not in told:
+        return "opening"
+    return "closing" if told.count(b".") == APPENDS else "working"
+
+
+def run_owner(data: Path, aim: str, chance: random.Random) -> tuple[bytes, int]:
+    """What it told, and how it ended."""
+    number = 0 if aim == "moment" else chance.randint(1, FARTHEST[aim])
+    # Aimed at the near ones more often: at the opening, which is recovery.
+    number = number // 10 + 1 if aim != "moment" and chance.random() < 0.3 else number
+    command = [
+        sys.executable,
+        "-m",
+        "tests.soak.kills",
+        "--own",
+        str(data),
+        "--aim",
+        aim,
+        "--number",
+        str(number),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as owner:
+        assert owner.stdout is not None
+        told = b""
+        if aim == "moment":
+            readable, _, _ = select.select([owner.stdout], [], [], PATIENCE_S)
+            assert readable, "the owner told nothing"
+            time.sleep(chance.random() * 1.5)
+            owner.kill()
+        told += owner.stdout.read()
+        return told, owner.wait(PATIENCE_S)
+
+
+def look_at_a_copy(data: Path, copy: Path, answered: int) -> None:
+    """Serve it as whoever comes next would, and hold it against what was answered."""
+    if not data.exists():
+        assert not answered
+        return
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(data, copy)
+    (copy / ".lock").unlink(missing_ok=True)
+    engine = open_engine(copy, config=CONFIG)
+    try:
+        if len(engine.topics()) == len(OVERRIDES):
+            check_records(engine, answered)
+            before = engine.partition("plain", 0).offsets()
+            engine.maintain_now(system_clock())
+            assert before.log_start_offset == engine.partition("plain", 0).offsets().log_start_offset == 0
+            check_records(engine, answered)
+        else:
+            assert not answered
+    finally:
+        engine.close()
+    found = list(DirectoryCheck(copy, NativeFileSystem(read_only=True)).findings())
+    assert not found, f"{found}"
+
+
+def check_records(engine: LogManager, answered: int) -> None:
+    for name in OVERRIDES:
+        partition = engine.partition(name, 0)
+        assert partition.status().state == "online"
+        end_offset = partition.offsets().log_end_offset
+        assert end_offset >= answered, f"{name}: ends at {end_offset}, {answered} were answered"
+        found = [(one.offset, one.key, one.value) for one in read_records(partition)]
+        expected = [(offset, *pair) for offset, pair in _expected(end_offset)]
+        if name == "plain":
+            assert expected == found
+        else:
+            newest = expected[-KEYS:]
+            assert newest == [each for each in found if each in newest]
+            assert set(found) <= set(expected)
+            assert found == sorted(set(found))
+
+
+def _expected(end_offset: int) -> list[tuple[int, tuple[bytes, bytes]]]:
+    return [(at, (b"key %d" % (at % KEYS), b"value %d" % at)) for at in range(end_offset)]
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Be the owner, or kill many of them."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.kills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=300, help="how many")
+    parser.add_argument("--seed", type=int, default=1, help="which kills")
+    parser.add_argument("--own", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--aim", default="moment", help=argparse.SUPPRESS)
+    parser.add_argument("--number", type=int, default=0, help=argparse.SUPPRESS)
+    asked = parser.parse_args(words)
+    if asked.own is not None:
+        if asked.aim != "moment":
+            die_at(asked.aim, asked.number)
+        own(asked.own)
+        return
+    base = Path(tempfile.mkdtemp(prefix="topicfs-kills-"))
+    sys.stdout.write(f"in {base}, seed {asked.seed}\n")
+    sys.stdout.flush()
+    kills = run_kills(base, asked.kills, asked.seed)
+    shutil.rmtree(base)
+    sys.stdout.write(
+        f"{kills.killed.total()} kills, aimed at {dict(kills.killed)}; while {dict(kills.stage)}; "
+        f"{kills.answered} appends answered, none lost or doubled\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

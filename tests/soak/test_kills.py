@@ -1,0 +1,14 @@
+"""The short form of killing the owner of a directory again and again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.soak.kills import run_kills
+
+
+def test_owners_that_are_killed_lose_nothing(tmp_path: Path) -> None:
+    """Every record that was answered is there once, indexes are sound, and retention takes nothing that is fresh."""
+    kills = run_kills(tmp_path, 6, seed=7)
+    assert 6 == kills.killed.total()
+    assert kills.answered
