@@ -63,7 +63,7 @@ class Share(NamedTuple):
 class _Queue:
     """What is left of a share: its next lines, and the batches behind them as long as they are held.
 
-    A line's key says where it belongs: the newest timestamp of the partition so far, then the partition's rank. A record that
+    A line's key says where it belongs: the newest timestamp of the lines at hand so far, then the partition's rank. A record that
     is older than the one before it follows that one at once, for nothing else is older than it.
     """
 
@@ -84,8 +84,6 @@ class _Queue:
         """Of the record behind the lines that were taken."""
         self._fetched_until = share.start_offset
         self._pieces: deque[Piece] = deque()
-        self._newest = -1
-        """Timestamp, of what was taken."""
         self._keys: list[int] = []
         self._lines: list[bytes] = []
         self._offsets: list[int] = []
@@ -93,7 +91,9 @@ class _Queue:
     @property
     def first_key(self) -> int:
         """Of the next line, or of what stands in its place."""
-        return self._keys[0] if self._keys else self._newest * self._ranks + self._rank
+        return (
+            self._keys[0] if self._keys else self._rank - self._ranks
+        )  # Damage has no time: it comes at once.
 
     @property
     def last_key(self) -> int:
@@ -150,8 +150,8 @@ class _Queue:
         last = first + max(1, bisect_right(list(accumulate(sizes)), self._fetch_bytes))
         self._offsets = offsets[first:last].tolist()
         self._lines = self._lines_of(piece, first, last)
-        newest = accumulate(piece.timestamps[first:last], max, initial=self._newest)
-        self._keys = [timestamp * self._ranks + self._rank for timestamp in newest][1:]
+        newest = accumulate(piece.timestamps[first:last], max)
+        self._keys = [timestamp * self._ranks + self._rank for timestamp in newest]
         self.text_bytes = sum(map(len, self._lines))
         self.held_bytes = self._batch_bytes + self.text_bytes + LINE_BYTES * len(self._lines)
 
@@ -193,7 +193,6 @@ class _Queue:
         count = bisect_left(self._keys, below)
         keys, lines = self._keys[:count], self._lines[:count]
         if keys:
-            self._newest = keys[-1] // self._ranks
             self._next_offset = Offset(self._offsets[count - 1] + 1)
             del self._keys[:count], self._lines[:count], self._offsets[:count]
         return keys, lines
@@ -296,7 +295,7 @@ class MergedReader:
         return bytes(self._text[start : start + size])
 
     def _render(self) -> bytes | None:
-        """Render the next lines; nothing at the end, None while partitions are still to be placed."""
+        """Render the next lines; nothing at the end, None where there is more to be found first."""
         if not self._place():
             return None
         first = self._first()
@@ -319,7 +318,8 @@ class MergedReader:
             lines += its_lines
         for queue in queues:
             self._account(queue)
-        return b"".join([lines[index] for index in sorted(range(len(keys)), key=keys.__getitem__)])
+        # Nothing comes before damage that showed only now, when what was dropped was read again.
+        return b"".join([lines[index] for index in sorted(range(len(keys)), key=keys.__getitem__)]) or None
 
     def _gather(self, queues: list[_Queue]) -> int:
         """Move those whose lines come next out of the heap; the key below which all lines there are are at hand."""

@@ -160,7 +160,8 @@ async def test_more_data_than_was_refused_is_still_the_refused_piece():
     await desk.handle.write(b"x" * REQUEST)
     await fails(desk.handle.write(b"rest of the line\n"), errno.EMSGSIZE)
 
-    await fails(desk.handle.write(b"rest of the line\nnext\n"), errno.EMSGSIZE)
+    for _again in range(2):
+        await fails(desk.handle.write(b"rest of the line\nnext\n"), errno.EMSGSIZE)
 
     assert desk.book.kept == []
 
@@ -225,6 +226,18 @@ async def test_after_a_request_of_its_own_the_next_write_is_a_line_of_its_own():
 def test_a_request_that_was_cut_off_is_a_large_one(size: int, may: bool):
     """More than half of what the kernel sends at most."""
     assert may is may_go_on(size)
+
+
+async def test_a_begun_line_of_exactly_the_limit_waits():
+    """One byte more is refused."""
+    desk = Desk()
+
+    await desk.handle.write(b"x" * 20)
+    await fails(desk.handle.write(b"x\n"), errno.EMSGSIZE)
+    await desk.handle.write(b"y" * 20)
+    await desk.handle.flush()
+
+    assert desk.book.kept == [b"y" * 20 + b"\n"]
 
 
 async def test_a_write_of_a_refused_lines_rest_alone_is_refused_as_well():
@@ -412,6 +425,52 @@ async def test_acks_0_tells_an_earlier_failure_again_where_the_kernel_may_drop_i
     desk.appending.gatherer.append_all()
 
     assert desk.book.kept[1:] == [b"a\n"]
+
+
+async def test_what_waits_for_the_disk_does_not_overtake_what_was_gathered():
+    """A file opened with O_SYNC beside one that is answered at once: lines stand in the order of the writes."""
+    desk = Desk(Acks.NONE)
+    synchronous = AppendHandle(desk.book, desk.appending, opener_pid=8, durable=True)
+    await desk.handle.write(b"a\n")
+
+    await synchronous.write(b"b\n")
+
+    assert desk.book.kept == [b"a\n", b"b\n"]
+
+
+async def test_acks_0_fsync_tells_what_befell_the_lines_it_appends():
+    """They were not on disk when it answered."""
+    desk = Desk(Acks.NONE)
+    await desk.handle.write(b"a\n")
+    desk.book.full = True
+
+    await fails(desk.handle.fsync(), errno.ENOSPC)
+
+    assert desk.book.syncs == 0
+
+
+async def test_acks_0_gathers_no_batches():
+    """One that is refused must not take others' with it: its error belongs to its own write."""
+    desk = Desk(Acks.NONE)
+    desk.book.max_record_bytes = 1000
+    handle = AppendHandle(desk.book, desk.appending, opener_pid=7, durable=False, framing=BATCHES)
+    data = bytes(batch(b"1", timestamp=1))
+
+    await handle.write(data)
+
+    assert desk.book.kept == [data]
+
+
+async def test_what_was_gathered_is_appended_when_the_mount_ends():
+    """The wait is cut short, the lines are not lost."""
+    desk = Desk(Acks.NONE)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desk.appending.gatherer.run)
+        await trio.testing.wait_all_tasks_blocked()
+        await desk.handle.write(b"a\n")
+        nursery.cancel_scope.cancel()
+
+    assert desk.book.kept == [b"a\n"]
 
 
 async def test_acks_0_reports_what_fails_after_the_file_was_closed():

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusefs.appending.framing import NOTHING, Framed, Waiting, after_refusal, frame
+from fusefs.appending.framing import BATCHES, NOTHING, Framed, Waiting, after_refusal, frame
 from storage.errors import RecordTooLargeError
+from tests.doubles.logs import batch
 
 ERROR = RecordTooLargeError("too long")
 
@@ -30,6 +31,15 @@ def test_whole_lines_pass_without_a_copy():
 
     assert framed.lines is data
     assert framed.waiting == NOTHING
+
+
+def test_a_batch_of_exactly_the_limit_passes():
+    """One byte less, and it is refused as soon as its header has come."""
+    data = bytes(batch(b"value", timestamp=1))
+
+    assert BATCHES.frame(NOTHING, data, len(data)).lines == data
+    with pytest.raises(RecordTooLargeError):
+        BATCHES.frame(NOTHING, data[:20], len(data) - 1)
 
 
 def test_the_last_line_waits_until_its_newline_comes():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import trio
 import trio.testing
 
@@ -34,6 +36,24 @@ async def test_news_of_another_thread_come_into_the_loop_as_one():
 
     assert 1 <= len(heard) <= 5
     assert set(heard) == {trio.lowlevel.current_trio_token()}
+
+
+async def test_news_that_come_while_news_are_delivered_are_delivered_too():
+    """A listener may have looked already at what they are about."""
+    wakeups, heard = Wakeups(), []
+
+    def listen() -> None:
+        heard.append("a")
+        if len(heard) == 1:
+            telling = threading.Thread(target=wakeups.signal)
+            telling.start()
+            telling.join()
+
+    wakeups.listen(listen)
+    await trio.to_thread.run_sync(wakeups.signal)
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert heard == ["a", "a"]
 
 
 async def test_a_cancelled_listener_hears_nothing():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fusefs.appending.handle import Acks
 from storage.engine import Engine
 from storage.partitioning.murmur2 import murmur2
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
@@ -43,6 +44,18 @@ async def test_a_write_without_keys_goes_to_one_partition(wide: MountClient):
     await wide.append("orders/log", b"a\nb\nc\n")
 
     assert sorted(await contents(wide)) == [b"", b"", b"a\nb\nc\n"]
+
+
+async def test_acks_all_needs_replicas_that_there_are_not(engine: Engine, tmp_path: Path):
+    """EAGAIN, and no partition gets a line: this engine holds one replica."""
+    async with mounted(engine, tmp_path, acks=Acks.ALL) as client:
+        await client.mkdir("orders")
+        await client.append("orders/config", b"min.insync.replicas=2\n")
+
+        for path in ("orders/log", "orders/0/log"):
+            with refused("EAGAIN"):
+                await client.append(path, b"a\n")
+        assert await client.cat("orders/log") == b""
 
 
 async def test_round_robin(engine: Engine, tmp_path: Path):

@@ -150,6 +150,30 @@ def test_what_is_merged_now_is_not_let_go(monkeypatch: pytest.MonkeyPatch):
     assert expected_of([[[1, 2]], [[0, 1]]]) == read_all(reader_of(partitions_of([[[1, 2]], [[0, 1]]])))
 
 
+def test_no_line_overtakes_one_that_is_not_rendered_yet(monkeypatch: pytest.MonkeyPatch):
+    """Of each partition only some lines are at hand: what is newer than the last of them waits."""
+    monkeypatch.setattr(fusefs.views.merging, "LINES_AT_ONCE", 2)
+    times = [[[1, 2, 3, 4, 5]], [[2, 9, 9, 9]], [[1, 8, 8]]]
+
+    assert expected_of(times) == read_all(reader_of(partitions_of(times)))
+
+
+def test_what_is_let_go_is_read_again(monkeypatch: pytest.MonkeyPatch):
+    """So it was not held."""
+    times: Times = [[[time] for time in range(20)] for _ in range(5)]
+    reads = []
+    for held_bytes in (10_000_000, 1000):
+        monkeypatch.setattr(fusefs.views.merging, "HELD_BYTES", held_bytes)
+        monkeypatch.setattr(fusefs.views.merging, "SMALLEST_FETCH_BYTES", 10_000)
+        monkeypatch.setattr(fusefs.views.merging, "LINES_AT_ONCE", 2)
+        partitions = partitions_of(times)
+        read_all(reader_of(partitions))
+        reads.append(sum(partition.reads for partition in partitions))
+
+    assert reads[0] == 5
+    assert reads[1] > 5
+
+
 def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch):
     """With many partitions of many batches; but for the one that was used last."""
     monkeypatch.setattr(fusefs.views.merging, "HELD_BYTES", 20_000)

@@ -1,0 +1,48 @@
+"""How the lines of one write become appends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fusefs.appending.targets import Encoder
+from fusefs.forms import VALUES
+from fusefs.reports import Reports
+from storage.config.topic import TopicConfig
+from storage.model import Timestamp
+from tests.doubles.memory_partition import MemoryPartition
+
+LINES = b"".join(b"%04d\n" % number for number in range(1000))
+
+
+class SmallPartition(MemoryPartition):
+    """Takes small batches, and few of them into a segment."""
+
+    def __init__(self, *, max_message_bytes: int, segment_bytes: int) -> None:
+        super().__init__()
+        self._config = replace(
+            TopicConfig(), max_message_bytes=max_message_bytes, segment_bytes=segment_bytes
+        )
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._config
+
+
+def append_sizes(*, max_message_bytes: int, segment_bytes: int) -> list[int]:
+    """Sizes of the appends that a thousand lines of one size make."""
+    encoder = Encoder(VALUES, lambda: Timestamp(0), Reports(lambda: Timestamp(0)))
+    partition = SmallPartition(max_message_bytes=max_message_bytes, segment_bytes=segment_bytes)
+    return [len(batches) for batches in encoder.appends(LINES, partition)]
+
+
+@pytest.mark.parametrize(("spare", "appends"), [(0, 1), (-1, 2)])
+def test_a_write_that_fills_a_segment_exactly_is_one_append(spare: int, appends: int):
+    """All or nothing; of one byte less it takes two."""
+    whole = sum(append_sizes(max_message_bytes=4000, segment_bytes=10_000_000))
+    assert whole > 3 * 4000
+
+    sizes = append_sizes(max_message_bytes=4000, segment_bytes=whole + spare)
+
+    assert (appends, whole) == (len(sizes), sum(sizes))

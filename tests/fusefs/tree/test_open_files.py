@@ -1,0 +1,109 @@
+"""What open files, and the kernel's memory of names, do when records are damaged, removed or new."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from fusefs.operations import Operations
+from storage.codec.records import encode
+from storage.engine import Engine
+from storage.manager import open_engine
+from storage.model import Offset, Record, Timestamp
+from tests.doubles.mount_client import MountClient, mounted, refused
+
+
+@pytest.fixture
+async def deleting(engine: Engine, tmp_path: Path) -> AsyncIterator[MountClient]:
+    """A mount that takes larger starts."""
+    async with mounted(engine, tmp_path, allow_delete=True) as client:
+        await client.mkdir("orders")
+        yield client
+
+
+def damage(tmp_path: Path, text: bytes) -> None:
+    """Flip a bit of a value in the first segment's file."""
+    segment = tmp_path / "data" / "orders-0" / "00000000000000000000.log"
+    position = segment.read_bytes().index(text)
+    with segment.open("r+b") as file:
+        file.seek(position)
+        file.write(bytes([text[0] ^ 1]))
+
+
+async def test_a_cached_read_of_a_damaged_batch_fails_whole(orders: MountClient, tmp_path: Path):
+    """The page cache would take a short answer for the end, and fill it up with zeros; a log beside it is cut short."""
+    for number in range(3):
+        await orders.append("orders/0/log", b"value %d\n" % number)
+    for name in ("log", "0-2"):
+        assert (await orders.stat(f"orders/0/{name}")).size == 24
+    damage(tmp_path, b"value 1")
+    closed, growing = await orders.open("orders/0/0-2"), await orders.open("orders/0/log")
+
+    assert await orders.filesystem.read(growing, 0, 4096) == b"value 0\n"
+    with refused("EIO"):
+        await orders.filesystem.read(closed, 0, 4096)
+
+
+async def test_followers_of_a_topic_wake_for_each_partition(orders: MountClient):
+    """A read that waits is answered when a record comes, whichever partition it comes to."""
+    await orders.mkdir("orders/1")
+    fh = await orders.open("orders/follow")
+    seen: list[bytes] = []
+
+    async def read() -> None:
+        seen.append(bytes(await orders.filesystem.read(fh, 0, 100)))
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            await orders.append("orders/1/log", b"new\n")
+
+    assert seen == [b"new\n"]
+    await orders.close(fh)
+
+
+async def test_the_kernel_asks_again_where_another_number_is_shown(deleting: MountClient):
+    """A lookup shows a node's own number; `tail -F` must see the one the file had before its front was removed."""
+    operations = Operations(deleting.filesystem)
+    directory = deleting.lookup("orders/0").node_id
+    await deleting.append("orders/0/log", b"a\nb\n")
+    await deleting.stat("orders/0/log")
+    before = await operations.lookup(directory, b"log", None)
+    await deleting.append("orders/0/start", b"1\n")
+
+    after = await operations.lookup(directory, b"log", None)
+
+    assert before.attr_timeout > 0
+    assert after.st_ino != before.st_ino
+    assert after.attr_timeout == 0
+    assert (await operations.getattr(after.st_ino, None)).st_ino == before.st_ino
+
+
+async def test_a_compacted_record_has_no_name(tmp_path: Path):
+    """Looked up again after a compaction, though the kernel still holds its node; a record that is left keeps its name."""
+    engine = open_engine(tmp_path / "data")
+    settings = {
+        "internal.segment.bytes": "400",
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+    }
+    engine.create_topic("orders", overrides=settings)
+    partition = engine.partition("orders", 0)
+    for number in range(40):
+        value = b"value %d" % number
+        partition.append(encode([Record(Offset(0), Timestamp(1_700_000_000_000 + number), b"k", value)]))
+    async with mounted(engine, tmp_path) as client:
+        for offset in ("5", "39"):
+            assert await client.cat(f"orders/0/{offset}") == b"value %d" % int(offset)
+
+        engine.maintenance(Timestamp(1_700_000_100_000))
+
+        assert partition.rewrites > 0
+        with refused("ENOENT"):
+            client.lookup("orders/0/5")
+        assert await client.cat("orders/0/39") == b"value 39"
+    engine.close()
