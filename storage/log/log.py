@@ -131,8 +131,8 @@ class Log(GrowingLog):
             except BaseException as error:
                 self.mark_offline(f"replacing segments failed: {error}")
                 raise PartitionOfflineError(f"{self._partition}: {self._offline}") from error
-            self._reader.forget()
             self._chain = Chain.of([new, *(s for s in segments if s not in set(old))])
+            self._reader.forget()
             self._aborted = aborted_spans(self._chain.segments)
             self._rewrites += 1
         self._listeners.notify()

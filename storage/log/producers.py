@@ -154,11 +154,9 @@ class LogProducers:
         self._snapshots.add(offset)
         self._newest = offset
 
-    def load(self, log_start_offset: Offset, up_to: Offset) -> Offset:
-        """Become the newest sound snapshot in (log start, `up_to`]; where it stands, the log start without one."""
+    def load(self, log_start_offset: Offset) -> Offset:
+        """Become the newest sound snapshot; where it stands, the log start without one."""
         for offset in sorted(self._snapshots, reverse=True):
-            if not log_start_offset < offset <= up_to:
-                continue
             try:
                 entries = snapshot.decode(self._files.read_bytes(self._path(offset)))
             except CorruptBatchError as error:

@@ -6,7 +6,7 @@ without a search.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from storage.codec.batch import find_end, scan
 from storage.codec.headers import HEADER_SIZE
@@ -18,6 +18,10 @@ from storage.model import Fetched, Offset, Position
 
 _MAX_HINTS = 256
 """How many readers at different places are remembered."""
+
+
+Places: TypeAlias = dict[int, tuple[Offset, int]]
+"""Where readers will go on: by the next offset, the base offset of its segment and the position in it."""
 
 
 class Bound(NamedTuple):
@@ -32,18 +36,25 @@ class Reader:
     """Reads one log. Any thread may call; what is remembered are places that stay right while the log only grows."""
 
     def __init__(self) -> None:
-        self._places: dict[int, tuple[Offset, int]] = {}
+        self.places: Places = {}
 
     def forget(self) -> None:
-        """Told after segments were removed or cut. Reads that still run fill the old dictionary."""
-        self._places = {}
+        """Forget all places: segments were removed, replaced or cut, and the log's new chain and end stand.
 
-    def read(self, chain: Chain, bound: Bound, offset: Offset, max_bytes: int) -> Fetched:
-        """See `storage.engine.Partition.read`; `bound` was taken before `chain`.
+        Reads that took the old chain fill the old dictionary, for they took that before.
+        """
+        self.places = {}
+
+    def read(
+        self, chain: Chain, bound: Bound, offset: Offset, max_bytes: int, *, places: Places | None = None
+    ) -> Fetched:
+        """See `storage.engine.Partition.read`; `places` was taken before `bound`, and that before `chain`.
+
+        Without `places` the log must not change meanwhile.
 
         Raises FileNotFoundError where a segment's files were renamed or unlinked meanwhile.
         """
-        places = self._places
+        places = self.places if places is None else places
         index, position = self._start(chain, offset, places)
         last = chain.floor(bound.segment.base_offset)
         while index <= last:
@@ -62,9 +73,7 @@ class Reader:
             position = 0
         return nothing_at(offset, bound.segment)
 
-    def _start(
-        self, chain: Chain, offset: Offset, places: dict[int, tuple[Offset, int]]
-    ) -> tuple[int, int | None]:
+    def _start(self, chain: Chain, offset: Offset, places: Places) -> tuple[int, int | None]:
         """Index of the segment to begin with, and the position where it is known."""
         place = places.get(offset)
         if place is None:
@@ -75,7 +84,7 @@ class Reader:
             return chain.floor(offset), None
         return index, position
 
-    def _remember(self, places: dict[int, tuple[Offset, int]], fetched: Fetched) -> None:
+    def _remember(self, places: Places, fetched: Fetched) -> None:
         if len(places) >= _MAX_HINTS:
             places.clear()
         places[fetched.next_offset] = fetched.segment_base_offset, fetched.position + len(fetched.data)

@@ -266,13 +266,15 @@ class ReadableLog:
                 self._wait_for_change(chain, error)
 
     def _read(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
+        # First: a place that this read remembers must not outlive the segments that it read.
+        places = self._reader.places
         end = self._end
         if not self._log_start_offset <= offset <= end.offset:
             raise OffsetOutOfRangeError(offset, self._log_start_offset, end.offset, str(self._partition))
         bound = self._bound(isolation)
         if offset >= bound.offset:
             return nothing_at(offset, end.segment)
-        fetched = self._reader.read(self._chain, bound, offset, max_bytes)
+        fetched = self._reader.read(self._chain, bound, offset, max_bytes, places=places)
         if self._aborted and isolation is Isolation.READ_COMMITTED:
             return fetched._replace(aborted=overlapping(self._aborted, offset, fetched.next_offset))
         return fetched

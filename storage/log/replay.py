@@ -27,7 +27,7 @@ def rebuild_producers(
     On the way snapshots are taken at those of `snapshots_at` that begin a segment.
     """
     producers.truncate_to(log_start_offset, end_offset)
-    start_offset = producers.load(log_start_offset, end_offset)
+    start_offset = producers.load(log_start_offset)
     next_bases = [*[segment.base_offset for segment in segments][1:], end_offset]
     for segment, next_base in zip(segments, next_bases, strict=False):
         if next_base <= start_offset or segment.base_offset >= end_offset:

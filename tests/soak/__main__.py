@@ -1,4 +1,7 @@
-"""`python -m tests.soak [--seconds N] [--cycle N] [--request-loop short|plain]`: prints a line a cycle; fails loudly."""
+"""`python -m tests.soak [--seconds N] [--cycle N] [--request-loop short|plain]`: prints a line a cycle; fails loudly.
+
+With `--full-disk tmpfs|ext4` a mount over a disk of 64 MB is kept full for so long instead (needs root).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pathlib import Path
 
 from tests.fusefs.mounted import conftest
 from tests.soak.cycle import run_cycle
+from tests.soak.full_disk import keep_full
 
 PATIENCE_S = 300
 """For what should take a second: an hour on a shared machine has its bad minutes."""
@@ -22,10 +26,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600, help="how long in all")
     parser.add_argument("--cycle", type=float, default=60, help="how long each mount lives")
     parser.add_argument("--request-loop", choices=("short", "plain"), default="short")
+    parser.add_argument("--full-disk", choices=("tmpfs", "ext4"), help="keep a disk of 64 MB full instead")
     asked = parser.parse_args()
     conftest.PATIENCE_S = PATIENCE_S
     base = Path(tempfile.mkdtemp(prefix="topicfs-soak-"))
     _tell(f"in {base}")
+    if asked.full_disk:
+        _tell(str(dict(keep_full(base, seconds=asked.seconds, kind=asked.full_disk))))
+        shutil.rmtree(base)
+        _tell("nothing found")
+        return
     began = time.monotonic()
     while (passed := time.monotonic() - began) < asked.seconds:
         cycle = run_cycle(base, seconds=asked.cycle, request_loop=asked.request_loop)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.soak.cycle import run_cycle
+from tests.soak.full_disk import keep_full
 
 
 @pytest.mark.fuse
@@ -21,3 +22,12 @@ def test_everything_at_once(tmp_path: Path, request_loop: str):
         for counted, value in seen.items()
         if not value and counted != "syncs"
     } == set()
+
+
+@pytest.mark.root
+@pytest.mark.fuse
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
+def test_a_disk_that_is_kept_full_gets_its_room_back_every_time(tmp_path: Path, kind: str) -> None:
+    """By retention, compaction, a deleted topic, a shorter retention and a raised start; the mount ends in order."""
+    seen = keep_full(tmp_path, seconds=4, kind=kind, size_mb=32)
+    assert {"given back: delete", "given back: shorten", "given back: raise_start"} < set(seen)

@@ -317,3 +317,21 @@ def test_where_readers_stood_is_forgotten_with_the_old_files():
         assert log.log.read(Offset(offset), max_bytes=1).next_offset == offset + 1
     log.clean()
     assert log.log.read(Offset(3), max_bytes=1).next_offset == 4
+
+
+def test_a_read_while_places_are_forgotten_leaves_none_in_a_file_that_goes():
+    """Places are forgotten once the new segment stands: a read just then cannot bring one of the old file back."""
+    log = CompactedLog()
+    for key, value in ((b"a", b"1"), (b"a", b"2"), (b"b", b"3"), (b"c", b"4")):
+        log.put((key, value))
+    log.log.roll()
+    reader = log.log._reader
+    forget = reader.forget
+
+    def forget_and_be_read() -> None:
+        forget()
+        log.log.read(Offset(2), max_bytes=1)
+
+    reader.forget = forget_and_be_read
+    log.clean()
+    assert 4 == log.log.read(Offset(3), max_bytes=1).next_offset

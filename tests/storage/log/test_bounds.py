@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.records import BatchStamp
+from storage.compaction.choose import plan
+from storage.compaction.clean import clean, cleaning_params
 from storage.errors import InvalidTimestampError, OffsetOutOfRangeError
 from storage.model import Isolation, Offset, ProducerId, Timestamp
 from storage.producers.append import Origin
 from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
+from tests.doubles.mortal_disk import MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
 
 NOW = Timestamp(1_700_000_000_000)
@@ -151,4 +156,53 @@ def test_readers_places_are_bounded(monkeypatch):
         log.append(batch(b"v"))
     for offset in range(40):
         assert offset + 1 == log.read(Offset(offset), max_bytes=1).next_offset
-        assert len(log._reader._places) <= 8
+        assert len(log._reader.places) <= 8
+
+
+def test_no_step_of_a_roll_leaves_an_index_untrimmed_behind_which_a_segment_begins():
+    """Whoever looks into the directory then, a broker too, takes unused slots for entries."""
+    for steps in range(50):
+        disk = MortalDisk()
+        on_disk = LogOnDisk(disk=disk, index_interval_bytes=0)
+        for number in range(3):
+            on_disk.log.append(sized_batch(100, timestamp=number + 1))
+        died = dies(disk, on_disk.log.roll, steps)
+        if f"{3:020}.log" in on_disk.names():
+            for kind in ("index", "timeindex"):
+                assert not on_disk.content(f"{0:020}.{kind}").endswith(bytes(8)), f"after {steps} steps"
+        if not died:
+            break
+    assert steps > 3
+
+
+def test_a_producer_of_which_no_record_is_left_is_forgotten_at_a_restart():
+    """A snapshot at the log start tells of what was deleted alone: it is as if the producer had never been."""
+    on_disk = LogOnDisk()
+    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
+    on_disk.log.append(batch(b"v", timestamp=NOW, stamp=stamp))
+    on_disk.log.delete_records(Offset(1))
+    assert on_disk.log.append(batch(b"v", timestamp=NOW, stamp=stamp)).duplicate
+    on_disk.reopen(log_start_offset=1)
+    assert [] == on_disk.log.producers()
+    assert 1 == on_disk.log.append(batch(b"v", timestamp=NOW, stamp=stamp)).base_offset
+
+
+def test_a_replacement_is_on_disk_step_by_step():
+    """The new segment's `.swap` names before any old one goes, and its own names before it is called done."""
+    on_disk = LogOnDisk(
+        internal_segment_bytes=300, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0
+    )
+    for number in range(5):
+        on_disk.log.append(sized_batch(140, timestamp=NOW, key=b"%d" % (number % 2)))
+    on_disk.disk.calls.clear()
+    clean(on_disk.log, plan(cleaning_params(on_disk.log, Offset(0), NOW)), now=NOW)
+    steps = []
+    for call, path in on_disk.disk.calls:
+        if call in ("rename", "sync_directory"):
+            step = call if call == "sync_directory" else Path(path).suffix
+            steps += [] if steps[-1:] == [step] else [step]
+    begin = steps.index(".cleaned")
+    assert [".cleaned", "sync_directory"] == steps[begin : begin + 2]
+    swapped = steps.index(".swap", begin)
+    assert "sync_directory" not in steps[begin + 2 : swapped]
+    assert "sync_directory" == steps[swapped + 1]

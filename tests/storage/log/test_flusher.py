@@ -17,7 +17,7 @@ from storage.log.flusher import BackgroundFlusher
 from storage.manager import open_engine
 from storage.model import Offset, ProducerId, TopicPartition
 from tests.doubles.engines import DATA, TINY_SEGMENTS, append_lines, engine_on
-from tests.doubles.logs import LogOnDisk, batch, offsets_of, sized_batch
+from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, sized_batch
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -97,14 +97,17 @@ def test_what_was_flushed_already_is_trimmed_on_disk_too():
     assert 3 == on_disk.log.recovery_point
 
 
-def test_a_preallocated_log_is_cut_before_the_roll_is_over():
+@pytest.mark.parametrize("seed", range(20))
+def test_a_preallocated_log_is_cut_before_the_roll_is_over(seed):
     """Zeros behind its batches, where the recovery point is past it, would be looked for by nobody."""
-    on_disk, flusher = flushing(preallocate=True)
+    on_disk, flusher = flushing(disk=SimulatedDisk(seed=seed), preallocate=True)
     fill(on_disk, 2)
     on_disk.log.flush()
     on_disk.log.roll()
+    on_disk.disk.sync_directory(DIRECTORY)
     assert 1 == len(flusher.waiting)
-    on_disk.crash(keep=0.0, recovery_point=2)
+    on_disk.crash(keep=0.5, recovery_point=2)
+    assert [0, 2] == on_disk.base_offsets()
     assert 200 == len(on_disk.content(f"{FIRST}.log"))
     assert [0, 1] == offsets_of(on_disk.log)
 

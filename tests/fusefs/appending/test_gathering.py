@@ -1,0 +1,160 @@
+"""acks=0: the order of lines from many files, who is told of a gather that failed, and every limit on both sides."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from fusefs.appending.framing import BATCHES, LINES, NOTHING
+from fusefs.appending.gathering import MAX_GATHERED_BYTES, Gatherer
+from fusefs.appending.handle import Acks, AppendHandle, Appending
+from fusefs.blocking import Blocking
+from fusefs.reports import Reports
+from storage.errors import RecordTooLargeError
+from storage.model import Timestamp
+from tests.doubles.logs import batch
+
+
+class Book:
+    """A target that keeps what is appended, and fails as long as it is full."""
+
+    def __init__(self, name: str = "orders/0/log") -> None:
+        self.name = name
+        self.max_record_bytes = 20
+        self.kept: list[bytes] = []
+        self.full = False
+        self.synced_after = -1
+
+    def check(self, lines: bytes) -> None:
+        del lines
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        del durable
+        if self.full:
+            raise OSError(errno.ENOSPC, "no room")
+        self.kept.append(lines)
+
+    def sync(self) -> None:
+        self.synced_after = len(self.kept)
+
+
+class Desk:
+    """What open files of a mount with acks=0 append with; nothing is appended until it is asked for."""
+
+    def __init__(self) -> None:
+        self.gatherer = Gatherer(linger_ms=60_000)
+        self.reports = Reports(lambda: Timestamp(0))
+        self.appending = Appending(
+            Acks.NONE, self.gatherer, Blocking(), self.reports, lambda _pid, _path: False
+        )
+
+    def open(self, book: Book, *, durable: bool = False) -> AppendHandle:
+        return AppendHandle(book, self.appending, opener_pid=7, durable=durable)
+
+
+async def test_lines_keep_the_order_in_which_they_were_answered() -> None:
+    """Whoever wrote them: several open files of one log are one batch, in the order of the writes."""
+    desk, book = Desk(), Book()
+    first, second = desk.open(book), desk.open(book)
+    for number in range(6):
+        await (first, second)[number % 2].write(b"%d\n" % number)
+    assert [] == book.kept
+    desk.gatherer.append_all()
+    assert [b"0\n1\n2\n3\n4\n5\n"] == book.kept
+
+
+async def test_a_durable_write_comes_behind_what_was_answered_before() -> None:
+    """O_SYNC does not overtake lines that wait."""
+    desk, book = Desk(), Book()
+    await desk.open(book).write(b"waits\n")
+    await desk.open(book, durable=True).write(b"now\n")
+    assert [b"waits\n", b"now\n"] == book.kept
+
+
+async def test_a_line_that_ends_in_a_later_write_stands_where_it_ended() -> None:
+    """The begun line waits in its file, not in the gather."""
+    desk, book = Desk(), Book()
+    first, second = desk.open(book), desk.open(book)
+    await first.write(b"a\nbeg")
+    await second.write(b"b\n")
+    await first.write(b"un\n")
+    desk.gatherer.append_all()
+    assert [b"a\nb\nbegun\n"] == book.kept
+
+
+async def test_fsync_appends_what_waits_before_it_flushes() -> None:
+    """It answers for everything written so far, the begun line too."""
+    desk, book = Desk(), Book()
+    handle = desk.open(book)
+    await handle.write(b"a\nb")
+    await handle.fsync()
+    assert (b"a\nb\n", len(book.kept)) == (b"".join(book.kept), book.synced_after)
+
+
+async def test_a_gather_that_fails_at_fsync_is_that_fsyncs_error() -> None:
+    """Told once to the file that asks, and to every other one whose lines were in it; what comes later is kept."""
+    desk, book, other = Desk(), Book(), Book("orders/1/log")
+    first, second, stranger = desk.open(book), desk.open(book), desk.open(other)
+    await first.write(b"a\n")
+    await second.write(b"b\n")
+    await stranger.write(b"c\n")
+    book.full = True
+    with pytest.raises(OSError, match="no room") as failed:
+        await first.fsync()
+    assert (errno.ENOSPC, -1) == (failed.value.errno, book.synced_after)
+    book.full = False
+    await first.fsync()
+    with pytest.raises(OSError, match="no room"):
+        await second.flush()
+    await second.flush()
+    await stranger.fsync()
+    await first.write(b"d\n")
+    await first.fsync()
+    assert ([b"d\n"], [b"c\n"]) == (book.kept, other.kept)
+
+
+@pytest.mark.parametrize(("size", "appended"), [(MAX_GATHERED_BYTES - 1, 0), (MAX_GATHERED_BYTES, 1)])
+async def test_so_much_waits_and_no_more(size: int, appended: int) -> None:
+    """The byte that makes it a mebibyte appends all of it at once; the next gather begins empty."""
+    desk, book = Desk(), Book()
+    handle = desk.open(book)
+    await handle.write(b"x" * 9 + b"\n")
+    await handle.write(b"\n" * (size - 10))
+    assert appended == len(book.kept)
+    desk.gatherer.append_all()
+    desk.gatherer.append_all()
+    assert [size] == [len(lines) for lines in book.kept]
+
+
+async def test_each_log_waits_by_itself() -> None:
+    """Half of the limit in each of two logs appends neither; one that reaches it leaves the other waiting."""
+    desk, book, other = Desk(), Book(), Book("orders/1/log")
+    first, second = desk.open(book), desk.open(other)
+    half = b"\n" * (MAX_GATHERED_BYTES // 2)
+    await first.write(half)
+    await second.write(half)
+    assert ([], []) == (book.kept, other.kept)
+    await first.write(half)
+    assert ([half + half], []) == (book.kept, other.kept)
+
+
+@pytest.mark.parametrize("before", [b"", b"whole\n"])
+def test_a_begun_line_may_be_as_long_as_a_record(before: bytes) -> None:
+    """max.message.bytes of it wait; one byte more is refused in the write that brings it."""
+    limit = 20
+    assert b"x" * limit == LINES.frame(NOTHING, before + b"x" * limit, limit).waiting.tail
+    waiting = LINES.frame(NOTHING, before + b"x" * (limit - 1), limit).waiting
+    assert b"x" * limit == LINES.frame(waiting, b"x", limit).waiting.tail
+    with pytest.raises(RecordTooLargeError, match="max.message.bytes=20"):
+        LINES.frame(waiting, b"xx", limit)
+
+
+def test_a_batch_may_be_as_long_as_the_log_takes() -> None:
+    """It is refused as soon as it says its size, one byte beyond max.message.bytes; at it, it is taken."""
+    data = bytes(batch(b"value"))
+    assert data == BATCHES.frame(NOTHING, data, len(data)).lines
+    begun = data[:20]
+    assert begun == BATCHES.frame(NOTHING, begun, len(data)).waiting.tail
+    with pytest.raises(RecordTooLargeError, match=f"max.message.bytes is {len(data) - 1}"):
+        BATCHES.frame(NOTHING, begun, len(data) - 1)

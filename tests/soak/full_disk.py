@@ -1,0 +1,221 @@
+"""A small disk that is kept full: writers that never stop, and an owner who frees space in every way there is.
+
+Two topics look after themselves, one by retention and one by compaction; a third one takes all the room that is left, and
+its owner deletes it, shortens its retention, or raises its start, in turns. After each of these every writer must get
+on again, and at the end the mount closes in order, with each line that was answered in its place.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from storage.disk.native import NativeFileSystem
+from storage.inspect.check.directory import DirectoryCheck
+from tests.doubles.small_disk import small_disk
+from tests.fusefs.mounted.conftest import Mount
+
+DUTIES = {"retention_check_interval_ms": 500, "cleaner_backoff_ms": 500, "initial_task_delay_ms": 500}
+SEGMENTS = "segment.bytes=1048576\nfile.delete.delay.ms=500\n"
+PATIENCE_S = 120
+"""For a writer to get on after space was freed, however busy the machine is."""
+REFUSALS = {errno.ENOSPC, errno.ENOENT, errno.ESTALE}
+"""The disk is full, or the topic was just deleted."""
+
+
+class Writer(threading.Thread):
+    """Appends blocks of lines as fast as it can; a refused block comes again."""
+
+    def __init__(self, path: Path, block: Callable[[int], bytes]) -> None:
+        super().__init__(name=f"write {path}", daemon=True)
+        self.path = path
+        self.block = block
+        self.stopping = threading.Event()
+        self.taken = 0
+        """Blocks that were answered."""
+        self.refused = 0
+        self.failure: OSError | None = None
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                self.write()
+            except OSError as error:
+                if error.errno not in REFUSALS and not self._was_deleted():
+                    self.failure = error
+                    return
+                self.refused += 1
+                time.sleep(0.01)
+
+    def _was_deleted(self) -> bool:
+        """Whether EIO is that of a topic that is being deleted under its writer."""
+        status = (self.path.parents[2] / "@status").read_text()
+        return (
+            f"{'/'.join(self.path.parts[-3:])}: {'-'.join(self.path.parts[-3:-1])}: the topic was deleted"
+            in status
+        )
+
+    def write(self) -> None:
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+        try:
+            while not self.stopping.is_set():
+                os.write(descriptor, self.block(self.taken))
+                self.taken += 1
+        finally:
+            with suppress(OSError):
+                os.close(descriptor)
+
+
+def numbered(block: int) -> bytes:
+    return b"".join(b"%0999d\n" % line for line in range(block * 32, block * 32 + 32))
+
+
+def keyed(block: int) -> bytes:
+    return b"".join(b"key%d\t%0990d\n" % (line % 100, line) for line in range(block * 32, block * 32 + 32))
+
+
+def keep_full(base: Path, *, seconds: float, kind: str = "tmpfs", size_mb: int = 64) -> Counter[str]:
+    """Keep a disk of `kind` full for so long; what was counted. AssertionError."""
+    base.mkdir(exist_ok=True)
+    with small_disk(base, kind=kind, size_mb=size_mb) as disk:
+        mount = Mount(base, directories=str(disk / "data"), allow_delete=True, engine=DUTIES)
+        try:
+            mount.start()
+            seen = _run(mount, disk, seconds, size_mb)
+            assert 0 == mount.stop(), mount.log
+            _check(disk / "data")
+            return seen
+        finally:
+            mount.clean_up()
+
+
+def _run(mount: Mount, disk: Path, seconds: float, size_mb: int) -> Counter[str]:
+    seen: Counter[str] = Counter()
+    make(mount, "kept", f"retention.bytes={size_mb << 17}\n")
+    make(mount, "compacted", "cleanup.policy=compact\nmin.cleanable.dirty.ratio=0.1\n")
+    make(mount, "greedy", "")
+    writers = [
+        Writer(mount.path / "kept/0/log", numbered),
+        Writer(mount.path / "compacted/0/log.kv", keyed),
+        Writer(mount.path / "greedy/0/log", numbered),
+    ]
+    for writer in writers:
+        writer.start()
+    deadline = time.monotonic() + seconds
+    for free in itertools.cycle((delete, shorten, raise_start)):
+        if time.monotonic() >= deadline:
+            break
+        _wait_until_full(writers, seen)
+        before = [writer.taken for writer in writers]
+        began = time.monotonic()
+        free(mount)
+        for writer, taken in zip(writers, before, strict=True):
+            _wait(lambda writer=writer, taken=taken: writer.taken > taken, writers, f"{writer.name} gets on")  # type: ignore[misc]
+        seen[f"given back: {free.__name__}"] += 1
+        seen["slowest ms"] = max(seen["slowest ms"], round(1000 * (time.monotonic() - began)))
+        seen["deleted files open"] = max(seen["deleted files open"], deleted_files_open(mount.pid, disk))
+    for writer in writers:
+        writer.stopping.set()
+    for writer in writers:
+        writer.join(PATIENCE_S)
+        assert writer.failure is None, f"{writer.name}: {writer.failure}"
+        seen[f"KiB {writer.path.parent.parent.name}"] = writer.taken * 32
+    _check_lines(mount.path / "kept/0/log", writers[0].taken)
+    assert "offline" not in (mount.path / "@status").read_text()
+    return seen
+
+
+def make(mount: Mount, topic: str, settings: str) -> None:
+    (mount.path / topic).mkdir()
+    write(mount.path / topic / "config", SEGMENTS + settings)
+
+
+def delete(mount: Mount) -> None:
+    """`rmdir`, and the same topic made again."""
+    (mount.path / "greedy").rmdir()
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            make(mount, "greedy", "")
+        except OSError as error:
+            if error.errno != errno.ENOSPC or time.monotonic() > deadline:
+                raise
+            with suppress(FileNotFoundError):
+                (mount.path / "greedy").rmdir()
+            time.sleep(0.05)
+        else:
+            return
+
+
+def shorten(mount: Mount) -> None:
+    """A retention of a few megabytes, and none again."""
+    config = mount.path / "greedy" / "config"
+    write(config, "retention.bytes=4194304\n")
+    size = mount.path / "greedy/0/status"
+    deadline = time.monotonic() + PATIENCE_S
+    while (
+        int(next(line.split()[1] for line in size.read_text().splitlines() if "log_bytes" in line)) > 16 << 20
+    ):
+        assert time.monotonic() < deadline, size.read_text()
+        time.sleep(0.05)
+    write(config, "retention.bytes=\n")
+
+
+def raise_start(mount: Mount) -> None:
+    """Everything up to the newest record."""
+    partition = mount.path / "greedy" / "0"
+    write(partition / "start", f"{(partition / 'latest').readlink()}\n")
+
+
+def write(path: Path, line: str) -> None:
+    with path.open("a") as file:
+        file.write(line)
+
+
+def deleted_files_open(pid: int, disk: Path) -> int:
+    """Files of the disk that have no name any more and that the daemon holds open."""
+    count = 0
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            target = os.readlink(link)
+            count += target.startswith(str(disk)) and target.endswith("(deleted)")
+    return count
+
+
+def _wait_until_full(writers: list[Writer], seen: Counter[str]) -> None:
+    refused = [writer.refused for writer in writers]
+    _wait(
+        lambda: all(w.refused > r for w, r in zip(writers[2:], refused[2:], strict=True)),
+        writers,
+        "it is full",
+    )
+    seen["full"] += 1
+
+
+def _wait(condition: Callable[[], bool], writers: list[Writer], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        for writer in writers:
+            assert writer.is_alive(), f"{writer.name}: {writer.failure}"
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.01)
+
+
+def _check_lines(log: Path, blocks: int) -> None:
+    """What is left of the lines is the newest of them, each once and in order."""
+    lines = log.read_bytes().splitlines()
+    assert lines
+    assert [b"%0999d" % number for number in range(blocks * 32 - len(lines), blocks * 32)] == lines
+
+
+def _check(data: Path) -> None:
+    assert (data / ".kafka_cleanshutdown").exists()
+    findings = list(DirectoryCheck(data, NativeFileSystem(read_only=True)).findings())
+    assert [] == findings
