@@ -1,0 +1,200 @@
+"""A stream from topic to topic while both are deleted and made anew and its checkpoint is put back, beside a model of it.
+
+What the model says: with failOnDataLoss a run over a source that was made anew fails and changes nothing, without it the new
+topic is read from its beginning; each record of the source as it is now comes into the target as it is now once; a
+checkpoint that was put back brings nothing twice and passes over nothing without an error.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+import pipeline
+from storage.manager import open_engine
+from tests.doubles.engines import append_lines, read_lines
+from tests.pipeline.conftest import SETTINGS
+
+PARTITIONS = 2
+MOST_LINES = 40
+
+
+class Model:
+    """What must be in the target, and what a run has still to bring."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+        self.pending: list[str] = []
+        self.begun = False
+        """The checkpoint knows the source."""
+        self.anew = False
+        """The source is another one than the checkpoint knows."""
+
+    def made_anew(self) -> None:
+        """The source was."""
+        self.pending = []
+        self.anew = self.begun
+
+    def ran(self) -> None:
+        """To its end."""
+        self.written += self.pending
+        self.pending, self.begun, self.anew = [], True, False
+
+
+class Stream:
+    """The topics, the query, and the model."""
+
+    def __init__(self, spark: SparkSession, folder: Path, chance: random.Random) -> None:
+        self._spark = spark
+        self._data = folder / "data"
+        self._checkpoint = folder / "checkpoint"
+        self._backup = folder / "backup"
+        self._chance = chance
+        self._model = Model()
+        self._lines = 0
+        self._batches_since_backup: int | None = None
+        self.done: Counter[str] = Counter()
+        engine = open_engine(self._data)
+        for topic in ("source", "target"):
+            engine.create_topic(topic, partitions=PARTITIONS)
+        engine.close()
+
+    def step(self) -> None:
+        """Do one thing, and look whether all is as the model says (AssertionError)."""
+        action = self._chance.choices(
+            [self._append, self._remake_source, self._remake_target, self._keep, self._put_back],
+            [6, 2, 1, 2, 2],
+        )[0]
+        action()
+        if self._chance.random() < 2 / 3:
+            self._run()
+        self._check()
+
+    def _append(self) -> None:
+        engine = open_engine(self._data)
+        for _ in range(self._chance.randint(1, 3)):
+            lines = [f"line {self._lines + at}" for at in range(self._chance.randint(1, MOST_LINES))]
+            self._lines += len(lines)
+            append_lines(
+                engine.partition("source", self._chance.randrange(PARTITIONS)), "\n".join(lines) + "\n"
+            )
+            self._model.pending += lines
+        engine.close()
+        self.done["appends"] += 1
+
+    def _remake(self, topic: str) -> None:
+        engine = open_engine(self._data)
+        engine.delete_topic(topic)
+        engine.create_topic(topic, partitions=PARTITIONS)
+        engine.close()
+        self.done[f"{topic}s made anew"] += 1
+        self._batches_since_backup = None
+
+    def _remake_source(self) -> None:
+        self._remake("source")
+        self._model.made_anew()
+        if self._chance.random() < 2 / 3:
+            self._append()
+
+    def _remake_target(self) -> None:
+        self._remake("target")
+        self._model.written = []
+
+    def _keep(self) -> None:
+        if self._model.begun and not self._model.anew:
+            shutil.rmtree(self._backup, ignore_errors=True)
+            shutil.copytree(self._checkpoint, self._backup)
+            self._batches_since_backup = 0
+
+    def _put_back(self) -> None:
+        """Run a checkpoint that is two micro-batches or more behind, with something to read; then the newest again."""
+        if (self._batches_since_backup or 0) < 2 or self._model.anew:
+            return
+        newest = self._checkpoint.with_name("newest")
+        self._checkpoint.rename(newest)
+        shutil.copytree(self._backup, self._checkpoint)
+        said = self._error(strict=True)
+        assert "CommittedBeforeError" in said, said
+        shutil.rmtree(self._checkpoint)
+        newest.rename(self._checkpoint)
+        self.done["checkpoints put back, refused"] += 1
+
+    def _run(self) -> None:
+        strict = self._chance.random() < 1 / 2
+        if self._model.anew and strict:
+            said = self._error(strict=True)
+            assert "DataLossError: source: was deleted and made anew" in said, said
+            self.done["strict runs that failed"] += 1
+            return
+        brought = len(self._model.pending)
+        said = self._error(strict=strict)
+        assert said == "", said
+        self.done[
+            "strict runs"
+            if strict
+            else "lenient runs over another topic"
+            if self._model.anew
+            else "lenient runs"
+        ] += 1
+        self.done["records"] += brought
+        if self._batches_since_backup is not None and brought:
+            self._batches_since_backup += 1
+        self._model.ran()
+
+    def _error(self, *, strict: bool) -> str:
+        """Run the query to its end; what it says against that."""
+        source = self._spark.readStream.format("topicfs").option("path", str(self._data))
+        source = source.option("subscribe", "source").option("startingOffsets", "earliest")
+        source = source.option("failOnDataLoss", str(strict).lower())
+        sink = source.load().select("value").writeStream.format("topicfs").option("path", str(self._data))
+        sink = sink.option("topic", "target").option("checkpointLocation", str(self._checkpoint))
+        try:
+            sink.trigger(availableNow=True).start().awaitTermination()
+        except StreamingQueryException as error:
+            return str(error)
+        return ""
+
+    def _check(self) -> None:
+        engine = open_engine(self._data, read_only=True)
+        try:
+            found = [line for one in engine.topic("target").partitions().values() for line in read_lines(one)]
+        finally:
+            engine.close()
+        assert sorted(self._model.written) == sorted(found)
+
+
+def session() -> Any:
+    """A Spark session of this process."""
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    pipeline.register(spark)
+    return spark
+
+
+def soak(*, seconds: float, seed: int) -> str:
+    """Go on for so long; what was done (AssertionError, and then everything is kept)."""
+    folder, begun, steps = Path(tempfile.mkdtemp(prefix="topicfs-anew-")), time.monotonic(), 0
+    spark = session()
+    stream = Stream(spark, folder, random.Random(seed))
+    try:
+        while time.monotonic() < begun + seconds:
+            stream.step()
+            steps += 1
+    except BaseException:
+        print(f"failed after {steps} steps; everything is kept in {folder}", flush=True)  # noqa: T201 (for whoever looks)
+        raise
+    finally:
+        spark.stop()
+    shutil.rmtree(folder)
+    done = ", ".join(f"{name} {count}" for name, count in sorted(stream.done.items()))
+    return f"topics made anew: {steps} steps in {time.monotonic() - begun:.0f} s: {done}"
