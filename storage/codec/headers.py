@@ -228,6 +228,22 @@ class Batches:
             at += 15
         return at // 15
 
+    def overlap(self, lowest: int, count: int) -> bool:
+        """Whether one of the first `count` begins before `lowest`, or before the one in front of it ends.
+
+        Those of the old formats are not asked, for a compressed one does not tell.
+        """
+        row: cython.p_longlong = int64s_of(self._rows)
+        before: cython.longlong = lowest - 1
+        end: cython.Py_ssize_t = min(15 * count, len(self._rows))
+        at: cython.Py_ssize_t = 2
+        while at < end:
+            if row[at] <= before and row[at + 3] == CURRENT_MAGIC:
+                return True
+            before = row[at + 1]
+            at += 15
+        return False
+
 
 def sequence_plus(sequence: int, delta: int) -> int:
     """A sequence number `delta` records on (or back, where negative): after 2^31-1 comes 0."""

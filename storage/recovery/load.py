@@ -376,8 +376,8 @@ class Loader:
 
     def _judge(self, segment: Segment, following: list[Segment], recovered: Recovered) -> None:
         """Before a segment is cut: set it right, where that can be, or let those go that stand behind what is lost."""
-        overlaps = bool(following) and recovered.end_offset > following[0].base_offset
-        if (recovered.cut_bytes or overlaps) and self._mend(segment):
+        beyond = bool(following) and recovered.end_offset > following[0].base_offset
+        if (recovered.cut_bytes or recovered.overlaps or beyond) and self._mend(segment):
             raise HeadersMendedError
         if recovered.cut_bytes:
             # Now: once the cut is made, a start after a crash would find nothing wrong with this segment.

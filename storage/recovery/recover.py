@@ -31,6 +31,8 @@ class Recovered(NamedTuple):
     """What stood behind the last good batch."""
     cause: str
     """Why the first bad batch is bad; empty where all are good."""
+    overlaps: bool
+    """Whether one of the good ones begins before the one in front of it ends: its base offset is none."""
 
 
 def recover_segment(
@@ -82,11 +84,12 @@ def take_batches(  # noqa: PLR0913 (a segment, what goes with it, and how far to
     may_split: bool = False,
 ) -> Recovered:
     """Make the good batches between the segment's present size and `file_bytes` part of it, which ends at `end_offset`."""
-    cause = ""
+    cause, overlaps = "", False
     for window in windows(segment.log, segment.size, file_bytes, window_bytes=WINDOW_BYTES, check_crc=True):
         # The base offset is not under the checksum: so it is looked at here.
         good = window.batches.count_ascending(end_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
         if good:
+            overlaps = overlaps or window.batches.overlap(end_offset, good)
             _take(segment, window, good, epochs, producers)
             end_offset = window.batches[good - 1].end_offset
         if good < len(window.batches):
@@ -96,7 +99,7 @@ def take_batches(  # noqa: PLR0913 (a segment, what goes with it, and how far to
             break
         cause = window.problem.cause if window.problem else ""
     producers.state.end_offset = end_offset
-    return Recovered(end_offset, file_bytes - segment.size, cause)
+    return Recovered(end_offset, file_bytes - segment.size, cause, overlaps)
 
 
 def _overflows(batches: Batches, index: int, base_offset: Offset) -> bool:

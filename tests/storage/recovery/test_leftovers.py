@@ -113,12 +113,12 @@ def test_a_snapshot_goes_with_the_segment_it_stood_beside(recovery_point):
 def test_an_old_index_is_not_taken_for_a_new_segments():
     """Where nothing may be written the `.index` in place is the old segment's, though it could be the new one's by its size."""
     on_disk = LogOnDisk(internal_segment_bytes=300, index_interval_bytes=0)
-    for _ in range(9):
-        on_disk.log.append(sized_batch(100))
+    for offset in range(9):
+        on_disk.log.append(sized_batch(100, timestamp=1 + offset))
     on_disk.log.close()
     other = LogOnDisk()
     for offset in (1, 2, 5):
-        other.log.append_as_follower(sized_batch(90, offset=offset))
+        other.log.append_as_follower(sized_batch(90, offset=offset, timestamp=1 + offset))
     other.log.close()
     put(on_disk, {f"{0:020d}{suffix}": other.content(f"{0:020d}{suffix}") for suffix in SUFFIXES}, ".swap")
     log = on_disk.load(clean=True, disk=on_disk.disk.read_only_view())

@@ -83,6 +83,25 @@ def test_a_length_ends_the_log(record: int) -> None:
         assert list(range(record)) == offsets_of(on_disk.load(clean=False)), f"bit {bit}"
 
 
+@pytest.mark.parametrize("number", range(5))
+def test_batches_of_many_records_may_overlap(number: int) -> None:
+    """A bit that moves one by less than it is long leaves the last offsets in order; it is seen by the first ones."""
+    on_disk = LogOnDisk(index_interval_bytes=0)
+    for first in range(0, 60, 10):
+        on_disk.log.append(batch(*(b"%d" % at for at in range(first, first + 10)), timestamp=1))
+    on_disk.log.close()
+    whole = on_disk.content(f"{0:020d}.log")
+    at = next(at for at in range(len(whole)) if whole[at : at + 8] == (10 * number).to_bytes(8, "big"))
+    for bit in range(48, 64):
+        damaged = bytearray(whole)
+        damaged[at + bit // 8] ^= 0x80 >> bit % 8
+        on_disk.write(f"{0:020d}.log", bytes(damaged))
+        log = on_disk.load(clean=False)
+        assert list(range(60)) == offsets_of(log), f"bit {bit}"
+        log.close()
+        assert whole == on_disk.content(f"{0:020d}.log")
+
+
 def test_what_was_done_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """With the file, the position, and both values."""
     on_disk = filled()
