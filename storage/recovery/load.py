@@ -391,8 +391,6 @@ class Loader:
         mended = mend_headers(segment.log, segment.base_offset, next_base)
         for each in mended:
             _LOGGER.warning("%s: %s", segment.log.path, each)
-        if mended:
-            segment.log.sync()
         return bool(mended)
 
     def _learn_producers(
