@@ -228,7 +228,7 @@ def test_a_partition_may_stand_in_directories_of_two_brokers_but_not_twice_in_on
 def test_a_directory_that_is_none_is_refused(tmp_path):
     """In one line that names it."""
     (tmp_path / "photos").mkdir()
-    with pytest.raises(PipelineError, match="no data directory"):
+    with pytest.raises(PipelineError, match="not a data directory"):
         Verification([tmp_path], FILES)
 
 
