@@ -418,9 +418,11 @@ class Loader:
 
     def _end_offset(self, segment: Segment, before: list[Segment]) -> Offset:
         end_offset, position = segment.read_end()
-        if position == segment.size:
+        times = segment.time_index
+        if position == segment.size and (not times.entries or times.last.offset < end_offset):
             return end_offset
-        # The clean-shutdown marker promised more than there is: better to look than to append behind a torn batch.
+        # The clean-shutdown marker promised more than there is: better to look than to append behind a torn batch, or to
+        # go by times of records that never were.
         return self._recover(segment, before).end_offset
 
     def _new_segment(self, base_offset: Offset) -> Segment:

@@ -193,6 +193,23 @@ def test_garbage_in_indexes_is_replaced():
     assert before == index_files(on_disk)
 
 
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_garbage_in_the_last_segments_index_after_a_clean_stop_is_replaced(suffix):
+    """Whatever its size; else the partition could not be opened, or an append would go by it."""
+    whole = filled(internal_segment_bytes=10_000)
+    whole.log.close()
+    name = f"{FIRST}.{suffix}"
+    before = whole.content(name)
+    for seed in range(40):
+        random = Random(seed)
+        whole.write(name, random.randbytes(random.choice([1, 7, 8, 12, 24, 96, 120])))
+        log = whole.load(clean=True)
+        assert list(range(12)) == offsets_of(log)
+        assert list(range(12)) == [log.offset_for_timestamp(10 * number).offset for number in range(12)]
+        log.close()
+        assert before == whole.content(name), seed
+
+
 def test_orphan_indexes_are_removed():
     """Row 35: index files without a `.log` go; other people's files stay."""
     on_disk = filled(2)

@@ -52,6 +52,7 @@ def temporary(on_disk: LogOnDisk) -> list[str]:
     [
         ((0, 5, BEYOND + 1), [0, BEYOND + 1]),
         ((0, BEYOND + 5, BEYOND + 6), [0, BEYOND + 5]),
+        ((BEYOND, BEYOND + 1), [0, BEYOND]),
         ((0, BEYOND - 1, BEYOND, BEYOND + 1), [0, BEYOND]),
         ((3, BEYOND, 2 * BEYOND - 1, 2 * BEYOND, 5 * BEYOND), [0, BEYOND, 2 * BEYOND, 5 * BEYOND]),
         ((BEYOND + 7, BEYOND + 8), [0, BEYOND + 7]),
