@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.codec.batch import assign_offsets
+from storage.codec.batch import assign_offsets, scan
 from storage.codec.records import encode
 from storage.model import Offset, Record, Timestamp
 
@@ -54,9 +54,17 @@ def write_segment(directory: Path, base_offset: int, log: bytes, index: bytes = 
     name = f"{base_offset:020d}"
     (directory / f"{name}.log").write_bytes(log)
     (directory / f"{name}.index").write_bytes(index)
-    (directory / f"{name}.timeindex").write_bytes(b"")
+    (directory / f"{name}.timeindex").write_bytes(_time_index(base_offset, log))
     (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}")
     (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+
+
+def _time_index(base_offset: int, log: bytes) -> bytes:
+    """The entry that a segment gets when it is closed: the largest time, and the first batch that has it."""
+    if not log:
+        return b""
+    first = scan(log, max_batches=1)[0]
+    return CREATED.to_bytes(8, "big") + (first.last_offset - base_offset).to_bytes(4, "big")
 
 
 def write_marks(data: Path, partition: str, end_offset: int) -> None:
