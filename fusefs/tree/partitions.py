@@ -20,6 +20,7 @@ from fusefs.tree.selected import selected_file
 from fusefs.tree.start import StartFile
 from fusefs.tree.state import StateFile
 from fusefs.tree.status import PartitionStatusFile
+from fusefs.views.allowance import RequestTooLargeError
 from fusefs.views.records import earliest_offset, latest_offset
 from storage.engine import Partition
 from storage.errors import CorruptionError
@@ -116,7 +117,9 @@ class PartitionDirectory(Directory):
         partition, isolation = self.files.partition, self.context.settings.isolation
         empty = _is_empty(partition.offsets().log_start_offset, self.files.visible_end())
         if not empty:
-            with suppress(CorruptionError):  # Where the first batch cannot be read, there is one.
+            with suppress(
+                CorruptionError, RequestTooLargeError
+            ):  # Where the first batch cannot be read, there is one.
                 empty = earliest_offset(partition, isolation=isolation) is None
         hidden = ONLY_WITH_RECORDS if empty else frozenset()
         return [name for name, what in NAMES.items() if what.listed and name not in hidden]

@@ -15,7 +15,15 @@ from fusefs.forms.decoding import Decode
 from fusefs.views.allowance import ThreadNeededError, current
 from storage.codec.bounds import MAX_CONTENT_BYTES
 from storage.codec.columns import Columns, decode_each
-from storage.codec.headers import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD
+from storage.codec.headers import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CURRENT_MAGIC,
+    HEADER_SIZE,
+    LENGTH_POSITION,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+)
 from storage.codec.hiding import still_aborted
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
@@ -32,8 +40,6 @@ DECODED_BYTES = 4 * 2**20
 """What the records of one stretch take in memory, or one batch: a few compressed bytes may become many."""
 
 _ONE_MORE_BATCH = 2**20
-_INFLATED_BYTES = 16 * 2**20
-"""What a batch that cannot be read may have cost until that showed."""
 
 
 class Damage(NamedTuple):
@@ -81,7 +87,7 @@ def read_stretch(partition: Partition, offset: Offset, *, max_bytes: int, isolat
     request = current()
     if request is None:
         return decoded(partition, offset, fetched, isolation=isolation)
-    read = (partition, offset, fetched[1:])
+    read = (partition, fetched[1:])
     if request.read != read:
         request.last = None  # Never two at once: they may be large.
         request.last, request.read = decoded(partition, offset, fetched, isolation=isolation), read
@@ -119,6 +125,7 @@ def decoded(
     data, request = fetched.data, current()
     limit = MAX_CONTENT_BYTES if request is None else request.begin(len(data))
     pieces: list[Piece] = []
+    failure: CorruptBatchError | None = None
     end = taken = 0
     try:
         for columns in decode(data, aborted=fetched.aborted, max_content_bytes=limit):
@@ -127,8 +134,10 @@ def decoded(
             taken += columns.size_bytes
             if taken >= DECODED_BYTES:
                 break
-    except CorruptBatchError:
-        return _decoded_around_damage(partition, offset, fetched, decode, isolation)
+    except CorruptBatchError as error:
+        failure = error.with_traceback(None)  # It would hold what was inflated.
+    if failure is not None:
+        return _decoded_around_damage(partition, offset, fetched, decode, isolation, failure)
     if request is not None:
         request.remaining -= taken
     base, position = fetched.segment_base_offset, fetched.position
@@ -137,19 +146,24 @@ def decoded(
     return Stretch(pieces, base, position, end, columns.batches[-1].end_offset, data[:end], taken)
 
 
-def _decoded_around_damage(
-    partition: Partition, offset: Offset, fetched: Fetched, decode: Decode, isolation: Isolation
+def _decoded_around_damage(  # noqa: PLR0913, PLR0917 - what `decoded` has, and what it found
+    partition: Partition,
+    offset: Offset,
+    fetched: Fetched,
+    decode: Decode,
+    isolation: Isolation,
+    failure: CorruptBatchError,
 ) -> Stretch:
-    """Decode run by run, stepping over each batch that fails."""
+    """Decode run by run, stepping over each batch that fails; `failure` is the first."""
     data = fetched.data
     pieces: list[Piece] = []
     next_offset, end, taken = offset, 0, 0
-    for found in _runs(data, fetched.aborted, decode):
+    for found in _runs(data, fetched.aborted, decode, failure):
         if isinstance(found, CorruptBatchError):
             pieces.append(Damage(next_offset, locate_damage(partition, fetched, found)))
             end = _end_of_damaged(data, found.position)
             next_offset = _offset_after_damage(partition, next_offset, fetched, end, isolation)
-            taken += end - found.position
+            taken += _cost_of(data, found.position, end)
         else:
             pieces.append(found)
             end, next_offset = found.batches.stop, found.batches[-1].end_offset
@@ -163,16 +177,16 @@ def _decoded_around_damage(
 
 
 def _runs(
-    data: memoryview, aborted: Sequence[AbortedTransaction], decode: Decode
+    data: memoryview, aborted: Sequence[AbortedTransaction], decode: Decode, first: CorruptBatchError
 ) -> Iterator[Columns | CorruptBatchError]:
-    """Give runs of readable batches, and between them what is wrong with each of the others.
+    """Give runs of readable batches, and between them what is wrong with each of the others; of the first that is known.
 
     In the event loop's thread they end before a batch that takes more than is left to the request.
     """
     allowed, at = current(), 0
     limit = MAX_CONTENT_BYTES if allowed is None else allowed.begin(len(data))
+    readable = _Readable(data, at, aborted, decode, limit, first)
     while at < len(data):
-        readable = _Readable(data, at, aborted, decode, limit)
         yield from readable
         failure = readable.failure
         if failure is None:
@@ -182,18 +196,34 @@ def _runs(
                 raise ThreadNeededError
             return
         if allowed is not None:
-            allowed.remaining -= _INFLATED_BYTES
+            allowed.remaining -= _cost_of(data, failure.position, _end_of_damaged(data, failure.position))
         yield failure
-        at, aborted = _end_of_damaged(data, failure.position), readable.aborted
+        at = _end_of_damaged(data, failure.position)
+        readable = _Readable(data, at, readable.aborted, decode, limit)
+
+
+def _cost_of(data: memoryview, position: int, end: int) -> int:
+    """What a batch that cannot be read may have taken until that showed: a compressed one up to the codec's bound."""
+    header = data[position : position + HEADER_SIZE]
+    if len(header) < HEADER_SIZE:
+        return len(header)
+    plain = header[MAGIC_POSITION] == CURRENT_MAGIC and not header[ATTRIBUTES_POSITION + 1] & CODEC_MASK
+    return end - position if plain else MAX_CONTENT_BYTES
 
 
 class _Readable:
     """The runs of readable batches from a position on, up to the first batch that is not."""
 
-    def __init__(
-        self, data: memoryview, at: int, aborted: Sequence[AbortedTransaction], decode: Decode, limit: int
+    def __init__(  # noqa: PLR0913, PLR0917 - all of one call
+        self,
+        data: memoryview,
+        at: int,
+        aborted: Sequence[AbortedTransaction],
+        decode: Decode,
+        limit: int,
+        failure: CorruptBatchError | None = None,
     ) -> None:
-        self.failure: CorruptBatchError | None = None
+        self.failure = failure
         """What is wrong with the batch where they end; None: they reach the end of the data."""
         self.aborted = aborted
         """The aborted transactions that go on there."""
@@ -203,10 +233,11 @@ class _Readable:
         self._limit = limit
 
     def __iter__(self) -> Iterator[Columns]:
-        try:
-            yield from self._runs(None)
-        except CorruptBatchError as error:
-            self.failure = error
+        if self.failure is None:
+            try:
+                yield from self._runs(None)
+            except CorruptBatchError as error:
+                self.failure = error.with_traceback(None)  # See `decoded`.
         if self.failure is not None and self._at < self.failure.position:
             yield from self._runs(self.failure.position)  # The run that it would have been in, without it.
 

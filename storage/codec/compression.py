@@ -70,12 +70,15 @@ def inflate(
     """
     most, kind = (MAX_MEMBERS, "members") if codec is Codec.GZIP else (MAX_PARTS, "blocks")
     parts = _parts(codec, memoryview(data).cast("B"), limit, magic)
+    fault = CorruptBatchError
     try:
         return b"".join(_bounded(parts, limit, most, kind))
     except _OversizeError as error:
-        raise OversizeBatchError(position, f"{codec.label}: {error}") from None
+        fault, cause = OversizeBatchError, str(error)
     except _FAULTS as error:
-        raise CorruptBatchError(position, f"{codec.label}: {error}") from None
+        cause = str(error)
+    # Outside of the handlers: an error that came out of one would hold all that was inflated until it is let go itself.
+    raise fault(position, f"{codec.label}: {cause}")
 
 
 def deflate(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:

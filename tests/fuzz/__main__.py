@@ -7,13 +7,18 @@ Without flags it goes on until something is found; new inputs go into the first 
 FLAGS are libFuzzer's. What is found is written to a `crash-…`, `timeout-…` or `oom-…` file here; put it into
 `tests/fuzz/corpus`, and both builds are held to it from then on. The codec's sources run uncompiled, for the fuzzer sees
 how far it came in Python alone; the compiled build reads the same corpus, and changes of it, in the tests.
+
+`python -m tests.fuzz requests [--seconds 600] [--seed 0] [--mount]`: hostile batches with valid checksums, written to and read from a
+mount, each request within a second and 300 MB (`tests/fuzz/requests.py`); without a kernel, or with `--mount` through a real one. It
+prints what exceeds that, with the seed that makes it again (`--seed N --seconds 1`), and ends with status 1 then.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 
-import atheris
+import click
 
 from tests.uncompiled import SourceFinder
 
@@ -22,8 +27,28 @@ MEMORY_MIB = 1024
 """A batch's content is bounded (256 MiB), and may be there twice while it is put together."""
 
 
+@click.command()
+@click.option("--seconds", default=600.0, help="For how long.", show_default=True)
+@click.option("--seed", default=0, help="Of the first round; each next one has the next.", show_default=True)
+@click.option("--mount", is_flag=True, help="Through a real mount.")
+def requests(*, seconds: float, seed: int, mount: bool) -> None:
+    """Ask a mount of hostile batches."""
+    from tests.fuzz.requests import run_rounds  # noqa: PLC0415 -- atheris has to be first where it is used
+
+    tally = run_rounds(itertools.count(seed), seconds=seconds, on_a_mount=mount)
+    for line in tally.exceeding:
+        click.echo(line)
+    click.echo(
+        f"{tally.requests} requests from seed {seed} on, {len(tally.exceeding)} beyond their bounds; "
+        f"slowest {tally.slowest:.2f} s, largest {tally.largest / 1e6:.0f} MB"
+    )
+    sys.exit(bool(tally.exceeding))
+
+
 def main() -> None:
     """Instrument the codec and run."""
+    import atheris  # noqa: PLC0415 -- not made for every platform
+
     sys.meta_path.insert(0, SourceFinder())
     with atheris.instrument_imports(include=["storage.codec", "tests.fuzz.targets"]):
         from tests.fuzz.targets import MAX_INPUT_BYTES, read_as_batches  # noqa: PLC0415 -- instrumented here
@@ -33,4 +58,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["requests"]:
+        requests(sys.argv[2:])
     main()

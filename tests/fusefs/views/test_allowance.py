@@ -85,6 +85,24 @@ def test_a_stretch_ends_with_the_batch_that_fills_it(monkeypatch):
     assert found == [2, 2]
 
 
+def test_a_stretch_with_damage_is_as_short(monkeypatch):
+    """A compressed batch that cannot be read may have taken as much as any; plain ones behind a damaged one are one run."""
+    monkeypatch.setattr(stretches, "DECODED_BYTES", 90_000)
+    partition = compressed(*SIZES)
+    partition.damage(0)
+    stretch = read_stretch(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
+    assert ([isinstance(piece, Damage) for piece in stretch.pieces], stretch.next_offset) == ([True], 1)
+    plain = MemoryPartition()
+    for size in SIZES:
+        plain.add(b"x" * size)
+    plain.damage(0)
+    stretch = read_stretch(plain, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
+    assert ([isinstance(piece, Damage) for piece in stretch.pieces], stretch.next_offset) == (
+        [True, False],
+        4,
+    )
+
+
 def test_in_a_thread_one_more_batch_is_taken_apart_than_is_left(monkeypatch):
     """Whatever its size; then the request ends."""
     monkeypatch.setattr(stretches, "DECODED_BYTES", 1)
@@ -233,8 +251,11 @@ def test_damaged_batches_of_a_stretch_are_told_one_by_one():
     partition.append(sealed(record(b"7")))
     partition.damage(1)
     partition.damage(4)
-    found = [
-        piece.offset if isinstance(piece, Damage) else piece.offsets.tolist()
-        for piece in read_stretch(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED).pieces
-    ]
+    found, offset = [], Offset(0)
+    while offset < 8:
+        stretch = read_stretch(partition, offset, max_bytes=10**6, isolation=UNCOMMITTED)
+        found += [
+            piece.offset if isinstance(piece, Damage) else piece.offsets.tolist() for piece in stretch.pieces
+        ]
+        offset = stretch.next_offset
     assert found == [[0], 1, [2], [3], 4, [5], 6, [7]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusefs.views.sparse_index import ENTRY_INTERVAL, MAX_BATCH_INTERVAL, Entry, SparseIndex
+from fusefs.views.sparse_index import DECODED_SHARE, ENTRY_INTERVAL, MAX_BATCH_INTERVAL, Entry, SparseIndex
 from storage.model import Offset
 
 
@@ -113,3 +113,28 @@ def test_a_gap_moves_the_offset_alone() -> None:
     index.skip(Offset(50))
     index.skip(Offset(20))
     assert (10, 50) == index.frontier
+
+
+def test_batches_of_exactly_an_interval_get_an_entry_each_way() -> None:
+    """One at a time as in a stretch: the entry stands where the interval is full, not one batch later."""
+    together, apart = SparseIndex(Offset(0)), SparseIndex(Offset(0))
+    half = MAX_BATCH_INTERVAL // 2
+    extend(together, [1] * 6, batch_size=half)
+    for _ in range(6):
+        extend(apart, [1], batch_size=half)
+    assert [(0, 0), (2, 20), (4, 40)] == entries(together) == entries(apart)
+
+
+def test_what_inflates_to_much_gets_entries_by_that() -> None:
+    """Sixteen bytes of records count as one of a batch."""
+    index = SparseIndex(Offset(0))
+    for number in range(6):
+        index.extend(
+            [1],
+            [100 * number],
+            [number],
+            end_position=100 * (number + 1),
+            next_offset=Offset(number + 1),
+            decoded_bytes=DECODED_SHARE * MAX_BATCH_INTERVAL // 2,
+        )
+    assert [(0, 0), (2, 2), (4, 4)] == entries(index)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.forms import FORMS, KV, VALUES
+from fusefs.forms import BATCH, FORMS, KV, VALUES, VIEW_FORMS, Form
 from fusefs.views import measuring, sparse_index
 from fusefs.views.partition_views import PartitionViews
 from fusefs.views.store import ViewStore
 from storage.disk.native import NativeFileSystem
-from storage.model import Offset
+from storage.model import Isolation, Offset
 from tests.doubles.memory_partition import MemoryPartition
 from tests.fusefs.views.expected import content, read_all
 
@@ -204,3 +204,71 @@ def test_an_open_range_takes_over_what_is_remembered(partition: MemoryPartition)
     assert len(content(partition, start=30)) == view.size
     active = len(partition.memory_segments[-1].data)
     assert partition.bytes_read <= 10 * 80 + 700 + 4 * 80 + active
+
+
+def test_nothing_is_written_of_a_segment_that_lost_its_front_meanwhile(partition: MemoryPartition) -> None:
+    """Its first records went between measuring and writing, and their places with them; the segments behind are written."""
+    views = views_of(partition)
+    view = views.whole(VALUES)
+    while view.measure(max_bytes=1) is False and view.size < len(content(partition, end=130)):
+        pass
+    for path in Path(partition.directory).iterdir():
+        path.unlink()
+    partition.delete_records(Offset(125))
+    assert views.whole(VALUES).start_offset == 125
+    views.remember()
+    assert names(partition) == []
+
+
+def test_nothing_is_written_of_a_log_that_was_rewritten_meanwhile(partition: MemoryPartition) -> None:
+    """The file measured is another one than the file that is there now."""
+    views = views_of(partition)
+    views.whole(VALUES).measure()
+    known = names(partition)
+    partition.rewrites += 1
+    views.remember()
+    assert known == names(partition)
+
+
+@pytest.mark.parametrize("visible", [161, 162])
+@pytest.mark.parametrize("form", VIEW_FORMS, ids=lambda form: form.suffix or ".values")
+def test_a_batch_that_shows_in_part_is_not_remembered(
+    partition: MemoryPartition, visible: int, form: Form
+) -> None:
+    """It is measured again when all of it shows: until then `log.batch` has none of it."""
+    partition.add(b"a", b"b", b"c")
+    partition.high_watermark = visible
+    views = views_of(partition)
+    views.whole(form).measure()
+    views.remember()
+    partition.high_watermark = None
+    again = views_of(partition).whole(form)
+    assert again.measure()
+    expected = b"".join(bytes(segment.data) for segment in partition.memory_segments)
+    expected = expected if form is BATCH else content(partition, form)
+    assert expected == read_all(again)
+    assert len(expected) == again.size
+
+
+@pytest.mark.parametrize("visible", [79, 80, 100, 160])
+def test_no_more_is_taken_over_than_shows(partition: MemoryPartition, visible: int) -> None:
+    """What was remembered when more was visible is measured again up to where it is now."""
+    views = views_of(partition)
+    views.whole(VALUES).measure()
+    views.remember()
+    partition.high_watermark = visible
+    again = views_of(partition).whole(VALUES)
+    assert again.measure()
+    assert len(content(partition)) == again.size
+    assert content(partition) == read_all(again)
+
+
+def test_renderings_of_either_isolation_are_remembered_apart(partition: MemoryPartition) -> None:
+    """A reader of uncommitted records does not take over what one of committed ones measured."""
+    views_of(partition).whole(VALUES).measure()
+    store = ViewStore.beside(partition, NativeFileSystem())
+    uncommitted = PartitionViews(partition, store=store, isolation=Isolation.READ_UNCOMMITTED)
+    assert uncommitted.whole(VALUES).measure()
+    log = partition.open_segment_file(f"{0:020d}.log")
+    for suffix in ("", "+uncommitted"):
+        assert store.load(Offset(0), suffix, log) is not None

@@ -8,6 +8,8 @@ from fusefs.forms import JSON, VALUES
 from fusefs.selectors import parse, resolve
 from fusefs.views.partition_views import PartitionViews
 from fusefs.views.records import earliest_offset, find_record, latest_offset
+from fusefs.views.stretches import Damage, decoded
+from storage.codec.batch import scan
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.records import BatchStamp
 from storage.model import Isolation, Offset, ProducerId, Timestamp
@@ -109,3 +111,45 @@ def test_an_open_transaction_holds_back_what_comes_after(log):
     assert view.reader().read(0, 100) == b"p0\n"
     made.end(pid=1, commit=True)
     assert view.reader().read(0, 100) == b"p0\nt1\np2\n"
+
+
+@pytest.fixture
+def with_damage():
+    """Offsets 0 aborted, 1 abort, 2 plain, 3 committed, 4 commit, 5 aborted, 6 plain, 7 aborted, 8 abort, 9 plain.
+
+    All but the last one of producer 1; those at 2 and 6 are made damaged by the tests.
+    """
+    made = Transactions()
+    made.write(b"a0", pid=1)
+    made.end(pid=1, commit=False)
+    made.plain(b"p2")
+    made.write(b"c3", pid=1)
+    made.end(pid=1, commit=True)
+    made.write(b"a5", pid=1)
+    made.plain(b"p6")
+    made.write(b"a7", pid=1)
+    made.end(pid=1, commit=False)
+    made.plain(b"p9")
+    return made.log
+
+
+@pytest.mark.parametrize("damaged", [(), (2,), (6,), (2, 6)])
+def test_what_is_aborted_stays_so_behind_damage(with_damage, damaged):
+    """And no more than that: a transaction that ended before it does not hide the producer's next one."""
+    fetched = with_damage.read(Offset(0), max_bytes=10**6)
+    data = bytearray(fetched.data)
+    for header in scan(data):
+        if header.base_offset in damaged:
+            data[header.end_position - 2] ^= 1
+    stretch = decoded(
+        with_damage,
+        Offset(0),
+        fetched._replace(data=memoryview(data)),
+        isolation=Isolation.READ_COMMITTED,
+    )
+    shown = [
+        piece.offset if isinstance(piece, Damage) else piece.offsets.tolist() for piece in stretch.pieces
+    ]
+    records = [offset for piece in shown if isinstance(piece, list) for offset in piece]
+    assert [offset for offset in (2, 3, 6, 9) if offset not in damaged] == records
+    assert list(damaged) == [piece for piece in shown if isinstance(piece, int)]

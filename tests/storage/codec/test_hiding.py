@@ -93,3 +93,10 @@ def test_no_bit_of_a_file_hides_a_record():
         seal(batch, 0, len(batch))
 
         assert [b"v"] == [record.value for columns in decode(batch) for record in columns]
+
+
+def test_a_transaction_is_over_at_its_markers_offset():
+    """One that begins behind the marker goes on; one that began below it, or another producer's marker, does not end it."""
+    batches = scan(data(3, pid=1) + marker(4, pid=1) + marker(5, pid=2))
+    open_ones = aborted((1, 3), (1, 4), (1, 5), (2, 5), (2, 6), (3, 0))
+    assert still_aborted(open_ones, batches) == tuple(aborted((1, 5), (2, 6), (3, 0)))

@@ -1,0 +1,301 @@
+"""What a mount is asked of hostile batches, and what each request takes: seconds and memory, each within its bound.
+
+A round writes the batches of a seed (see `mutator`) to `log.batch`, which refuses most of them; what was refused is put
+beneath the mount, as a broker's files may hold it. Then every form of every file is looked up, opened and read.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import trio
+
+from fusefs.errors import FileError
+from fusefs.filesystem import FileSystem
+from fusefs.forms import VIEW_FORMS
+from storage.codec.batch import assign_offsets, scan
+from storage.disk.names import CLEAN_SHUTDOWN, SegmentFileKind, segment_file
+from storage.manager import open_engine
+from storage.model import Offset
+from tests.doubles.mount_client import MountClient, mounted
+from tests.fusefs.mounted.conftest import Mount
+from tests.fuzz.mutator import Mutator
+
+SECONDS = 1.0
+"""Of the processor, for one request: of all threads together."""
+GROWTH_BYTES = 300_000_000
+"""Of the process's memory, in one request, above what it held before."""
+
+READ_BYTES = 131_072
+XATTRS = ("user.kafka.timestamp", "user.kafka.batch", "user.kafka.key", "user.kafka.headers")
+
+
+class Cost(NamedTuple):
+    """What one request took."""
+
+    what: str
+    seconds: float
+    growth_bytes: int
+
+    @property
+    def measures(self) -> bool:
+        """Whether it waits for a size to be measured: opening does so for up to a minute, stat for two seconds."""
+        return self.what.startswith(("open ", "getattr ", "stat "))
+
+    @property
+    def is_bounded(self) -> bool:
+        return (self.seconds <= SECONDS or self.measures) and self.growth_bytes <= GROWTH_BYTES
+
+
+class Meter:
+    """What a process takes: this one, or a mount's daemon."""
+
+    def __init__(self, pid: int | str = "self") -> None:
+        self._proc = Path(f"/proc/{pid}")
+
+    def begin(self) -> None:
+        """Forget the most memory there was."""
+        (self._proc / "clear_refs").write_text("5")
+        self._before, self._started = self._resident("VmRSS"), self._seconds()
+
+    def cost(self, what: str) -> Cost:
+        """What was taken since `begin`."""
+        return Cost(what, self._seconds() - self._started, self._resident("VmHWM") - self._before)
+
+    def _seconds(self) -> float:
+        spent = (self._proc / "stat").read_text().rpartition(")")[2].split()
+        return (int(spent[11]) + int(spent[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _resident(self, field: str) -> int:
+        for line in (self._proc / "status").read_text().splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) * 1024
+        raise LookupError(field)
+
+
+def put_beneath(directory: Path, refused: list[bytearray]) -> bool:
+    """Append batches to the partition's file as another program's; whether there was one that a log can hold."""
+    log = directory / "orders-0" / segment_file(Offset(0), SegmentFileKind.LOG)
+    content, end_offset, added = bytearray(log.read_bytes()), 0, False
+    for header in scan(content):
+        end_offset = header.end_offset
+    for batch in refused:
+        copy = bytearray(batch)
+        assign_offsets(copy, 0, base_offset=end_offset, leader_epoch=0)
+        if scan(copy).problem is None:
+            content += copy
+            end_offset = scan(copy)[0].end_offset
+            added = True
+        if end_offset > 2**31:
+            break
+    log.write_bytes(content)
+    (directory / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+    return added
+
+
+def names_of(log_end_offset: int) -> list[str]:
+    """What is asked for in the partition's directory."""
+    last = max(log_end_offset - 1, 0)
+    stems = ("log", "0", str(last), "0-9", "1-", "-3", "latest", "@0", "@1-")
+    return [*(f"{stem}{form.suffix}" for stem in stems for form in VIEW_FORMS), "earliest", "status"]
+
+
+class Round:
+    """One log, and all that is asked of it, through the mount's filesystem without a kernel."""
+
+    def __init__(self, seed: int, directory: Path) -> None:
+        self.costs: list[Cost] = []
+        self._seed = seed
+        self._directory = directory
+        self._meter = Meter()
+
+    def run(self) -> None:
+        """Write, put, read. Raises what no program may see: anything but FileError."""
+        trio.run(self._run)
+
+    async def _run(self) -> None:
+        refused: list[bytearray] = []
+        async with self._client() as client:
+            await client.mkdir("orders")
+            for number, batch in enumerate(Mutator(self._seed).log()):
+                if not await self._ask(f"write {number}", partial(self._write, client, batch)):
+                    refused.append(batch)
+            await self._read_all(client)
+        if put_beneath(self._directory, refused):
+            async with self._client() as client:
+                if client.engine.partition("orders", 0).status().state == "online":
+                    await self._read_all(client)
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[MountClient]:
+        engine = open_engine(self._directory)
+        try:
+            async with mounted(engine, self._directory) as client:
+                yield client
+        finally:
+            engine.close()
+
+    @staticmethod
+    async def _write(client: MountClient, batch: bytearray) -> bool:
+        await client.append("orders/0/log.batch", bytes(batch))
+        return True
+
+    async def _read_all(self, client: MountClient) -> None:
+        fs, partition = client.filesystem, client.lookup("orders/0").node_id
+        for name in names_of(client.engine.partition("orders", 0).offsets().log_end_offset):
+            look_up = partial(fs.lookup, partition, name.encode())
+            found = await self._ask(f"lookup {name}", partial(fs.patiently, look_up))
+            if found is None:
+                continue
+            node_id = found.node.node_id
+            if name.startswith(("latest", "earliest")):
+                await self._ask(f"readlink {name}", partial(fs.patiently, partial(fs.readlink, node_id)))
+                continue
+            await self._ask(f"listxattr {name}", partial(fs.patiently, partial(fs.listxattr, node_id)))
+            for full in XATTRS:
+                call = partial(fs.getxattr, node_id, full)
+                await self._ask(f"getxattr {name} {full}", partial(fs.patiently, call))
+            await self._read(fs, name, node_id)
+            await self._ask(f"getattr {name}", partial(fs.getattr, node_id))
+        fh = fs.opendir(partition)
+        await self._ask("list", partial(fs.patiently, lambda: list(fs.readdir(fh, 0))))
+
+    async def _read(self, fs: FileSystem, name: str, node_id: int) -> None:
+        """Read the first bytes, some behind them, and some far away."""
+        opened = await self._ask(f"open {name}", partial(fs.open, node_id, os.O_RDONLY, 0))
+        if opened is None:
+            return
+        position = 0
+        for far in (0, 0, 0, 3_000_000):
+            at = position + far
+            data = await self._ask(f"read {name} at {at}", partial(fs.read, opened.fh, at, READ_BYTES))
+            position += len(data or b"")
+        await self._ask(f"release {name}", partial(fs.release, opened.fh))
+
+    async def _ask(self, what: str, request: Callable[[], Awaitable[Any]]) -> Any:
+        """Do one request, and note its cost; None where it is refused."""
+        self._meter.begin()
+        try:
+            return await request()
+        except FileError:
+            return None
+        finally:
+            self.costs.append(self._meter.cost(what))
+
+
+class MountedRound:
+    """The same through a real mount: what its daemon takes while a program asks."""
+
+    def __init__(self, seed: int, directory: Path) -> None:
+        self.costs: list[Cost] = []
+        self._seed = seed
+        self._mount = Mount(directory)
+
+    def run(self) -> None:
+        """Write, put, read."""
+        refused: list[bytearray] = []
+        with self._mounted() as partition:
+            partition.parent.mkdir()
+            for number, batch in enumerate(Mutator(self._seed).log()):
+                if not self._ask(f"write {number}", partial(self._write, partition, batch)):
+                    refused.append(batch)
+            self._read_all(partition)
+        if put_beneath(self._mount.data, refused):
+            with self._mounted() as partition:
+                if (partition / "state").read_text() == "online\n":
+                    self._read_all(partition)
+
+    @contextmanager
+    def _mounted(self) -> Iterator[Path]:
+        self._mount.start()
+        try:
+            assert self._mount.daemon is not None
+            self._meter = Meter(self._mount.daemon.pid)
+            yield self._mount.path / "orders" / "0"
+        finally:
+            self._mount.stop()
+            self._mount.clean_up()
+
+    @staticmethod
+    def _write(partition: Path, batch: bytearray) -> bool:
+        file = os.open(partition / "log.batch", os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(file, batch)
+        finally:
+            os.close(file)
+        return True
+
+    def _read_all(self, partition: Path) -> None:
+        end = next(
+            int(line.split()[1])
+            for line in (partition / "status").read_text().splitlines()
+            if line.startswith("log_end_offset")
+        )
+        for name in names_of(end):
+            path = partition / name
+            if self._ask(f"stat {name}", partial(os.lstat, path)) is None:
+                continue
+            self._ask(f"listxattr {name}", partial(os.listxattr, path))
+            for full in XATTRS:
+                self._ask(f"getxattr {name} {full}", partial(os.getxattr, path, full))
+            file = self._ask(f"open {name}", partial(os.open, path, os.O_RDONLY))
+            if file is None:
+                continue
+            for at in (0, READ_BYTES, 3_000_000):
+                self._ask(f"read {name} at {at}", partial(os.pread, file, READ_BYTES, at))
+            os.close(file)
+        self._ask("list", partial(os.listdir, partition))
+
+    def _ask(self, what: str, request: Callable[[], Any]) -> Any:
+        self._meter.begin()
+        try:
+            return request()
+        except OSError:
+            return None
+        finally:
+            self.costs.append(self._meter.cost(what))
+
+
+class Tally(NamedTuple):
+    """What rounds of requests took."""
+
+    requests: int = 0
+    exceeding: tuple[str, ...] = ()
+    """Those beyond their bounds, each with its seed and its cost."""
+    slowest: float = 0.0
+    largest: int = 0
+
+    def plus(self, seed: int, costs: Sequence[Cost]) -> Tally:
+        """Count in what one round took."""
+        exceeding = tuple(
+            f"seed {seed}: {cost.what}: {cost.seconds:.2f} s, {cost.growth_bytes / 1e6:.0f} MB"
+            for cost in costs
+            if not cost.is_bounded
+        )
+        return Tally(
+            self.requests + len(costs),
+            self.exceeding + exceeding,
+            max([self.slowest, *(cost.seconds for cost in costs if not cost.measures)]),
+            max([self.largest, *(cost.growth_bytes for cost in costs)]),
+        )
+
+
+def run_rounds(seeds: Iterable[int], *, seconds: float = math.inf, on_a_mount: bool = False) -> Tally:
+    """Run a round for each seed, until they or the seconds have passed."""
+    started, tally = time.monotonic(), Tally()
+    for seed in seeds:
+        if time.monotonic() - started >= seconds:
+            break
+        with TemporaryDirectory() as directory:
+            done = (MountedRound if on_a_mount else Round)(seed, Path(directory))
+            done.run()
+        tally = tally.plus(seed, done.costs)
+    return tally
