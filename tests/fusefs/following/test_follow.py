@@ -220,3 +220,18 @@ async def test_poll_of_a_deleted_topic_is_readable():
     topic.deleted = True
 
     assert follow.poll(None) & select.POLLIN
+
+
+async def test_records_beyond_the_visible_end_are_not_shown():
+    """Those that a transaction holds back, and those above the high watermark, come when they show; each once."""
+    topic = Topic()
+    partition = topic.partitions[0]
+    follow = topic.follow(nonblocking=True)
+    partition.add(b"a", b"b", b"c")
+    partition.high_watermark = 1
+    assert await follow.read(100) == b"a\n"
+    assert await fails(follow.read(100)) == errno.EAGAIN
+    partition.high_watermark = 2
+    assert await follow.read(100) == b"b\n"
+    partition.high_watermark = None
+    assert await follow.read(100) == b"c\n"
