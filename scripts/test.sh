@@ -18,5 +18,10 @@ step lint-imports
 lint-imports
 step "pytest --uncompiled: the same tests over the plain sources of the compiled modules"
 python -m pytest -q -p tests.uncompiled --uncompiled tests/storage/codec tests/storage/compaction tests/storage/log/test_segment.py tests/storage/recovery tests/storage/inspect/test_check.py tests/storage/inspect/test_sound.py tests/fusefs/forms tests/pipeline/test_reading_segments.py
-step pytest
-exec python -m pytest "$@"
+# A file of tests goes to one process as a whole, for its tests may share a mount, a broker or a session of Spark. One
+# process more than there are processors, because tests wait as well; each may need 4 GiB (Spark and a broker).
+workers=$(($(nproc) + 1))
+room=$(($(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) / 4194304))
+[ "$workers" -le "$room" ] || workers=$((room > 0 ? room : 1))
+step "pytest in $workers processes"
+exec python -m pytest --numprocesses "$workers" --dist loadfile "$@"

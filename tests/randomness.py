@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, Phase, settings
 
 USUAL, FIRST_FAILURE = "topicfs", "first-failure"
 """Profiles of Hypothesis. With the second one a failing example is not made smaller: for those who ask only whether it fails."""
-_SEED = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,8 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    given = config.getoption("--random-seed")
-    config.stash[_SEED] = random.SystemRandom().randrange(1 << 32) if given is None else given
+    # Kept as the option: the processes of a run in parallel are given the options of the one that starts them.
+    if config.option.random_seed is None:
+        config.option.random_seed = random.SystemRandom().randrange(1 << 32)
     usual = settings(
         deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
     )
@@ -40,13 +40,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"random seed: {config.stash[_SEED]}"
+    return f"random seed: {config.option.random_seed}"
 
 
 @pytest.fixture
 def chance(request: pytest.FixtureRequest) -> random.Random:
     """Random numbers of this test's own, the same whenever the seed is."""
-    return random.Random(f"{request.config.stash[_SEED]} {request.node.nodeid}")
+    return random.Random(f"{request.config.option.random_seed} {request.node.nodeid}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -54,6 +54,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed and chance.__name__ in getattr(item, "fixturenames", ()):
         report.sections.append(
-            ("random seed", f"have it again with --random-seed={item.config.stash[_SEED]}")
+            ("random seed", f"have it again with --random-seed={item.config.option.random_seed}")
         )
     return report
