@@ -78,6 +78,18 @@ def test_a_repeat_of_one_of_the_last_five_batches_is_answered_with_its_offsets()
     assert log.log_end_offset == 12
 
 
+def test_a_repeat_rolls_nothing():
+    """Producers are checked before a roll is decided on; a broker rolls first."""
+    log = LogOnDisk(internal_segment_bytes=len(data()) + 1).log
+    log.append(data())
+    assert log.append(data()).duplicate
+    with pytest.raises(OutOfOrderSequenceError):
+        log.append(data(sequence=2))
+    assert (Offset(0),) == log.chain.base_offsets
+    log.append(data(sequence=1))
+    assert (Offset(0), Offset(1)) == log.chain.base_offsets
+
+
 def test_a_refused_append_leaves_no_byte():
     """The check comes before the write; the log goes on as if it had not been."""
     on_disk = LogOnDisk()
