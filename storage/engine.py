@@ -111,7 +111,7 @@ class Partition(Protocol):
         ...
 
     def delete_records(self, before: Offset) -> Offset:
-        """Move the log start offset up to `before` (-1: to the high watermark); returns the new one.
+        """Move the log start offset up to `before` (-1: to the high watermark); returns the new one (kafka-storage.md#deleting-records).
 
         Raises OffsetOutOfRangeError beyond the high watermark, PolicyViolationError on compact-only topics.
         """

@@ -2,7 +2,7 @@
 
 An offset counts records in a partition, a position counts bytes in a file; they are distinct types so that one
 never stands where the other is meant. Ranges are half-open (`start_offset`, `end_offset`); only a name with
-`last` is inclusive.
+`last` is inclusive. What each bound of a log means: kafka-storage.md#terms.
 """
 
 from __future__ import annotations

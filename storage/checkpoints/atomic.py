@@ -1,4 +1,4 @@
-"""Replacing a small file so that a crash leaves the old content or the new, never a mixture."""
+"""Replacing a small file so that a crash leaves the old content or the new (kafka-storage.md#atomic-replacement)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     {"version":0,"brokerEpoch":-1}
 
 Only existence decides; the content is Kafka's, unknown fields are passed over. It is written last of all and
-deleted before any log is read, so that a start that fails makes the next one unclean (kafka-storage.md §1.2).
+deleted before any log is read, so that a start that fails makes the next one unclean (kafka-storage.md#clean-shutdown).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     leader-epoch-checkpoint:  0 / number of entries / `epoch startOffset` a line
 
 Entries ascend strictly in epoch and in start offset. The rules are pure functions over tuples of entries; the
-cache holds the present tuple and its file (kafka-storage.md §1.2, §9).
+cache holds the present tuple and its file (kafka-storage.md#leader-epochs).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     version=1
     cluster.id=_uqHDrtZRiWyQpGqbURDug
 
-Version 0 (of ZooKeeper times) has broker.id in place of node.id and requires nothing (kafka-storage.md §1.2).
+Version 0 (of ZooKeeper times) has broker.id in place of node.id and requires nothing (kafka-storage.md#meta-properties).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ log-start-offset-checkpoint           where partitions start that start inside o
 replication-offset-checkpoint         high watermarks
 cleaner-offset-checkpoint             first dirty offsets of compacted partitions
 
-0 / number of entries / `topic partition offset` a line (kafka-storage.md §1.2)
+0 / number of entries / `topic partition offset` a line (kafka-storage.md#offset-checkpoints)
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     version: 0
     topic_id: 1EvPSKI_SvihSIy3lMKMvg            no line end after it (43 bytes in all)
 
-Readers take unknown lines for a newer writer's and pass over them (kafka-storage.md §1.2).
+Readers take unknown lines for a newer writer's and pass over them (kafka-storage.md#partition-metadata).
 """
 
 from __future__ import annotations

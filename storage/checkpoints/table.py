@@ -6,7 +6,7 @@
     orders 1 17
 
 Every line ends with LF. Readers take any run of blanks between fields; an empty file and a version line alone
-mean no rows; everything else that is not as shown is corruption (kafka-storage.md §1.2).
+mean no rows; everything else that is not as shown is corruption (kafka-storage.md#checkpoint-tables).
 """
 
 from __future__ import annotations

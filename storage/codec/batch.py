@@ -309,7 +309,7 @@ def _int64(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
 def _size_at(octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
     """Bytes of the whole batch at `at`; 0 for a torn one, -1 for a size or magic that none has.
 
-    A file's scan stops silently where 17 bytes or fewer remain (§2.6): there is no magic to go by.
+    A file's scan stops silently where 17 bytes or fewer remain (kafka-storage.md#batch-scan): there is no magic to go by.
     """
     if end - at <= 17:
         return 0
@@ -393,7 +393,7 @@ def _fill_legacy_row(
     row: cython.p_longlong,
     to: cython.Py_ssize_t,
 ) -> cython.bint:
-    """An entry of format v0 or v1 (§2.5), whose stored offset is its last one."""
+    """An entry of format v0 or v1 (kafka-storage.md#message-sets), whose stored offset is its last one."""
     offset: cython.longlong = _int64(octets, at)
     magic: cython.int = octets[at + 16]
     attributes: cython.int = octets[at + 17]

@@ -1,4 +1,4 @@
-"""The codecs of record batches, in Kafka's framings (kafka-storage.md §2.4).
+"""The codecs of record batches, in Kafka's framings (kafka-storage.md#compression).
 
     gzip    one or more members of RFC 1952
     snappy  82 53 4e 41 50 50 59 00 │ int32 1 │ int32 1 │ { int32 length │ raw block of at most 32 KiB input } …

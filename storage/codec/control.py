@@ -1,4 +1,4 @@
-"""Control batches: the markers that end transactions (kafka-storage.md §2.3).
+"""Control batches: the markers that end transactions (kafka-storage.md#control-batches).
 
     key    int16 version 0 │ int16 type
     value  int16 version 0 │ int32 coordinator epoch        of the types abort and commit

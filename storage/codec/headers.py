@@ -1,4 +1,4 @@
-"""The header of a record batch of format v2 (kafka-storage.md §2.1): its picture, its fields, and many of them as rows.
+"""The header of a record batch of format v2 (kafka-storage.md#batch-header): its picture, its fields, and many of them as rows.
 
      0  int64  base offset               ┐
      8  int32  batch length              │ what follows this field; the whole batch is 12 bytes longer

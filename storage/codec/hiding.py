@@ -2,7 +2,7 @@
 
 A fetch names the aborted transactions that overlap it, by producer and first offset. From there on the producer's
 transactional batches are hidden until its next control batch, the abort marker. This is what Kafka's own consumer does
-(kafka-storage.md §5).
+(kafka-storage.md#aborted-transactions).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Message sets of the formats v0 and v1 (kafka-storage.md §2.5), which old log directories still hold: read only.
+"""Message sets of the formats v0 and v1 (kafka-storage.md#message-sets), which old log directories still hold: read only.
 
      0  int64  offset
      8  int32  size of what follows

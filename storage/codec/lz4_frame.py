@@ -1,4 +1,4 @@
-"""LZ4 frames as Kafka reads them (kafka-storage.md §2.4).
+"""LZ4 frames as Kafka reads them (kafka-storage.md#lz4-frames).
 
     magic 04 22 4d 18 │ FLG │ BD │ [content size, 8 bytes] │ header checksum │ blocks │ 0 (4 bytes) │ [content checksum]
     FLG   bits 7-6 version 1, 5 blocks are independent, 4 block checksums, 3 content size, 2 content checksum, 1 zero

@@ -1,6 +1,7 @@
 """Records as they stand in a batch: each number of theirs read, each length checked.
 
-A record of format v2 (kafka-storage.md §2.2), every number a zigzag varint of 7-bit groups, lowest first:
+A record of format v2 (kafka-storage.md#records), every number a zigzag varint of 7-bit groups, lowest first
+(kafka-storage.md#varints):
 
     length of what follows │ attributes 0 (one byte) │ timestamp delta │ offset delta
     key length (-1: null) │ key │ value length (-1: null) │ value

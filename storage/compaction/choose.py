@@ -1,4 +1,7 @@
-"""Which log to clean next, and up to where: pure arithmetic over its segments, settings and the clock."""
+"""Which log to clean next, and up to where: pure arithmetic over its segments, settings and the clock.
+
+Rules: kafka-storage.md#cleaning-choice.
+"""
 
 from __future__ import annotations
 

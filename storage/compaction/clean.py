@@ -2,7 +2,7 @@
 
 The work runs beside appends and reads (blocking, in the caller's thread); the log's lock is held only while files
 change names. Not before that is anything of the old segments gone, so a crash at any point leaves the old ones or the
-new ones of each group.
+new ones of each group (kafka-storage.md#segment-replacement).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Collisions go to the next slot. The table refuses new keys once nine tenths are taken, and the pass then ends there;
 so memory is bounded whatever the log's size. Two keys with one digest are taken for one key, as Kafka takes them.
-Compiled; also runs as it stands. Source: kafka-storage.md §8, Kafka's SkimpyOffsetMap.
+Compiled; also runs as it stands. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class OffsetMap:
         return last
 
     def judge(self, columns: Columns, *, end_offset: int) -> bytearray:
-        """The marks of all records of `columns` (see `survivors`); the map knows what lies below `end_offset`.
+        """The marks of all records of `columns` (see `survivors`; kafka-storage.md#retained-records); the map knows what lies below `end_offset`.
 
         A record stays if no newer one of its key is known; beyond `end_offset` every one stays. Records without
         a key cannot be told apart and go.

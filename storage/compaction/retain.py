@@ -1,4 +1,7 @@
-"""What a pass keeps of one batch: pure decisions. Rules: kafka-storage.md §8, Kafka's Cleaner."""
+"""What a pass keeps of one batch: pure decisions.
+
+Rules: kafka-storage.md#tombstones, kafka-storage.md#marker-removal, kafka-storage.md#batch-rewriting, Kafka's Cleaner.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class RetentionParams:
     now: Timestamp
     delete_retention_ms: int
     keep_end_offset: Offset | None
-    """A batch that ends here is kept, emptied if need be: the high watermark."""
+    """A batch that ends here is kept, emptied if need be: the high watermark, as since Kafka 4.4 (kafka-storage.md#versions)."""
     producers: Mapping[ProducerId, LastOfProducer]
     """The live ones."""
     legacy_deletes_before: Timestamp

@@ -1,8 +1,8 @@
 """A segment's batches as a pass leaves them: bytes in, bytes out.
 
 Base and last offset, leader epoch, codec and the producer's fields stay; records go. A batch that loses nothing and
-needs no horizon is passed on byte for byte. Legacy entries become batches of version 2. Rules: kafka-storage.md §8
-(Rewriting, Empty batch), Kafka's Cleaner and MemoryRecords.filterTo.
+needs no horizon is passed on byte for byte. Legacy entries become batches of version 2. Rules:
+kafka-storage.md#batch-rewriting, Kafka's Cleaner and MemoryRecords.filterTo.
 """
 
 from __future__ import annotations

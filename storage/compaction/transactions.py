@@ -1,8 +1,8 @@
 """What a pass over the log knows of its transactions: which data is aborted, which markers may go.
 
 The pass reads every batch once, in order, and tells this state. A marker may be discarded only when no data batch of
-its transaction was seen in the pass: then nothing is left that a reader would need it for. Source: kafka-storage.md
-§8, Kafka's CleanedTransactionMetadata.
+its transaction was seen in the pass: then nothing is left that a reader would need it for. Source:
+kafka-storage.md#marker-removal, Kafka's CleanedTransactionMetadata.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The engine's own settings: how many partitions, which topic defaults, which duty how often.
 
 Names and defaults are those of Kafka's broker, so that a `server.properties` is read unchanged
-(kafka-storage.md §11, §1.2). What has no meaning for an embedded engine (listeners, quorums, …) is passed
+(kafka-storage.md#broker-settings). What has no meaning for an embedded engine (listeners, quorums, …) is passed
 over and named to the caller.
 """
 

@@ -2,7 +2,7 @@
 
 Read a row as: field (Kafka's name with underscores for dots), type, kind of value, unit, meaning, the broker
 settings it falls back to (the first one present wins), default. The table follows Kafka's TopicConfig and
-LogConfig (kafka-storage.md §11).
+LogConfig (kafka-storage.md#topic-settings).
 """
 
 from __future__ import annotations

@@ -2,5 +2,6 @@
 
 `wire` reads and writes Kafka's message schemas, `group_records` and `transaction_records` are the schemas of the two
 internal topics, `consumer_protocol` what members of a group tell each other, `assignors` who gets which partition,
-`placement` which partition of an internal topic holds a group. Source: kafka-storage.md §10, Kafka's message JSON.
+`placement` which partition of an internal topic holds a group. Each names its
+source; the schemas are those of Kafka's message JSON.
 """

@@ -1,7 +1,7 @@
 """Who reads which partition: the assignors of Kafka's classic consumer groups, as pure functions.
 
 Each takes the members and the number of partitions of each topic (topics that do not exist are absent and ignored)
-and gives every member its partitions. Rules: kafka-storage.md §10, after Kafka's RangeAssignor, RoundRobinAssignor
+and gives every member its partitions. Rules: kafka-coordinators.md#assignors, after Kafka's RangeAssignor, RoundRobinAssignor
 and AbstractStickyAssignor.
 """
 

@@ -3,7 +3,7 @@
     subscription   int16 version · topics[] · user data · v1: owned partitions[] · v2: generation · v3: rack
     assignment     int16 version · {topic, int32 partitions[]}[] · user data
 
-Source: kafka-storage.md §10, Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment.
+Source: kafka-coordinators.md#consumer-protocol, Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A key is an int16 record type and its fields, a value an int16 version and its fields; a null value deletes the key.
 Types 0 and 1 are committed positions (0 in files of old brokers), 2 is a group's state; the others belong to newer
-group protocols and are not read here. Source: kafka-storage.md §10.
+group protocols and are not read here. Source: kafka-coordinators.md#group-records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which partition of an internal topic holds a group or a transactional id."""
+"""Which partition of an internal topic holds a group or a transactional id (kafka-coordinators.md#coordinator-partitions)."""
 
 from __future__ import annotations
 

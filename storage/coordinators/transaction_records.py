@@ -1,4 +1,4 @@
-"""Records of `__transaction_state`: what a transactional id is doing. Source: kafka-storage.md §10."""
+"""Records of `__transaction_state`: what a transactional id is doing. Source: kafka-coordinators.md#transaction-records."""
 
 from __future__ import annotations
 

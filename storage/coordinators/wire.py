@@ -6,7 +6,7 @@
 
 A message on disk begins with its int16 version. `Schema.read` gives a plain dict by Kafka's field names (its JSON
 form but for bytes), `Schema.write` takes one; fields that are left out get their defaults. Tagged fields are written
-when they differ from their default, and tags that the schema does not know are skipped on reading.
+when they differ from their default, and tags that the schema does not know are skipped on reading (kafka-coordinators.md#message-schemas).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ byte tells them apart: a broker locks all of it exclusively, we lock that byte s
 A lock goes with its process, so that nothing stale is ever taken for an owner that lives.
 
 Such locks belong to a process, do not survive a fork and are all lost when the process closes *any* descriptor of
-the file; so take it after daemonizing, and ask about it only through this module.
+the file; so take it after daemonizing, and ask about it only through this module (kafka-storage.md#directory-lock).
 """
 
 from __future__ import annotations

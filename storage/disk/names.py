@@ -12,7 +12,7 @@
     ├── <topic>-<partition>.<32 hex>-delete/      deleted, to be removed    (also -stray, -future)
     └── __cluster_metadata-0/  remote-log-index-cache/                    Kafka's own, not looked at
 
-The rules are Kafka's (kafka-storage.md §1.1).
+The rules are Kafka's (kafka-storage.md#directory, kafka-storage.md#names).
 """
 
 from __future__ import annotations

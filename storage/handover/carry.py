@@ -5,7 +5,7 @@
     3  <topic>-<p>/                  the copy is renamed, the directory above flushed
 
 Between the steps a broker may start, or this engine: both remove `-delete` directories by themselves, so that a copy
-that was interrupted is never taken for a partition (kafka-storage.md §1.1).
+that was interrupted is never taken for a partition (kafka-storage.md#names).
 """
 
 from __future__ import annotations

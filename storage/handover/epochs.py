@@ -2,7 +2,7 @@
 
 A broker that has led a partition in epoch 3 must not find batches of epoch 7 there: consumers remember the highest
 epoch they saw and would take what the broker says for outdated. Batches may be given a lower epoch in place, for it
-stands outside their checksum (kafka-storage.md §2.1, §13: keep epochs at most the broker's).
+stands outside their checksum (kafka-storage.md#batch-header, kafka-storage.md#moving-partitions).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A group's newest position in a partition counts, by the offset of its record; a null value takes it away. What a
 transaction commits counts when the transaction does, and never where it was aborted or left open. So a coordinator
-that loads the same files finds the same (kafka-storage.md §10).
+that loads the same files finds the same (kafka-coordinators.md#group-records).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Offsets ascend strictly. An entry's offset is a batch's *last* offset, its position that batch's *start*: a batch
 with a smaller last offset cannot hold the target, so the scan forward begins at an entry's position
-(kafka-storage.md §3).
+(kafka-storage.md#offset-index).
 """
 
 from __future__ import annotations

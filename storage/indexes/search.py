@@ -2,7 +2,7 @@
 
 The last slots of an index are asked for most, and a plain binary search over the whole file would touch pages in
 its middle that nobody else keeps in memory. So a target in the *warm* section, the last 8 KiB and a slot, is searched
-there alone (Kafka's AbstractIndex; kafka-storage.md §3).
+there alone (Kafka's AbstractIndex; kafka-storage.md#index-lookup).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Timestamps ascend strictly, offsets never descend. An entry says: up to and including this offset (the last one of
 its batch) the largest timestamp is this one. The last slot is kept free for the entry that every segment gets when it
-becomes inactive, so the index counts as full one entry early (kafka-storage.md §3).
+becomes inactive, so the index counts as full one entry early (kafka-storage.md#time-index).
 """
 
 from __future__ import annotations

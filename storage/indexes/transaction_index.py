@@ -5,7 +5,7 @@
 
 The last offset is the abort marker's; last offsets ascend strictly. The last stable offset is what it became with
 this abort: when it reaches a reader's upper bound, no later entry concerns that reader. The file exists only where
-there is an entry (kafka-storage.md §3).
+there is an entry (kafka-storage.md#transaction-index).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether batches may enter a log: what a leader checks before it assigns offsets.
 
 All or nothing: the first batch that may not come in refuses the whole append. The rules are Kafka's for v2 batches
-from clients (kafka-storage.md §4.1); a follower takes what its leader decided and checks order alone (§4.2).
+from clients (kafka-storage.md#append-validation); a follower takes what its leader decided and checks order alone (kafka-storage.md#follower-append).
 """
 
 from __future__ import annotations

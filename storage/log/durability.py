@@ -1,4 +1,4 @@
-"""What of a log is on disk, and getting the rest there."""
+"""What of a log is on disk, and getting the rest there (kafka-storage.md#flushing)."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class GrowingLog(ReadableLog):
         self._listeners.notify()
 
     def _stamp(self, batches: bytearray, incoming: Sequence[Incoming], now: Timestamp) -> list[PlacedBatch]:
-        """Give the batches their offsets, leader epoch and, where the topic says so, time."""
+        """Give the batches their offsets, leader epoch and, where the topic says so, time (kafka-storage.md#offset-assignment)."""
         offset: int = self._end.offset
         placed = []
         for batch in incoming:

@@ -169,7 +169,7 @@ class Log(GrowingLog):
             return self._removal.remove_due(self._directory, now)
 
     def truncate_to(self, offset: Offset, reason: str = "asked for") -> None:
-        """Drop everything from the batch that holds `offset` on; the log then ends at `offset`."""
+        """Drop everything from the batch that holds `offset` on; the log then ends at `offset` (kafka-storage.md#truncation)."""
         before, began = self._extent(), self._clock()
         with self._lock:
             self._check_writable()

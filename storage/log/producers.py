@@ -2,7 +2,7 @@
 
 A snapshot is taken at every roll and at a clean close, named by the offset below which it knows all. It is written in
 place and may be torn by a crash: then it is deleted and an older one used, and the log from there on is read again
-(kafka-storage.md §6 step 10, §7). On a read-only disk nothing is written or deleted.
+(kafka-storage.md#producer-snapshots, kafka-storage.md#loaded-producers). On a read-only disk nothing is written or deleted.
 """
 
 from __future__ import annotations

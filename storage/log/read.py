@@ -1,7 +1,7 @@
 """Reads: whole batches from an offset on, in windows as large as the reader asks for.
 
 A read finds its place through the offset index, unless an earlier read ended there: whoever reads on gets there
-without a search.
+without a search (kafka-storage.md#reading-by-offset).
 """
 
 from __future__ import annotations

@@ -379,7 +379,7 @@ class ReadableLog:
         return high_watermark if first is None else min(first, high_watermark)
 
     def _bound(self, isolation: Isolation) -> Bound:
-        """Where readers of `isolation` stop."""
+        """Where readers of `isolation` stop (kafka-storage.md#isolation)."""
         end = self._end
         visible_end = end.offset if self._high_watermark is None else self._high_watermark
         if isolation is Isolation.READ_COMMITTED:

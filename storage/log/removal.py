@@ -1,4 +1,4 @@
-"""Files that left a log: first renamed, unlinked only after file.delete.delay.ms.
+"""Files that left a log: first renamed, unlinked only after file.delete.delay.ms (kafka-storage.md#deleted-files).
 
 In between, readers that began before go on reading. A file whose new name finds no room on a full disk goes at once. Once the files are unlinked nobody can open them again, and they are
 closed: an open descriptor or a mapping would keep their room from the disk. A read that is inside a system call at that

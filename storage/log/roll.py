@@ -1,6 +1,6 @@
 """When a log closes its active segment and starts another: arithmetic on frozen values.
 
-The rules are Kafka's (kafka-storage.md §4.3, LogSegment.shouldRoll). Time means *record* time where records have
+The rules are Kafka's (kafka-storage.md#rolling, LogSegment.shouldRoll). Time means *record* time where records have
 any: batches whose timestamps lie far apart roll segments however fast they arrive.
 """
 

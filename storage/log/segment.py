@@ -1,4 +1,4 @@
-"""A segment: one stretch of a log in files named by its first offset.
+"""A segment: one stretch of a log in files named by its first offset (kafka-storage.md#segment-files).
 
     <base offset>.log          record batches, one after the other
     <base offset>.index        sparse: an offset and its position, now and then
@@ -6,7 +6,7 @@
     <base offset>.txnindex     the aborted transactions whose markers stand here, where there are any
 
 Sparse means: a batch gets its entries when more than index.interval.bytes of batches stand between it and the last
-batch that got one (kafka-storage.md §3). Index files come into being when they are first needed.
+batch that got one (kafka-storage.md#sparse-entries). Index files come into being when they are first needed.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> Timestamp:
-        """Of its records; of a segment whose records have none, when its file was last changed (§5)."""
+        """Of its records; of a segment whose records have none, when its file was last changed (kafka-storage.md#time-lookups)."""
         timestamp = self.largest.timestamp
         return timestamp if timestamp >= 0 else self.modified_time
 

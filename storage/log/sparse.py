@@ -1,7 +1,7 @@
 """The sparse rule over many batches at once: which of them get index entries, and with which maxima.
 
 `Segment.append` applies the same rule batch by batch; recovery goes through millions of batches and looks only at
-timestamps between two entries (kafka-storage.md §3).
+timestamps between two entries (kafka-storage.md#sparse-entries).
 
 This module is compiled by Cython, and runs uncompiled with the same results.
 """

@@ -1,4 +1,4 @@
-"""Records by time (kafka-storage.md §5).
+"""Records by time (kafka-storage.md#time-lookups).
 
 Timestamps need not ascend along a log. What is found is the *first record in log order* at or after a time: the first
 segment with something as late, there the time index's entry below it, the offset index's entry for that, and from

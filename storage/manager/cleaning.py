@@ -1,7 +1,7 @@
 """The cleaner: which log is compacted next, and what is remembered of it.
 
 One log at a time, the dirtiest of those that are due first, until none is (Kafka's LogCleaner and LogCleanerManager,
-kafka-storage.md §8). It works beside appends, reads and the other duties; whoever takes segments away claims the log,
+kafka-storage.md#cleaning-choice). It works beside appends, reads and the other duties; whoever takes segments away claims the log,
 so that retention never counts segments that are being replaced. After each round the compacted logs get their
 retention: by time and size where their policy deletes too, by the log start always.
 

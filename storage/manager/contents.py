@@ -1,4 +1,4 @@
-"""What stands in a data directory, told from its names alone (kafka-storage.md §1.1)."""
+"""What stands in a data directory, told from its names alone (kafka-storage.md#names)."""
 
 from __future__ import annotations
 

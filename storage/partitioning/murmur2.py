@@ -1,4 +1,4 @@
-"""Kafka's key hash: 32-bit MurmurHash2 with Kafka's seed (kafka-storage.md §10)."""
+"""Kafka's key hash: 32-bit MurmurHash2 with Kafka's seed (kafka-coordinators.md#partitioning)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The checks of an append against what is known of its producer.
 
 `ProducerAppend` gathers the batches of one append, each checked in order; only when all have passed does the state
-take `entry`. Order and meaning of the checks: kafka-storage.md §7.
+take `entry`. Order and meaning of the checks: kafka-storage.md#sequences,
+kafka-storage.md#transactions.
 """
 
 from __future__ import annotations

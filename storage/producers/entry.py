@@ -77,5 +77,5 @@ class ProducerEntry:
         return replace(known, batches=batches, last_timestamp=batch.timestamp)
 
     def expired(self, now: Timestamp, expiration_ms: int) -> bool:
-        """Whether it may be forgotten: nothing open, nothing heard for `expiration_ms`."""
+        """Whether it may be forgotten: nothing open, nothing heard for `expiration_ms` (kafka-storage.md#producer-expiry)."""
         return self.transaction_first_offset is None and now - self.last_timestamp >= expiration_ms

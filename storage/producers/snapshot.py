@@ -9,7 +9,7 @@
                  timestamp int64 · coordinator epoch int32 · first offset of the open transaction int64 (-1 none)
 
 Only the newest batch of a producer is kept. Kafka writes the entries in the order of a Java HashMap, which readers
-ignore; `encode` reproduces it, so that equal states give equal bytes. Source: kafka-storage.md §3, Kafka's
+ignore; `encode` reproduces it, so that equal states give equal bytes. Source: kafka-storage.md#producer-snapshots, Kafka's
 ProducerStateManager.
 """
 

@@ -2,7 +2,7 @@
 
 Without it a batch that was delayed on its way could open a transaction which nobody ever ends. The verification begins
 with a guard, the coordinator is asked, and the append brings the guard back; whatever came in between (a marker, an
-append) takes the guard's place away. Rules: kafka-storage.md §7, after Kafka's VerificationStateEntry.
+append) takes the guard's place away. Rules: kafka-storage.md#transaction-verification, after Kafka's VerificationStateEntry.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An index has unused slots while its segment is active, and nothing in the file tells them from entries. A process that
 ended inside a roll, in this engine before it rolled as a broker does, left them so below the recovery point, where
-nobody recovers; taken for entries they say that the segment's newest record is of 1970.
+nobody recovers; taken for entries they say that the segment's newest record is of 1970. What a broker looks at: kafka-storage.md#load-checks.
 """
 
 from __future__ import annotations

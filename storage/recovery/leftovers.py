@@ -3,7 +3,7 @@
 A compaction writes `.cleaned` files, renames them `.swap` (the highest base offset first), renames the segments they
 replace `.deleted`, and drops the `.swap`. So a `.cleaned` file that is left means it had not finished writing: the old
 segments are all there and everything new goes. Only `.swap` files left means the new segments are complete and
-take the place of what they cover (kafka-storage.md §6, §8).
+take the place of what they cover (kafka-storage.md#interrupted-work).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loading a partition's directory: Kafka's steps in Kafka's order (kafka-storage.md §6)."""
+"""Loading a partition's directory: Kafka's steps in Kafka's order (kafka-storage.md#loading-order)."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ class Loader:
         return segments
 
     def _settle(self, segments: list[Segment], log_start_offset: Offset) -> tuple[Chain, Offset]:
-        """The chain with its active segment ready, and the log end offset."""
+        """The chain with its active segment ready, and the log end offset (kafka-storage.md#loaded-offsets)."""
         end_offset = self._end_offset(segments[-1], segments[:-1]) if segments else log_start_offset
         if end_offset < log_start_offset:
             _LOGGER.warning(
@@ -396,7 +396,7 @@ class Loader:
     def _learn_producers(
         self, chain: Chain, log_start_offset: Offset, end_offset: Offset, *, clean: bool
     ) -> None:
-        """Stand at the log's end, with snapshots at the last two segments' bases and there (§6 step 10)."""
+        """Stand at the log's end, with snapshots at the last two segments' bases and there (kafka-storage.md#loaded-producers)."""
         producers = self._producers
         producers.keep_only(chain.base_offsets)
         at = [*chain.base_offsets[-2:], end_offset]

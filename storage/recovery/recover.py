@@ -1,4 +1,7 @@
-"""Recovering a segment: every batch is checked, the indexes are made anew, the rest behind the first bad one goes."""
+"""Recovering a segment: every batch is checked, the indexes are made anew, the rest behind the first bad one goes.
+
+Rules: kafka-storage.md#segment-recovery.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splitting a segment whose offsets lie further apart than its indexes can say (kafka-storage.md §6 step 4).
+"""Splitting a segment whose offsets lie further apart than its indexes can say (kafka-storage.md#segment-splitting).
 
 Compactions of old brokers made such segments: of offsets more than 2^31-1 apart. Their batches are copied into new
 segments, `.cleaned` until all are written and flushed, then `.swap`: from there on loading puts them into the place of

@@ -8,7 +8,7 @@ there.
     3  age          its newest record is older than retention.ms                       with delete
 
 No rule takes a segment that is not wholly below the high watermark, nor an empty last one. Where all go, the
-log rolls first, so that an empty segment at its end stays (kafka-storage.md §8).
+log rolls first, so that an empty segment at its end stays (kafka-storage.md#retention).
 """
 
 from __future__ import annotations
