@@ -40,7 +40,7 @@ ERRNOS: dict[type[Exception], int] = {
     storage.ReadOnlyError: errno.EROFS,
     storage.StorageError: errno.EIO,
 }
-"""mount.md's table. A type that is not listed counts as its nearest listed ancestor; an OSError keeps its own."""
+"""The table of fusefs/SEMANTICS.md#errors. A type that is not listed counts as its nearest listed ancestor; an OSError keeps its own."""
 
 REPORTED = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.EIO, errno.EFBIG, errno.EILSEQ})
 """What always leaves a line of reason for people: the program that got it shows only the errno's name."""
