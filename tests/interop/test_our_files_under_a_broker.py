@@ -1,4 +1,4 @@
-"""Our partitions placed under a broker by hand, as kafka-storage.md §13 says, with everything they are served by."""
+"""Our partitions placed under a broker by hand, as kafka-storage.md#moving-partitions says, with everything they are served by."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ PRODUCER = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 5}
 
 
 def test_golden_batch_is_read_field_by_field():
-    """Every header field of the golden batch comes out as kafka-storage.md §14 states it."""
+    """Every header field of the golden batch comes out as kafka-storage.md#a-batch-in-bytes shows it."""
     header = read_header(GOLDEN)
 
     assert (0, len(GOLDEN), 100, 102, 9, 2) == header[:6]

@@ -88,7 +88,7 @@ def test_a_tombstone_gets_its_horizon_as_kafka_writes_it():
 
 
 def test_the_golden_tombstone_pass():
-    """kafka-storage.md §14: a batch before, after its first pass, and emptied, byte for byte."""
+    """A batch before, after its first pass, and emptied, byte for byte as Kafka makes them (kafka-storage.md#tombstones)."""
     before = batch(record(0, b"a", b"1"), record(1, b"b", None, TIME + 10), **PRODUCER)
     assert bytes(before[8:23]).hex() == "00000042ffffffff02287790cd0000"
     after = cleaned(before)

@@ -15,7 +15,7 @@ PAST_INT, PAST_LONG = str(2**31), str(2**63)
 
 
 class Row(NamedTuple):
-    """A row of kafka-storage.md §11."""
+    """A row of kafka-storage.md#topic-settings."""
 
     name: str
     default: str

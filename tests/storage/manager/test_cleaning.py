@@ -279,7 +279,7 @@ def test_compacted_topics_get_their_retention_after_each_round(disk, clock):
 
 
 def test_the_log_start_releases_segments_of_compacted_topics(disk, clock):
-    """Segments wholly below it go, whatever the policy (kafka-storage.md §8, rule a)."""
+    """Segments wholly below it go, whatever the policy (kafka-storage.md#retention)."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, cleanup_policy="compact,delete", min_cleanable_dirty_ratio="1")
     log.delete_records(Offset(7))

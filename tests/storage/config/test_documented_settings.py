@@ -1,0 +1,42 @@
+"""The settings in kafka-storage.md#settings have the defaults of the sources."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from storage.config.broker import BROKER_SETTINGS
+from storage.config.topic import SETTINGS, setting
+
+TEXT = (Path(__file__).parents[3] / "docs" / "kafka-storage.md").read_text()
+TOPIC_ROWS = re.findall(
+    r"(?m)^\| `([\w.]+)` \| ([^|]*) \|[^|]*\| ([^|]*) \|$", TEXT[TEXT.index("### Topic settings") :]
+)
+MINUS = "\N{MINUS SIGN}"
+OF_OTHER_PARTS = re.compile(r"remote\.|local\.|errors\.|unclean\.|internal\.|\w+\.replication\.throttled")
+
+
+def test_every_setting_of_a_log_has_a_row():
+    """Tiered storage, replication and share groups apart."""
+    assert [name for name in SETTINGS if not OF_OTHER_PARTS.match(name)] == [row[0] for row in TOPIC_ROWS]
+
+
+@pytest.mark.parametrize(("name", "default", "synonyms"), TOPIC_ROWS)
+def test_a_row_has_the_default_and_the_brokers_name(name, default, synonyms):
+    """Of several names of a broker the later ones are told by their ends."""
+    written = default.strip("`").replace(f"2⁶³{MINUS}1", str(2**63 - 1)).replace(MINUS, "-")
+    assert setting(name).default_text == written
+    told = re.findall(r"`([\w.]+)`", synonyms.replace("same", f"`{name}`"))
+    known = [synonym.name for synonym in setting(name).row.synonyms]
+    assert known[0] == told[0]
+    assert all(any(full.endswith(end) for full in known) for end in told)
+
+
+def test_every_setting_of_the_broker_has_its_default():
+    """But for what a broker never does by default, and for the node's name."""
+    section = " ".join(TEXT[TEXT.index("### Broker settings") : TEXT.index("## Versions")].split())
+    for name in BROKER_SETTINGS.keys() - {"log.flush.scheduler.interval.ms", "node.id"}:
+        default = BROKER_SETTINGS[name].row.kind.print(BROKER_SETTINGS[name].default)
+        assert re.search(rf"`{re.escape(name)}` {default}\b", section), name

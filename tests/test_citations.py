@@ -1,0 +1,140 @@
+"""What sources and documents cite can be followed: each document that they name is there, and each section of it.
+
+The rules of Kafka's files stand in the pages of SPECIFICATION; a source cites the section whose rule it relies on as
+`<page>#<anchor>`, by the anchor that GitHub gives to a heading.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = (
+    "benchmarks",
+    "docs",
+    "examples",
+    "fusefs",
+    "pipeline",
+    "pyspark_topicfs",
+    "scripts",
+    "storage",
+    "testing",
+    "tests",
+    "topicfs",
+    "typings",
+)
+SUFFIXES = {".md", ".pxd", ".py", ".pyi", ".sh", ".toml", ".xml"}
+SPECIFICATION = ("docs/kafka-storage.md", "docs/kafka-coordinators.md")
+
+_DOCUMENT = re.compile(r"(?<![\w./:#-])(?P<document>(?:[\w.-]+/)*[\w-]+\.md)\b(?:#(?P<anchor>[\w-]*))?")
+_OWN_SECTION = re.compile(r"\]\(#([\w-]+)\)")
+_SECTION_NUMBER = re.compile(r"(?<!RFC \d{3} )(?<!RFC \d{4} )§")
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _files() -> list[Path]:
+    found = [path for path in ROOT.iterdir() if path.suffix in SUFFIXES or path.name == "Makefile"]
+    for folder in FOLDERS:
+        found += [path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES]
+    # This one holds what the others must not.
+    return sorted(path for path in found if path.is_file() and path != Path(__file__).resolve())
+
+
+FILES = _files()
+DOCUMENTS = [path for path in FILES if path.suffix == ".md"]
+TEXTS = {path: path.read_text() for path in FILES}
+
+
+class Citation(NamedTuple):
+    """A place that names a document, perhaps with one of its sections."""
+
+    source: Path
+    document: str
+    anchor: str | None
+
+    def __str__(self) -> str:
+        return f"{shown(self.source)}: {self.document}" + ("" if self.anchor is None else f"#{self.anchor}")
+
+    @property
+    def target(self) -> Path | None:
+        """The document: by its path from here or from the top, or by its name where that says which one it is."""
+        for base in (self.source.parent, ROOT):
+            if (base / self.document).is_file():
+                return (base / self.document).resolve()
+        named = [path for path in DOCUMENTS if path.name == self.document]
+        return named[0] if len(named) == 1 else None
+
+
+def citations() -> Iterator[Citation]:
+    for source, text in TEXTS.items():
+        for found in _DOCUMENT.finditer(text):
+            yield Citation(source, found["document"], found["anchor"])
+        if source.suffix == ".md":
+            for anchor in _OWN_SECTION.findall(text):
+                yield Citation(source, source.name, anchor)
+
+
+def anchors(document: Path) -> list[str]:
+    """Those of a document's headings below its title, as GitHub makes them."""
+    text = re.sub(r"(?ms)^```.*?^```", "", TEXTS[document])
+    headings = re.findall(r"(?m)^##+ (.+?)\s*$", text)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+CITATIONS = list(citations())
+
+
+def test_all_folders_with_sources_are_looked_at():
+    """A new package is not left out."""
+    assert set() == {path.parent.name for path in ROOT.glob("*/__init__.py")} - set(FOLDERS)
+    assert len(CITATIONS) > 100
+
+
+def test_every_document_that_is_named_is_there():
+    """Nobody is sent to a page that this project does not have."""
+    assert [] == [str(each) for each in CITATIONS if each.target is None]
+
+
+def test_every_section_that_is_named_is_there():
+    """An anchor is that of one heading of its document."""
+    known = {document: Counter(anchors(document)) for document in DOCUMENTS}
+    assert [] == [
+        str(each)
+        for each in CITATIONS
+        if each.anchor is not None and each.target is not None and known[each.target][each.anchor] != 1
+    ]
+
+
+def test_sections_are_cited_by_name():
+    """By numbers nobody would find them, nor notice when they move."""
+    assert [] == [shown(path) for path, text in TEXTS.items() if _SECTION_NUMBER.search(text)]
+
+
+def test_sources_cite_sections_and_not_whole_pages():
+    """The specification is long. Documents link it as a whole, and tests read it."""
+    pages = {ROOT / page for page in SPECIFICATION}
+    assert [] == [
+        str(each)
+        for each in CITATIONS
+        if each.target in pages and each.anchor is None and _is_source(each.source)
+    ]
+
+
+def _is_source(path: Path) -> bool:
+    return path.suffix != ".md" and ROOT / "tests" not in path.parents
+
+
+@pytest.mark.parametrize("page", SPECIFICATION)
+def test_every_section_of_the_specification_is_cited(page):
+    """From another file: a rule that nothing relies on is not the specification of this project."""
+    cited = {each.anchor for each in CITATIONS if each.target == ROOT / page and each.source != ROOT / page}
+    assert [] == [anchor for anchor in anchors(ROOT / page) if anchor not in cited]
