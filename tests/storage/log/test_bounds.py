@@ -11,8 +11,10 @@ from storage.codec.records import BatchStamp
 from storage.compaction.choose import plan
 from storage.compaction.clean import clean, cleaning_params
 from storage.errors import InvalidTimestampError, OffsetOutOfRangeError
+from storage.manager.planning import PlannedDeletion, plan_log
 from storage.model import Isolation, Offset, ProducerId, Timestamp
 from storage.producers.append import Origin
+from storage.retention.apply import apply_retention
 from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
 from tests.doubles.mortal_disk import MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -49,6 +51,20 @@ def test_records_are_deleted_up_to_the_high_watermark():
         on_disk.log.high_watermark,
         on_disk.log.log_end_offset,
     )
+
+
+@pytest.mark.parametrize("limit", [{"retention_ms": 1000}, {"retention_ms": -1, "retention_bytes": 0}])
+def test_retention_takes_and_announces_nothing_that_is_not_replicated(limit):
+    """Row 73: of segments with a record each those below the high watermark go, though all are due."""
+    on_disk = LogOnDisk(internal_segment_bytes=150, **limit)
+    for _ in range(6):
+        on_disk.log.append(sized_batch(140, timestamp=on_disk.clock()))
+    on_disk.reopen(high_watermark=4)
+    on_disk.clock.advance(HOUR_MS)
+    announced = [step for step in plan_log(on_disk.log, on_disk.clock()) if isinstance(step, PlannedDeletion)]
+    assert [0, 1, 2, 3] == [step.base_offset for step in announced]
+    apply_retention(on_disk.log, on_disk.clock())
+    assert [4, 5] == on_disk.base_offsets()
 
 
 @pytest.mark.parametrize("segment_bytes", [300, 10_000])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
@@ -422,20 +424,32 @@ def _with_aborts():
     return log
 
 
-@pytest.mark.parametrize("lost", [".txnindex", ".snapshot", "both"])
-@pytest.mark.parametrize("recovery_point", [0, 12, 22])
-def test_the_aborted_transactions_come_back(lost, recovery_point):
-    """Rows 13 and 49: after losing transaction indexes, snapshots or both, whichever segments are recovered."""
+@pytest.mark.parametrize(
+    ("lost", "recovery_point", "recovered"),
+    [
+        ((".txnindex",), 0, {10, 16}),
+        ((".txnindex", ".snapshot"), 0, {10, 16}),
+        ((".snapshot",), 0, {10, 16}),
+        ((".snapshot",), 12, {10, 16}),
+        ((".snapshot",), 16, {16}),
+        ((), 12, {10, 16}),
+        ((), 16, {16}),
+    ],
+)
+def test_the_aborted_transactions_come_back(lost, recovery_point, recovered):
+    """Rows 13 and 49: all indexes made anew, or only the last segment's, with the snapshot before it and without."""
     log = _with_aborts()
-    before = log.aborted()
-    assert before == [AbortedSpan(1, 0, 15, 8), AbortedSpan(2, 8, 21, 22)]
-    kept_up_to = recovery_point if lost == ".snapshot" else 0
+    aborted = [AbortedSpan(1, 0, 15, 8), AbortedSpan(2, 8, 21, 22)]
+    assert aborted == log.aborted()
     for name in log.on_disk.names():
-        if name.endswith((".txnindex", ".snapshot") if lost == "both" else lost):
+        if name.endswith(lost):
             log.on_disk.disk.unlink(log.log.directory / name)
-    log.on_disk.kill(recovery_point=kept_up_to)
-    assert log.aborted() == before
-    assert log.log.offsets().last_stable_offset == 22
+    log.on_disk.disk.calls.clear()
+    log.on_disk.kill(recovery_point=recovery_point)
+    assert aborted == log.aborted()
+    assert 22 == log.log.offsets().last_stable_offset
+    written = [Path(path) for call, path in log.on_disk.disk.calls if call == "pwrite"]
+    assert recovered == {int(path.stem) for path in written if path.suffix == ".txnindex"}
 
 
 def test_a_transaction_index_that_is_none_is_made_anew():
