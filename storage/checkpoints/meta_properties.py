@@ -14,10 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 from storage.checkpoints.atomic import write_atomically
-from storage.checkpoints.identifiers import IdSource, new_id
 from storage.config.properties import PropertiesError, format_properties, parse_properties
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
@@ -25,7 +23,6 @@ from storage.errors import CorruptionError
 from storage.model import Timestamp
 
 VERSION = 1
-DEFAULT_NODE_ID = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +33,6 @@ class MetaProperties:
     node_id: int | None
     directory_id: str | None
     version: int = VERSION
-
-    @classmethod
-    def generate(cls, *, node_id: int = DEFAULT_NODE_ID, ids: IdSource = uuid4) -> MetaProperties:
-        """Make those of a new data directory, as Kafka's format tool does."""
-        return cls(cluster_id=new_id(ids), node_id=node_id, directory_id=new_id(ids))
 
 
 def encode_meta_properties(meta: MetaProperties, *, written_at: Timestamp) -> bytes:

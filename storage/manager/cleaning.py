@@ -126,10 +126,6 @@ class Cleaner:
         """Whether the log's retention is the cleaner's."""
         return self._config.cleaner_enable and log.config.compacts
 
-    def is_uncleanable(self, log: Log) -> bool:
-        """Whether a damaged batch keeps the log from being cleaned."""
-        return log in self._uncleanable
-
     def retain(self, log: Log, now: Timestamp) -> None:
         """Apply retention, unless the log is being cleaned: then the next time (blocking; OSError)."""
         with self._claim(log) as claimed:

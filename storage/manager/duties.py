@@ -82,10 +82,6 @@ class Schedule:
             due_at[duty] = now + self.plans[duty].period_ms
         return Schedule(self.plans, due_at)
 
-    def next_due(self) -> Timestamp:
-        """Give the earliest time at which a duty is due."""
-        return Timestamp(min(self.due_at.values()))
-
     def _is_due(self, duty: Duty, now: Timestamp) -> bool:
         plan = self.plans[duty]
         remaining = self.due_at[duty] - now

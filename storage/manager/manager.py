@@ -231,10 +231,6 @@ class LogManager:
         if not self.read_only:
             self._staged.run()
 
-    def next_maintenance(self) -> Timestamp:
-        """When `maintenance` next has anything to do."""
-        return self._schedule.next_due()
-
     def close(self) -> None:
         self._staged.stop()
         self._cleaner.stop()

@@ -307,13 +307,6 @@ def test_offline_partition_is_left_alone(disk: SimulatedDisk, clock: ManualClock
     assert engine.warnings == ()
 
 
-def test_next_maintenance_tells_when_to_come_again(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Never later than the next duty, and later than now once all are done."""
-    engine, _ = topic_of(disk, clock, 1, {})
-    engine.maintenance(clock())
-    assert clock() < engine.next_maintenance() <= clock() + 1_000
-
-
 def test_topics_come_and_go_beside_maintenance_and_appends(tmp_path: Path) -> None:
     """Threads that make, fill, tend and delete topics at once leave the same on disk as in memory."""
     engine = open_engine(tmp_path / "data", config=QUIET)
