@@ -32,22 +32,22 @@ class Blocking:
         """
         return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=abandon)
 
-    async def patiently(self, call: Callable[[], T]) -> T:
+    async def patiently(self, call: Callable[[], T], *, ended: Callable[[], bool] = lambda: False) -> T:
         """Do here what takes little, as nearly every request does; begin again in a thread what turns out to take more.
 
-        `call` may be ended half-way and called again. Raises RequestTooLargeError where it takes more than one request may.
+        `call` may be ended half-way and called again; `ended` says whether nobody waits for it any more. Raises RequestTooLargeError where it takes more than one request may.
         """
         try:
             with Allowance(INLINE_BYTES, inline=True):
                 return call()
         except ThreadNeededError:
-            return await self.in_thread(call)
+            return await self.in_thread(call, ended=ended)
 
-    async def in_thread(self, call: Callable[[], T]) -> T:
+    async def in_thread(self, call: Callable[[], T], *, ended: Callable[[], bool] = lambda: False) -> T:
         """Do what takes long in a thread, with the allowance of one request."""
 
         def allowed() -> T:
-            with Allowance(THREAD_BYTES, inline=False):
+            with Allowance(THREAD_BYTES, inline=False, ended=ended):
                 return call()
 
         return await self.run(allowed)

@@ -130,9 +130,13 @@ class FileSystem:
         self.remember(node)
         return found
 
-    async def patiently(self, call: Callable[[], T]) -> T:
-        """Do a lookup, or whatever else is mostly done at once; in a thread where it takes long."""
-        return await self.context.appending.blocking.patiently(call)
+    async def patiently(self, call: Callable[[], T], pid: int = 0) -> T:
+        """Do a lookup, or whatever else is mostly done at once; in a thread where it takes long.
+
+        `pid` is the process that asks, 0 where it cannot be seen: what takes long may end with it.
+        """
+        blocking, waiting = self.context.appending.blocking, self.context.waiting
+        return await blocking.patiently(call, ended=lambda: waiting.wants_to_end(pid))
 
     def _lookup(self, parent: Directory, name: bytes) -> Node:
         if len(name) > MAX_NAME:
@@ -197,18 +201,17 @@ class FileSystem:
 
     # Attributes
 
-    async def getattr(self, node_id: int) -> Attributes:
-        """Give exact attributes; waits, within a bound, for a size that is not known yet."""
+    async def getattr(self, node_id: int, pid: int = 0) -> Attributes:
+        """Give exact attributes; waits, within a bound, for a size that is not known yet, if process `pid` does."""
         node = self.inodes.get(node_id)
         try:
             if not node.settled:
-                await node.settle()
-            # A link's are those of a record that has to be found.
-            return await self.patiently(node.attributes) if isinstance(node, Link) else node.attributes()
+                await node.settle(pid)
+            return await self.patiently(node.attributes, pid)
         except Exception as error:
             raise self._told(node.path, error) from error
 
-    async def setattr(self, node_id: int, change: Change, fh: int | None = None) -> Attributes:
+    async def setattr(self, node_id: int, change: Change, fh: int | None = None, pid: int = 0) -> Attributes:
         """Accept times, and truncation as far as it changes nothing; refuse modes and owners.
 
         `fh` is the open file through which ftruncate(2) asks. (What O_TRUNC asks, open(2) has been told.)
@@ -219,7 +222,7 @@ class FileSystem:
             _accept(change, node, emptied=file is not None and file.handle.emptied)
         except Exception as error:
             raise self._told(node.path, error) from error
-        return await self.getattr(node_id)
+        return await self.getattr(node_id, pid)
 
     def readlink(self, node_id: int) -> str:
         """Say where a link points."""

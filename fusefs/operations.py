@@ -41,6 +41,11 @@ END_SECONDS = 5.0
 """How long the end of a mount waits for a name being forgotten, which may itself wait for a request to be answered."""
 
 
+def _pid(ctx: Any) -> int:
+    """Of the process that asks; 0 where nobody says."""
+    return ctx.pid if ctx else 0
+
+
 def answered(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Let nothing but FUSEError out of a handler."""
 
@@ -155,7 +160,9 @@ class Operations(pyfuse3.Operations):
     async def lookup(self, parent_inode: int, name: bytes, ctx: Any) -> pyfuse3.EntryAttributes:
         """Add one to the lookup count."""
         filesystem = self._filesystem
-        return self._found(await filesystem.patiently(lambda: filesystem.lookup(parent_inode, name)))
+        return self._found(
+            await filesystem.patiently(lambda: filesystem.lookup(parent_inode, name), _pid(ctx))
+        )
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         """Take from lookup counts."""
@@ -166,7 +173,7 @@ class Operations(pyfuse3.Operations):
 
     @answered
     async def getattr(self, inode: int, ctx: Any) -> pyfuse3.EntryAttributes:
-        return self._shown(await self._filesystem.getattr(inode))
+        return self._shown(await self._filesystem.getattr(inode, _pid(ctx)))
 
     @answered
     async def setattr(
@@ -182,12 +189,12 @@ class Operations(pyfuse3.Operations):
             mode=fields.update_mode,
             owner=fields.update_uid or fields.update_gid,
         )
-        return self._shown(await self._filesystem.setattr(inode, change, fh))
+        return self._shown(await self._filesystem.setattr(inode, change, fh, _pid(ctx)))
 
     @answered
     async def readlink(self, inode: int, ctx: Any) -> bytes:
         filesystem = self._filesystem
-        return (await filesystem.patiently(lambda: filesystem.readlink(inode))).encode()
+        return (await filesystem.patiently(lambda: filesystem.readlink(inode), _pid(ctx))).encode()
 
     @answered
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: Any) -> pyfuse3.EntryAttributes:
@@ -232,7 +239,7 @@ class Operations(pyfuse3.Operations):
 
     @answered
     async def open(self, inode: int, flags: int, ctx: Any) -> pyfuse3.FileInfo:
-        fh, handle = await self._filesystem.open(inode, flags, ctx.pid)
+        fh, handle = await self._filesystem.open(inode, flags, _pid(ctx))
         return pyfuse3.FileInfo(
             fh=fh,
             direct_io=handle.direct_io,
@@ -308,12 +315,13 @@ class Operations(pyfuse3.Operations):
     @answered
     async def getxattr(self, inode: int, name: bytes, ctx: Any) -> bytes:
         filesystem, attribute = self._filesystem, name.decode("utf-8", "replace")
-        return await filesystem.patiently(lambda: filesystem.getxattr(inode, attribute))
+        return await filesystem.patiently(lambda: filesystem.getxattr(inode, attribute), _pid(ctx))
 
     @answered
     async def listxattr(self, inode: int, ctx: Any) -> list[bytes]:
         filesystem = self._filesystem
-        return [name.encode() for name in await filesystem.patiently(lambda: filesystem.listxattr(inode))]
+        names = await filesystem.patiently(lambda: filesystem.listxattr(inode), _pid(ctx))
+        return [name.encode() for name in names]
 
     @answered
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: Any) -> None:

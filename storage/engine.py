@@ -57,9 +57,16 @@ class Partition(Protocol):
         """Earliest readable: what `offsets` says, for who asks at each read and append."""
         ...
 
+    @property
+    def newest_timestamp(self) -> Timestamp:
+        """The largest of all records, -1 where none has one: what `status` says, for who asks often."""
+        ...
+
     def offsets(self) -> PartitionOffsets: ...
 
-    def status(self) -> PartitionStatus: ...
+    def status(self) -> PartitionStatus:
+        """How it stands; the disk is asked about each segment."""
+        ...
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         """Append whole v2 batches as a leader does: all of them or none.
@@ -101,6 +108,10 @@ class Partition(Protocol):
 
     def segments(self) -> Sequence[SegmentInfo]:
         """Oldest first, the active one last; a snapshot."""
+        ...
+
+    def segment_of(self, name: str) -> SegmentInfo | None:
+        """The segment that a file of that name belongs to now; None where there is no such file, or no longer."""
         ...
 
     def open_segment_file(self, name: str) -> memoryview:

@@ -64,6 +64,10 @@ def after_refusal(data: bytes, error: Exception) -> Waiting:
     return NOTHING if data.endswith(b"\n") else Waiting(refused=error)
 
 
+SPREAD_BYTES = 4096
+"""Of lines that go to many partitions in the event loop's thread: a few milliseconds' worth."""
+
+
 class Framing(Protocol):
     """How a file's bytes are taken apart."""
 
@@ -74,7 +78,11 @@ class Framing(Protocol):
 
     @property
     def may_take_long(self) -> bool:
-        """Whether what is framed may be compressed: see `takes_long`."""
+        """Whether `takes_long` is ever true."""
+        ...
+
+    def takes_long(self, framed: bytes) -> bool:
+        """Whether appending what was framed is nothing for the event loop's thread."""
         ...
 
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
@@ -99,6 +107,10 @@ class Lines:
     gathers = True
     may_take_long = False
 
+    def takes_long(self, framed: bytes) -> bool:
+        del framed
+        return False
+
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
         if waiting is NOTHING and data.endswith(b"\n"):
             return Framed(data, NOTHING)  # As nearly every write does.
@@ -114,12 +126,27 @@ class Lines:
         return tail + b"\n"
 
 
+class SpreadLines(Lines):
+    """Lines that go to many partitions: each of those is an append of its own."""
+
+    may_take_long = True
+
+    def takes_long(self, framed: bytes) -> bool:
+        return len(framed) > SPREAD_BYTES
+
+
 class RecordBatches:
     """A batch says itself how long it is; only whole ones are appended."""
 
     gathers = False
     """They are large by themselves, and one that is refused shall not take others' with it."""
     may_take_long = True
+
+    def takes_long(self, framed: bytes) -> bool:
+        """Whether some of the whole batches are compressed, or of an old format: a few bytes may have to be looked into for long."""
+        scanned = scan(framed)
+        plain = zip(scanned.column("magic"), scanned.column("attributes"), strict=True)
+        return any(magic != CURRENT_MAGIC or attributes & CODEC_MASK for magic, attributes in plain)
 
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
         if waiting.refused is not None:
@@ -139,14 +166,8 @@ class RecordBatches:
 
 
 LINES = Lines()
+SPREAD_LINES = SpreadLines()
 BATCHES = RecordBatches()
-
-
-def takes_long(batches: bytes) -> bool:
-    """Whether some of the whole batches are compressed, or of an old format: a few bytes may have to be looked into for long."""
-    scanned = scan(batches)
-    plain = zip(scanned.column("magic"), scanned.column("attributes"), strict=True)
-    return any(magic != CURRENT_MAGIC or attributes & CODEC_MASK for magic, attributes in plain)
 
 
 def _end_of_batches(data: bytes, limit: int) -> int:

@@ -11,7 +11,7 @@ from enum import Enum
 import trio
 
 from fusefs.appending.failed_write import FailedWrite, may_go_on
-from fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting, takes_long
+from fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
 from fusefs.appending.gathering import Gatherer
 from fusefs.appending.targets import LineTarget
 from fusefs.blocking import Blocking
@@ -163,7 +163,7 @@ class AppendHandle:
 
     async def _append_waiting(self, lines: bytes) -> None:
         """Append in a thread where the disk is waited for, or where it takes long to look into what is appended."""
-        if not self._durable and not takes_long(lines):
+        if not self._durable and not self._framing.takes_long(lines):
             self._append(lines)
             return
         self._appending.gatherer.append_now(self._target)  # What was written before stands before.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import select
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,7 +13,7 @@ from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.following.waiting import WaitingReads
 from fusefs.forms import Form
-from fusefs.views.allowance import INLINE_BYTES, Allowance, ThreadNeededError
+from fusefs.views.allowance import INLINE_BYTES, Allowance, ThreadNeededError, leave_event_loop, take_turn
 from fusefs.views.measuring import Source
 from fusefs.views.rendering import Rendering, Text
 from fusefs.views.stretches import Damage
@@ -22,6 +23,10 @@ from storage.model import Isolation, Offset
 
 FETCH_BYTES = 256 * 1024
 """Of batches read at once; at least one, however large."""
+
+
+INLINE_PARTITIONS = 500
+"""Looked through in the event loop's thread, some microseconds each; more of them in another one."""
 
 
 class Notify(Protocol):
@@ -76,6 +81,7 @@ class FollowHandle:
         self._blocking = blocking
         self._opener_pid = opener_pid
         self._nonblocking = nonblocking
+        self._filling = threading.Lock()
         self._streams: dict[int, _Followed] = {}
         for number, partition in followed.partitions().items():
             self._stream(number, partition, partition.offsets().visible_end(followed.isolation))
@@ -106,7 +112,7 @@ class FollowHandle:
         """
         if position < self._position:
             return self._again(position, size)
-        while not self._rest and not await self._blocking.patiently(self._fill):
+        while not self._rest and not await self._blocking.patiently(self._fill_patiently):
             if self._nonblocking:
                 raise FileError(errno.EAGAIN)
             await self._waiting.wait(self._followed.listen, pid=self._opener_pid, path=self._followed.path)
@@ -123,8 +129,20 @@ class FollowHandle:
             raise FileError(errno.ESPIPE, "what was read before is gone; `log` has it")
         return self._last[start : start + size]
 
+    def _fill_patiently(self) -> bool:
+        if not self._rest and len(self._followed.partitions()) > INLINE_PARTITIONS:
+            leave_event_loop()
+        return self._fill()
+
     def _fill(self) -> bool:
         """Render what has arrived, partition by partition; False where there is nothing, neither text nor an error."""
+        take_turn(self._filling)  # Another read, or poll(2), may be at it in another thread.
+        try:
+            return self._fill_in_turn()
+        finally:
+            self._filling.release()
+
+    def _fill_in_turn(self) -> bool:
         if self._rest or self._failure is not None:
             return True
         for number, partition in self._followed.partitions().items():

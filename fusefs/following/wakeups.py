@@ -19,6 +19,11 @@ class Wakeups:
         self._lock = threading.Lock()
         self._scheduled = False
 
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners)
+
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` from now on; returns what ends it."""
         mark = object()

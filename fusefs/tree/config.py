@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fusefs.appending.flags import Access
+from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import LineTarget
 from fusefs.tree.nodes import Directory
 from fusefs.tree.texts import TextFile
@@ -88,3 +90,7 @@ class ConfigFile(TextFile):
         if self._files.topic.internal:
             return None
         return ConfigTarget(self.path, self.context.engine, self._files.topic)
+
+    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        # It waits for the disk, and for a change of topics that is under way: as what is durable, in a thread.
+        return super()._writer(access._replace(durable=True), pid)

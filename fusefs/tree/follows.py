@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusefs.appending.flags import Access
-from fusefs.following.follow import Followed, FollowHandle
+from fusefs.following.follow import INLINE_PARTITIONS, Followed, FollowHandle
 from fusefs.tree.handles import FollowFile, Handle
 from fusefs.tree.nodes import (
     FOR_LONG,
@@ -14,6 +14,7 @@ from fusefs.tree.nodes import (
     File,
     refuse_writing,
 )
+from fusefs.views.allowance import leave_event_loop
 
 
 class FollowNode(File):
@@ -32,11 +33,17 @@ class FollowNode(File):
 
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)
-        handle = FollowHandle(
-            self._followed,
-            self.context.waiting,
-            self.context.appending.blocking,
-            opener_pid=pid,
-            nonblocking=access.nonblocking,
-        )
-        return FollowFile(handle)
+        blocking = self.context.appending.blocking
+
+        def begin() -> FollowHandle:
+            if len(self._followed.partitions()) > INLINE_PARTITIONS:
+                leave_event_loop()
+            return FollowHandle(
+                self._followed,
+                self.context.waiting,
+                blocking,
+                opener_pid=pid,
+                nonblocking=access.nonblocking,
+            )
+
+        return FollowFile(await blocking.patiently(begin))

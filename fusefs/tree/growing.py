@@ -72,11 +72,11 @@ class ViewFile(File):
             return self._view.measured
         return self.context.settling.settled(self._view)
 
-    async def settle(self) -> None:
+    async def settle(self, pid: int) -> None:
         settings = self.context.settings
-        await self._settle(settings.open_seconds if self._opened else settings.stat_seconds)
+        await self._settle(settings.open_seconds if self._opened else settings.stat_seconds, pid)
 
-    async def _settle(self, seconds: float, pid: int = 0) -> None:
+    async def _settle(self, seconds: float, pid: int) -> None:
         """Wait so long for the exact size; never for a foreign directory, which nobody asked to be read through.
 
         Raises FileError (EINTR) once the process `pid` wants to end.

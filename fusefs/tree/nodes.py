@@ -81,8 +81,8 @@ class Node(ABC):
         """Whether `attributes` are exact; if not, `settle` may make them so."""
         return True
 
-    async def settle(self) -> None:  # noqa: B027 - most nodes have nothing to wait for
-        """Wait, within a bound, until the attributes are exact."""
+    async def settle(self, pid: int) -> None:  # noqa: B027 - most nodes have nothing to wait for
+        """Wait, within a bound and no longer than process `pid`, until the attributes are exact. Raises FileError."""
 
     def is_current(self) -> bool:
         """Whether the name still means this node: looked up again, it may mean another."""

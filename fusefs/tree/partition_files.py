@@ -67,7 +67,7 @@ class PartitionFiles:
     def mtime_ns(self) -> int:
         """The time of the newest record: the same after a remount as before, so that rsync copies nothing twice."""
         if self._newest_ns is None:
-            newest = self.partition.status().last_timestamp
+            newest = self.partition.newest_timestamp
             shown = self.context.started if newest == NO_TIMESTAMP else newest
             self._newest_ns = shown * 1_000_000
         return self._newest_ns

@@ -70,11 +70,15 @@ class RootDirectory(Directory):
             raise FileError(errno.EROFS)
         if files.topic.internal:
             raise FileError(errno.EPERM, f"{name} is one of Kafka's own topics")
-        if not self.context.settings.allow_delete and not is_empty(files):
-            reason = f"{name} holds records; {self.removal(name)}"
-            raise FileError(errno.ENOTEMPTY, reason, reported=True)
+
+        def remove() -> None:
+            if not self.context.settings.allow_delete and not is_empty(files):
+                reason = f"{name} holds records; {self.removal(name)}"
+                raise FileError(errno.ENOTEMPTY, reason, reported=True)
+            engine.delete_topic(name)
+
         try:
-            await self.context.appending.blocking.run(lambda: engine.delete_topic(name))
+            await self.context.appending.blocking.run(remove)
         except StorageError as error:
             raise file_error(error) from error
         self.topics.refresh()
@@ -82,7 +86,5 @@ class RootDirectory(Directory):
 
 def is_empty(files: TopicFiles) -> bool:
     """Whether no partition holds a record."""
-    return all(
-        partition.offsets().log_start_offset == partition.offsets().log_end_offset
-        for partition in files.topic.partitions().values()
-    )
+    all_of = (partition.offsets() for partition in files.topic.partitions().values())
+    return all(offsets.log_start_offset == offsets.log_end_offset for offsets in all_of)

@@ -13,7 +13,6 @@ from fusefs.tree.handles import Handle
 from fusefs.tree.nodes import FOR_LONG, READ_MODE, Attributes, Directory, File, Node, refuse_writing
 from fusefs.tree.partition_files import PartitionFiles
 from storage.errors import SegmentDeletedError, StorageError
-from storage.model import SegmentInfo
 
 
 class SegmentsDirectory(Directory):
@@ -29,15 +28,9 @@ class SegmentsDirectory(Directory):
         return [name for segment in self._files.partition.segments() for name in segment.files]
 
     def make(self, name: str) -> Node:
-        segment = segment_of(self._files, name)
-        if segment is None:
+        if self._files.partition.segment_of(name) is None:
             raise FileError(errno.ENOENT)
         return SegmentFile(self, name, self._files)
-
-
-def segment_of(files: PartitionFiles, name: str) -> SegmentInfo | None:
-    """The segment that a file belongs to now; None when it is gone."""
-    return next((segment for segment in files.partition.segments() if name in segment.files), None)
 
 
 class SegmentFile(File):
@@ -54,11 +47,11 @@ class SegmentFile(File):
         """Whether it is the file that was looked up: compaction puts another one of the same name in its place."""
         return (
             self._rewrites == self._files.partition.rewrites
-            and segment_of(self._files, self.name) is not None
+            and self._files.partition.segment_of(self.name) is not None
         )
 
     def attributes(self) -> Attributes:
-        segment = segment_of(self._files, self.name)
+        segment = self._files.partition.segment_of(self.name)
         if segment is None or not self.is_current():
             raise FileError(errno.ESTALE)
         if self.name.endswith(".log"):

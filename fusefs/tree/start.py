@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fusefs.appending.flags import Access
+from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import LineTarget
 from fusefs.tree.nodes import Directory
 from fusefs.tree.partition_files import PartitionFiles
@@ -70,3 +72,7 @@ class StartFile(TextFile):
         if not self.context.settings.allow_delete:
             return None
         return StartTarget(self.path, self._files.partition, self.context.engine)
+
+    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        # It waits for the disk: as what is durable, in a thread.
+        return super()._writer(access._replace(durable=True), pid)

@@ -8,6 +8,7 @@ from fusefs.appending.targets import LineTarget
 from fusefs.tree.nodes import Directory
 from fusefs.tree.partition_files import PartitionFiles
 from fusefs.tree.texts import TextFile
+from fusefs.views.allowance import leave_event_loop
 from storage.engine import Engine
 from storage.errors import InvalidConfigError
 from storage.messages import printable
@@ -56,6 +57,7 @@ class StateFile(TextFile):
         return self._files.mtime_ns()
 
     def render(self) -> str:
+        leave_event_loop()
         return f"{printable(self.context.engine.partition(*self._partition).status().state)}\n"
 
     def target(self) -> LineTarget | None:

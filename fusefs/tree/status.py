@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from fusefs.forms import VALUES
-from fusefs.tree.nodes import NANOSECONDS_A_MILLISECOND, READ_MODE, Attributes, Directory
+from fusefs.tree.nodes import NANOSECONDS_A_MILLISECOND, Directory
 from fusefs.tree.partition_files import PartitionFiles
 from fusefs.tree.state import ONLINE
 from fusefs.tree.texts import TextFile
 from fusefs.tree.topic_files import TopicFiles
+from fusefs.views.allowance import leave_event_loop
 from storage.messages import printable
 from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
 
@@ -29,6 +30,7 @@ class PartitionStatusFile(TextFile):
 
     def render(self) -> str:
         self._files.check_exists()
+        leave_event_loop()
         status = self._files.partition.status()
         offsets = status.offsets
         lines = {
@@ -84,16 +86,15 @@ class TopicStatusFile(TextFile):
         self._files = files
 
     def mtime_ns(self) -> int:
-        numbers = self._files.topic.partitions()
-        return max(self._files.partition(number).mtime_ns() for number in numbers)
-
-    def listed_attributes(self) -> Attributes:
-        # Looking at all partitions is too much for a listing; stat asks again.
-        return Attributes(READ_MODE, 0, self.mtime_ns(), 0, self.node_id)
+        partitions = self._files.topic.partitions().values()
+        newest = max(partition.newest_timestamp for partition in partitions)
+        shown = self.context.started if newest == NO_TIMESTAMP else newest
+        return shown * NANOSECONDS_A_MILLISECOND
 
     def render(self) -> str:
         self._files.check_exists()
         topic = self._files.topic
+        leave_event_loop()
         statuses = {number: partition.status() for number, partition in topic.partitions().items()}
         all_of = list(statuses.values())
         lines = {

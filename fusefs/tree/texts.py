@@ -48,12 +48,19 @@ class TextFile(File):
 
     def attributes(self) -> Attributes:
         self._renew()
+        return self._attributes(len(self._text))
+
+    def listed_attributes(self) -> Attributes:
+        # To make the text may be too much for a listing, and stat asks again; but an open file never seems empty.
+        return self._attributes(len(self._text) if self._opened else 0)
+
+    def _attributes(self, size: int) -> Attributes:
         mode = READ_MODE if self.target() is None else LOG_MODE
-        return Attributes(mode, len(self._text), self.mtime_ns(), 0, self.node_id)
+        return Attributes(mode, size, self.mtime_ns(), 0, self.node_id)
 
     async def open(self, access: Access, pid: int) -> Handle:
         writer = self._writer(access, pid)
-        self._renew()
+        await self.context.appending.blocking.patiently(self._renew)
         self._opened += 1
         return TextHandle(self._text, writer, self._closed)
 

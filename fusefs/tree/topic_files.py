@@ -83,8 +83,9 @@ class TopicFiles:
             if files.partition is not partitions.get(number):
                 del self._partitions[number]
                 files.delete()
-        for number in partitions:
-            self.partition(number)
+        if self._news.heard:  # By who follows the topic: news of a partition that has come is for them too.
+            for number in partitions:
+                self.partition(number)
         self._news.signal()
 
     def remember(self) -> None:

@@ -9,11 +9,14 @@ partitions. They are streams: stat says 0, and a read goes on to the end, which 
 from __future__ import annotations
 
 import errno
+import time
+from collections import deque
 from functools import partial
 
 import trio
 
 from fusefs.appending.flags import Access, check_append
+from fusefs.appending.framing import LINES, SPREAD_LINES
 from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
 from fusefs.forms import Form
@@ -32,10 +35,18 @@ from fusefs.tree.nodes import (
     refuse_writing,
 )
 from fusefs.tree.topic_files import TopicFiles
+from fusefs.views.allowance import THREAD_BYTES, Allowance
 from fusefs.views.merging import MergedReader, Share
+from storage.engine import Partition
 
 REMEMBERED_SECONDS = 1.0
 """For which the kernel may hold the name of a range."""
+
+MANY_PARTITIONS = 100
+"""To more than so many the lines of one request may take long to spread."""
+
+SLICE_SECONDS = 0.1
+"""For which partitions are looked into before the opener is looked at."""
 
 
 class MergedHandle(LogHandle):
@@ -88,7 +99,7 @@ class MergedFile(File):
         writer = self._writer(access, pid)
         merged = None
         if access.reads:
-            shares = await self.context.appending.blocking.run(self._shares)
+            shares = await self._shares(pid)
             merged = MergedReader(shares, self._form, self.context.settings.isolation)
         return MergedHandle(self, merged, writer, opener_pid=pid, emptied=access.truncates)
 
@@ -96,14 +107,30 @@ class MergedFile(File):
         refuse_writing(access)
         return None
 
-    def _shares(self) -> list[Share]:
-        """What there is of each partition now (blocking)."""
-        isolation = self.context.settings.isolation
-        shares = []
-        for partition in self._files.topic.partitions().values():
-            offsets = partition.offsets()
-            shares.append(Share(partition, offsets.log_start_offset, offsets.visible_end(isolation)))
+    async def _shares(self, pid: int) -> list[Share]:
+        """What there is of each partition now, as long as process `pid` waits. Raises FileError (EINTR)."""
+        context, shares = self.context, list[Share]()
+        left = deque(self._files.topic.partitions().values())
+        while left:
+            await context.appending.blocking.in_thread(partial(self._take_shares, left, shares))
+            self.check_exists()
+            if context.waiting.wants_to_end(pid):
+                raise FileError(errno.EINTR)
         return shares
+
+    def _take_shares(self, left: deque[Partition], shares: list[Share]) -> None:
+        """Go over partitions for a while, one at least (blocking)."""
+        until = time.monotonic() + SLICE_SECONDS
+        while left:
+            shares.append(self._share(left.popleft()))
+            if time.monotonic() > until:
+                break
+
+    def _share(self, partition: Partition) -> Share:
+        """What there is of a partition now (blocking)."""
+        offsets = partition.offsets()
+        end_offset = offsets.visible_end(self.context.settings.isolation)
+        return Share(partition, offsets.log_start_offset, end_offset)
 
     def check_exists(self) -> None:
         self._files.check_exists()
@@ -130,7 +157,14 @@ class TopicLogFile(MergedFile):
         self._files.check_writable()
         check_append(access, truncation_accepted=not self._form.suffix)
         target = self._files.door(self._form)
-        return AppendHandle(target, self.context.appending, opener_pid=pid, durable=access.durable)
+        spreads = len(self._files.topic.partitions()) > MANY_PARTITIONS
+        return AppendHandle(
+            target,
+            self.context.appending,
+            opener_pid=pid,
+            durable=access.durable,
+            framing=SPREAD_LINES if spreads else LINES,
+        )
 
     def truncate(self, size: int, *, emptied: bool) -> None:
         accept_truncation(size, None, emptied=emptied)
@@ -148,12 +182,10 @@ class TopicTimesFile(MergedFile):
         super().__init__(parent, name, files, form)
         self._selector = selector
 
-    def _shares(self) -> list[Share]:
+    def _share(self, partition: Partition) -> Share:
         isolation = self.context.settings.isolation
-        shares = []
-        for partition in self._files.topic.partitions().values():
+        with Allowance(THREAD_BYTES, inline=False):  # Each partition is looked into as one request does.
             place = resolve(self._selector, partition, isolation=isolation)
-            assert isinstance(place, RangePlace)
-            end = partition.offsets().visible_end(isolation) if place.end_offset is None else place.end_offset
-            shares.append(Share(partition, place.start_offset, end))
-        return shares
+        assert isinstance(place, RangePlace)
+        end = partition.offsets().visible_end(isolation) if place.end_offset is None else place.end_offset
+        return Share(partition, place.start_offset, end)

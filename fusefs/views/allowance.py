@@ -3,7 +3,8 @@
 A few compressed bytes may inflate to a thousand times as many, so that the bytes of batches say little about the time
 they take. A request begins with a small allowance, in the event loop's thread; what needs more is begun again in a
 thread of its own (`fusefs.blocking`), with a larger one; what needs more than that ends with an error, or with what it
-has. Either is kept for the call in hand alone. Without an allowance, as in the command, nothing is bounded here.
+has. What only walks over batches is not bounded there, but ends with the program that asked. Either is kept for the
+call in hand alone. Without an allowance, as in the command, nothing is bounded here.
 
 However much is left, a thread's allowance lets one more batch through: what that costs is bounded by the codec
 (`storage.codec.bounds`).
@@ -11,7 +12,10 @@ However much is left, a thread's allowance lets one more batch through: what tha
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Self
 
@@ -36,9 +40,11 @@ class RequestTooLargeError(StorageError):
 class Allowance:
     """What is left, in bytes of `Columns.size_bytes`; it holds for what is called in its `with` block."""
 
-    __slots__ = ("_token", "inline", "last", "read", "remaining")
+    __slots__ = ("_ended", "_token", "inline", "last", "read", "remaining")
 
-    def __init__(self, remaining: int, *, inline: bool) -> None:
+    def __init__(self, remaining: int, *, inline: bool, ended: Callable[[], bool] = lambda: False) -> None:
+        """Allow so much; `ended`: whether the program that asks wants to end, so that nobody needs the rest."""
+        self._ended = ended
         self.remaining = remaining
         self.inline = inline
         """Whether this is the event loop's thread, or one that must not take long either."""
@@ -70,17 +76,35 @@ class Allowance:
             raise ThreadNeededError
         return min(self.remaining, MAX_CONTENT_BYTES)
 
+    def walk(self, size_bytes: int) -> None:
+        """Count batches that were walked over by their headers alone, on a way that may be long.
+
+        Raises ThreadNeededError, and InterruptedError once nobody waits for it any more.
+        """
+        if not self.inline:
+            if self._ended():
+                raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
+            return
+        self.remaining -= size_bytes
+        if self.remaining < 0:
+            raise ThreadNeededError
+
 
 _CURRENT: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 current = _CURRENT.get
 """The allowance of the call in hand; None: nothing is bounded."""
 
 
+def leave_event_loop() -> None:
+    """Go on in a thread: what follows may take long, and counts nothing itself. Raises ThreadNeededError."""
+    present = current()
+    if present is not None and present.inline:
+        raise ThreadNeededError
+
+
 def take_turn(lock: threading.Lock) -> None:
     """Acquire a lock that another thread may hold for long: the event loop's does not wait for it. Raises ThreadNeededError."""
     if lock.acquire(blocking=False):
         return
-    present = current()
-    if present is not None and present.inline:
-        raise ThreadNeededError
+    leave_event_loop()
     lock.acquire()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -26,7 +26,8 @@ from storage.errors import CorruptionError, SegmentDeletedError
 from storage.model import Isolation, Offset
 
 HELD_BYTES = 64 * 1024 * 1024
-"""Decoded batches and rendered lines held of all partitions together; what is least used is read again when its turn comes."""
+"""Decoded batches and rendered lines held of all partitions together; what is least used is read again when its turn comes, the batches
+before the lines."""
 
 LARGEST_FETCH_BYTES = 256 * 1024
 SMALLEST_FETCH_BYTES = 1024
@@ -36,7 +37,7 @@ LINES_AT_ONCE = 1024
 """Rendered of a partition at once."""
 
 LINE_BYTES = 64
-"""What a line takes in memory beside its text, about."""
+"""What a line takes in memory beside its text, about: of the lines of all partitions that is not too much to be held."""
 
 ROUND_BYTES = 4 * 1024 * 1024
 """Of text merged at once."""
@@ -70,10 +71,10 @@ class _Queue:
     def __init__(self, share: Share, rank: int, ranks: int, form: Form, isolation: Isolation) -> None:
         self.damage: CorruptionError | None = None
         """What stands in the place of the next line."""
-        self.held_bytes = 0
+        self.batch_bytes = 0
+        """What the batches take in memory that lines are still to be made of, or somewhat more."""
         self.text_bytes = 0
         """Of the lines at hand, or somewhat more."""
-        self._batch_bytes = 0
         self._share = share
         self._rank = rank
         self._ranks = ranks
@@ -99,6 +100,11 @@ class _Queue:
     def last_key(self) -> int:
         return self._keys[-1]
 
+    @property
+    def line_bytes(self) -> int:
+        """What the lines at hand take in memory, about."""
+        return self.text_bytes + LINE_BYTES * len(self._lines)
+
     def load(self) -> bool:
         """Have the next lines at hand, or the damage in their place (blocking); False at the end.
 
@@ -120,7 +126,7 @@ class _Queue:
         )
         self._pieces.extend(stretch.pieces)
         self._fetched_until = max(stretch.next_offset, Offset(self._next_offset + 1))
-        self.held_bytes = self._batch_bytes = stretch.size_bytes + sum(
+        self.batch_bytes = stretch.size_bytes + sum(
             piece.size_bytes for piece in stretch.pieces if isinstance(piece, Columns)
         )
         if not self._pieces:
@@ -153,7 +159,6 @@ class _Queue:
         newest = accumulate(piece.timestamps[first:last], max)
         self._keys = [timestamp * self._ranks + self._rank for timestamp in newest]
         self.text_bytes = sum(map(len, self._lines))
-        self.held_bytes = self._batch_bytes + self.text_bytes + LINE_BYTES * len(self._lines)
 
     def _lines_of(self, columns: Columns, first: int, last: int) -> list[bytes]:
         partition = self._share.partition
@@ -164,6 +169,8 @@ class _Queue:
             start_offset=columns.offsets[first],
             end_offset=columns.offsets[last - 1] + 1,
         )
+        if last - first == 1:  # It may be large: no copy is made.
+            return [text]
         if self._form is VALUES:  # A value may contain the end of a line; in the other forms it is escaped.
             sizes = (max(0, length) + 1 for length in columns.value_lengths[first:last])
             return [text[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
@@ -197,16 +204,42 @@ class _Queue:
             del self._keys[:count], self._lines[:count], self._offsets[:count]
         return keys, lines
 
+    def shed(self) -> None:
+        """Hold the lines at hand alone; the batches behind them are read again."""
+        if self._lines:
+            self._pieces.clear()
+            self.batch_bytes = 0
+        else:
+            self.drop()
+
     def drop(self) -> None:
         """Hold nothing."""
         self._pieces.clear()
         self._keys, self._lines, self._offsets = [], [], []
         self.damage = None
-        self.held_bytes = 0
+        self.batch_bytes = self.text_bytes = 0
 
 
 def _line_size(key_length: int, value_length: int, header_length: int) -> int:
-    return key_length + value_length + header_length + 2  # A key or value is -1 where it is null.
+    return key_length + value_length + header_length + LINE_BYTES  # A key or value is -1 where it is null.
+
+
+class _Held:
+    """What all partitions hold of one kind; the least used ones let go of it."""
+
+    def __init__(self, let_go: Callable[[_Queue], None]) -> None:
+        self.size_bytes = 0
+        self._let_go = let_go
+        self._sizes: OrderedDict[_Queue, int] = OrderedDict()
+
+    def count(self, queue: _Queue, size_bytes: int) -> None:
+        """Take note of what was used just now, which is kept whatever its size."""
+        self.size_bytes += size_bytes - self._sizes.pop(queue, 0)
+        self._sizes[queue] = size_bytes
+        while self.size_bytes > HELD_BYTES // 2 and len(self._sizes) > 1:
+            idle, idle_bytes = self._sizes.popitem(last=False)
+            self.size_bytes -= idle_bytes
+            self._let_go(idle)
 
 
 class MergedReader:
@@ -226,8 +259,8 @@ class MergedReader:
         """Those whose next line is to be looked for."""
         self._heap: list[tuple[int, _Queue]] = []
         """The others, by the key of their next line."""
-        self._held: OrderedDict[_Queue, int] = OrderedDict()
-        self._held_bytes = 0
+        self._batches = _Held(_Queue.shed)
+        self._lines = _Held(_Queue.drop)
         self._text = bytearray()
         self._position = 0
         self._error: CorruptionError | SegmentDeletedError | None = None
@@ -235,12 +268,13 @@ class MergedReader:
     @property
     def held_bytes(self) -> int:
         """What is held of all partitions now."""
-        return self._held_bytes
+        return self._batches.size_bytes + self._lines.size_bytes
 
     def reach(self, position: int, size: int) -> bool:
         """Render on until `read` can answer for [position, position + size) (blocking).
 
-        False after a while: call again. With what there is, where more takes more than the request is allowed. Raises CorruptionError at a damaged batch, behind which the next read goes on,
+        False after a while: call again. With what there is, where more takes more than the request is allowed: each call finds the next
+        line of a partition at least, and keeps it. Raises CorruptionError at a damaged batch, behind which the next read goes on,
         and SegmentDeletedError; what stands before either is read first.
         """
         if position < self._position:
@@ -322,13 +356,30 @@ class MergedReader:
         return b"".join([lines[index] for index in sorted(range(len(keys)), key=keys.__getitem__)]) or None
 
     def _gather(self, queues: list[_Queue]) -> int:
-        """Move those whose lines come next out of the heap; the key below which all lines there are are at hand."""
-        size, horizon = 0, None
-        while (queue := self._first()) is not None and (horizon is None or queue.first_key <= horizon):
+        """Move those whose lines come next out of the heap; the key below which all lines there are are at hand.
+
+        Where the next one takes more than the request is allowed, that is its key. Raises RequestTooLargeError for the first.
+        """
+        size = held_bytes = 0
+        horizon: int | None = None
+        while self._heap and (horizon is None or self._heap[0][0] <= horizon):
+            try:
+                queue = self._first()
+            except RequestTooLargeError:
+                if not queues:
+                    raise
+                return self._heap[0][0]
+            if queue is None:
+                break
             if queue.damage is not None or size >= ROUND_BYTES:
                 return queue.first_key
             heapq.heappop(self._heap)
             queues.append(queue)
+            held_bytes += queue.batch_bytes
+            if held_bytes > HELD_BYTES:
+                for each in queues:
+                    each.shed()
+                held_bytes = 0
             size += queue.text_bytes
             horizon = queue.last_key if horizon is None else min(horizon, queue.last_key)
         assert horizon is not None
@@ -357,10 +408,6 @@ class MergedReader:
         return not self._unplaced
 
     def _account(self, queue: _Queue) -> None:
-        """Count what a queue holds, and let those hold nothing that were not used for the longest time."""
-        self._held_bytes += queue.held_bytes - self._held.pop(queue, 0)
-        self._held[queue] = queue.held_bytes
-        while self._held_bytes > HELD_BYTES and len(self._held) > 1:
-            idle, held_bytes = self._held.popitem(last=False)
-            self._held_bytes -= held_bytes
-            idle.drop()
+        """Count what a queue holds, and let those hold less that were not used for the longest time."""
+        self._batches.count(queue, queue.batch_bytes)
+        self._lines.count(queue, queue.line_bytes)

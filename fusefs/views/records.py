@@ -6,16 +6,18 @@ counting back from the end walks over as many batch headers as the records asked
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fusefs.forms import BATCH, Form
 from fusefs.forms.decoding import check_line
+from fusefs.views.allowance import current, leave_event_loop
 from fusefs.views.stretches import Damage, Stretch, read_stretch
 from storage.codec.batch import scan
 from storage.codec.columns import Columns
-from storage.codec.headers import BatchHeader
+from storage.codec.headers import Batches, BatchHeader
 from storage.codec.hiding import hide_aborted
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
@@ -124,6 +126,7 @@ def first_offset_at(partition: Partition, timestamp: Timestamp, isolation: Isola
 
     Where the log answers with a marker of a transaction, which no reader sees, the search goes on behind it.
     """
+    leave_event_loop()  # The way may lead through a whole segment's headers, and a batch that inflates to much.
     found = partition.offset_for_timestamp(timestamp, isolation=isolation)
     if found is None:
         return None
@@ -186,35 +189,89 @@ def last_records_start(
     """
     start_offset = partition.offsets().log_start_offset
     upper, missing = end_offset, count
-    while upper > start_offset:
+    while (
+        upper > start_offset and end_offset - start_offset > count
+    ):  # There are no more records than offsets.
         lower = Offset(max(upper - max(missing, end_offset - upper), start_offset))
-        found = sum(records for _, records in _batches_between(partition, lower, upper, isolation))
+        found = _count_records(partition, lower, upper, isolation)
         if found >= missing:
             return _skip_records(partition, found - missing, lower, upper, isolation=isolation)
         upper, missing = lower, missing - found
     return _skip_records(partition, 0, start_offset, end_offset, isolation=isolation)
 
 
+def _count_records(
+    partition: Partition, start_offset: Offset, end_offset: Offset, isolation: Isolation
+) -> int:
+    """How many records there are in [start_offset, end_offset)."""
+    return sum(
+        window.count(start_offset, end_offset)
+        for window in _windows_between(partition, start_offset, end_offset, isolation)
+    )
+
+
 def _skip_records(
     partition: Partition, surplus: int, start_offset: Offset, end_offset: Offset, *, isolation: Isolation
 ) -> Offset:
     """Offset of the record that `surplus` others precede in [start_offset, end_offset); the end where there is none."""
-    for base_offset, records in _batches_between(partition, start_offset, end_offset, isolation):
+    for window in _windows_between(partition, start_offset, end_offset, isolation):
+        records = window.count(start_offset, end_offset)
         if records > surplus:
-            inside = _visible_offsets(partition, base_offset, start_offset, end_offset, isolation=isolation)
-            return Offset(inside[surplus]) if surplus < len(inside) else base_offset
+            return window.skip(surplus, start_offset, end_offset)
         surplus -= records
     return end_offset
 
 
-def _batches_between(
-    partition: Partition, start_offset: Offset, end_offset: Offset, isolation: Isolation
-) -> Iterator[tuple[Offset, int]]:
-    """Walk the batches of [start_offset, end_offset) by their headers: an offset in each, and its records inside.
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The headers of adjacent batches. Only the first and the last of a range may lie partly outside; those are decoded."""
 
-    Only the first and the last batch may lie partly outside; those alone are decoded.
-    """
-    offset = start_offset
+    partition: Partition
+    isolation: Isolation
+    batches: Batches
+
+    def count(self, start_offset: Offset, end_offset: Offset) -> int:
+        """How many records there are in [start_offset, end_offset)."""
+        cut = sum(
+            len(self._inside(batch, start_offset, end_offset))
+            for batch in self._outermost(end_offset)
+            if not _is_whole(batch, start_offset, end_offset)
+        )
+        return cut + self.batches.count_visible(start_offset, end_offset)
+
+    def _outermost(self, end_offset: Offset) -> list[BatchHeader]:
+        """The first batch, and the last one that begins below an offset."""
+        last = bisect_left(self.batches.column("base_offset"), end_offset) - 1
+        return [self.batches[index] for index in sorted({0, last}) if 0 <= index <= last]
+
+    def skip(self, surplus: int, start_offset: Offset, end_offset: Offset) -> Offset:
+        """Offset of the record that `surplus` others precede, of which there are fewer than in the window."""
+        for batch in self.batches:
+            if not _is_whole(batch, start_offset, end_offset):
+                records = len(self._inside(batch, start_offset, end_offset))
+            else:
+                records = 0 if batch.is_control or batch.is_hidden else batch.record_count
+            if records > surplus:
+                inside = self._inside(batch, start_offset, end_offset)
+                place = Offset(max(batch.base_offset, start_offset))
+                return Offset(inside[surplus]) if surplus < len(inside) else place
+            surplus -= records
+        return end_offset
+
+    def _inside(self, batch: BatchHeader, start_offset: Offset, end_offset: Offset) -> memoryview[int]:
+        place = Offset(max(batch.base_offset, start_offset))
+        return _visible_offsets(self.partition, place, start_offset, end_offset, isolation=self.isolation)
+
+
+def _is_whole(batch: BatchHeader, start_offset: Offset, end_offset: Offset) -> bool:
+    return start_offset <= batch.base_offset and batch.end_offset <= end_offset
+
+
+def _windows_between(
+    partition: Partition, start_offset: Offset, end_offset: Offset, isolation: Isolation
+) -> Iterator[_Window]:
+    """Walk the batches of [start_offset, end_offset) by their headers."""
+    offset, allowed = start_offset, current()
     while offset < end_offset:
         try:
             fetched = partition.read(offset, max_bytes=_STRIDE, isolation=isolation)
@@ -222,17 +279,11 @@ def _batches_between(
             raise SegmentDeletedError(str(error)) from None
         if not fetched.data:
             return
+        if allowed is not None:
+            allowed.walk(len(fetched.data))
         batches = scan(fetched.data)
         hide_aborted(batches, fetched.aborted)
-        for batch in batches:
-            if batch.base_offset >= end_offset:
-                return
-            place = Offset(max(batch.base_offset, start_offset))
-            if start_offset <= batch.base_offset and batch.end_offset <= end_offset:
-                yield place, 0 if batch.is_control or batch.is_hidden else batch.record_count
-            else:
-                inside = _visible_offsets(partition, place, start_offset, end_offset, isolation=isolation)
-                yield place, len(inside)
+        yield _Window(partition, isolation, batches)
         offset = fetched.next_offset
 
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
-from fusefs.views.allowance import RequestTooLargeError
-from fusefs.views.measuring import Measure, Source
+from fusefs.views.allowance import Allowance, RequestTooLargeError, ThreadNeededError
+from fusefs.views.measuring import INLINE_BYTES, Measure, Source
 from fusefs.views.reader import ViewReader
 from fusefs.views.sparse_index import Entry
 from storage.errors import CorruptionError, SegmentDeletedError
@@ -156,7 +156,11 @@ class View:
         except (SegmentDeletedError, CorruptionError):
             pass  # What is gone, or damaged since it was measured, is reported to those who read it.
         if self._whole is not None:
-            self._take_over()
+            try:
+                with Allowance(INLINE_BYTES, inline=True):
+                    self._take_over()
+            except ThreadNeededError:
+                pass  # `measure` does it.
         return self._frame
 
     def _take_over(self) -> None:
@@ -168,9 +172,9 @@ class View:
         whole = self._whole
         if whole is None or self._frame.measure.complete or not whole.covers(self.start_offset, self.limit):
             return
-        self._whole = None
         with contextlib.suppress(SegmentDeletedError, CorruptionError, RequestTooLargeError):
             self._frame = self._frame_in(whole)
+        self._whole = None
 
     def _frame_in(self, measure: Measure) -> _Frame:
         origin = measure.position_of(self.start_offset)

@@ -228,6 +228,22 @@ class Batches:
             at += 15
         return at // 15
 
+    def count_visible(self, start_offset: int, end_offset: int) -> int:
+        """How many records the batches wholly inside [start_offset, end_offset) declare, markers and hidden ones left out."""
+        row: cython.p_longlong = int64s_of(self._rows)
+        field: cython.Py_ssize_t = BatchHeader._fields.index("attributes")
+        count_field: cython.Py_ssize_t = BatchHeader._fields.index("record_count")
+        unseen: cython.longlong = CONTROL_MASK | HIDDEN_MASK
+        first: cython.longlong = start_offset
+        beyond: cython.longlong = end_offset
+        found: cython.longlong = 0
+        end: cython.Py_ssize_t = len(self._rows)
+        at: cython.Py_ssize_t
+        for at in range(0, end, 15):
+            if not row[at + field] & unseen and first <= row[at + 2] and row[at + 3] < beyond:
+                found += row[at + count_field]
+        return found
+
     def overlap(self, lowest: int, count: int) -> bool:
         """Whether one of the first `count` begins before `lowest`, or before the one in front of it ends.
 

@@ -16,16 +16,18 @@ _INDEX_SUFFIXES = tuple(kind.value for kind in SegmentFileKind if kind.value.end
 
 def describe_segments(chain: Chain, end: Bound) -> tuple[SegmentInfo, ...]:
     """Oldest first, the active one last."""
-    return tuple(
-        SegmentInfo(
-            base_offset=segment.base_offset,
-            end_offset=chain.end_offset(index, end.offset),
-            size_bytes=segment_bytes(segment, end),
-            largest_timestamp=segment.largest_timestamp,
-            active=segment is chain.active,
-            files=segment.file_names(),
-        )
-        for index, segment in enumerate(chain.segments)
+    return tuple(describe_segment(chain, index, end) for index in range(len(chain.segments)))
+
+
+def describe_segment(chain: Chain, index: int, end: Bound) -> SegmentInfo:
+    segment = chain.segments[index]
+    return SegmentInfo(
+        base_offset=segment.base_offset,
+        end_offset=chain.end_offset(index, end.offset),
+        size_bytes=segment_bytes(segment, end),
+        largest_timestamp=segment.largest_timestamp,
+        active=segment is chain.active,
+        files=segment.file_names(),
     )
 
 

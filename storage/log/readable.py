@@ -197,6 +197,10 @@ class ReadableLog:
         """The aborted transactions of all segments, by ascending last offset."""
         return self._aborted
 
+    @property
+    def newest_timestamp(self) -> Timestamp:
+        return self._as_known(lambda: describe.largest_timestamp(self._chain), NO_TIMESTAMP)
+
     def offsets(self) -> PartitionOffsets:
         end_offset = self._end.offset
         high_watermark = end_offset if self._high_watermark is None else self._high_watermark
@@ -221,7 +225,7 @@ class ReadableLog:
                 lambda: describe.index_bytes(self._chain, self._directory, self._files), 0
             ),
             first_timestamp=self._as_known(lambda: describe.first_timestamp(self._chain), NO_TIMESTAMP),
-            last_timestamp=self._as_known(lambda: describe.largest_timestamp(self._chain), NO_TIMESTAMP),
+            last_timestamp=self.newest_timestamp,
             directory=str(self._directory),
             first_dirty_offset=cleaning and cleaning.first_dirty_offset,
             cleanable_ratio=cleaning and cleaning.cleanable_ratio,
@@ -232,6 +236,16 @@ class ReadableLog:
         def look() -> tuple[SegmentInfo, ...]:
             end = self._end
             return describe.describe_segments(self._chain, end)
+
+        return self._looking(look)
+
+    def segment_of(self, name: str) -> SegmentInfo | None:
+        def look() -> SegmentInfo | None:
+            end, chain = self._end, self._chain
+            segment = describe.segment_of(name, chain)
+            if segment is None:
+                return None
+            return describe.describe_segment(chain, chain.floor(segment.base_offset), end)
 
         return self._looking(look)
 

@@ -8,11 +8,13 @@ there record by record.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 
-from storage.codec.columns import Columns, decode
-from storage.codec.headers import BatchHeader
-from storage.errors import CorruptBatchError
+from storage.codec.bounds import MAX_CONTENT_BYTES
+from storage.codec.columns import decode
+from storage.codec.headers import Batches, BatchHeader
+from storage.errors import CorruptBatchError, OversizeBatchError
 from storage.log.chain import Chain
 from storage.log.read import Bound
 from storage.log.scan import Window, windows
@@ -26,9 +28,13 @@ from storage.log.trace import (
     ScanBegan,
     SegmentPassed,
     SegmentTaken,
+    Step,
     Trace,
 )
 from storage.model import Offset, Timestamp, TimestampOffset
+
+IN_VAIN_BYTES = 2 * MAX_CONTENT_BYTES
+"""Searched at most where batches claim times that their records do not have. (One batch may, below the log start.)"""
 
 
 class TimeSearch:
@@ -40,7 +46,11 @@ class TimeSearch:
     def find(
         self, chain: Chain, bound: Bound, timestamp: int, start_offset: Offset, trace: Trace | None = None
     ) -> TimestampOffset | None:
-        """The first record at or after `timestamp` and `start_offset`, below `bound`; None without one."""
+        """The first record at or after `timestamp` and `start_offset`, below `bound`; None without one.
+
+        Raises CorruptionError; OversizeError where batches claim times that their records do not have, again and again.
+        """
+        search = _Search(timestamp, start_offset, trace)
         if trace:
             for segment in chain.segments[: self._first_as_late(chain, timestamp)]:
                 trace(SegmentPassed(segment.base_offset, segment.largest_timestamp))
@@ -53,7 +63,7 @@ class TimeSearch:
             if trace:
                 trace(SegmentTaken(segment.base_offset, largest_timestamp))
             limit = bound.position if segment is bound.segment else segment.size
-            found = _find_in_segment(segment, limit, timestamp, start_offset, trace)
+            found = search.in_segment(segment, limit)
             if found is not None:
                 return found if found.offset < bound.offset else None
         return None
@@ -78,58 +88,75 @@ class TimeSearch:
         return bisect_left(maxima, timestamp)
 
 
-def _find_in_segment(
-    segment: Segment, limit: int, timestamp: int, start_offset: Offset, trace: Trace | None
-) -> TimestampOffset | None:
-    start = _start_position(segment, timestamp, start_offset, trace)
-    for window in windows(segment.log, start, limit, window_bytes=LOOKUP_WINDOW_BYTES):
-        for batch in window.batches:
-            position = window.position + batch.position
-            if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
-                if trace:
-                    trace(BatchPassed(position, batch.base_offset, batch.last_offset))
-                continue
-            if trace:
-                trace(BatchFound(position, batch.size_bytes, batch.base_offset, batch.last_offset))
-            found = _find_in_batch(segment, window, batch, timestamp, start_offset)
-            if found is not None:
-                if trace:
-                    trace(RecordFound(found.offset, found.timestamp))
-                return found
-        segment.raise_problem(window)
-    return None
+class _Search:
+    """One search, in one segment after the other."""
 
+    def __init__(self, timestamp: int, start_offset: Offset, trace: Trace | None) -> None:
+        self._timestamp = timestamp
+        self._start_offset = start_offset
+        self._trace = trace
+        self._in_vain_bytes = 0
+        """Of records taken apart because their batches said that one of them was as late, and none was."""
 
-def _start_position(segment: Segment, timestamp: int, start_offset: Offset, trace: Trace | None) -> int:
-    times, offsets = segment.time_index, segment.offset_index
-    if trace is None:
-        entry = times.lookup(Timestamp(timestamp))
-        return offsets.lookup(max(entry.offset, start_offset)).position
-    slots: list[int] = []
-    entry = times.lookup(Timestamp(timestamp), slots)
-    probes = tuple(Probe(slot, *times.entry(slot)) for slot in slots)
-    trace(IndexSearched(times.slots.path.name, times.entries, timestamp, probes, *entry))
-    target = max(entry.offset, start_offset)
-    slots = []
-    found = offsets.lookup(target, slots)
-    probes = tuple(Probe(slot, *offsets.entry(slot)) for slot in slots)
-    trace(IndexSearched(offsets.slots.path.name, offsets.entries, target, probes, *found))
-    trace(ScanBegan(segment.log.path.name, found.position))
-    return found.position
+    def in_segment(self, segment: Segment, limit: int) -> TimestampOffset | None:
+        """The first record there, below the position `limit`. Raises CorruptionError."""
+        start = self._start_position(segment)
+        for window in windows(segment.log, start, limit, window_bytes=LOOKUP_WINDOW_BYTES):
+            for batch in self._late(window.batches):
+                position = window.position + batch.position
+                if batch.max_timestamp < self._timestamp or batch.last_offset < self._start_offset:
+                    self._tell(BatchPassed, position, batch.base_offset, batch.last_offset)
+                    continue
+                self._tell(BatchFound, position, batch.size_bytes, batch.base_offset, batch.last_offset)
+                found = self._in_batch(segment, window, batch)
+                if found is not None:
+                    self._tell(RecordFound, found.offset, found.timestamp)
+                    return found
+            segment.raise_problem(window)
+        return None
 
+    def _late(self, batches: Batches) -> Iterable[BatchHeader]:
+        """The batches to look at; none of a window in which all are earlier, unless each step is told."""
+        count = len(batches)
+        if self._trace is None and count and batches.largest("max_timestamp", count) < self._timestamp:
+            return ()
+        return batches
 
-def _find_in_batch(
-    segment: Segment, window: Window, batch: BatchHeader, timestamp: int, start_offset: Offset
-) -> TimestampOffset | None:
-    for columns in _decode(segment, window, batch):
-        for found, offset in zip(columns.timestamps, columns.offsets, strict=True):
-            if found >= timestamp and offset >= start_offset:
-                return TimestampOffset(Timestamp(found), Offset(offset), batch.leader_epoch)
-    return None
+    def _tell(self, step: Callable[..., Step], *numbers: int) -> None:
+        if self._trace is not None:
+            self._trace(step(*numbers))
 
+    def _start_position(self, segment: Segment) -> int:
+        times, offsets, trace = segment.time_index, segment.offset_index, self._trace
+        if trace is None:
+            entry = times.lookup(Timestamp(self._timestamp))
+            return offsets.lookup(max(entry.offset, self._start_offset)).position
+        slots: list[int] = []
+        entry = times.lookup(Timestamp(self._timestamp), slots)
+        probes = tuple(Probe(slot, *times.entry(slot)) for slot in slots)
+        trace(IndexSearched(times.slots.path.name, times.entries, self._timestamp, probes, *entry))
+        target = max(entry.offset, self._start_offset)
+        slots = []
+        found = offsets.lookup(target, slots)
+        probes = tuple(Probe(slot, *offsets.entry(slot)) for slot in slots)
+        trace(IndexSearched(offsets.slots.path.name, offsets.entries, target, probes, *found))
+        trace(ScanBegan(segment.log.path.name, found.position))
+        return found.position
 
-def _decode(segment: Segment, window: Window, batch: BatchHeader) -> list[Columns]:
-    try:
-        return decode(window.data, batch.position, batch.end_position)
-    except CorruptBatchError as error:
-        raise error.in_file(segment.log.path, window.position + error.position) from error
+    def _in_batch(self, segment: Segment, window: Window, batch: BatchHeader) -> TimestampOffset | None:
+        try:
+            for columns in decode(window.data, batch.position, batch.end_position):
+                for found, offset in zip(columns.timestamps, columns.offsets, strict=True):
+                    if found >= self._timestamp and offset >= self._start_offset:
+                        return TimestampOffset(Timestamp(found), Offset(offset), batch.leader_epoch)
+                self._count_in_vain(columns.size_bytes, batch)
+        except CorruptBatchError as error:
+            raise error.in_file(segment.log.path, window.position + error.position) from error
+        return None
+
+    def _count_in_vain(self, size_bytes: int, batch: BatchHeader) -> None:
+        """Raise OversizeBatchError once headers that claim too much have cost too much."""
+        self._in_vain_bytes += size_bytes
+        if self._in_vain_bytes > IN_VAIN_BYTES:
+            cause = f"{self._in_vain_bytes} bytes of records searched whose batches claim times that none of them has"
+            raise OversizeBatchError(batch.position, cause)

@@ -66,6 +66,10 @@ class OfflinePartition:
     def log_start_offset(self) -> Offset:
         return self._log_start_offset
 
+    @property
+    def newest_timestamp(self) -> Timestamp:
+        return NO_TIMESTAMP
+
     def offsets(self) -> PartitionOffsets:
         """Give an empty range at the checkpointed log start offset."""
         start = self._log_start_offset
@@ -108,6 +112,9 @@ class OfflinePartition:
 
     def segments(self) -> Sequence[SegmentInfo]:
         return ()
+
+    def segment_of(self, name: str) -> SegmentInfo | None:
+        return None
 
     def open_segment_file(self, name: str) -> memoryview:
         self._refuse()

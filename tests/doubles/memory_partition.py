@@ -91,6 +91,10 @@ class MemoryPartition:
     def config(self) -> TopicConfig:
         return TopicConfig()
 
+    @property
+    def newest_timestamp(self) -> Timestamp:
+        return NO_TIMESTAMP
+
     def offsets(self) -> PartitionOffsets:
         high_watermark = self.log_end_offset if self.high_watermark is None else self.high_watermark
         stable = high_watermark if self.last_stable_offset is None else self.last_stable_offset
@@ -217,6 +221,9 @@ class MemoryPartition:
             )
             for segment, end in zip(self.memory_segments, ends, strict=True)
         ]
+
+    def segment_of(self, name: str) -> SegmentInfo | None:
+        return next((segment for segment in self.segments() if name in segment.files), None)
 
     def open_segment_file(self, name: str) -> memoryview:
         for segment in self.memory_segments:

@@ -8,9 +8,16 @@ import pytest
 
 from fusefs.forms import BATCH, FORMS, JSON, VALUES
 from fusefs.views import measuring, stretches
-from fusefs.views.allowance import Allowance, RequestTooLargeError, ThreadNeededError, current, take_turn
-from fusefs.views.partition_views import PartitionViews
-from fusefs.views.records import find_record, latest_offset
+from fusefs.views.allowance import (
+    Allowance,
+    RequestTooLargeError,
+    ThreadNeededError,
+    current,
+    leave_event_loop,
+    take_turn,
+)
+from fusefs.views.partition_views import DIRECT_OFFSETS, PartitionViews
+from fusefs.views.records import find_record, last_records_start, latest_offset
 from fusefs.views.stretches import Damage, read_stretch
 from storage.codec.bounds import MAX_CONTENT_BYTES
 from storage.codec.headers import Codec
@@ -259,3 +266,53 @@ def test_damaged_batches_of_a_stretch_are_told_one_by_one():
         ]
         offset = stretch.next_offset
     assert found == [[0], 1, [2], [3], 4, [5], 6, [7]]
+
+
+def test_counting_back_leaves_the_event_loop_when_the_way_is_long():
+    """Headers alone are walked over, but as many as it takes."""
+    partition = MemoryPartition()
+    for _ in range(40):
+        partition.add(b"x" * 1000, b"y")
+    with Allowance(10_000, inline=True):
+        assert last_records_start(partition, 3, Offset(80), isolation=UNCOMMITTED) == 77
+        with pytest.raises(ThreadNeededError):
+            last_records_start(partition, 60, Offset(80), isolation=UNCOMMITTED)
+    with Allowance(1, inline=False):
+        assert last_records_start(partition, 60, Offset(80), isolation=UNCOMMITTED) == 20
+    with Allowance(1, inline=False, ended=lambda: True), pytest.raises(InterruptedError):
+        last_records_start(partition, 60, Offset(80), isolation=UNCOMMITTED)
+
+
+def test_more_records_than_there_are_need_not_be_counted():
+    """They begin with the first one."""
+    partition = MemoryPartition()
+    partition.add_marker()
+    for _ in range(2000):
+        partition.add(b"x" * 1000)
+    assert last_records_start(partition, 10**8, Offset(2001), isolation=UNCOMMITTED) == 1
+    assert partition.reads <= 2
+
+
+def test_a_view_is_laid_over_a_better_measure_by_who_measures():
+    """Where finding its ends in there takes long; whoever asks for the size alone goes on without."""
+    partition = compressed(*[30_000] * 3)
+    for _ in range(DIRECT_OFFSETS):
+        partition.add(b"x")
+    views = PartitionViews(partition)
+    whole, part = views.whole(VALUES), views.range(VALUES, Offset(1), Offset(DIRECT_OFFSETS + 2))
+    assert whole.measure()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fusefs.views.view.INLINE_BYTES", 1000)
+        patch.setattr(measuring, "INLINE_BYTES", 1000)
+        assert not part.measured
+    assert part.measure()
+    assert part.size == 2 * 30_001 + 2 * (DIRECT_OFFSETS - 1)
+
+
+def test_what_counts_nothing_itself_leaves_the_event_loop():
+    """It is begun again in a thread; outside of requests it just goes on."""
+    leave_event_loop()
+    with Allowance(1, inline=False):
+        leave_event_loop()
+    with Allowance(10**9, inline=True), pytest.raises(ThreadNeededError):
+        leave_event_loop()

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 import fusefs.views.merging
 from fusefs.forms import FORMS, JSON, VALUES, Form
+from fusefs.views.allowance import Allowance
 from fusefs.views.merging import MergedReader, Share
-from storage.codec.records import encode
+from storage.codec.headers import Codec
+from storage.codec.records import BatchStamp, encode
 from storage.errors import CorruptionError, SegmentDeletedError
 from storage.model import Isolation, Offset, Record, Timestamp
 from tests.doubles.memory_partition import MemoryPartition
@@ -234,3 +236,42 @@ def test_records_that_were_deleted_are_told_each_time():
     for _again in range(2):
         with pytest.raises(SegmentDeletedError):
             read(reader, 0, 10)
+
+
+def test_every_call_gets_on_however_much_the_partitions_inflate_to(monkeypatch: pytest.MonkeyPatch):
+    """Lines that come next stand in more batches than one request may take apart: they are merged in parts, and none is lost."""
+    monkeypatch.setattr(fusefs.views.merging, "HELD_BYTES", 40_000)
+    partitions = []
+    for number in range(8):
+        partition = MemoryPartition(number=number)
+        records = [
+            Record(Offset(0), Timestamp(1), None, b"first %d" % number),
+            Record(Offset(1), Timestamp(9), None, b"second %d" % number),
+            Record(Offset(2), Timestamp(9), b"k" * 30_000, b"third %d" % number),
+        ]
+        partition.append(encode(records, BatchStamp(codec=Codec.ZSTD)))
+        partitions.append(partition)
+    reader, content, calls = reader_of(partitions), b"", 0
+    while calls < 100:
+        calls += 1
+        with Allowance(90_000, inline=False):
+            if not reader.reach(len(content), 1000):
+                continue
+        part = reader.read(len(content), 1000)
+        if not part:
+            break
+        content += part
+    assert sorted(content.splitlines()) == sorted(
+        b"%s %d" % (name, number) for name in (b"first", b"second", b"third") for number in range(8)
+    )
+    assert [b"first %d" % number for number in range(8)] == content.splitlines()[:8]
+    assert content == read_all(reader_of(partitions))
+
+
+def test_lines_at_hand_are_kept_when_their_batches_are_let_go(monkeypatch: pytest.MonkeyPatch):
+    """So that partitions with large batches in turns do not have them decoded anew for every line."""
+    times: Times = [[list(range(number, 200, 7))] for number in range(7)]
+    partitions = partitions_of(times)
+    monkeypatch.setattr(fusefs.views.merging, "HELD_BYTES", 100 * len(partitions) * 30)
+    assert expected_of(times) == read_all(reader_of(partitions), 100)
+    assert sum(partition.reads for partition in partitions) <= 3 * len(partitions)

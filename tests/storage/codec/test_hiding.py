@@ -100,3 +100,14 @@ def test_a_transaction_is_over_at_its_markers_offset():
     batches = scan(data(3, pid=1) + marker(4, pid=1) + marker(5, pid=2))
     open_ones = aborted((1, 3), (1, 4), (1, 5), (2, 5), (2, 6), (3, 0))
     assert still_aborted(open_ones, batches) == tuple(aborted((1, 5), (2, 6), (3, 0)))
+
+
+def test_counting_leaves_out_markers_hidden_batches_and_those_partly_outside():
+    """What readers of committed records get of the batches wholly inside a range."""
+    two = encode([Record(Offset(offset), Timestamp(0), None, b"v") for offset in (5, 6)])
+    log = data(0) + data(1, pid=1) + marker(2, pid=1) + data(3) + data(4, pid=2) + two
+    batches = scan(log)
+    assert 6 == batches.count_visible(0, 7)
+    hide_aborted(batches, aborted((1, 1)))
+    counts = {(0, 7): 5, (0, 6): 3, (0, 5): 3, (1, 7): 4, (5, 7): 2, (6, 7): 0, (2, 3): 0, (3, 3): 0}
+    assert counts == {ends: batches.count_visible(*ends) for ends in counts}

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from storage.codec.headers import Codec
+from storage.errors import OversizeError
+from storage.log import times
 from storage.log.scan import windows
+from storage.log.trace import BatchPassed
 from storage.model import TimestampOffset
+from tests.doubles.hostile import record, sealed
 from tests.doubles.logs import LogOnDisk, batch, offsets_of
 
 
@@ -73,3 +78,40 @@ def test_a_record_before_the_start_is_not_found_by_time(start, offset):
     on_disk.log.delete_records(start)
     found = on_disk.log.offset_for_timestamp(9)
     assert offset == (None if found is None else found.offset)
+
+
+def claiming(size: int, *, codec: Codec = Codec.ZSTD) -> bytearray:
+    """A batch whose header says that a record of it is of time 9; it is of time 1."""
+    return sealed(record(bytes(size)), codec=codec, timestamps=(1, 9))
+
+
+def test_a_search_among_batches_that_claim_too_much_ends(monkeypatch):
+    """A few compressed bytes inflate to many: after some of them in vain it is an error that names the place."""
+    monkeypatch.setattr(times, "IN_VAIN_BYTES", 100_000)
+    on_disk = LogOnDisk()
+    for _ in range(3):
+        on_disk.log.append(claiming(30_000), encoded_here=True)
+    on_disk.log.append(batch(b"late", timestamp=9))
+    assert TimestampOffset(9, 3, 0) == on_disk.log.offset_for_timestamp(5)
+    on_disk.log.append(claiming(50_000), encoded_here=True)
+    assert TimestampOffset(9, 3, 0) == on_disk.log.offset_for_timestamp(5)
+    on_disk.log.delete_records(4)
+    for _ in range(2):
+        on_disk.log.append(claiming(50_000), encoded_here=True)
+    with pytest.raises(OversizeError, match=r"00000\.log: position \d+: 100150 bytes of records searched"):
+        on_disk.log.offset_for_timestamp(5)
+
+
+def test_windows_in_which_all_is_earlier_are_passed(monkeypatch):
+    """What is late stands behind many batches that are not, without an index entry between."""
+    monkeypatch.setattr(times, "LOOKUP_WINDOW_BYTES", 500)
+    on_disk = LogOnDisk(index_interval_bytes=10**6)
+    for _ in range(50):
+        on_disk.log.append(batch(b"early", timestamp=1))
+    on_disk.log.append(batch(b"late", timestamp=9))
+    for _ in range(50):
+        on_disk.log.append(batch(b"early", timestamp=1))
+    assert TimestampOffset(9, 50, 0) == on_disk.log.offset_for_timestamp(2)
+    steps = []
+    assert TimestampOffset(9, 50, 0) == on_disk.log.locate_timestamp(2, trace=steps.append)
+    assert 50 == sum(isinstance(step, BatchPassed) for step in steps)

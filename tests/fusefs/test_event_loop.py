@@ -1,0 +1,318 @@
+"""The event loop answers other requests while one takes long: what may take long happens in threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import trio
+
+from fusefs.following import follow
+from fusefs.following.signals import Look
+from fusefs.tree import follows, topic_logs
+from fusefs.views.view import View
+from storage.codec.headers import Codec
+from storage.engine import Engine
+from storage.log.log import Log
+from storage.manager import changes
+from storage.messages import printable
+from tests.doubles.hostile import record, sealed
+from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+
+GATE_SECONDS = 5.0
+"""After which a gate opens by itself, so that what waits for it in the event loop's thread fails and does not hang."""
+
+
+class Gate:
+    """Holds a call in its thread until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self._opened = threading.Event()
+        self.held_too_long = False
+
+    def open(self) -> None:
+        self._opened.set()
+
+    def before(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Do a call once the gate is open."""
+
+        def held(*args: Any, **options: Any) -> Any:
+            self.reached.set()
+            if not self._opened.wait(GATE_SECONDS):
+                self.held_too_long = True
+            return call(*args, **options)
+
+        return held
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """Closed; open at the end of the test, and by then nothing has waited for too long."""
+    gate = Gate()
+    yield gate
+    gate.open()
+    assert not gate.held_too_long, "the event loop waited"
+
+
+async def reached(gate: Gate) -> None:
+    """Wait until a call is held."""
+    await trio.to_thread.run_sync(gate.reached.wait, GATE_SECONDS)
+
+
+@pytest.fixture
+def in_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str], list[bool]]:
+    """Note of the calls of a method whether each was made in the event loop's thread."""
+
+    def watch(of: type, name: str) -> list[bool]:
+        seen: list[bool] = []
+        call = getattr(of, name)
+
+        def noted(*args: Any, **options: Any) -> Any:
+            seen.append(threading.current_thread() is threading.main_thread())
+            return call(*args, **options)
+
+        monkeypatch.setattr(of, name, noted)
+        return seen
+
+    return watch
+
+
+async def others_answer(client: MountClient) -> None:
+    """What a program does meanwhile in another topic."""
+    await client.append("other/0/log", b"line\n")
+    assert (await client.stat("other/0/log")).size == 5
+    assert await client.cat("other/0/log") == b"line\n"
+    assert "log" in client.list("other/0")
+    assert "other" in client.list()
+
+
+async def patient_lookup(client: MountClient, path: str) -> int:
+    """Look a name up as the kernel does; its number."""
+    fs = client.filesystem
+    parent, name = client.parent(path)
+    return (await fs.patiently(lambda: fs.lookup(parent, name))).node.node_id
+
+
+async def test_others_are_answered_while_a_file_is_measured(client: MountClient, gate, monkeypatch):
+    """Opening a large file measures it, for up to a minute."""
+    await client.mkdir("orders")
+    await client.mkdir("other")
+    large = b"x" * 2**22
+    await client.append("orders/0/log.batch", bytes(sealed(record(large), codec=Codec.ZSTD)))
+    monkeypatch.setattr(View, "measure", gate.before(View.measure))
+    sizes = []
+
+    async def open_it() -> None:
+        fh = await client.open("orders/0/log")
+        sizes.append((await client.filesystem.getattr(client.lookup("orders/0/log").node_id)).size)
+        await client.filesystem.release(fh)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(open_it)
+        await reached(gate)
+        await others_answer(client)
+        gate.open()
+    assert sizes == [len(large) + 1]
+
+
+async def test_others_are_answered_while_partitions_are_made(client: MountClient, gate, monkeypatch):
+    """Making them takes long, and keeps other changes of topics waiting; those wait in threads."""
+    for name in ("orders", "other"):
+        await client.mkdir(name)
+    monkeypatch.setattr(changes, "load_new", gate.before(changes.load_new))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.mkdir, "orders/3")
+        await reached(gate)
+        nursery.start_soon(client.append, "other/config", b"retention.ms=7\n")
+        await trio.testing.wait_all_tasks_blocked()
+        await others_answer(client)
+        gate.open()
+    assert client.list("orders")[-1] == "3"
+    assert b"retention.ms=7\n" in await client.cat("other/config")
+
+
+async def test_times_are_looked_up_in_a_thread(client: MountClient, in_loop):
+    """The way to one may lead through a whole segment, and a batch that inflates to much."""
+    await client.mkdir("orders")
+    await client.append("orders/0/log.json", b'{"payload":"a","ts":10}\n{"payload":"b","ts":20}\n')
+    seen = in_loop(Log, "offset_for_timestamp")
+    for name, expected in (("@15", b"b"), ("@15-", b"b\n"), ("@0-@15", b"a\n")):
+        node_id = await patient_lookup(client, f"orders/0/{name}")
+        fh = (await client.filesystem.open(node_id, os.O_RDONLY, 0)).fh
+        assert await client.read_on(fh) == expected
+        await client.filesystem.release(fh)
+        await patient_lookup(client, f"orders/0/{name}")
+    assert await client.cat("orders/@15-") == b"b\n"
+    assert len(seen) > 4
+    assert not any(seen)
+
+
+async def test_settings_and_the_start_are_written_in_a_thread(engine: Engine, tmp_path, in_loop):
+    """Both wait for the disk."""
+    seen = [in_loop(type(engine), name) for name in ("alter_config", "keep_log_starts")]
+    async with mounted(engine, tmp_path, allow_delete=True) as client:
+        await client.mkdir("orders")
+        await client.append("orders/0/log", b"a\nb\n")
+        await client.append("orders/config", b"retention.ms=7\n")
+        await client.append("orders/0/start", b"1\n")
+        assert await client.cat("orders/0/log") == b"b\n"
+    assert seen == [[False], [False]]
+
+
+async def test_a_status_is_made_in_a_thread(client: MountClient, in_loop):
+    """It asks the disk about each segment; a listing, and what changes with each append, do not."""
+    await client.mkdir("orders")
+    seen = in_loop(Log, "status")
+    for _ in range(2):
+        await client.append("orders/0/log", b"x\n")
+        await client.stat("orders/0/log")
+        client.list("orders/0")
+        client.list("orders")
+    assert seen == []
+    for path in ("orders/0/status", "orders/status"):
+        node_id = await patient_lookup(client, path)
+        size = (await client.filesystem.getattr(node_id)).size
+        fh = (await client.filesystem.open(node_id, os.O_RDONLY, 0)).fh
+        assert len(await client.read_on(fh)) == size
+        await client.filesystem.release(fh)
+    assert len(seen) >= 4
+    assert not any(seen)
+
+
+async def test_a_listing_of_segments_describes_each_once(client: MountClient, in_loop):
+    """Looking up one of their files is a search among them, not a walk over all."""
+    await client.mkdir("orders")
+    await client.append("orders/config", b"segment.bytes=1048576\n")
+    for _ in range(3):
+        await client.append("orders/0/log", b"x" * 1_000_000 + b"\n")
+    seen = in_loop(Log, "segments")
+    names = client.list("orders/0/segments")
+    assert sum(name.endswith(".log") for name in names) == 3
+    assert len(seen) == 1
+    for name in names:
+        assert (await client.stat(f"orders/0/segments/{name}")).size >= 0
+    with refused("ENOENT"):
+        client.lookup("orders/0/segments/00000000000000000009.log")
+    assert len(seen) == 1
+
+
+async def test_lines_for_many_partitions_are_spread_in_a_thread(client: MountClient, in_loop, monkeypatch):
+    """Each partition's share is an append of its own; a few lines, and those of a few partitions, are not worth it."""
+    monkeypatch.setattr(topic_logs, "MANY_PARTITIONS", 1)
+    await client.mkdir("orders")
+    seen = in_loop(Log, "append")
+    lines = b"".join(b"%d\tv\n" % number for number in range(2000))
+    await client.append("orders/log.kv", lines)
+    assert seen == [True]
+    await client.mkdir("orders/3")
+    seen.clear()
+    await client.append("orders/log.kv", b"k\tv\n")
+    assert seen == [True]
+    await client.append("orders/log.kv", lines)
+    assert seen[1:] == [False] * 4
+    assert len((await client.cat("orders/log.kv")).splitlines()) == 4001
+
+
+async def test_many_partitions_are_followed_in_a_thread(client: MountClient, in_loop, monkeypatch):
+    """Each of them is looked at after news of any."""
+    monkeypatch.setattr(follow, "INLINE_PARTITIONS", 1)
+    monkeypatch.setattr(follows, "INLINE_PARTITIONS", 1)
+    seen = in_loop(follow.FollowHandle, "_fill_in_turn")
+    await client.mkdir("orders")
+    await client.mkdir("orders/2")
+    fh = await client.open("orders/follow")
+    await client.append("orders/1/log", b"one\n")
+    assert await client.filesystem.read(fh, 0, 100) == b"one\n"
+    assert seen == [False]
+    await client.mkdir("orders/3")
+    await client.append("orders/3/log", b"two\n")
+    assert await client.filesystem.read(fh, 4, 100) == b"two\n"
+    assert not any(seen)
+    await client.filesystem.release(fh)
+
+
+async def test_partitions_that_came_are_followed(client: MountClient):
+    """A reader that waits hears of the first record of a partition that was made meanwhile."""
+    await client.mkdir("orders")
+    fh = await client.open("orders/follow")
+    read = []
+
+    async def read_it() -> None:
+        read.append(await client.filesystem.read(fh, 0, 100))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read_it)
+        await trio.testing.wait_all_tasks_blocked()
+        await client.mkdir("orders/1")
+        await trio.testing.wait_all_tasks_blocked()
+        await client.append("orders/1/log", b"one\n")
+    assert read == [b"one\n"]
+    await client.filesystem.release(fh)
+
+
+async def test_stat_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_path):
+    """Of a file that somebody has open it waits as long as open(2) does."""
+
+    def look(pid: int) -> Look | None:
+        return Look(1, stuck=True, pending=1 << 8) if pid == 1 else Look(1, stuck=False, pending=0)
+
+    async with mounted(engine, tmp_path, look=look) as client:
+        await client.mkdir("orders")
+        await client.append("orders/0/log.batch", bytes(sealed(record(b"x" * 2**23), codec=Codec.ZSTD)))
+        node_id = client.lookup("orders/0/log").node_id
+        with refused("EINTR"):
+            await client.filesystem.getattr(node_id, 1)
+        assert (await client.filesystem.getattr(node_id, 2)).size == 2**23 + 1
+
+
+async def test_counting_back_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_path, monkeypatch):
+    """`-N` may lead over gigabytes of batches."""
+    monkeypatch.setattr("fusefs.blocking.INLINE_BYTES", 1)
+    gone = [True]
+    async with mounted(engine, tmp_path, look=lambda pid: None if gone[0] else Look(1, False, 0)) as client:
+        await client.mkdir("orders")
+        for _ in range(5):
+            await client.append("orders/0/log", b"x\ny\n")
+        fs, parent = client.filesystem, client.lookup("orders/0").node_id
+        with refused("EINTR"):
+            await fs.patiently(lambda: fs.lookup(parent, b"-3"), 7)
+        gone[0] = False
+        found = await fs.patiently(lambda: fs.lookup(parent, b"-3"), 7)
+        fh = (await fs.open(found.node.node_id, os.O_RDONLY, 7)).fh
+        assert await client.read_on(fh) == b"y\nx\ny\n"
+        await fs.release(fh)
+
+
+async def test_a_batch_too_large_ends_the_read_of_its_topic(engine: Engine, tmp_path):
+    """EFBIG, with the bound in `@status`, after what stands before it; who reads on gets the rest."""
+    engine.create_topic("orders", partitions=2)
+    for number, values in ((0, (b"a", b"x" * (64 * 2**20 + 1), b"c")), (1, (b"b",))):
+        for time, value in enumerate(values):
+            batch = sealed(record(value), codec=Codec.ZSTD, timestamps=(time, time))
+            engine.partition("orders", number).append(batch, encoded_here=True)
+    async with mounted(engine, tmp_path) as client:
+        fh = await client.open("orders/log")
+        assert await client.filesystem.read(fh, 0, 100) == b"a\n"
+        with refused("EFBIG") as caught:
+            await client.filesystem.read(fh, 2, 100)
+        assert "67108864 bytes inflated" in caught.reason
+        assert printable(caught.reason) in client.reports
+        assert await client.read_on(fh, 2) == b"b\nc\n"
+        await client.filesystem.release(fh)
+
+
+async def test_opening_a_range_of_times_ends_with_its_program(engine: Engine, tmp_path):
+    """Each partition is looked into for its part of it."""
+    engine.create_topic("orders", partitions=3)
+    async with mounted(engine, tmp_path, look=lambda pid: None) as client:
+        node_id = client.lookup("orders/@0-").node_id
+        with refused("EINTR"):
+            await client.filesystem.open(node_id, os.O_RDONLY, 7)
+        await client.append("orders/1/log", b"x\n", APPEND)
+        fh = (await client.filesystem.open(node_id, os.O_RDONLY, 0)).fh
+        assert await client.read_on(fh) == b"x\n"
+        await client.filesystem.release(fh)
