@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 TASK_BYTES = 128 << 20
-"""Of log a task: a task costs 64 ms of a core before it does anything, in which a core checks as much as this."""
+"""Bytes of log a task: a task costs 64 ms of a core before it does anything, in which a core checks as much as this."""
 MAX_TASKS = 4096
 """Beyond them tasks get larger: what they found is put together in one place."""
 FILE_BYTES = 64 << 10

@@ -52,7 +52,7 @@ class Place:
 
 
 def place_of(text: str) -> Place:
-    """Tell what `text` names; whether anything is there is found out by whoever goes there. PipelineError."""
+    """Tell what `text` names; whether anything is there is found out when it is opened. PipelineError."""
     text = text.strip()
     if not text:
         raise PipelineError(f"a place is a data directory, or a cluster: {EXAMPLE}")

@@ -39,7 +39,7 @@ class CheckedSegment(NamedTuple):
     """What is known of one segment after its check, as plain values: of the sound batches, but for the bytes."""
 
     bytes: int
-    """Of the `.log`."""
+    """Size of the `.log`."""
     batches: int
     records: int
     """Control records too."""

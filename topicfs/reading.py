@@ -161,7 +161,7 @@ def contents(
 def follow_from(directories: tuple[Path, ...], place: Place, output: BinaryIO, isolation: Isolation) -> None:
     """Write a place's content and go on with what is appended, until interrupted.
 
-    Whoever appends is another process; what it checkpoints is seen here by opening the directories again. They are
+    The one who appends is another process; what it checkpoints is seen here by opening the directories again. They are
     looked at before they are read: what comes in between changes what is seen the next time.
     """
     seen = signature(directories)

@@ -97,7 +97,7 @@ def through_mount(mountpoint: Path, wanted: tuple[str, ...]) -> Iterator[Brought
         name = f"{path.parent.parent.name}/{path.parent.name}"
         if not _is_asked_for(name, wanted):
             continue
-        # Asked anew for each: with the first of a directory all of it may have come back.
+        # Asked again for each: with the first of a directory all of it may have come back.
         if _state(path) == ONLINE:
             if wanted:
                 yield Brought(name, ONLINE)

@@ -99,7 +99,7 @@ def _collect(portion: Sequence[Task]) -> Iterator[Any]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file, or make it: whoever looks sees the old one or the new one."""
+    """Replace a file, or make it: a reader sees the old one or the new one."""
     with NamedTemporaryFile(
         "w", encoding="utf-8", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False
     ) as file:

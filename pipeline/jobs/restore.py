@@ -34,7 +34,7 @@ from storage.staging.placement import Placement
 
 RESULT = "topic string, partition int, first_offset long, last_offset long, restored long, already_there long"
 ROUND_BYTES = 256 << 20
-"""Of keys, values and headers, about: what a round stages on disk beside the logs."""
+"""Bytes of keys, values and headers, about, that a round stages on disk beside the logs."""
 ATTEMPTS = 8
 SECOND_LOOK_S = 1.0
 """A daemon tells every few seconds how far its logs are: what came just before is seen a little later."""
@@ -52,7 +52,7 @@ class RestoreOptions:
     into: str | None = None
     """Another name for the topic, where it is one."""
     partitions: int | None = None
-    """Of topics that are made, at least; else as many as they had."""
+    """Least number of partitions of topics that are made; else as many as they had."""
     without_offsets: bool = False
     """Gives offsets up where they cannot be kept: in a Kafka cluster."""
     commit_timeout_s: float = 300.0

@@ -56,7 +56,7 @@ class VerifyOptions:
     place: Place
     """Data directories."""
     task_bytes: int = TASK_BYTES
-    """Of log a task, where there is as much; segments are not divided."""
+    """Bytes of log a task, where there are as many; segments are not divided."""
 
 
 class _Portion(NamedTuple):

@@ -33,7 +33,7 @@ class TopicNumbers:
     name: str
     partitions: tuple[PartitionNumbers, ...]
     total: PartitionNumbers
-    """Of all of them."""
+    """Totals of all of them."""
 
     @classmethod
     def of(cls, name: str, partitions: Iterable[PartitionNumbers]) -> TopicNumbers:

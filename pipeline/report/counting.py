@@ -15,7 +15,7 @@ from storage.codec.headers import CODEC_MASK, FIELDS, HEADER_SIZE, TIMESTAMP_TYP
 
 ENOUGH_RECORDS = 1 << 16
 _TIMESTAMPS, _KEY_LENGTHS, _VALUE_LENGTHS = 1, 3, 5
-"""Of the eight columns of `Columns.block`."""
+"""Numbers of some of the eight columns of `Columns.block`."""
 _SIZE, _ATTRIBUTES, _MAX_TIMESTAMP, _RECORD_END = map(
     BatchHeader._fields.index, ("size_bytes", "attributes", "max_timestamp", "record_end")
 )

@@ -38,7 +38,7 @@ class PartitionNumbers:
     partition: TopicPartition
     segments: int = 0
     log_bytes: int = 0
-    """Of the `.log` files, as far as they were read."""
+    """Size of the `.log` files, as far as they were read."""
     damaged_batches: int = 0
     """Left out of all else."""
     changed_segments: int = 0

@@ -44,7 +44,7 @@ def held(path: str, topics: Iterable[str] | None) -> Held:
 
 
 def bytes_of(task: Task) -> int:
-    """Of log that is read for a task."""
+    """Bytes of log that are read for a task."""
     return sum(one.end_position - one.position for one in task.slices)
 
 

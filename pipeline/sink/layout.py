@@ -20,7 +20,7 @@ from storage.manager.topics import lenient_config
 from storage.model import TopicPartition
 
 MAX_BATCH_BYTES = DEFAULT_MAX_BATCH_BYTES
-"""Of a batch of several records that a task stages, where the topic would take a larger one: it bounds memory."""
+"""Largest size of a batch of several records that a task stages, where the topic would take a larger one: it bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)

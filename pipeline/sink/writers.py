@@ -50,7 +50,7 @@ class Target:
 
     @property
     def topic_id(self) -> str:
-        """Of the topic that is written to; empty where each row says its topic."""
+        """Id of the topic that is written to; empty where each row says its topic."""
         topic = self.options.topic
         return "" if topic is None else self.layout.topic(topic).topic_id or ""
 

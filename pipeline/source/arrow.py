@@ -81,7 +81,7 @@ def _partitions(_: Sequence[Part], count: int, partition: TopicPartition) -> Arr
 
 
 def _timestamp_types(parts: Sequence[Part], count: int, _: TopicPartition) -> Array:
-    """Of each record what its batch's attributes say."""
+    """The timestamp type of each record, as its batch's attributes say."""
     kind, kinds = gather_flags(parts, TIMESTAMP_TYPE_MASK)
     if kind is not None:
         return _same(kind, pa.int32(), count)

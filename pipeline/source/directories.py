@@ -181,7 +181,7 @@ def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:
 
 
 def _file_stamps(directory: Path) -> tuple[FileStamp, ...]:
-    """Of each file."""
+    """Stamp of each file."""
     stamps = []
     for path in sorted(directory.iterdir()):
         with suppress(FileNotFoundError):  # retention removes files beside us

@@ -28,7 +28,7 @@ ENOUGH_BYTES = WINDOW_BYTES
 MOST_TASK_BYTES = 256 << 20
 """Of a task's segments, where no option says otherwise: to start a task costs what reading some 10 MB does."""
 _ATTEMPTS = 3
-"""How often a task is planned anew when segments change under it."""
+"""How often a task is planned again when segments change under it."""
 
 
 class Source:

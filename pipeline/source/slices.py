@@ -1,4 +1,4 @@
-"""Slices: what a task reads, found once by whoever plans, so that a task opens files and searches nothing."""
+"""Slices: what a task reads, found once by the planner, so that a task opens files and searches nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Slice:
     end_position: int
     """Where the segment's batches ended when it was planned."""
     base_offset: int
-    """Of the batch at `position`: a file that was compacted since has another one there."""
+    """Base offset of the batch at `position`: a file that was compacted since has another one there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Task:
     aborted: tuple[AbortedTransaction, ...] = ()
     """Those to be hidden, by ascending first offset."""
     topic_id: str | None = None
-    """By which a topic is known that was deleted and made anew; None where its files do not tell it."""
+    """Id by which a topic that was deleted and made again is known; None where its files do not have it."""
 
 
 def plan_task(log: Log, wanted: OffsetRange, isolation: Isolation, *, topic_id: str | None = None) -> Task:

@@ -378,7 +378,7 @@ def _fill_row(
 @cython.inline
 @cython.exceptval(check=False)
 def _last_offset_at(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    """Of the batch at `at`; -1 for offsets that no log has."""
+    """Last offset of the batch at `at`; -1 for offsets that no log has."""
     base_offset: cython.longlong = _int64(octets, at)
     delta: cython.longlong = _int32(octets, at + 23) if octets[at + 16] == 2 else 0
     return base_offset + delta if 0 <= base_offset < _OFFSET_END and delta >= 0 else -1

@@ -212,7 +212,7 @@ def encode_span(
 
 
 def encode_batches(columns: Columns) -> bytearray:
-    """The batches of `columns` anew, each of the records it has there, at the offsets it has.
+    """The batches of `columns` encoded again, each of the records it has there, at the offsets it has.
 
     They are uncompressed ones of format v2 without marks of transactions or compaction, and none is empty. Counted from the
     records are only size, count and times.

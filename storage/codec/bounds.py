@@ -6,16 +6,16 @@ can be copied as it is, but its records are not read: OversizeBatchError says wh
 """
 
 MAX_CONTENT_BYTES = 64 * 1024 * 1024
-"""Of a batch as it stands, and of its records when they are inflated: 64 times what a broker takes by default."""
+"""Largest size of a batch as it stands, and of its inflated records: 64 times what a broker takes by default."""
 
 MAX_RECORDS = 2**20
-"""Of one batch; each takes 64 bytes as columns. With the shortest records 1 MiB of a batch holds 150,000 of them."""
+"""Most records of one batch; each takes 64 bytes as columns. With the shortest records 1 MiB of a batch holds 150,000 of them."""
 
 MAX_HEADERS = 2**18
-"""Of one record."""
+"""Most headers of one record."""
 
 MAX_PARTS = 2**16
 """Blocks (snappy, lz4) or entries (old formats) that a compressed content consists of."""
 
 MAX_MEMBERS = 2**12
-"""Of a gzip stream; a producer writes one."""
+"""Most members of a gzip stream; a producer writes one."""

@@ -223,7 +223,7 @@ def decode(  # noqa: PLR0913 -- what readers choose, each by its name
     and sound: checksum (unless `check_crc` is off), record count, lengths and offsets. OversizeBatchError for one
     beyond the bounds of `storage.codec.bounds`, or whose records inflate to more than `max_content_bytes`.
 
-    All of what was inflated is held at once: `decode_each` is for whoever uses one after the other.
+    All of what was inflated is held at once: `decode_each` is for those who use one after the other.
     """
     view: memoryview = flat_view(data)
     batches = scan(view, start, end, check_crc=check_crc)

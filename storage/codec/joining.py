@@ -183,7 +183,7 @@ def _join_records(
 @cython.inline
 @cython.exceptval(check=False)
 def _length(number: cython.longlong) -> cython.longlong:
-    """Of a key or value, by what `_small` gave: null, which is -1, has none."""
+    """Bytes of a key or value, by what `_small` gave: null, which is -1, has none."""
     if number & 8 == 0:
         return number >> 4
     return 0 if number >> 4 == 0 else -1

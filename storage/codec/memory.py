@@ -155,7 +155,7 @@ def copy(
 def position_of(
     octet: cython.int, source: cython.p_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Of the first `octet` in [start, end); `end` where there is none."""
+    """Position of the first `octet` in [start, end); `end` where there is none."""
     if cython.compiled:
         found: cython.p_uchar = cython.cast(cython.p_uchar, memchr(source + start, octet, end - start))
         return end if found == cython.NULL else found - source

@@ -1,4 +1,4 @@
-"""What a batch says of all its records together: the part of its header that whoever writes it decides."""
+"""What a batch says of all its records together: the part of its header that its writer decides."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class BatchStamp:
     producer_id: ProducerId = NO_PRODUCER_ID
     producer_epoch: int = -1
     base_sequence: int = -1
-    """Of the first record; with several batches of one call the next ones count on."""
+    """Sequence number of the first record; with several batches of one call the next ones count on."""
     transactional: bool = False
     control: bool = False
     compression_level: int | None = None
-    """Of the codec; None for Kafka's default."""
+    """Level of the codec; None for Kafka's default."""
     delete_horizon_ms: Timestamp | None = None
     """Takes the base timestamp's place; the records' times stay what they are."""
 

@@ -51,7 +51,7 @@ class Cleaned:
     """Base offsets of what took their place."""
     bytes_before: int
     bytes_after: int
-    """Of the log files of both."""
+    """Sizes of the log files, before and after."""
 
 
 def _go_on() -> bool:
@@ -178,7 +178,7 @@ class _Pass:
             if self._log.replace_segments(members, cleaned):
                 return cleaned
         except PartitionOfflineError:
-            # Loading the log anew ends what was begun, or takes it back.
+            # Loading the log again completes what was begun, or takes it back.
             cleaned.close()
             raise
         except BaseException:

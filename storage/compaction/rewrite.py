@@ -156,7 +156,7 @@ class _Batch:
 
     @property
     def marker_kind(self) -> ControlType | None:
-        """Of a control batch; None where it was emptied."""
+        """Type of a control batch; None where it was emptied."""
         if self.start == self.header.record_end:
             return None
         return control_type(self.columns.key(self.start))

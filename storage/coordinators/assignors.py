@@ -28,7 +28,7 @@ class Member:
     owned: tuple[TopicPartition, ...] = ()
     """What it held before; only the sticky assignors look at it."""
     generation: int = -1
-    """Of its claim to `owned`."""
+    """Generation of its claim to `owned`."""
 
     @property
     def order(self) -> tuple[bool, str]:

@@ -45,7 +45,7 @@ COMMITTED_WRITES = "topicfs.writes"
 """How far each streaming query was committed."""
 
 VIEW_SUFFIX = ".view"
-"""Of what a mount remembers of a segment's renderings, beside its log; a plain file that a broker passes over."""
+"""Suffix of what a mount remembers of a segment's renderings, beside its log; a plain file that a broker passes over."""
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
@@ -117,7 +117,7 @@ class PartitionDirectory(NamedTuple):
     """A parsed partition directory name."""
 
     partition: TopicPartition
-    """Of a marked directory its topic may be cut short."""
+    """The partition; in the name of a marked directory its topic may be cut short."""
     mark: DirectoryMark
 
 

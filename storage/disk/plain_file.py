@@ -1,6 +1,6 @@
 """Opening a plain file, and nothing else that bears its name.
 
-A FIFO would let whoever opens it wait for a writer, a device may do anything, and a link leads out of the directory
+A FIFO would make the one who opens it wait for a writer, a device may do anything, and a link leads out of the directory
 that this process owns. A data directory itself may be a link, and so may the directories above it.
 """
 

@@ -51,7 +51,7 @@ class Parcel:
     link: bool = False
     """Whether logs that never change again become hard links, where the file system can."""
     recovered: bool = True
-    """Whether the source was closed in order. If not, the indexes of its last segment are left to be made anew."""
+    """Whether the source was closed in order. If not, the indexes of its last segment are left to be rebuilt."""
 
 
 def carry(files: FileSystem, parcel: Parcel) -> bool:
@@ -134,7 +134,7 @@ def _segment_files(file_names: Iterable[str]) -> list[SegmentFile]:
 
 
 def _stage(files: FileSystem, parcel: Parcel) -> Path:
-    """Copy everything into a directory that whoever starts in between removes."""
+    """Copy everything into a directory that a broker or engine started in between removes."""
     staged = parcel.target.with_name(names.marked_directory(parcel.partition, DirectoryMark.DELETE))
     files.make_directory(staged)
     wanted = _live_names(files, parcel.source)
@@ -156,7 +156,7 @@ def _stage(files: FileSystem, parcel: Parcel) -> Path:
 def _carry_file(files: FileSystem, parcel: Parcel, name: str, staged: Path, *, sealed: bool) -> None:
     source, target = parcel.source / name, staged / name
     is_log = name.endswith(SegmentFileKind.LOG.value)
-    # Indexes and snapshots are small, and recovery writes them anew in place: they are never shared.
+    # Indexes and snapshots are small, and recovery rewrites them in place: they are never shared.
     if parcel.link and is_log and sealed and parcel.highest_epoch is None and files.link(source, target):
         return
     _copy(files, source, target, parcel.highest_epoch if is_log else None)

@@ -41,7 +41,7 @@ class ClusterTopic:
     topic_id: str
     partitions: int
     node_ids: frozenset[int]
-    """Of all brokers that hold a replica."""
+    """Ids of all brokers that hold a replica."""
 
 
 class GroupPosition(NamedTuple):

@@ -37,7 +37,7 @@ RECORDS_A_BATCH = 500
 
 _WINDOW_BYTES = 1 << 20
 _KEPT_STATES = (SegmentFileState.LIVE, SegmentFileState.SWAP)
-"""Of an interrupted compaction the new segments count, too; what both have is the same."""
+"""States of files that count: the new segments of an interrupted compaction too; what both have is the same."""
 
 
 class Place(NamedTuple):
@@ -63,7 +63,7 @@ class _Replay:
 
     newest: dict[Place, _Change] = field(default_factory=dict)
     pending: dict[ProducerId, list[tuple[Place, _Change]]] = field(default_factory=dict)
-    """Of transactions whose end was not seen yet."""
+    """Changes of transactions whose end was not seen yet."""
 
     def take(self, columns: Columns) -> None:
         """Take in what one span has; raises CorruptBatchError."""

@@ -54,7 +54,7 @@ class RegisteredProducer:
 
     producer_id: ProducerId
     epoch: int = -1
-    """Of the last run; the next one takes the next, which fences whatever is left of this one."""
+    """Epoch of the last run; the next run takes the next one, which fences what is left of this one."""
     inputs: Mapping[str, InputProgress] = field(default_factory=dict)
 
     def with_input(self, name: str, progress: InputProgress) -> RegisteredProducer:
@@ -62,7 +62,7 @@ class RegisteredProducer:
 
 
 class ProducerRegistry:
-    """The file. Whoever writes it owns the data directory."""
+    """The file. Its writer owns the data directory."""
 
     def __init__(self, directory: Path, files: FileSystem) -> None:
         """Read it where it is. Raises CorruptionError for a file that is none."""

@@ -41,7 +41,7 @@ class OffsetIndex:
         self.slots = SlotFile(file, SLOT, new_bytes=new_bytes)
         self._base_offset = base_offset
         self.last_offset = self._last_offset()
-        """Of the last entry; the base offset when there is none."""
+        """Offset of the last entry; the base offset when there is none."""
 
     @property
     def entries(self) -> int:
@@ -96,7 +96,7 @@ class OffsetIndex:
         self.last_offset = self._last_offset()
 
     def reset(self, size: int) -> None:
-        """Forget every entry and preallocate `size` bytes anew."""
+        """Forget every entry and preallocate `size` bytes again."""
         self.slots.reset(size)
         self.last_offset = self._base_offset
 

@@ -4,7 +4,7 @@
 
 While a segment is active its index file has its full size, so that it is a mapping that never moves; when the
 segment becomes inactive the file is trimmed to what is used. Nothing in the file says how much that is: when a file
-is opened every slot counts as used, zeros too; so whoever loads a log looks at an index's end first (kafka-storage.md#index-files).
+is opened every slot counts as used, zeros too; so loading a log looks at an index's end first (kafka-storage.md#index-files).
 
 Slots are written by write(2) and read through the mapping, which shows them at once: a store through the mapping of
 a file with holes would end the process when the disk is full.
@@ -97,7 +97,7 @@ class SlotFile:
         self.resize(self.used_bytes)
 
     def reset(self, size: int) -> None:
-        """Forget every slot and preallocate `size` bytes anew."""
+        """Forget every slot and preallocate `size` bytes again."""
         self.entries = 0
         self._file.truncate(0)
         self.resize(size)

@@ -57,7 +57,7 @@ class TransactionIndex:
     __slots__ = ("_base_offset", "_file", "_files", "path", "spans")
 
     def __init__(self, files: FileSystem, path: Path, base_offset: Offset, *, anew: bool = False) -> None:
-        """Read what is there, or begin anew without it. Raises CorruptionError.
+        """Read what is there, or begin without it (`anew`). Raises CorruptionError.
 
         On a read-only disk changes stay in memory.
         """

@@ -11,7 +11,7 @@ from storage.model import AbortedTransaction
 
 
 def aborted_spans(segments: Iterable[Segment]) -> tuple[AbortedSpan, ...]:
-    """Of all segments, by ascending last offset."""
+    """Aborted transactions of all segments, by ascending last offset."""
     return tuple(span for segment in segments for span in segment.transaction_index)
 
 

@@ -85,7 +85,7 @@ class Incoming(NamedTuple):
     """One batch of an append, as its header tells."""
 
     position: int
-    """Of its first byte in the append's buffer."""
+    """Position of its first byte in the append's buffer."""
     size_bytes: int
     base_offset: int
     """As it came: a leader assigns another."""

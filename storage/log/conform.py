@@ -1,6 +1,6 @@
 """Bringing a client's batches into the form that their topic wants: the part of an append that reads records.
 
-What a header says is checked against the records (times: kafka-storage.md#timestamps); a batch is encoded anew only where its codec is not the topic's,
+What a header says is checked against the records (times: kafka-storage.md#timestamps); a batch is encoded again only where its codec is not the topic's,
 or where a compressed one numbers its records otherwise than 0, 1, 2 … (kafka-storage.md#batch-conversion). Other levels of the
 same codec are left alone. Control batches pass as they are.
 """
@@ -27,7 +27,7 @@ from storage.log.append import AppendRules, Incoming
 from storage.model import NO_TIMESTAMP, ProducerId, TimestampType
 
 WHOLE_BATCH_BYTES = 2**31 - 1
-"""A batch encoded anew stays one batch, whatever its size; that is checked afterwards."""
+"""A batch that is encoded again stays one batch, whatever its size; that is checked afterwards."""
 
 APPEND_BYTES = 2 * MAX_CONTENT_BYTES
 """What the records of one append's compressed batches take in memory, one after the other; the last may go beyond."""
@@ -80,7 +80,7 @@ class _Looked(NamedTuple):
 
     max_timestamp: int
     anew: bytearray | None
-    """The batch encoded anew; None: it stays as it is."""
+    """The batch, encoded again; None: it stays as it is."""
 
 
 def _records(batches: bytearray, batch: Incoming, left: int) -> Columns:

@@ -29,7 +29,7 @@ class Durability:
     """Keeps the recovery point: everything below it was flushed. One flush at a time; those who wait share it.
 
     A roll gives the segment it closes its last index entries and trims it; both are on disk with the next flush that
-    reaches its end. Until then the recovery point stays inside that segment, for recovery makes indexes anew only from
+    reaches its end. Until then the recovery point stays inside that segment, for recovery rebuilds indexes only from
     the segment that holds it on; unless all of the segment was flushed before the roll. Then the recovery point may be
     in a checkpoint, and cannot go back; loading sees by the ends of the indexes that they were not trimmed.
     """
@@ -95,7 +95,7 @@ class Durability:
             self._sealed = tuple(sealed for sealed in self._sealed if sealed.end_offset <= end_offset)
 
     def restart_at(self, offset: Offset) -> None:
-        """The log was emptied and begins anew."""
+        """The log was emptied and begins again, at `offset`."""
         with self._flushing, self._guard:
             self._flushed = offset
             self._sealed = ()

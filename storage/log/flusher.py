@@ -1,6 +1,6 @@
 """Who puts on disk what a roll closed, while the log goes on: a broker's task `flush-log`.
 
-A log hands over its own flush; whoever keeps many logs gives them one flusher a disk. What is handed over and did not
+A log hands over its own flush; the keeper of many logs gives them one flusher a disk. What is handed over and did not
 begin when the flusher is closed is not done any more, for a log flushes everything when it is closed itself.
 """
 

@@ -159,7 +159,7 @@ class GrowingLog(ReadableLog):
         return Appended(base_offset, Offset(end_offset - 1), NO_TIMESTAMP, self._log_start_offset)
 
     def _appended(self, durable: bool, last_offset: Offset) -> None:
-        """Tell whoever waits for records, and put on disk what has to be there now."""
+        """Notify those who wait for records, and put on disk what has to be there now."""
         self._listeners.notify()
         # Counted only where the setting asks for it: by default it is as good as never.
         flush_messages = self._config.flush_messages
@@ -286,7 +286,7 @@ class GrowingLog(ReadableLog):
             for span in spans:
                 self._end.segment.add_aborted(span)
         except OSError as error:
-            # The batch is in the log and stays; recovery makes the index anew.
+            # The batch is in the log and stays; recovery rebuilds the index.
             self.mark_offline(f"writing the transaction index failed: {error}")
             raise
         finally:
@@ -444,7 +444,7 @@ class GrowingLog(ReadableLog):
         self.flush()
 
     def mark_offline(self, reason: str) -> None:
-        """Take no more writes until it is loaded anew; reads go on. The first reason stays."""
+        """Take no more writes until it is loaded again; reads go on. The first reason stays."""
         self.retire(reason)
         _LOGGER.error("%s: offline: %s", self._partition, reason)
 
@@ -453,7 +453,7 @@ class GrowingLog(ReadableLog):
         self._offline = self._offline or reason
 
     def wake(self) -> None:
-        """Let whoever waits for more look again: nothing more will come, or it comes from another log."""
+        """Let those who wait for more look again: nothing more will come, or it comes from another log."""
         self._listeners.notify()
 
     def close(self) -> None:

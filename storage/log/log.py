@@ -117,7 +117,7 @@ class Log(GrowingLog):
         `old` has left the log meanwhile.
 
         OSError: the old ones are still in place, and `new` may be discarded. PartitionOfflineError: they may not all
-        be; `new` must stay as it stands, for loading the log anew ends what was begun.
+        be; `new` must stay as it stands, for loading the log again completes what was begun.
         """
         with self._lock:
             self._check_writable()
@@ -247,7 +247,7 @@ class Log(GrowingLog):
             self._high_watermark = max(self._log_start_offset, min(self._high_watermark, offset))
 
     def _retire_for_good(self, doomed: Sequence[Segment]) -> None:
-        """Retire segments whose offsets will be given anew: no crash may bring them back beside the new ones."""
+        """Retire segments whose offsets will be given again: no crash may bring them back beside the new ones."""
         if doomed:
             self._retire(doomed)
             self._files.sync_directory(self._directory)

@@ -42,7 +42,7 @@ class Removal:
         self._files = files
         self._retired: list[_Retired] = []
         self._unlinked: list[Segment] = []
-        """Of the last pass: a reader may have opened a file in the moment it was unlinked."""
+        """Segments of the last pass: a reader may have opened a file in the moment it was unlinked."""
 
     def retire(
         self, segment: Segment, directory: Path, due: Timestamp, *, keep_snapshot: bool = False

@@ -28,7 +28,7 @@ class RollParameters(NamedTuple):
     """What the decision rests on: the active segment, the limits, and what is about to be appended."""
 
     size_bytes: int
-    """Of the active segment's log."""
+    """Size of the active segment's log."""
     base_offset: int
     first_timestamp: int
     """Max timestamp of the active segment's first batch; -1 where it has none."""

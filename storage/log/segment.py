@@ -149,7 +149,7 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> Timestamp:
-        """Of its records; of a segment whose records have none, when its file was last changed (kafka-storage.md#time-lookups)."""
+        """Largest timestamp of its records; without one, the time at which its file was last changed (kafka-storage.md#time-lookups)."""
         timestamp = self.largest.timestamp
         return timestamp if timestamp >= 0 else self.modified_time
 
@@ -362,7 +362,7 @@ class Segment:
             self._first_timestamp = None
 
     def truncate_indexes(self) -> None:
-        """Forget all index entries and what was learned from them: before they are made anew."""
+        """Forget all index entries and what was learned from them: before they are rebuilt."""
         self.create_indexes()
         self.offset_index.reset(self.settings.index_bytes)
         self.time_index.reset(self.settings.index_bytes)
@@ -482,7 +482,7 @@ class Segment:
             return opened
         if self._files.read_only:
             return self._in_memory(index, kind)
-        # To whoever reads a segment that is going, a missing index is not an empty one.
+        # To a reader of a segment that is being removed, a missing index is not an empty one.
         file = self._files.open(path, create=create or self.active)
         self._names = None
         return index(file, self.base_offset, new_bytes=self.settings.index_bytes if self.active else 0)

@@ -49,7 +49,7 @@ class IndexSearched(NamedTuple):
     """In the order they were looked at."""
     found_key: int
     found_value: int
-    """Of the greatest entry not above the target; without one, those of the segment's start."""
+    """Key and value of the greatest entry not above the target; without one, those of the segment's start."""
 
 
 class ScanBegan(NamedTuple):

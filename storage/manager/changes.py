@@ -202,7 +202,7 @@ def _doom(partition: Partition, home: KeptDirectory) -> str:
     """Rename a partition's directory away; its new name."""
     name = home.data.deleted_name(name_of(partition))
     if isinstance(partition, Log):
-        # Offline first: whoever stumbles over the renamed files can tell why.
+        # Offline first: a caller that finds the files renamed can tell why.
         partition.retire("the topic was deleted")
         partition.rename(home.data.path / name)
         partition.close()

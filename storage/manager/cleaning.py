@@ -5,7 +5,7 @@ kafka-storage.md#cleaning-choice). It works beside appends, reads and the other 
 so that retention never counts segments that are being replaced. After each round the compacted logs get their
 retention: by time and size where their policy deletes too, by the log start always.
 
-A log with a damaged batch is not cleaned again until it is loaded anew; the others go on.
+A log with a damaged batch is not cleaned until it is loaded again; the others go on.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class DataDirectory:
     clock: Clock
     config: EngineConfig
     flusher: Flusher
-    """Of all logs in it."""
+    """Flusher of all logs in it."""
 
     @property
     def read_only(self) -> bool:

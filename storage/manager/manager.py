@@ -1,7 +1,7 @@
 """The embedded engine: topics over a data directory, what can be done with them, and their duties.
 
-Readers see immutable snapshots and take no lock. `_lock` is held by whoever changes topics or closes,
-`_duty_lock` by whoever does duties; neither is held while listeners are called.
+Readers see immutable snapshots and take no lock. `_lock` is held while topics are changed and at the close,
+`_duty_lock` while duties are done; neither is held while listeners are called.
 """
 
 from __future__ import annotations
@@ -394,7 +394,7 @@ def _by_name(topics: Mapping[str, LogTopic]) -> Mapping[str, LogTopic]:
 
 
 def _wake(partitions: Iterable[Partition]) -> None:
-    """Let whoever waits for these find out that they are no longer there, or no longer the same."""
+    """Let those who wait for these find out that they are no longer there, or no longer the same."""
     for partition in partitions:
         if isinstance(partition, Log):
             partition.wake()

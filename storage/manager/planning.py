@@ -46,7 +46,7 @@ class PlannedDeletion:
     size_bytes: int
     reason: Reason
     age_ms: int
-    """Of its newest record."""
+    """Age of its newest record."""
     excess_bytes: int
     """What the partition holds beyond retention.bytes before this segment goes; negative: it has room."""
     limit: int

@@ -31,7 +31,7 @@ class FoundTopic:
 
     entry: TopicEntry
     numbers: tuple[int, ...]
-    """Of its partitions, ascending; also of those that must stand in a directory that failed."""
+    """Numbers of its partitions, ascending; also of those that must stand in a directory that failed."""
     refused: Mapping[int, str]
     """Why some of them are not the topic's own."""
 

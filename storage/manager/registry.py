@@ -5,10 +5,10 @@
                         "pending": "create", "partitions": 3}}}
 
 A broker keeps these in its metadata log and passes an unknown plain file over. `pending` is written before
-the first directory changes and taken away after the last one did, so that whoever opens the directories after a
+the first directory changes and taken away after the last one did, so that the one who opens the directories after a
 kill can finish: `create` until there are `partitions` directories, `delete` until there is none. `partitions` also
 tells which partitions are missing while a data directory is. `directories`, where there are several, lists them: one
-that is empty now, or gone, is a disk that is not mounted, and must not be begun anew.
+that is empty now, or gone, is a disk that is not mounted, and must not be taken for a new one.
 
 Every data directory has the same content, so that losing one loses no setting. Each change is written to one after
 the other under the next `revision`: after a kill in between the copies differ, and the newest counts. What an older

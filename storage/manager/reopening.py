@@ -25,7 +25,7 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Reopening:
-    """Opens anew. One call at a time (the manager's lock)."""
+    """Opens what was offline again. One call at a time (the manager's lock)."""
 
     directories: Directories
     registry: TopicRegistry

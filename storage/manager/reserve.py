@@ -41,7 +41,7 @@ class _Sizes(NamedTuple):
     """In bytes."""
 
     wanted: int
-    """Of the reserve."""
+    """Size of the reserve."""
     available: int
     """For everybody; a file system may keep more for root, or for itself."""
     free: int

@@ -9,7 +9,7 @@ from storage.model import NO_TIMESTAMP, Offset, ProducerId, Timestamp
 from storage.producers.sequence import NO_SEQUENCE, decrement
 
 REMEMBERED_BATCHES = 5
-"""Of each producer: as many as an idempotent client may have in flight."""
+"""Batches remembered of each producer: as many as an idempotent client may have in flight."""
 
 NO_PRODUCER_EPOCH = -1
 NO_COORDINATOR_EPOCH = -1
@@ -42,7 +42,7 @@ class ProducerEntry:
     epoch: int = NO_PRODUCER_EPOCH
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
     last_timestamp: Timestamp = NO_TIMESTAMP
-    """Of its newest batch or marker: what expiry counts from."""
+    """Timestamp of its newest batch or marker: what expiry counts from."""
     transaction_first_offset: Offset | None = None
     """Where its open transaction began; None when none is open."""
     batches: tuple[SequencedBatch, ...] = ()
@@ -54,7 +54,7 @@ class ProducerEntry:
 
     @property
     def last_data_offset(self) -> Offset:
-        """Of its newest data batch; -1 where it has none."""
+        """Last offset of its newest data batch; -1 where it has none."""
         return self.batches[-1].last_offset if self.batches else Offset(-1)
 
     def duplicate_of(self, *, epoch: int, first_sequence: int, last_sequence: int) -> SequencedBatch | None:
@@ -67,7 +67,7 @@ class ProducerEntry:
         return None
 
     def with_epoch(self, epoch: int) -> ProducerEntry:
-        """The same under `epoch`; another one forgets the batches, for sequences begin anew."""
+        """The same under `epoch`; another one forgets the batches, for sequences begin again at 0."""
         return self if epoch == self.epoch else replace(self, epoch=epoch, batches=())
 
     def with_batch(self, epoch: int, batch: SequencedBatch) -> ProducerEntry:

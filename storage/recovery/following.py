@@ -73,7 +73,7 @@ class _Mark(NamedTuple):
     """The last batch known: where it stands, and how its header looks, checksum and all."""
 
     base_offset: Offset
-    """Of its segment."""
+    """Base offset of its segment."""
     position: Position
     header: bytes
 
@@ -101,7 +101,7 @@ class FollowedLog:
         self._mark = self._take_mark()
 
     def catch_up(self, log_start_offset: Offset, high_watermark: Offset | None) -> bool:
-        """Take in what came since; False where it cannot be told from what is known: then load anew (OSError; blocking).
+        """Take in what came since; False where it cannot be told from what is known: then load again (OSError; blocking).
 
         The caller has seen that the files `grew_only`. The offsets are those checkpointed now.
         """
@@ -178,7 +178,7 @@ class FollowedLog:
         return segment
 
     def _base_offsets(self) -> Sequence[Offset]:
-        """Of the segments that are there now, ascending."""
+        """Base offsets of the segments that are there now, ascending."""
         entries = self._surroundings.files.list_directory(self._directory)
         parsed = (parse_segment_file(entry.name) for entry in entries)
         live_log = (SegmentFileKind.LOG, SegmentFileState.LIVE)

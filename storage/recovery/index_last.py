@@ -30,7 +30,7 @@ def index_last(segment: Segment, directory: Path, files: FileSystem) -> Iterator
     try:
         yield
     except Exception:
-        # Whoever goes on, by splitting the segment, makes files of that name.
+        # What follows, splitting the segment, makes files of that name.
         files.unlink(directory / aside)
         raise
     segment.sync()

@@ -67,7 +67,7 @@ def orphans(names: Sequence[str]) -> list[str]:
 
 
 def base_offsets(names: Iterable[str]) -> list[Offset]:
-    """Of the segments, ascending."""
+    """Base offsets of the segments, ascending."""
     return sorted(
         file.base_offset
         for file in parse_names(names)

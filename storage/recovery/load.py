@@ -41,7 +41,7 @@ from storage.recovery.split import SegmentOverflowError, split_segment
 
 _FIRST = Offset(0)
 _RANDOM = Random()  # noqa: S311 (jitter, no secret)
-"""Of all logs that are given none: to seed one takes as long as a tenth of loading a log."""
+"""Random numbers of all logs that are given none: to seed one takes as long as a tenth of loading a log."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
     """Load the log in `directory`, which exists; an empty directory becomes an empty log.
 
     `clean` says that the last one to have it closed it in order: then nothing is checked. Otherwise the segments from
-    the one that holds `recovery_point` on are recovered: checked, cut behind the last good batch, indexed anew. The
+    the one that holds `recovery_point` on are recovered: checked, cut behind the last good batch, indexed again. The
     offsets are those of the checkpoints; `high_watermark` None means one replica, where it is always the log end.
     On a read-only disk all of this happens in memory alone. `partition` is read from the directory's name if None.
 
@@ -156,7 +156,7 @@ class Loader:
         self._removal = Removal(self._files)
 
     def load(self, *, clean: bool, dense: bool) -> Log:
-        """Load; a segment whose offsets are too far apart is split, and all begins anew."""
+        """Load; a segment whose offsets are too far apart is split, and then all begins again."""
         # Offsets of a dense log are never far apart; and where nothing may be written a log ends where indexes do.
         self._may_split = not dense and not self._files.read_only
         while True:

@@ -39,14 +39,14 @@ _LARGEST = 2**63 - 1
 
 
 class HeadersMendedError(Exception):
-    """A segment was set right in its file, so that loading has to begin anew."""
+    """A segment was set right in its file, so that loading has to begin again."""
 
 
 class Mended(NamedTuple):
     """A field that was set right in the file."""
 
     position: int
-    """Of the batch."""
+    """Position of the batch."""
     field: str
     found: int
     written: int
@@ -60,7 +60,7 @@ class _Bounds(NamedTuple):
 
     start_offset: Offset
     next_base: Offset | None
-    """Of what stands behind it."""
+    """Base offset of what stands behind it."""
     last_possible: int
     """What the segment's indexes can hold."""
 

@@ -1,4 +1,4 @@
-"""Recovering a segment: every batch is checked, the indexes are made anew, the rest behind the first bad one goes.
+"""Recovering a segment: every batch is checked, the indexes are rebuilt, and what stands from the first bad one on goes.
 
 Rules: kafka-storage.md#segment-recovery.
 """

@@ -25,7 +25,7 @@ WINDOW_BYTES = 1 << 20
 
 
 class SegmentOverflowError(Exception):
-    """Found by recovery: a sound batch whose offset its segment's indexes cannot hold. Loading splits and begins anew."""
+    """Found by recovery: a sound batch whose offset its segment's indexes cannot hold. Loading splits and begins again."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(f"{segment.log.path}: offsets more than {MAX_RELATIVE_OFFSET} above the base offset")

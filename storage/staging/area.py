@@ -1,7 +1,7 @@
 """The files of all writes of a data directory, and how they follow one another.
 
     staged*  →  requested  →  claimed  →  gone: done
-                    │             └────→  refused, read by whoever handed it in
+                    │             └────→  refused, read by the one who handed it in
                     └→ gone: withdrawn
 
 Handing in and withdrawing take no ownership of the directory; everything else is its owner's. One rename decides

@@ -162,7 +162,7 @@ class Committer:
     # From then on.
 
     def _present(self, begun: Begun) -> dict[TopicPartition, int]:
-        """Of each partition, the next sequence: how many of the write's records it has."""
+        """Next sequence of each partition: how many of the write's records it has."""
         present = {}
         for name, end_offset in begun.end_offsets.items():
             partition = self._found(name)
@@ -219,7 +219,7 @@ class Committer:
 def _next_sequence(partition: Partition, begun: Begun, end_offset: Offset) -> int:
     """The sequence after the last one of the write in the log; 0 where none is there."""
     offsets = partition.offsets()
-    # A topic made anew under the name may be shorter.
+    # A new topic of the same name may be shorter.
     offset = Offset(min(max(end_offset, offsets.log_start_offset), offsets.log_end_offset))
     next_sequence = 0
     while True:

@@ -4,7 +4,7 @@
                   "partitions": {"orders-0": {"end": 0, "start": 17}, "clicks-0": {"end": 12}}}
 
 Batches of other writes get their offsets from the log. These bring them: each stands beyond the end that its log had
-when the write was prepared, gaps between them stay gaps, and an empty log may begin anew where the first one stands.
+when the write was prepared, gaps between them stay gaps, and an empty log may begin where the first one stands.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from storage.errors import CorruptBatchError, TornBatchError
 from storage.model import Position
 
 CHUNK_BYTES = 1 << 20
-"""Of log a chunk; its records' columns take 64 bytes each, so 10 MB for the smallest ones."""
+"""Bytes of log in a chunk; its records' columns take 64 bytes each, so 10 MB for the smallest ones."""
 
 
 def chunks(data: memoryview) -> Iterator[Batches]:

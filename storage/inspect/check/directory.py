@@ -67,7 +67,7 @@ class DirectoryCheck:
 
     @property
     def total_bytes(self) -> int:
-        """Of all segments' logs: what a progress bar counts up to."""
+        """Size of all segments' logs: what a progress bar counts up to."""
         return sum(self._log_bytes(directory) for directory in self._partitions.values())
 
     def findings(self, advance: Advance = lambda _: None) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ class SegmentFacts:
     """Counts grow while the check runs."""
 
     log_bytes: int = 0
-    """Of the `.log`, damaged batches and a torn end included."""
+    """Size of the `.log`, damaged batches and a torn end included."""
     batches: int = 0
     records: int = 0
     """Those of control batches too."""

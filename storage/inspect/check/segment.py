@@ -25,7 +25,7 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentWork:
-    """A segment to be checked, and what decides what is an error in it: a value that travels to whoever checks."""
+    """A segment to be checked, and what decides what is an error in it: a value that travels to the process that checks."""
 
     directory: Path
     """The partition's."""

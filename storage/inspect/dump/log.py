@@ -25,10 +25,10 @@ BEFORE_FIRST = Offset(-1)
 FILE_START = Position(0)
 
 CHECKED_FROM = 16
-"""Of an entry of the old formats: where the bytes under its checksum begin, right behind it."""
+"""Where the bytes under the checksum begin in an entry of the old formats, right behind it."""
 
 KEY_POSITION = (22, 30)
-"""Of an entry of the old formats, by magic: where its key's bytes begin."""
+"""Where a key's bytes begin in an entry of the old formats, by magic."""
 
 BATCHES_AT_A_TIME = 1024
 """Bounds memory: headers of a 1 GiB segment of small batches are not held all at once."""

@@ -20,13 +20,13 @@ class DumpOptions:
     deep_iteration: bool = False
     """A line a record."""
     skip_record_metadata: bool = False
-    """Of a record print the key and the value only."""
+    """Whether only a record's key and value are printed."""
     verify_index_only: bool = False
     """Compare indexes with their segment, print no entry."""
     index_sanity_check: bool = False
     """Only the check that a broker makes of an index at start-up."""
     max_bytes: int = UNLIMITED_BYTES
-    """Of a segment read this many bytes at most."""
+    """How many bytes of a segment are read at most."""
     max_message_size: int = 5 * 1024 * 1024
     """Largest batch that an index entry may lead to, bytes."""
 
