@@ -592,6 +592,20 @@ def test_settings_that_cannot_be_had_are_asked_about() -> None:
         Takeover(Source(log_dirs=[LOG_DIR]), [DATA], tell=print, files=disk).take()
 
 
+def test_what_is_taken_over_is_looked_through_where_all_else_was_closed_in_order() -> None:
+    """The clean mark of a data directory speaks of the logs that it had, not of those that come to it."""
+    disk, records = prepared_disk(LOG_DIR)
+    disk.unlink(LOG_DIR / names.CLEAN_SHUTDOWN)
+    disk.unlink(LOG_DIR / names.RECOVERY_POINTS)
+    sealed = LOG_DIR / "orders-0" / "00000000000000000000.log"
+    last = scan(disk.read_bytes(sealed))[-1]
+    disk.write_bytes(sealed, disk.read_bytes(sealed)[:-1] + b"?")
+    assert disk.exists(DATA / names.CLEAN_SHUTDOWN)
+    taken(disk)
+    left = [record for record in records["orders", 0] if record.offset < last.base_offset]
+    assert records | {("orders", 0): left} == contents(disk, DATA)
+
+
 @pytest.mark.parametrize("damage", ["torn", "flipped"])
 def test_a_takeover_of_a_torn_tail_can_be_repeated(damage: str) -> None:
     """What recovery cut off behind the first takeover is not missed by a second one; anything else would be."""
