@@ -3,11 +3,12 @@
     version: 0
     topic_id: 1EvPSKI_SvihSIy3lMKMvg            no line end after it (43 bytes in all)
 
-Readers take unknown lines for a newer writer's and pass over them (kafka-storage.md#partition-metadata).
+A later version is read like this one, and unknown lines are passed over (kafka-storage.md#partition-metadata).
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from storage.checkpoints.atomic import prepare, put_in_place, write_atomically
@@ -33,8 +34,8 @@ def decode_partition_metadata(data: bytes, *, file: Path) -> str:
         if not colon:
             raise CorruptionError(file, 0, f"{line!r} is not `name: value`")
         fields[name.strip()] = value.strip()
-    if fields.get("version") != str(VERSION):
-        raise CorruptionError(file, 0, f"version {fields.get('version')}, expected {VERSION}")
+    if not re.fullmatch(r"\d{1,9}", fields.get("version", ""), re.ASCII):
+        raise CorruptionError(file, 0, f"version {fields.get('version')}, expected {VERSION} or a later one")
     try:
         topic_id = fields["topic_id"]
         decode_id(topic_id)

@@ -20,13 +20,13 @@ from storage.engine import Partition
 from storage.errors import StorageError
 from storage.idempotence.progress import catch_up
 from storage.idempotence.registry import (
-    MAX_EPOCH,
     InputProgress,
     PartitionProgress,
     ProducerRegistry,
     RegisteredProducer,
 )
 from storage.model import ProducerId
+from storage.producers.entry import MAX_PRODUCER_EPOCH
 
 TAIL_BYTES = 65_536
 """Of what was read before: compared before going on."""
@@ -195,7 +195,7 @@ def _next_run(known: RegisteredProducer | None) -> RegisteredProducer:
     if known is None:
         # A broker counts ids up from 0; so far up they never meet.
         return RegisteredProducer(ProducerId(2**62 + secrets.randbelow(2**62)), 0)
-    if known.epoch >= MAX_EPOCH:
+    if known.epoch >= MAX_PRODUCER_EPOCH:
         return replace(known, producer_id=ProducerId(2**62 + secrets.randbelow(2**62)), epoch=0)
     return replace(known, epoch=known.epoch + 1)
 

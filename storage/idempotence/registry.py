@@ -24,7 +24,6 @@ from storage.model import ProducerId
 
 REGISTRY_FILE = "topicfs.producers"
 VERSION = 1
-MAX_EPOCH = 2**15 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,10 +130,14 @@ def check_as_follower(batches: bytearray, end_offset: int) -> list[Incoming]:
 
 
 def first_offset(incoming: Sequence[Incoming]) -> Offset:
-    """Where an append begins. A compressed batch of an old format tells only its last offset: then as early as fits."""
+    """Offset at which an append begins.
+
+    A compressed batch of an old format tells only its last offset. The append then begins as early as its last record
+    allows that shares a segment with the first one (kafka-storage.md#rolling).
+    """
     first = incoming[0]
     if first.magic < CURRENT_MAGIC:
-        return Offset(max(0, first.last_offset - MAX_RELATIVE_OFFSET))
+        return Offset(max(0, incoming[-1].last_offset - MAX_RELATIVE_OFFSET))
     return Offset(first.base_offset)
 
 

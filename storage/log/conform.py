@@ -54,7 +54,7 @@ def conform(
             continue
         columns = _records(batches, batch, left)
         left -= columns.size_bytes if batch.attributes & CODEC_MASK else 0
-        _check_times(columns, batch, rules, now)
+        _check_times(columns, rules, now)
         _check_keys(columns, rules)
         anew = _encoded(columns, batch, rules) if _wants_encoding(columns, batch, rules) else None
         looked.append(_Looked(max(columns.timestamps, default=NO_TIMESTAMP), anew))
@@ -98,8 +98,8 @@ def _records(batches: bytearray, batch: Incoming, left: int) -> Columns:
         raise InvalidRecordError(f"not a record batch: {error}") from error
 
 
-def _check_times(columns: Columns, batch: Incoming, rules: AppendRules, now: int) -> None:
-    if rules.stamps_append_time or batch.attributes & TIMESTAMP_TYPE_MASK:
+def _check_times(columns: Columns, rules: AppendRules, now: int) -> None:
+    if rules.stamps_append_time:
         return
     earliest, latest = now - rules.before_max_ms, now + rules.after_max_ms
     bad = [

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
 from storage.model import Offset, ProducerId, Timestamp, TopicPartition
-from storage.producers.entry import NO_PRODUCER_EPOCH, ProducerEntry, SequencedBatch
+from storage.producers.entry import MAX_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, ProducerEntry, SequencedBatch
 from storage.producers.sequence import NO_SEQUENCE, follows
 from storage.producers.verification import Verification
 
@@ -120,7 +120,7 @@ class ProducerAppend:
         """Take in a marker at `offset`; the transaction it ends, or None where none was open.
 
         `bumps_epoch` is the rule of transactions version 2: the marker's epoch must be newer, but a repeat with the
-        same one passes once nothing is open. Raises ProducerFencedError for an old producer or coordinator epoch.
+        same one passes once nothing is open, and so does the largest epoch. Raises ProducerFencedError for an old producer or coordinator epoch.
         """
         self._check_marker_epoch(epoch, bumps_epoch=bumps_epoch)
         self._check_coordinator_epoch(marker.coordinator_epoch)
@@ -147,11 +147,12 @@ class ProducerAppend:
             )
 
     def _check_marker_epoch(self, epoch: int, *, bumps_epoch: bool) -> None:
-        repeat = epoch == self.entry.epoch and self.entry.transaction_first_offset is None
+        # The largest epoch has no newer one: whoever began a transaction with it must be able to end it.
+        passes = self.entry.transaction_first_offset is None or epoch == MAX_PRODUCER_EPOCH
         if (
             bumps_epoch
             and epoch == self.entry.epoch
-            and not repeat
+            and not passes
             and self._origin is not Origin.REPLICATION
         ):
             raise ProducerFencedError(

@@ -12,6 +12,8 @@ REMEMBERED_BATCHES = 5
 """Batches remembered of each producer: as many as an idempotent client may have in flight."""
 
 NO_PRODUCER_EPOCH = -1
+MAX_PRODUCER_EPOCH = 2**15 - 1
+"""A producer with this epoch needs a new producer id to go on."""
 NO_COORDINATOR_EPOCH = -1
 
 

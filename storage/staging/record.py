@@ -23,9 +23,9 @@ from storage.disk.filesystem import FileSystem
 from storage.disk.names import WriteId
 from storage.errors import CorruptionError
 from storage.model import ProducerId
+from storage.producers.entry import MAX_PRODUCER_EPOCH
 
 VERSION = 1
-MAX_EPOCH = 2**15 - 1
 
 
 class CommittedQuery(NamedTuple):
@@ -95,7 +95,7 @@ def _as_json(one: CommittedQuery) -> dict[str, Any]:
 
 def next_producer(known: CommittedQuery | None) -> tuple[ProducerId, int]:
     """Id and epoch of the next write: a query keeps its id as long as it has epochs."""
-    if known is None or known.epoch >= MAX_EPOCH:
+    if known is None or known.epoch >= MAX_PRODUCER_EPOCH:
         # A broker counts ids up from 0; so far up they never meet.
         return ProducerId(2**62 + secrets.randbelow(2**62)), 0
     return known.producer_id, known.epoch + 1

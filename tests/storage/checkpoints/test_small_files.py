@@ -132,13 +132,20 @@ def test_topic_id_never_changes(disk: SimulatedDisk) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"version: 1\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg", b"version: 0", b"version: 0\ntopic_id: short",
+    [b"", b"version: -1\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg", b"version: 0", b"version: 0\ntopic_id: short",
      b"\xff\xfe",     b"version 0"],
 )  # fmt: skip
 def test_malformed_topic_ids_are_corruption(data: bytes) -> None:
     """Row 148: each is refused with the file's name."""
     with pytest.raises(CorruptionError, match=r"partition\.metadata"):
         decode_partition_metadata(data, file=DATA / "partition.metadata")
+
+
+@pytest.mark.parametrize("version", [0, 1, 7])
+def test_a_later_version_of_the_topic_id_is_read(version: int) -> None:
+    """A broker that was downgraded reads what the newer one wrote, and so does this."""
+    data = f"version: {version}\ntopic_id: {TOPIC_ID}\nmore: 1".encode()
+    assert TOPIC_ID == decode_partition_metadata(data, file=DATA / "partition.metadata")
 
 
 def test_ids_are_kafkas() -> None:

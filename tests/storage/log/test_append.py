@@ -149,6 +149,18 @@ def test_timestamps_too_far_from_now():
     assert 3 == on_disk.log.log_end_offset
 
 
+def test_a_batch_marked_with_the_logs_time_may_not_be_too_far_from_now():
+    """The mark does not help a batch past the limits: its records have the header's time, and so has what is stored."""
+    on_disk = LogOnDisk(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
+    now, stamp = on_disk.clock.now, BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)
+    with pytest.raises(InvalidTimestampError, match=r"after.max.ms"):
+        on_disk.log.append(batch(b"a", timestamp=now + 501, stamp=stamp))
+    with pytest.raises(InvalidTimestampError, match=r"before.max.ms"):
+        on_disk.log.append(batch(b"a", timestamp=now - 1001, stamp=stamp))
+    on_disk.log.append(batch(b"a", timestamp=now + 500, stamp=stamp))
+    assert [0] == offsets_of(on_disk.log)
+
+
 def test_log_append_time():
     """The topic's clock is stamped: type bit, max timestamp, checksum; base timestamps stay the producer's."""
     on_disk = LogOnDisk(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
@@ -315,6 +327,18 @@ def test_a_segment_for_an_old_batch_is_based_as_early_as_fits():
     on_disk.log.append_as_follower(old)
     assert [0, 3] == on_disk.base_offsets()
     assert 2**31 + 3 == on_disk.log.log_end_offset
+
+
+def test_a_segment_for_old_batches_has_room_for_the_last_of_them():
+    """The base follows from the last offset of the whole append: all of it stands in the new segment's indexes."""
+    old = bytearray.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176")
+    on_disk = LogOnDisk(index_interval_bytes=0)
+    on_disk.log.append_as_follower(old)
+    first, last = bytearray(old), bytearray(old)
+    first[:8], last[:8] = (9).to_bytes(8, "big"), (2**31 + 5).to_bytes(8, "big")
+    on_disk.log.append_as_follower(first + last)
+    assert [0, 6] == on_disk.base_offsets()
+    assert [0, 9, 2**31 + 5] == offsets_of(on_disk.log)
 
 
 def test_epochs_of_a_leader_are_noted():

@@ -173,6 +173,15 @@ def test_markers_of_old_epochs_are_fenced(producers):
     assert producers.end(2, epoch=4, bumps=True) is None
 
 
+def test_a_transaction_of_the_largest_epoch_can_end(producers):
+    """No epoch is newer than 32767: in version 2, too, the marker of such a transaction bears the same one."""
+    producers.data(0, epoch=32766, txn=True)
+    with pytest.raises(ProducerFencedError, match="above 32766"):
+        producers.end(1, epoch=32766, bumps=True)
+    producers.data(0, epoch=32767, txn=True, offset=1, origin=Origin.REPLICATION)
+    assert 2 == producers.end(2, epoch=32767, bumps=True).last_offset
+
+
 def test_plain_data_inside_a_transaction_is_refused(producers):
     """Row 92: INVALID_TXN_STATE."""
     producers.data(0, txn=True)
