@@ -44,8 +44,11 @@ class Durability:
 
     @property
     def recovery_point(self) -> Offset:
-        holding = (sealed.end_offset - 1 for sealed in self._sealed if sealed.holds)
-        return Offset(min(self._flushed, next(holding, self._flushed)))
+        sealed_ones, flushed = self._sealed, self._flushed
+        if not sealed_ones:  # As nearly always, and it is asked of each log again and again.
+            return flushed
+        holding = (sealed.end_offset - 1 for sealed in sealed_ones if sealed.holds)
+        return Offset(min(flushed, next(holding, flushed)))
 
     def sealed(self, segment: Segment, end_offset: Offset) -> None:
         """Told by a roll, under the log's lock: `segment` was closed and ends at `end_offset`.

@@ -41,6 +41,8 @@ class Removal:
     def __init__(self, files: FileSystem) -> None:
         self._files = files
         self._retired: list[_Retired] = []
+        self._waiting: set[str] = set()
+        """The names of all their files."""
         self._unlinked: list[Segment] = []
         """Segments of the last pass: a reader may have opened a file in the moment it was unlinked."""
 
@@ -62,7 +64,9 @@ class Removal:
                 if self._rename(directory / name, directory / new_name):
                     deleted.append(new_name)
         finally:
-            self._retired = [each.without(deleted) for each in self._retired]
+            if not self._waiting.isdisjoint(deleted):
+                self._retired = [each.without(deleted) for each in self._retired]
+            self._waiting.update(deleted)
             self._retired.append(_Retired(segment, tuple(deleted), due, replaced=keep_snapshot))
         segment.retired()
         self._remove_view(segment, directory)
@@ -92,6 +96,7 @@ class Removal:
                 # Who was still measuring it may have left one meanwhile.
                 self._remove_view(retired.segment, directory)
             self._retired.remove(retired)
+            self._waiting.difference_update(retired.names)
             self._unlinked.append(retired.segment)
             retired.segment.close()
         return names

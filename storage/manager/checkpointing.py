@@ -160,6 +160,7 @@ def name_of(partition: Partition) -> TopicPartition:
 
 def _start_inside(log: Partition) -> Offset | None:
     """Give a log's start offset if it lies past its first segment's base."""
-    start = log.offsets().log_start_offset
-    segments = log.segments()
-    return start if segments and start > segments[0].base_offset else None
+    if not isinstance(log, Log):
+        return None
+    start = log.log_start_offset  # Of all logs, again and again: no file is looked at.
+    return start if start > log.chain.base_offsets[0] else None
