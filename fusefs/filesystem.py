@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple, TypeVar
 
@@ -130,13 +130,13 @@ class FileSystem:
         self.remember(node)
         return found
 
-    async def patiently(self, call: Callable[[], T], pid: int = 0) -> T:
+    def patiently(self, call: Callable[[], T], pid: int = 0) -> Awaitable[T]:
         """Do a lookup, or whatever else is mostly done at once; in a thread where it takes long.
 
         `pid` is the process that asks, 0 where it cannot be seen: what takes long may end with it.
         """
         blocking, waiting = self.context.appending.blocking, self.context.waiting
-        return await blocking.patiently(call, ended=lambda: waiting.wants_to_end(pid))
+        return blocking.patiently(call, ended=lambda: waiting.wants_to_end(pid))
 
     def _lookup(self, parent: Directory, name: bytes) -> Node:
         if len(name) > MAX_NAME:

@@ -97,7 +97,7 @@ class AppendHandle:
                 except Exception as error:
                     self._fail(data, error, waiting)
                     raise
-            self._keep(data, waiting)
+            self._waiting, self._failed, self._taken_bytes = waiting, None, len(data)
         return len(data)
 
     def _take(self, data: bytes) -> None:
@@ -109,7 +109,7 @@ class AppendHandle:
             except Exception as error:
                 self._fail(data, error, waiting)
                 raise
-        self._keep(data, waiting)
+        self._waiting, self._failed, self._taken_bytes = waiting, None, len(data)
 
     def _frame(self, data: bytes) -> Framed:
         if self._failure is not None or self._failed is not None:
@@ -124,11 +124,6 @@ class AppendHandle:
             self._waiting = framed.waiting
             raise waiting.refused.with_traceback(None)
         return framed
-
-    def _keep(self, data: bytes, waiting: Waiting) -> None:
-        self._waiting = waiting
-        self._failed = None
-        self._taken_bytes = len(data)
 
     def _fail(self, data: bytes, error: Exception, waiting: Waiting | None = None) -> None:
         """Nothing of `data` was kept; `waiting` is what would have waited after it, where that is known."""
@@ -193,11 +188,18 @@ class AppendHandle:
 
     async def flush(self) -> None:
         """Answer one close(2) of some duplicate: the begun line becomes a record unless the opener holds on."""
+        if self._is_complete():
+            return
         async with self._turn:
             self._raise_earlier_failure()
             self._raise_unheard()
             if self._failed is None and self._waiting.tail and not self._is_held():
                 await self._commit_tail()
+
+    def _is_complete(self) -> bool:
+        """Whether no append is under way, none failed and no line is begun, as at nearly every close."""
+        settled = self._failed is None and self._failure is None
+        return settled and not self._waits and not self._waiting.tail
 
     def _is_held(self) -> bool:
         return self._appending.still_held(self._opener_pid, "/" + self._target.name)
@@ -228,6 +230,8 @@ class AppendHandle:
     async def release(self) -> None:
         """Commit what is left. Nobody waits for the outcome any more, so that a failure goes to the reports."""
         self._released = True
+        if self._is_complete():
+            return
         try:
             async with self._turn:
                 self._raise_earlier_failure()

@@ -148,6 +148,8 @@ class FollowHandle:
         for number, partition in self._followed.partitions().items():
             # A partition that came after the opening is followed from its first record.
             rendering = self._stream(number, partition, partition.log_start_offset)
+            if not rendering.is_behind():
+                continue
             try:
                 # With one fetch it is content: mostly a few records came.
                 found = rendering.next(b"", least=1, step=1, front=None)

@@ -57,7 +57,9 @@ def conform(
         _check_times(columns, rules, now)
         _check_keys(columns, rules)
         anew = _encoded(columns, batch, rules) if _wants_encoding(columns, batch, rules) else None
-        looked.append(_Looked(max(columns.timestamps, default=NO_TIMESTAMP), anew))
+        # A batch that is encoded again gets its largest time there.
+        largest = batch.max_timestamp if anew is not None else max(columns.timestamps, default=NO_TIMESTAMP)
+        looked.append(_Looked(largest, anew))
     if any(one.anew is not None for one in looked):
         whole = bytearray().join(
             batches[batch.position : batch.position + batch.size_bytes] if one.anew is None else one.anew
