@@ -12,7 +12,8 @@ from storage.model import AbortedTransaction
 
 def aborted_spans(segments: Iterable[Segment]) -> tuple[AbortedSpan, ...]:
     """Aborted transactions of all segments, by ascending last offset."""
-    return tuple(span for segment in segments for span in segment.transaction_index)
+    with_aborted = (segment for segment in segments if segment.may_have_aborted)
+    return tuple(span for segment in with_aborted for span in segment.transaction_index)
 
 
 def overlapping(

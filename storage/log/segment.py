@@ -82,6 +82,8 @@ class Segment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._transaction_index: TransactionIndex | None = None
+        self.may_have_aborted = True
+        """False: there is no transaction index, and nobody looks for one."""
         self._opening = threading.Lock()
         self._largest: TimeEntry | None = None
         self._first_timestamp: Timestamp | None = None
@@ -136,6 +138,7 @@ class Segment:
 
     def add_aborted(self, span: AbortedSpan) -> None:
         """An abort marker was appended: its entry in the transaction index, which comes with the first one."""
+        self.may_have_aborted = True
         if not self.transaction_index.spans:
             self._names = None
         self.transaction_index.append(span)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -136,6 +137,7 @@ class Loader:
         self._clock = clock
         self._producer_rules = producer_rules
         self._opened: list[Segment] = []
+        self._present: AbstractSet[str] = frozenset()
         self._may_split = False
         self._begin()
 
@@ -232,6 +234,7 @@ class Loader:
         self._remove(gone)
         self._rename(swaps)
         present = {swaps.get(name, name): name for name in names if name not in gone}
+        self._present = present.keys()
         self._remove(orphans(list(present)))
         return {
             base_offset: present[segment_file(base_offset, SegmentFileKind.LOG)]
@@ -306,8 +309,12 @@ class Loader:
 
     def _has_indexes(self, segment: Segment) -> bool:
         """Whether its indexes are there and, as far as their ends tell, those of this log; the transaction index too."""
+        name = segment_file(segment.base_offset, SegmentFileKind.TRANSACTION_INDEX)
+        # Of a thousand segments hardly one has aborted transactions; the listing told which.
+        segment.may_have_aborted = self._files.read_only or name in self._present
         try:
-            segment.transaction_index.check()
+            if segment.may_have_aborted:
+                segment.transaction_index.check()
         except CorruptionError:
             return False
         return indexes_fit(segment, self._directory, self._files)
