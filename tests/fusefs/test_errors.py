@@ -11,6 +11,8 @@ from fusefs.errors import ERRNOS, FileError, errno_of, file_error
 from fusefs.forms import FormError
 from fusefs.reports import Reports
 from fusefs.selectors import SelectorError
+from fusefs.views.allowance import RequestTooLargeError
+from fusefs.views.records import BatchCutError
 from storage import errors
 from storage.model import Timestamp
 
@@ -19,21 +21,29 @@ RAISED = [
     (errors.InvalidConfigError("x"), errno.EINVAL),
     (errors.InvalidRecordError("x"), errno.EINVAL),
     (errors.InvalidTimestampError("x"), errno.EINVAL),
+    (errors.PolicyViolationError("x"), errno.EINVAL),
     (FormError(1, "x"), errno.EINVAL),
     (errors.TopicExistsError("x"), errno.EEXIST),
     (errors.RecordTooLargeError("x"), errno.EMSGSIZE),
     (errors.UnknownTopicError("x"), errno.ENOENT),
     (errors.OffsetOutOfRangeError(5, 0, 3), errno.ENOENT),
     (SelectorError("x"), errno.ENOENT),
+    (BatchCutError("x"), errno.ENOENT),
     (errors.NotEnoughReplicasError("x"), errno.EAGAIN),
     (errors.ProducerFencedError("x"), errno.ESTALE),
     (errors.OutOfOrderSequenceError("x"), errno.EILSEQ),
     (errors.InvalidTransactionStateError("x"), errno.EINVAL),
     (errors.SegmentDeletedError("x"), errno.ESTALE),
+    (RequestTooLargeError("x"), errno.EFBIG),
+    (errors.OversizeError("file", 7, "x"), errno.EFBIG),
+    (errors.OversizeBatchError(7, "x"), errno.EFBIG),
     (errors.CorruptionError("file", 7, "x"), errno.EIO),
+    (errors.NotAPlainFileError("file", "FIFO"), errno.EIO),
+    (errors.CorruptBatchError(7, "x"), errno.EIO),
     (errors.TornBatchError(7, "x"), errno.EIO),
     (errors.PartitionOfflineError("x"), errno.EIO),
     (errors.ReadOnlyError("x"), errno.EROFS),
+    (errors.StorageError("x"), errno.EIO),
     (OSError(errno.ENOSPC, "x"), errno.ENOSPC),
     (OSError(errno.EDQUOT, "x"), errno.EDQUOT),
     (OSError("without a number"), errno.EIO),
@@ -59,6 +69,11 @@ def test_every_error_of_the_engine_is_in_the_table():
     }
 
     assert {kind.__name__ for kind in named if kind not in ERRNOS} <= at_opening
+
+
+def test_every_row_of_the_table_is_tried():
+    """Each has an example above, whose errno stands there on its own."""
+    assert set(ERRNOS) <= {type(error) for error, _ in RAISED}
 
 
 @pytest.mark.parametrize(

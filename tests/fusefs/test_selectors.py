@@ -26,6 +26,7 @@ from fusefs.selectors import (
 from storage.codec.records import BatchStamp, encode
 from storage.errors import CorruptionError
 from storage.model import Isolation, Offset, Record, Timestamp
+from tests.doubles.logs import LogOnDisk, batch
 from tests.doubles.memory_partition import MemoryPartition
 
 THREE_O_CLOCK = 1_795_230_000_000  # 2026-11-21T03:00:00Z
@@ -322,6 +323,16 @@ def test_what_is_outside_the_log_is_refused_with_the_range_that_exists(name: str
 def test_ranges_of_an_empty_log_are_empty(name: str, place: RangePlace) -> None:
     """So that a polling loop may begin before the first record."""
     assert place == resolve(parse(name), MemoryPartition(base_offset=100))
+
+
+@pytest.mark.parametrize("name", ["@1969-12-31", "@0"])
+def test_a_record_without_a_time_is_at_no_time(name: str) -> None:
+    """Also for times before 1970, which are below the -1 that stands for none."""
+    log = LogOnDisk().log
+    for timestamp in (-1, 5):
+        log.append(batch(b"v", timestamp=timestamp))
+    assert RecordPlace(Offset(1)) == resolve(parse(name), log)
+    assert RangePlace(Offset(1), None) == resolve(parse(f"{name}-"), log)
 
 
 def test_an_empty_log_says_so() -> None:
