@@ -8,6 +8,7 @@ from fusefs.forms import JSON, VALUES
 from fusefs.selectors import parse, resolve
 from fusefs.views.partition_views import PartitionViews
 from fusefs.views.records import earliest_offset, find_record, latest_offset
+from fusefs.views.sparse_index import Entry
 from fusefs.views.stretches import Damage, decoded
 from storage.codec.batch import scan
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
@@ -20,8 +21,9 @@ NOW = 1_700_000_000_000
 
 
 class Transactions:
-    def __init__(self):
-        self.log = LogOnDisk().log
+    def __init__(self, **settings):
+        self.on_disk = LogOnDisk(**settings)
+        self.log = self.on_disk.log
         self._sequences = {}
 
     def write(self, *values, pid):
@@ -111,6 +113,24 @@ def test_an_open_transaction_holds_back_what_comes_after(log):
     assert view.reader().read(0, 100) == b"p0\n"
     made.end(pid=1, commit=True)
     assert view.reader().read(0, 100) == b"p0\nt1\np2\n"
+
+
+def test_damage_to_what_is_hidden_costs_a_range_behind_it_nothing():
+    """Though the whole view, which was measured before, knows no place between the two: the range's first is its own."""
+    made = Transactions(index_interval_bytes=0)
+    made.write(b"hidden", pid=1)
+    made.end(pid=1, commit=False)
+    made.plain(b"first")
+    made.plain(b"second")
+    views = PartitionViews(made.log)
+    assert views.whole(VALUES).measure()
+    behind = views.range(VALUES, Offset(2), None)
+    data = bytearray(made.on_disk.content("00000000000000000000.log"))
+    data[8] ^= 1  # of the first batch's length
+    made.on_disk.write("00000000000000000000.log", bytes(data))
+    at = len(b"first\n")
+    assert Entry(0, Offset(2)) == behind.place_at(at)
+    assert b"second\n" == behind.reader().read(at, 100)
 
 
 @pytest.fixture
