@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from storage.engine import Engine
 from storage.manager import open_engine
 from storage.model import Offset, Record, Timestamp
 from tests.doubles.mount_client import MountClient, mounted, refused
+from tests.doubles.simulated_disk import SimulatedDisk
 
 
 @pytest.fixture
@@ -31,6 +33,25 @@ def damage(tmp_path: Path, text: bytes) -> None:
     with segment.open("r+b") as file:
         file.seek(position)
         file.write(bytes([text[0] ^ 1]))
+
+
+SHOWING_A = ["0/log", "0/log.json", "0/0-", "0/follow", "log", "follow"]
+
+
+@pytest.mark.parametrize("name", SHOWING_A)
+async def test_a_read_whose_file_the_disk_does_not_find_is_stale(name: str, tmp_path: Path):
+    """ENOENT would speak of the name, which is there: it is what was open that went."""
+    disk = SimulatedDisk()
+    engine = open_engine(Path("/data"), files=disk)
+    async with mounted(engine, tmp_path) as client:
+        await client.mkdir("orders")
+        await client.append("orders/0/log", b"a\n")
+        fh = await client.open(f"orders/{name}")
+        await client.append("orders/0/log", b"b\n")
+        disk.fail("pread", number=errno.ENOENT, suffix=".log", times=1000)
+        with refused("ESTALE"):
+            await client.filesystem.read(fh, 0, 10)
+    engine.close()
 
 
 async def test_a_cached_read_of_a_damaged_batch_fails_whole(orders: MountClient, tmp_path: Path):
