@@ -1,6 +1,6 @@
 # Two commands do everything: `make run` to use it, `make test` to check it.
 .DEFAULT_GOAL := help
-.PHONY: help run stop build test bench mutants lint clean
+.PHONY: help run stop build test quick bench mutants lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -19,6 +19,10 @@ build: ## set up only; leaves the command at .venv/bin/topicfs
 test: ## set up, then lint, types, import directions and every test
 	@scripts/prepare.sh tests
 	@scripts/test.sh
+
+quick: ## set up, then lint, types, import directions and the tests of a minute: none that mounts or needs Java or Spark
+	@scripts/prepare.sh tests
+	@scripts/test.sh quick
 
 bench: ## set up, measure beside references, and draw docs/performance.md anew (under 15 minutes)
 	@scripts/prepare.sh tests

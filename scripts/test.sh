@@ -1,8 +1,14 @@
 #!/usr/bin/env bash
 # Every check of the project, the cheap ones first; pytest's closing line is the last thing printed.
+#
+#   scripts/test.sh [ARGUMENT...]          all of it; arguments are pytest's
+#   scripts/test.sh quick [ARGUMENT...]    what a change in progress needs: no test that mounts, takes seconds, or needs Java or Spark
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
+
+quick=false
+[ "${1-}" != quick ] || { quick=true && shift; }
 
 step() { printf '\n── %s\n' "$*"; }
 
@@ -16,8 +22,12 @@ step mypy
 mypy
 step lint-imports
 lint-imports
-step "pytest --uncompiled: the same tests over the plain sources of the compiled modules"
-python -m pytest -q -p tests.uncompiled --uncompiled tests/storage/codec tests/storage/compaction tests/storage/log/test_segment.py tests/storage/recovery tests/storage/inspect/test_check.py tests/storage/inspect/test_sound.py tests/fusefs/forms tests/pipeline/test_reading_segments.py
+if $quick; then
+    set -- -m 'not fuse and not java and not spark and not root and not slow' "$@"
+else
+    step "pytest --uncompiled: the same tests over the plain sources of the compiled modules"
+    python -m pytest -q -p tests.uncompiled --uncompiled tests/storage/codec tests/storage/compaction tests/storage/log/test_segment.py tests/storage/recovery tests/storage/inspect/test_check.py tests/storage/inspect/test_sound.py tests/fusefs/forms tests/pipeline/test_reading_segments.py
+fi
 # A file of tests goes to one process as a whole, for its tests may share a mount, a broker or a session of Spark. One
 # process more than there are processors, because tests wait as well; each may need 4 GiB (Spark and a broker).
 workers=$(($(nproc) + 1))

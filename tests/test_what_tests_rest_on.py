@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 SKIPS = {
     "a mark": "import pytest\n@pytest.mark.skip(reason='no device')\ndef test_it(): pass\n",

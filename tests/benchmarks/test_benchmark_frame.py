@@ -29,6 +29,8 @@ from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures, Repor
 from benchmarks.frame.rounds import measure_case, run_benchmark
 from benchmarks.frame.table import show, show_goals
 
+pytestmark = pytest.mark.slow
+
 SPEED = MEGABYTES_A_SECOND
 
 

@@ -10,6 +10,8 @@ import pytest
 from tests.examples.conftest import ROOT, shell
 from tests.processes import started
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_script_of_the_folder_is_tested_here():
     """A new example gets its test."""

@@ -21,6 +21,8 @@ from tests.doubles.engines import append_lines
 from tests.processes import started
 from topicfs.main import run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

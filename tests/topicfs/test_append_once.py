@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 MAIN = "from topicfs.main import main; main()"
 ROOT = Path(__file__).parents[2]
 

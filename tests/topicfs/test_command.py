@@ -18,6 +18,8 @@ from storage.errors import StorageError
 from topicfs.examples import Example, ExampleCommand, ExampleGroup
 from topicfs.main import COMMANDS, LazyGroup, cli
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 LOG_DIRS = ROOT / "tests" / "vectors" / "kafka" / "log-dirs"
 

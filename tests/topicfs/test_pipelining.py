@@ -11,6 +11,8 @@ import pytest
 
 from topicfs.pipelining.causes import cause as cause_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 WITHOUT = """
 import sys

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 LOG_DIRS = ROOT / "tests" / "vectors" / "kafka" / "log-dirs"
 RUN = "from topicfs.main import main; main()"

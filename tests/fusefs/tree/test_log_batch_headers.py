@@ -17,6 +17,8 @@ from storage.model import ProducerId, TimestampType
 from tests.doubles.logs import batch
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 
+pytestmark = pytest.mark.slow
+
 PRODUCER = {"producer_id": ProducerId(7), "producer_epoch": 0, "base_sequence": 0}
 STAMPS = {
     "plain": BatchStamp(),

@@ -27,6 +27,8 @@ from tests.doubles.hostile import empty_headers, record, sealed
 from tests.doubles.memory_partition import MemoryPartition
 from tests.fusefs.views.expected import content, read_all
 
+pytestmark = pytest.mark.slow
+
 UNCOMMITTED = Isolation.READ_UNCOMMITTED
 SIZES = (30_000, 100_000, 5_000, 60_000)
 

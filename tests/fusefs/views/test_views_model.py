@@ -21,6 +21,8 @@ from storage.errors import SegmentDeletedError
 from storage.model import Offset
 from tests.doubles.memory_partition import MemoryPartition, records
 
+pytestmark = pytest.mark.slow
+
 
 class Line(NamedTuple):
     """One record as every form renders it, by suffix."""

@@ -34,6 +34,8 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End
 from tests.doubles.simulated_disk import SimulatedDisk
 
+pytestmark = pytest.mark.slow
+
 DATA, LOG_DIR = Path("/data"), Path("/log")
 SETTINGS = {
     "retention.ms": "-1",

@@ -43,6 +43,8 @@ from tests.storage.handover.test_carry import (
     taken,
 )
 
+pytestmark = pytest.mark.slow
+
 DIRECTORY = LOG_DIR / f"{TOPIC}-0"
 PARTITIONS = 3
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -15,6 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from storage.errors import PartitionOfflineError
 from tests.doubles.logs import LogOnDisk, batch, records_of
 from tests.doubles.simulated_disk import SimulatedDisk
+
+pytestmark = pytest.mark.slow
 
 BATCHES = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 80), st.integers(-1, 40)), min_size=1, max_size=4

@@ -19,6 +19,8 @@ from tests.doubles.engines import DATA, QUIET, TINY_SEGMENTS, engine_on
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 
+pytestmark = pytest.mark.slow
+
 COMPACT = {**TINY_SEGMENTS, "cleanup.policy": "compact"}
 CHECKPOINT = DATA / "cleaner-offset-checkpoint"
 BACKOFF_MS = 15_000

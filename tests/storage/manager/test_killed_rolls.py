@@ -19,6 +19,8 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 
+pytestmark = pytest.mark.slow
+
 MAX_STEPS = 200
 HOUR_MS = 3_600_000
 CONFIG = replace(QUIET, topic_defaults=TopicConfig(segment_index_bytes=1200, index_interval_bytes=64))

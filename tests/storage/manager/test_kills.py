@@ -16,6 +16,8 @@ from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.mortal_disk import End, Killed, MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
 
+pytestmark = pytest.mark.slow
+
 State = dict[str, tuple[dict[str, str], dict[int, list[str]]]]
 MAX_STEPS = 500
 

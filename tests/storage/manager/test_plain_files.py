@@ -15,6 +15,8 @@ from storage.inspect.check.directory import DirectoryCheck
 from storage.manager import open_engine
 from tests.doubles.engines import append_lines, read_lines
 
+pytestmark = pytest.mark.slow
+
 FIRST = f"{0:020d}"
 
 

@@ -30,6 +30,8 @@ from tests.doubles.mortal_disk import End
 from tests.doubles.several_disks import SeveralDisks
 from tests.doubles.simulated_disk import SimulatedDisk
 
+pytestmark = pytest.mark.slow
+
 A, B = Path("/a"), Path("/b")
 ALWAYS = 1_000_000
 WRITES = ("write_bytes", "pwrite", "rename", "sync", "make_directory", "sync_directory", "unlink")

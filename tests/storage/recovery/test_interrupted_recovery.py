@@ -17,6 +17,8 @@ from tests.doubles.compacted_log import marker
 from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, records_of, sized_batch
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 
+pytestmark = pytest.mark.slow
+
 FIRST = f"{0:020d}"
 SUFFIXES = (".log", ".index", ".timeindex")
 MAX_STEPS = 400

@@ -9,6 +9,8 @@ import pytest
 
 from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, sized_batch
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 12
 """One a batch, three batches a segment."""
 

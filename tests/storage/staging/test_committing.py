@@ -24,6 +24,8 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
 
+pytestmark = pytest.mark.slow
+
 BATCH = WriteId("b1946ac9-2d3f", 3)
 ONCE = WriteId("e59ff979-41aa")
 MAX_STEPS = 400

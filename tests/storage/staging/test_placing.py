@@ -20,6 +20,8 @@ from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
 
+pytestmark = pytest.mark.slow
+
 WRITE = WriteId("e59ff979-41aa")
 NOW = Timestamp(1_700_000_000_000)
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 1)
