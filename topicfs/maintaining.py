@@ -86,10 +86,8 @@ def maintain(
         _show(engine, engine.plan_maintenance(moment), moment, dry_run=False, as_program=as_program)
         before = engine.warnings
         engine.maintain_now(moment)
-        failed = [line for line in engine.warnings if line not in before]
-    for line in failed:
-        say(f"topicfs: {line}", error=True)
-    if failed:
+        failed = any(line not in before for line in engine.warnings)
+    if failed:  # What it was the engine's log has told.
         context.exit(1)
 
 
@@ -103,8 +101,6 @@ def require_settings(directories: Sequence[Path]) -> None:
 def _show(
     engine: LogManager, steps: Sequence[PlannedStep], now: Timestamp, *, dry_run: bool, as_program: bool
 ) -> None:
-    for line in engine.warnings:
-        say(f"topicfs: {line}", error=True)
     if engine.foreign:
         say("topicfs: a broker keeps its topics' settings elsewhere: defaults are assumed", error=True)
     if as_program:

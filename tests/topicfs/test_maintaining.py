@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from storage.codec.records import encode
+from storage.disk import names
 from storage.disk.native import system_clock
 from storage.manager import open_engine
 from storage.model import Offset, Record, Timestamp
@@ -177,16 +180,36 @@ def test_a_brokers_directory_is_judged_by_defaults(directory, topicfs):
     assert "retention.ms=604800000" in told.text
 
 
-def test_a_damaged_log_is_told_and_makes_the_status_bad(directory, topicfs):
+def test_a_damaged_log_is_told_once_and_makes_the_status_bad(directory):
     """The reason on standard error; exit status 1."""
     fill(directory, cleanup_policy="compact", segment_ms=str(10**15))
     path = directory / "t-0" / f"{0:020}.log"
     data = bytearray(path.read_bytes())
     data[100] ^= 1
     path.write_bytes(data)
-    done = topicfs("maintain", "data")
-    assert done.status == 1
-    assert f"{path}: position 0: checksum" in done.errors.decode()
+    done = as_a_program("maintain", "data")
+    assert done.returncode == 1
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("topicfs: t-0: not compacted any more: ")
+    assert f"{path.relative_to(directory.parent)}: position 0: checksum" in line
+
+
+@pytest.mark.parametrize("options", [[], ["--dry-run"], ["--json"]])
+def test_what_opening_the_directory_warns_of_is_told_once(directory, options):
+    """On standard error, whether or not anything is done; that alone is no failure."""
+    fill(directory)
+    (directory / names.RECOVERY_POINTS).write_text("garbage\n")
+    done = as_a_program("maintain", "data", *options)
+    assert done.returncode == 0
+    told = [line for line in done.stderr.decode().splitlines() if names.RECOVERY_POINTS in line]
+    assert [line for line in told if line.endswith("'garbage' is no number; taken for empty")] == told
+    assert len(told) == 1
+
+
+def as_a_program(*words: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the command in a process of its own, where its log goes to standard error."""
+    command = [sys.executable, "-c", "from topicfs.main import main; main()", *words]
+    return subprocess.run(command, capture_output=True, check=False)
 
 
 @pytest.mark.parametrize("time", ["yesterday", "2026-13-01", ""])
