@@ -376,9 +376,9 @@ def _decode_span(
         cause: cython.int = decode_records(
             octets, start, end, row, header, columns, total, done, create_times
         )
-        if cause == TOO_MANY_HEADERS:
-            raise OversizeBatchError(row[header], CAUSES[cause])
         if cause != 0:
+            if cause == TOO_MANY_HEADERS:  # No number of C: not to be compared for each batch.
+                raise OversizeBatchError(row[header], CAUSES[cause])
             raise CorruptBatchError(row[header], CAUSES[cause])
         done = row[header + 14]
     header = len(rows) - 15
