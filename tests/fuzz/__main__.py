@@ -9,7 +9,7 @@ FLAGS are libFuzzer's. What is found is written to a `crash-…`, `timeout-…` 
 how far it came in Python alone; the compiled build reads the same corpus, and changes of it, in the tests.
 
 `python -m tests.fuzz requests [--seconds 600] [--seed 0] [--mount]`: hostile batches with valid checksums, written to and read from a
-mount, each request within a second and 300 MB (`tests/fuzz/requests.py`); without a kernel, or with `--mount` through a real one. It
+mount, each request within a second, a quarter of one of the event loop, and 300 MB (`tests/fuzz/requests.py`); without a kernel, or with `--mount` through a real one. It
 prints what exceeds that, with the seed that makes it again (`--seed N --seconds 1`), and ends with status 1 then.
 """
 
@@ -40,7 +40,8 @@ def requests(*, seconds: float, seed: int, mount: bool) -> None:
         click.echo(line)
     click.echo(
         f"{tally.requests} requests from seed {seed} on, {len(tally.exceeding)} beyond their bounds; "
-        f"slowest {tally.slowest:.2f} s, largest {tally.largest / 1e6:.0f} MB"
+        f"slowest {tally.slowest:.2f} s, measuring {tally.slowest_measuring:.2f} s, "
+        f"in the event loop {tally.longest_loop:.2f} s, largest {tally.largest / 1e6:.0f} MB"
     )
     sys.exit(bool(tally.exceeding))
 

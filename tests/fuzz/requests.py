@@ -1,4 +1,4 @@
-"""What a mount is asked of hostile batches, and what each request takes: seconds and memory, each within its bound.
+"""What a mount is asked of hostile batches, and what each request takes: seconds, in all and of the event loop, and memory, each within its bound.
 
 A round writes the batches of a seed (see `mutator`) to `log.batch`, which refuses most of them; what was refused is put
 beneath the mount, as a broker's files may hold it. Then every form of every file is looked up, opened and read.
@@ -20,7 +20,7 @@ import trio
 
 from fusefs.errors import FileError
 from fusefs.filesystem import FileSystem
-from fusefs.forms import VIEW_FORMS
+from fusefs.forms import FORMS, VIEW_FORMS
 from storage.codec.batch import assign_offsets, scan
 from storage.disk.names import CLEAN_SHUTDOWN, SegmentFileKind, segment_file
 from storage.manager import open_engine
@@ -31,6 +31,8 @@ from tests.fuzz.mutator import Mutator
 
 SECONDS = 1.0
 """Of the processor, for one request: of all threads together."""
+LOOP_SECONDS = 0.25
+"""Of the processor, for one request: of the event loop's thread, which answers no other request meanwhile."""
 GROWTH_BYTES = 300_000_000
 """Of the process's memory, in one request, above what it held before."""
 
@@ -43,42 +45,55 @@ class Cost(NamedTuple):
 
     what: str
     seconds: float
+    loop_seconds: float
     growth_bytes: int
 
     @property
     def measures(self) -> bool:
-        """Whether it waits for a size to be measured: opening does so for up to a minute, stat for two seconds."""
+        """Whether it waits for a size to be measured, in a thread: opening does so for up to a minute, stat for two seconds."""
         return self.what.startswith(("open ", "getattr ", "stat "))
 
     @property
     def is_bounded(self) -> bool:
-        return (self.seconds <= SECONDS or self.measures) and self.growth_bytes <= GROWTH_BYTES
+        in_all = self.seconds <= SECONDS or self.measures
+        return in_all and self.loop_seconds <= LOOP_SECONDS and self.growth_bytes <= GROWTH_BYTES
 
 
 class Meter:
     """What a process takes: this one, or a mount's daemon."""
 
-    def __init__(self, pid: int | str = "self") -> None:
+    def __init__(self, pid: int | None = None) -> None:
+        pid = os.getpid() if pid is None else pid
         self._proc = Path(f"/proc/{pid}")
+        self._loop = self._proc / "task" / str(pid)
+        """The main thread, in which the event loop runs."""
 
     def begin(self) -> None:
         """Forget the most memory there was."""
         (self._proc / "clear_refs").write_text("5")
-        self._before, self._started = self._resident("VmRSS"), self._seconds()
+        self._before = self._resident("VmRSS")
+        self._started, self._loop_started = _seconds_of(self._proc), _seconds_of(self._loop)
 
     def cost(self, what: str) -> Cost:
         """What was taken since `begin`."""
-        return Cost(what, self._seconds() - self._started, self._resident("VmHWM") - self._before)
-
-    def _seconds(self) -> float:
-        spent = (self._proc / "stat").read_text().rpartition(")")[2].split()
-        return (int(spent[11]) + int(spent[12])) / os.sysconf("SC_CLK_TCK")
+        return Cost(
+            what,
+            _seconds_of(self._proc) - self._started,
+            _seconds_of(self._loop) - self._loop_started,
+            self._resident("VmHWM") - self._before,
+        )
 
     def _resident(self, field: str) -> int:
         for line in (self._proc / "status").read_text().splitlines():
             if line.startswith(field):
                 return int(line.split()[1]) * 1024
         raise LookupError(field)
+
+
+def _seconds_of(proc: Path) -> float:
+    """What a process or a thread has had of the processor."""
+    spent = (proc / "stat").read_text().rpartition(")")[2].split()
+    return (int(spent[11]) + int(spent[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def put_beneath(directory: Path, refused: list[bytearray]) -> bool:
@@ -106,6 +121,10 @@ def names_of(log_end_offset: int) -> list[str]:
     last = max(log_end_offset - 1, 0)
     stems = ("log", "0", str(last), "0-9", "1-", "-3", "latest", "@0", "@1-")
     return [*(f"{stem}{form.suffix}" for stem in stems for form in VIEW_FORMS), "earliest", "status"]
+
+
+TOPIC_NAMES = [*(f"{stem}{form.suffix}" for stem in ("log", "@0-") for form in FORMS), "status"]
+"""What is asked for in the topic's directory."""
 
 
 class Round:
@@ -165,6 +184,13 @@ class Round:
                 await self._ask(f"getxattr {name} {full}", partial(fs.patiently, call))
             await self._read(fs, name, node_id)
             await self._ask(f"getattr {name}", partial(fs.getattr, node_id))
+        topic = client.lookup("orders").node_id
+        for name in TOPIC_NAMES:
+            found = await self._ask(
+                f"lookup topic's {name}", partial(fs.patiently, partial(fs.lookup, topic, name.encode()))
+            )
+            if found is not None:
+                await self._read(fs, f"topic's {name}", found.node.node_id)
         fh = fs.opendir(partition)
         await self._ask("list", partial(fs.patiently, lambda: list(fs.readdir(fh, 0))))
 
@@ -272,11 +298,14 @@ class Tally(NamedTuple):
     """Those beyond their bounds, each with its seed and its cost."""
     slowest: float = 0.0
     largest: int = 0
+    longest_loop: float = 0.0
+    slowest_measuring: float = 0.0
 
     def plus(self, seed: int, costs: Sequence[Cost]) -> Tally:
         """Count in what one round took."""
         exceeding = tuple(
-            f"seed {seed}: {cost.what}: {cost.seconds:.2f} s, {cost.growth_bytes / 1e6:.0f} MB"
+            f"seed {seed}: {cost.what}: {cost.seconds:.2f} s ({cost.loop_seconds:.2f} s of the event loop), "
+            f"{cost.growth_bytes / 1e6:.0f} MB"
             for cost in costs
             if not cost.is_bounded
         )
@@ -285,6 +314,8 @@ class Tally(NamedTuple):
             self.exceeding + exceeding,
             max([self.slowest, *(cost.seconds for cost in costs if not cost.measures)]),
             max([self.largest, *(cost.growth_bytes for cost in costs)]),
+            max([self.longest_loop, *(cost.loop_seconds for cost in costs)]),
+            max([self.slowest_measuring, *(cost.seconds for cost in costs if cost.measures)]),
         )
 
 

@@ -1,0 +1,144 @@
+"""What is deleted gives its room on the disk back while the daemon lives: it keeps no deleted file open or mapped."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.fusefs.mounted.conftest import Mount, wait_until
+
+pytestmark = pytest.mark.fuse
+
+LINE = b"x" * 999 + b"\n"
+SEGMENT_BYTES = 1_048_576
+SEGMENTS = 8
+
+
+def deleted_files(mount: Mount) -> set[str]:
+    """Deleted files that the daemon still has open or mapped: their blocks are not free."""
+    found = set()
+    for link in Path(f"/proc/{mount.pid}/fd").iterdir():
+        try:
+            found.add(os.readlink(link))
+        except FileNotFoundError:
+            continue
+    found |= {
+        line.split(maxsplit=5)[5]
+        for line in Path(f"/proc/{mount.pid}/maps").read_text().splitlines()
+        if "/" in line
+    }
+    return {name for name in found if name.endswith(" (deleted)") and name.startswith(str(mount.data))}
+
+
+def used_bytes(mount: Mount) -> int:
+    """What the data directory takes on the disk, by its names."""
+    return sum(path.stat().st_blocks * 512 for path in mount.data.rglob("*.log*"))
+
+
+def write(topic: Path, name: str = "log", line: bytes = LINE) -> None:
+    """Write some segments."""
+    with (topic / "0" / name).open("ab", buffering=0) as log:
+        for _ in range(SEGMENTS * SEGMENT_BYTES // (100 * len(line)) + 1):
+            log.write(100 * line)
+
+
+def read(topic: Path) -> None:
+    """Read all, so that each file has been opened."""
+    assert len((topic / "0" / "log").read_bytes()) > (SEGMENTS - 1) * SEGMENT_BYTES
+    for path in (topic / "0" / "segments").iterdir():
+        path.read_bytes()
+
+
+def set_config(topic: Path, *settings: str) -> None:
+    with (topic / "config").open("a") as config:
+        config.write("".join(f"{setting}\n" for setting in settings))
+
+
+@pytest.fixture
+def mount(unmounted: Mount) -> Mount:
+    """A mount whose duties hardly rest."""
+    return unmounted.start(
+        allow_delete=True,
+        engine={
+            "initial_task_delay_ms": 0,
+            "retention_check_interval_ms": 100,
+            "cleaner_backoff_ms": 100,
+        },
+    )
+
+
+@pytest.fixture
+def topic(mount: Mount) -> Path:
+    """A topic of several segments, all of them opened; what is deleted goes at once."""
+    topic = mount.path / "t"
+    topic.mkdir()
+    set_config(topic, f"segment.bytes={SEGMENT_BYTES}", "file.delete.delay.ms=0")
+    write(topic)
+    read(topic)
+    assert used_bytes(mount) > (SEGMENTS - 1) * SEGMENT_BYTES
+    return topic
+
+
+def few_are_left(mount: Mount) -> bool:
+    """Whether all but two segments at most are gone from the directory, by their names."""
+    return used_bytes(mount) <= 3 * SEGMENT_BYTES
+
+
+def test_retention_gives_room_back(mount, topic):
+    """Segments that it removed are closed; new ones come and go likewise."""
+    set_config(topic, f"retention.bytes={SEGMENT_BYTES}")
+    for _ in range(2):
+        wait_until(lambda: few_are_left(mount), "retention has come by")
+        wait_until(lambda: not deleted_files(mount), "deleted segments are closed")
+        write(topic)
+    wait_until(lambda: few_are_left(mount) and not deleted_files(mount), "the last ones are closed")
+
+
+def test_what_a_reader_holds_is_free_once_it_has_closed(mount, topic):
+    """It stands in the first segment, and in one of its files, when they are deleted."""
+    partition = topic / "0"
+    first = min(path.name for path in (partition / "segments").iterdir() if path.suffix == ".log")
+    with (
+        (partition / "log").open("rb", buffering=0) as log,
+        (partition / "segments" / first).open("rb", buffering=0) as raw,
+    ):
+        assert log.read(1000) == LINE
+        assert raw.read(1000)
+        set_config(topic, f"retention.bytes={SEGMENT_BYTES}")
+        wait_until(lambda: few_are_left(mount), "retention has come by")
+    wait_until(lambda: not deleted_files(mount), "deleted segments are closed")
+
+
+def test_deleting_records_gives_room_back(mount, topic):
+    """By writing the offset from which on they stay."""
+    end = int(
+        next(line for line in (topic / "0" / "status").read_text().splitlines() if "log_end" in line).split()[
+            1
+        ]
+    )
+    (topic / "0" / "start").write_text(f"{end - 1}\n")
+    wait_until(lambda: few_are_left(mount), "the records are deleted")
+    wait_until(lambda: not deleted_files(mount), "deleted segments are closed")
+
+
+def test_compaction_gives_room_back(mount):
+    """One key alone: of all segments but the active one a record is left."""
+    topic = mount.path / "t"
+    topic.mkdir()
+    set_config(topic, f"segment.bytes={SEGMENT_BYTES}", "file.delete.delay.ms=0")
+    write(topic, "log.kv", b"k\t" + LINE)
+    read(topic)
+    set_config(topic, "cleanup.policy=compact", "min.cleanable.dirty.ratio=0.01")
+    wait_until(lambda: "t-0: compacted offsets" in mount.log and few_are_left(mount), "the log is compacted")
+    wait_until(lambda: not deleted_files(mount), "replaced segments are closed")
+
+
+def test_removing_a_topic_gives_room_back(mount, topic):
+    """Also while somebody has its log open."""
+    with (topic / "0" / "log").open("rb", buffering=0) as log:
+        assert log.read(1000) == LINE
+        topic.rmdir()
+        wait_until(lambda: used_bytes(mount) == 0, "the topic's files are gone")
+    wait_until(lambda: not deleted_files(mount), "the topic's files are closed")
