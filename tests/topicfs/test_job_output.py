@@ -51,6 +51,25 @@ def test_people_get_a_table(monkeypatch):
     ] == lines
 
 
+def test_nothing_from_outside_reaches_a_terminal_as_it_is(monkeypatch, capsys):
+    """Names of directories and topics may hold what a terminal obeys, or look like lines of ours."""
+    evil, shown = "a\x1b[31m\nb", r"a\x1b[31m\nb"
+    print_rows(("topic", "rows"), [{"topic": evil, "rows": 1}], as_program=False)
+    assert f"{shown}\t1\n" == capsys.readouterr().out
+    screen = io.StringIO()
+    monkeypatch.setattr(results, "is_terminal", lambda: True)
+    monkeypatch.setattr(results, "console", lambda: Console(file=screen, width=80, theme=THEME))
+    print_rows(("topic",), [{"topic": evil}], as_program=False)
+    assert f"topic\n{shown}\n" == "".join(f"{line.rstrip()}\n" for line in screen.getvalue().splitlines())
+    assert f"left: {shown} 7" == told(Work(left={evil: 7}))
+    Bar("replay", Screen(disable=True)).say(evil)
+    assert f"{shown}\n" == capsys.readouterr().err
+    with drawing.bar("replay") as drawn:
+        monkeypatch.setattr(drawn._progress, "disable", False)
+        drawn.say(evil)
+    assert shown == capsys.readouterr().err.rstrip("\n")
+
+
 def test_a_table_of_nothing_has_its_titles():
     """Nothing found is an answer, too."""
     assert ["topic", "records"] == [column.header for column in table(("topic", "records"), []).columns]

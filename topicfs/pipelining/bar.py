@@ -12,7 +12,8 @@ import click
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from pipeline.watching import Watch, Work
-from topicfs.terminal import console
+from storage.messages import printable
+from topicfs.terminal import console, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,9 +64,9 @@ class Bar:
     def say(self, line: str) -> None:
         """Tell something above the bar, or where there is none, as any message."""
         if self.is_drawn:
-            self._progress.console.print(line, markup=False)
+            self._progress.console.print(plain(line))
         else:
-            click.echo(line, err=True)
+            click.echo(printable(line), err=True)
 
     def show(self, work: Work) -> None:
         """Draw how far it is."""
@@ -83,7 +84,7 @@ def bar(job: str) -> Iterator[Bar]:
         SpinnerColumn(),
         TextColumn("{task.description}", style="name"),
         BarColumn(),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[told]}", markup=False),
         TimeElapsedColumn(),
         console=screen,
         transient=True,
@@ -98,12 +99,12 @@ def bar(job: str) -> Iterator[Bar]:
 
 
 def told(work: Work) -> str:
-    """What the bar says beside itself."""
+    """What the bar says beside itself: names of topics are shown so that a terminal obeys nothing in them."""
     parts = []
     if work.records is not None:
         parts.append(f"{work.records:,} records")
     if work.left:
-        topics = ", ".join(f"{topic} {lag:,}" for topic, lag in work.left.items())
+        topics = ", ".join(f"{printable(topic)} {lag:,}" for topic, lag in work.left.items())
         parts.append(f"left: {topics}")
     if work.all_tasks:
         parts.append(f"{work.tasks:,} of {work.all_tasks:,} tasks")

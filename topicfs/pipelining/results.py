@@ -10,6 +10,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from storage.messages import printable
 from topicfs.terminal import console, is_terminal
 
 
@@ -43,4 +44,4 @@ def _for_people(value: Any) -> Text:
 
 
 def _plain(value: Any) -> str:
-    return "" if value is None else str(value)
+    return "" if value is None else printable(str(value))
