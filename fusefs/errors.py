@@ -36,6 +36,7 @@ ERRNOS: dict[type[Exception], int] = {
     storage.CorruptionError: errno.EIO,
     storage.CorruptBatchError: errno.EIO,
     storage.TornBatchError: errno.EIO,
+    storage.PartitionGoneError: errno.ESTALE,
     storage.PartitionOfflineError: errno.EIO,
     storage.ReadOnlyError: errno.EROFS,
     storage.StorageError: errno.EIO,

@@ -128,6 +128,10 @@ class PartitionOfflineError(StorageError):
     """The partition takes no more requests until it is reopened (failed fsync, failed directory)."""
 
 
+class PartitionGoneError(PartitionOfflineError):
+    """The log takes no more requests and never will: its topic was deleted, or another one serves in its place."""
+
+
 class DirectoryLockedError(StorageError):
     """Another process owns the data directory."""
 

@@ -15,6 +15,7 @@ from storage.codec.headers import TIMESTAMP_TYPE_MASK
 from storage.config.topic import TopicConfig
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import (
+    PartitionGoneError,
     PartitionOfflineError,
     ReadOnlyError,
 )
@@ -448,9 +449,17 @@ class GrowingLog(ReadableLog):
         self.retire(reason)
         _LOGGER.error("%s: offline: %s", self._partition, reason)
 
-    def retire(self, reason: str) -> None:
-        """Go offline at its keeper's word, who has told why: `mark_offline` without a line in the daemon's log."""
+    def retire(self, reason: str, *, gone: bool = False) -> None:
+        """Go offline at its keeper's word, who has told why: `mark_offline` without a line in the daemon's log.
+
+        `gone`: for good, for its topic is deleted.
+        """
+        self._gone = self._gone or gone
         self._offline = self._offline or reason
+
+    def supersede(self) -> None:
+        """Told when another log serves in its place: reads end too, for its files may be others by now."""
+        self._gone = self._superseded = True
 
     def wake(self) -> None:
         """Let those who wait for more look again: nothing more will come, or it comes from another log."""
@@ -484,6 +493,7 @@ class GrowingLog(ReadableLog):
 
     def _check_writable(self) -> None:
         if self._offline is not None or self._closed:
-            raise PartitionOfflineError(f"{self._partition}: {self._offline or 'closed'}")
+            kind = PartitionGoneError if self._gone else PartitionOfflineError
+            raise kind(f"{self._partition}: {self._offline or 'closed'}")
         if self._files.read_only:
             raise ReadOnlyError(f"{self._partition}: opened read-only")

@@ -126,6 +126,10 @@ class ReadableLog:
         """Of all segments, by ascending last offset."""
         self._publish_stable()
         self._offline: str | None = None
+        self._gone = False
+        """Whether it is offline for good."""
+        self._superseded = False
+        """Whether another log serves in its place."""
         self.first_dirty_offset: Offset | None = None
         """Where the cleaner goes on; None before it came by for the first time."""
         self.describe_cleaning: Callable[[], CleaningState | None] = lambda: None
@@ -279,7 +283,13 @@ class ReadableLog:
             except FileNotFoundError as error:
                 self._wait_for_change(chain, error)
 
+    def _check_serves(self) -> None:
+        """Raise SegmentDeletedError once another log serves its files, which may be renamed, cut or rewritten."""
+        if self._superseded:
+            raise SegmentDeletedError(f"{self._partition}: it was opened anew; open the file again")
+
     def _read(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
+        self._check_serves()
         # First: a place that this read remembers must not outlive the segments that it read.
         places = self._reader.places
         end = self._end
@@ -359,6 +369,7 @@ class ReadableLog:
         Raises SegmentDeletedError where a file of the segments that are there is gone.
         """
         while True:
+            self._check_serves()
             chain = self._chain
             try:
                 return look()

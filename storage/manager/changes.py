@@ -149,7 +149,7 @@ class TopicChanges:
         self.directories.forget(partitions)
         with suppress(OSError):
             for log in made.values():
-                log.retire("its creation failed")
+                log.retire("its creation failed", gone=True)
                 log.close()
             for partition, home in placed.items():
                 home.data.unmake_partition(partition)
@@ -193,7 +193,7 @@ class TopicChanges:
 def _close(partition: Partition) -> None:
     """End a deleted partition whose directory cannot be renamed now."""
     if isinstance(partition, Log):
-        partition.retire("the topic was deleted")
+        partition.retire("the topic was deleted", gone=True)
         with suppress(OSError):
             partition.close()
 
@@ -203,7 +203,7 @@ def _doom(partition: Partition, home: KeptDirectory) -> str:
     name = home.data.deleted_name(name_of(partition))
     if isinstance(partition, Log):
         # Offline first: a caller that finds the files renamed can tell why.
-        partition.retire("the topic was deleted")
+        partition.retire("the topic was deleted", gone=True)
         partition.rename(home.data.path / name)
         partition.close()
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -43,6 +43,7 @@ class Reopening:
             _end(old)
         log = load_found(Found(name_of(old), topic.config, home), home, kept, clean=False)
         topic.set_partitions({**topic.partitions(), number: log})
+        _supersede([old])
         return log
 
     def directory(self, directory: KeptDirectory, topics: Mapping[str, LogTopic]) -> dict[str, LogTopic]:
@@ -91,7 +92,9 @@ class Reopening:
                 old = partitions.get(number)
                 if wanted.home is directory or old is None:
                     partitions[number] = self._load_anew(wanted, old)
+            before = topic.partitions()
             topic.set_partitions(partitions)
+            _supersede(old for number, old in before.items() if partitions[number] is not old)
             present[name] = topic
         here = [
             partition
@@ -112,6 +115,12 @@ class Reopening:
         kept = home.writer.kept(wanted.partition)
         kept = kept._replace(recovery_point=old.recovery_point, log_start_offset=old.log_start_offset)
         return load(self.directories, wanted, self.warn, kept)
+
+
+def _supersede(replaced: Iterable[Partition]) -> None:
+    for old in replaced:
+        if isinstance(old, Log):
+            old.supersede()
 
 
 def _end(old: Log) -> None:

@@ -42,6 +42,7 @@ RAISED = [
     (errors.CorruptBatchError(7, "x"), errno.EIO),
     (errors.TornBatchError(7, "x"), errno.EIO),
     (errors.PartitionOfflineError("x"), errno.EIO),
+    (errors.PartitionGoneError("x"), errno.ESTALE),
     (errors.ReadOnlyError("x"), errno.EROFS),
     (errors.StorageError("x"), errno.EIO),
     (OSError(errno.ENOSPC, "x"), errno.ENOSPC),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import threading
 from pathlib import Path
 
 import pytest
+import trio
 
 from fusefs.views.partition_views import PartitionViews
 from storage.engine import Engine
 from storage.manager import open_engine
+from storage.manager.checkpointing import CheckpointWriter
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 
 
@@ -186,3 +189,38 @@ async def test_a_mount_ends_in_order_where_nothing_can_be_written_down(orders: M
     told = [line.partition(" warning ")[2] for line in orders.context.reports.lines()]
     assert [line.partition(":")[0] for line in told] == ["orders/0", "more/0"]
     assert all("No space left" in line for line in told)
+
+
+async def test_a_writer_of_a_topic_that_is_being_deleted_is_told_that_it_is_gone(
+    orders: MountClient, monkeypatch
+):
+    """ESTALE from the first partition's end on, not EIO: nothing is to be repaired."""
+    writer = await orders.open("orders/0/log", APPEND)
+    ended, goes_on = threading.Event(), threading.Event()
+    forget = CheckpointWriter.forget
+
+    def held(*arguments):
+        ended.set()
+        goes_on.wait(5)
+        return forget(*arguments)
+
+    monkeypatch.setattr(CheckpointWriter, "forget", held)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(orders.rmdir, "orders")
+        await trio.to_thread.run_sync(ended.wait)
+        with refused("ESTALE"):
+            await orders.filesystem.write(writer, b"late\n")
+        with refused("ESTALE"):
+            await orders.filesystem.fsync(writer)
+        goes_on.set()
+    assert orders.reports == ""
+
+
+async def test_readers_of_the_topic_end_when_a_partition_is_opened_anew(orders: MountClient):
+    """What they read of it was another log, whose files may be others by now."""
+    await orders.append("orders/0/log", b"a\n")
+    reader = await orders.open("orders/log")
+    orders.engine.reopen_partition("orders", 0)  # type: ignore[attr-defined]
+    with refused("ESTALE"):
+        await orders.filesystem.read(reader, 0, 10)
+    assert await orders.cat("orders/log") == b"a\n"

@@ -17,14 +17,16 @@ from storage.errors import (
     InvalidConfigError,
     InvalidNameError,
     NotALogDirectoryError,
+    PartitionGoneError,
     PartitionOfflineError,
     ReadOnlyError,
+    SegmentDeletedError,
     StorageError,
     TopicExistsError,
     UnknownTopicError,
 )
 from storage.manager import open_engine
-from storage.model import Offset
+from storage.model import Offset, Timestamp
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -423,6 +425,34 @@ def test_partition_whose_flush_failed_is_opened_anew(disk: SimulatedDisk) -> Non
     append_lines(again, "z\n")
     assert read_lines(engine.partition("t", 0)) == ["x", "z"]
     with pytest.raises(PartitionOfflineError):
+        append_lines(old, "y\n")
+
+
+def test_a_log_in_whose_place_another_one_serves_is_read_no_more(disk: SimulatedDisk) -> None:
+    """Its files may be others by then. One that could not be opened anew is read as before."""
+    engine = engine_on(disk)
+    engine.create_topic("t")
+    old = engine.partition("t", 0)
+    append_lines(old, "x\n")
+    epochs = DATA / "t-0" / "leader-epoch-checkpoint"
+    sound = disk.read_bytes(epochs)
+    disk.write_bytes(epochs, b"rubbish\n")
+    with pytest.raises(CorruptionError):
+        engine.reopen_partition("t", 0)
+    assert read_lines(old) == ["x"]
+    with pytest.raises(PartitionOfflineError) as caught:
+        append_lines(old, "y\n")
+    assert not isinstance(caught.value, PartitionGoneError)
+    disk.write_bytes(epochs, sound)
+    assert read_lines(engine.reopen_partition("t", 0)) == ["x"]
+    for refused in (
+        lambda: old.read(Offset(0), max_bytes=1),
+        lambda: old.open_segment_file("00000000000000000000.log"),
+        lambda: old.offset_for_timestamp(Timestamp(0)),
+    ):
+        with pytest.raises(SegmentDeletedError, match="t-0: it was opened anew"):
+            refused()
+    with pytest.raises(PartitionGoneError):
         append_lines(old, "y\n")
 
 
