@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Self
@@ -24,6 +25,9 @@ from storage.errors import StorageError
 
 INLINE_BYTES = 16 * 2**20
 """In the event loop's thread: some ten milliseconds' worth, and more than a window of most logs takes."""
+
+INLINE_SECONDS = 0.02
+"""Of the processor, in the event loop's thread: bytes that inflate slowly, as very many small blocks do, are bounded by this alone."""
 
 THREAD_BYTES = 3 * MAX_CONTENT_BYTES
 """In a thread: some tenths of a second's worth, and more than lies between two entries of a view's index."""
@@ -40,11 +44,12 @@ class RequestTooLargeError(StorageError):
 class Allowance:
     """What is left, in bytes of `Columns.size_bytes`; it holds for what is called in its `with` block."""
 
-    __slots__ = ("_ended", "_token", "inline", "last", "read", "remaining")
+    __slots__ = ("_ended", "_started", "_token", "inline", "last", "read", "remaining")
 
     def __init__(self, remaining: int, *, inline: bool, ended: Callable[[], bool] = lambda: False) -> None:
         """Allow so much; `ended`: whether the program that asks wants to end, so that nobody needs the rest."""
         self._ended = ended
+        self._started = time.thread_time()
         self.remaining = remaining
         self.inline = inline
         """Whether this is the event loop's thread, or one that must not take long either."""
@@ -61,6 +66,11 @@ class Allowance:
         if self._token is not None:
             _CURRENT.reset(self._token)
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the event loop's thread has been at it for too long."""
+        return self.inline and time.thread_time() - self._started > INLINE_SECONDS
+
     def begin(self, size_bytes: int) -> int:
         """To what one batch may inflate, among so many bytes of batches that are about to be taken apart.
 
@@ -72,7 +82,7 @@ class Allowance:
                     "more records lie on the way than one request takes apart; begin at a record near by"
                 )
             return MAX_CONTENT_BYTES
-        if size_bytes >= self.remaining:
+        if size_bytes >= self.remaining or self.is_late:
             raise ThreadNeededError
         return min(self.remaining, MAX_CONTENT_BYTES)
 

@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 from fusefs.forms import VALUES, Form
@@ -21,8 +22,9 @@ from fusefs.views.allowance import RequestTooLargeError
 from fusefs.views.measuring import Source
 from fusefs.views.stretches import Damage, Piece
 from storage.codec.columns import Columns
+from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
-from storage.errors import CorruptionError, SegmentDeletedError
+from storage.errors import CorruptionError, OversizeError, SegmentDeletedError
 from storage.model import Isolation, Offset
 
 HELD_BYTES = 64 * 1024 * 1024
@@ -35,6 +37,9 @@ SMALLEST_FETCH_BYTES = 1024
 
 LINES_AT_ONCE = 1024
 """Rendered of a partition at once."""
+
+TOGETHER_BYTES = 16 * 1024 * 1024
+"""Of text that records of one offset may make."""
 
 LINE_BYTES = 64
 """What a line takes in memory beside its text, about: of the lines of all partitions that is not too much to be held."""
@@ -84,6 +89,8 @@ class _Queue:
         self._next_offset = share.start_offset
         """Of the record behind the lines that were taken."""
         self._fetched_until = share.start_offset
+        self._segment_base_offset, self._position = share.start_offset, 0
+        """Where what was fetched stands."""
         self._pieces: deque[Piece] = deque()
         self._keys: list[int] = []
         self._lines: list[bytes] = []
@@ -125,6 +132,7 @@ class _Queue:
             self._next_offset, self._fetch_bytes
         )
         self._pieces.extend(stretch.pieces)
+        self._segment_base_offset, self._position = stretch.segment_base_offset, stretch.position
         self._fetched_until = max(stretch.next_offset, Offset(self._next_offset + 1))
         self.batch_bytes = stretch.size_bytes + sum(
             piece.size_bytes for piece in stretch.pieces if isinstance(piece, Columns)
@@ -154,11 +162,52 @@ class _Queue:
             piece.header_lengths[first:last],
         )
         last = first + max(1, bisect_right(list(accumulate(sizes)), self._fetch_bytes))
+        last = self._last_together(piece, first, last)
+        if last == first:
+            return
         self._offsets = offsets[first:last].tolist()
         self._lines = self._lines_of(piece, first, last)
         newest = accumulate(piece.timestamps[first:last], max)
         self._keys = [timestamp * self._ranks + self._rank for timestamp in newest]
         self.text_bytes = sum(map(len, self._lines))
+
+    def _last_together(self, piece: Columns, first: int, last: int) -> int:
+        """End of the records to be rendered now, for those of one offset are rendered together.
+
+        No producer makes such; too many of them stand as damage, and `first` is given.
+        """
+        offset = Offset(piece.offsets[last - 1])
+        behind = bisect_right(piece.offsets, offset)
+        if behind == last:
+            return last
+        begin = bisect_left(piece.offsets, offset)
+        if begin > first:
+            return begin
+        size = self._text_size(piece, offset)
+        if behind - begin <= LINES_AT_ONCE and size <= TOGETHER_BYTES:
+            return behind
+        batch = next(batch for batch in piece.batches if batch.record_end > begin)
+        name = segment_file(self._segment_base_offset, SegmentFileKind.LOG)
+        self.damage = OversizeError(
+            Path(self._share.partition.status().directory) / name,
+            self._position + batch.position,
+            f"{behind - begin} records of offset {offset}, and {size} bytes of text",
+        )
+        self._next_offset = self._fetched_until = Offset(offset + 1)
+        self._pieces.clear()
+        return first
+
+    def _text_size(self, piece: Columns, offset: Offset) -> int:
+        partition = self._share.partition
+        start_offset, end_offset = offset, Offset(offset + 1)
+        sizes = self._form.measure(
+            piece,
+            topic=partition.topic,
+            partition=partition.number,
+            start_offset=start_offset,
+            end_offset=end_offset,
+        )
+        return sum(sizes)
 
     def _lines_of(self, columns: Columns, first: int, last: int) -> list[bytes]:
         partition = self._share.partition

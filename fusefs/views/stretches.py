@@ -132,7 +132,7 @@ def decoded(
             pieces.append(columns)
             end = columns.batches.stop
             taken += columns.size_bytes
-            if taken >= DECODED_BYTES:
+            if taken >= DECODED_BYTES or (request is not None and request.is_late):
                 break
     except CorruptBatchError as error:
         failure = error.with_traceback(None)  # It would hold what was inflated.
@@ -198,6 +198,8 @@ def _runs(
         if allowed is not None:
             allowed.remaining -= _cost_of(data, failure.position, _end_of_damaged(data, failure.position))
         yield failure
+        if allowed is not None and allowed.is_late:
+            return
         at = _end_of_damaged(data, failure.position)
         readable = _Readable(data, at, readable.aborted, decode, limit)
 

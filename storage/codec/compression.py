@@ -49,6 +49,12 @@ DEFAULT_LEVELS = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
 """Kafka's. Its LZ4 level 9 means the fast compressor; only levels that are set otherwise are levels."""
 
 
+USUAL_PART_BYTES = 16 * 1024
+"""Of what a block or member inflates to, at least, in what producers write: where less than MAX_CONTENT_BYTES are allowed, so are fewer parts."""
+SMALL_PARTS = 16
+"""So many are allowed in any case."""
+
+
 class _OversizeError(Exception):
     """What is inflated exceeds a bound."""
 
@@ -69,6 +75,8 @@ def inflate(
     A zstd frame that is cut off gives what there is of it: its records then do not add up.
     """
     most, kind = (MAX_MEMBERS, "members") if codec is Codec.GZIP else (MAX_PARTS, "blocks")
+    if limit < MAX_CONTENT_BYTES:  # Each part takes some microseconds, however few bytes it has.
+        most = min(most, max(SMALL_PARTS, limit // USUAL_PART_BYTES))
     parts = _parts(codec, memoryview(data).cast("B"), limit, magic)
     fault = CorruptBatchError
     try:

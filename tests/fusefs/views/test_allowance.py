@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from fusefs.forms import BATCH, FORMS, JSON, VALUES
-from fusefs.views import measuring, stretches
+from fusefs.views import allowance, measuring, stretches
 from fusefs.views.allowance import (
     Allowance,
     RequestTooLargeError,
@@ -20,6 +20,7 @@ from fusefs.views.partition_views import DIRECT_OFFSETS, PartitionViews
 from fusefs.views.records import find_record, last_records_start, latest_offset
 from fusefs.views.stretches import Damage, read_stretch
 from storage.codec.bounds import MAX_CONTENT_BYTES
+from storage.codec.compression import deflate
 from storage.codec.headers import Codec
 from storage.errors import OversizeError
 from storage.model import Isolation, Offset
@@ -318,3 +319,25 @@ def test_what_counts_nothing_itself_leaves_the_event_loop():
         leave_event_loop()
     with Allowance(10**9, inline=True), pytest.raises(ThreadNeededError):
         leave_event_loop()
+
+
+def test_the_event_loop_leaves_what_inflates_slowly(monkeypatch):
+    """Very many small blocks take long, however few bytes they are: a batch of more than is usual, and one after another."""
+    slow = deflate(Codec.SNAPPY, b"")
+    for byte in record(b"x" * 3000):
+        block = deflate(Codec.SNAPPY, bytes([byte]))[16:]
+        slow += block
+    partition = MemoryPartition()
+    partition.append(sealed(b"", compressed=slow, codec=Codec.SNAPPY))
+    with Allowance(10**6, inline=True), pytest.raises(ThreadNeededError):
+        find_record(partition, Offset(0))
+    with Allowance(1, inline=False):
+        assert find_record(partition, Offset(0)) is not None
+
+    partition = compressed(10, 10, 10)
+    monkeypatch.setattr(allowance, "INLINE_SECONDS", -1)
+    with Allowance(10**6, inline=True), pytest.raises(ThreadNeededError):
+        find_record(partition, Offset(0))
+    with Allowance(10**6, inline=False):
+        stretch = read_stretch(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
+        assert len(stretch.pieces) == 3

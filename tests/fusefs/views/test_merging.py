@@ -15,8 +15,9 @@ from fusefs.views.allowance import Allowance
 from fusefs.views.merging import MergedReader, Share
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
-from storage.errors import CorruptionError, SegmentDeletedError
+from storage.errors import CorruptionError, OversizeError, SegmentDeletedError
 from storage.model import Isolation, Offset, Record, Timestamp
+from tests.doubles.hostile import record, sealed
 from tests.doubles.memory_partition import MemoryPartition
 
 Times = list[list[list[int]]]
@@ -275,3 +276,23 @@ def test_lines_at_hand_are_kept_when_their_batches_are_let_go(monkeypatch: pytes
     monkeypatch.setattr(fusefs.views.merging, "HELD_BYTES", 100 * len(partitions) * 30)
     assert expected_of(times) == read_all(reader_of(partitions), 100)
     assert sum(partition.reads for partition in partitions) <= 3 * len(partitions)
+
+
+def test_very_many_records_of_one_offset_stand_as_damage():
+    """No producer makes them, and they could only be rendered together; what stands around them is read."""
+    partition = MemoryPartition()
+    partition.add(b"before")
+    same = b"".join(record(b"same") for _ in range(fusefs.views.merging.LINES_AT_ONCE + 1))
+    partition.append(
+        sealed(same + record(b"next", delta=1), count=fusefs.views.merging.LINES_AT_ONCE + 2, last_delta=1)
+    )
+    partition.add(b"behind")
+    partition.append(sealed(record(b"few") * 3, count=3, last_delta=0))
+    for form, wide in ((VALUES, b"next\nbehind\nfew\nfew\nfew\n"), (JSON, None)):
+        reader = reader_of([partition], form)
+        before = read(reader, 0, 10**6)
+        with pytest.raises(OversizeError, match=r"0\.log: position \d+: 1025 records of offset 1"):
+            read(reader, len(before), 10**6)
+        rest = read(reader, len(before), 10**6)
+        assert (before.count(b"\n"), rest.count(b"\n")) == (1, 5)
+        assert wide is None or rest == wide
