@@ -74,7 +74,7 @@ def cases(conditions: Conditions) -> Cases:
         producing, consuming = conditions.choose(full=(1.5, 4.0), short=(3.0, 9.0))
         yield _case("produce", MEGABYTES_A_SECOND, _producing(stage), target=5.0, floor=producing)
         yield _case("consume", MEGABYTES_A_SECOND, _consuming(stage), target=10.0, floor=consuming)
-        yield _case("produce one line", COMMANDS_A_SECOND, _one_line(stage), target=30.0, floor=45.0)
+        yield _case("produce one line", COMMANDS_A_SECOND, _one_line(stage), target=30.0, floor=50.0)
         yield _case("consume one record by offset", COMMANDS_A_SECOND, _one_record(stage), floor=3.0)
 
 
