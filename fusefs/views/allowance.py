@@ -49,7 +49,8 @@ class Allowance:
     def __init__(self, remaining: int, *, inline: bool, ended: Callable[[], bool] = lambda: False) -> None:
         """Allow so much; `ended`: whether the program that asks wants to end, so that nobody needs the rest."""
         self._ended = ended
-        self._started = time.thread_time()
+        self._started: float | None = None
+        """When the first records were about to be taken apart: most requests take none, and ask no clock."""
         self.remaining = remaining
         self.inline = inline
         """Whether this is the event loop's thread, or one that must not take long either."""
@@ -69,7 +70,11 @@ class Allowance:
     @property
     def is_late(self) -> bool:
         """Whether the event loop's thread has been at it for too long."""
-        return self.inline and time.thread_time() - self._started > INLINE_SECONDS
+        if not self.inline:
+            return False
+        now = time.thread_time()
+        self._started = now if self._started is None else self._started
+        return now - self._started > INLINE_SECONDS
 
     def begin(self, size_bytes: int) -> int:
         """To what one batch may inflate, among so many bytes of batches that are about to be taken apart.
