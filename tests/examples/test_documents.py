@@ -1,19 +1,22 @@
-"""The README's sessions are typed in and compared with what it says they print."""
+"""The sessions that the documents show are typed in and compared with what they say is printed; their form is checked."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 import pytest
 
+from fusefs.tree.partitions import NAMES
 from tests.examples.conftest import ROOT, shell
 from topicfs.main import cli
 from topicfs.pipelining.group import JOBS
 
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("fusefs/*.md"))]
 LOG_DIRS = ROOT / "tests" / "vectors" / "kafka" / "log-dirs"
 
 
@@ -51,9 +54,27 @@ def test_the_readmes_first_session_prints_what_it_says(mounted):
         assert timeless(command.output.rstrip("\n")) == timeless(printed.rstrip("\n")), command.line
 
 
-def test_the_readmes_explanation_is_the_commands_own(checkout):
+@pytest.mark.fuse
+def test_the_readmes_first_commands_work(mounted):
+    """Where the offset and the time that they name are there; `tail -f` has to be ended."""
+    screen = (ROOT / "README.md").read_text().partition("\n## ")[0]
+    lines = re.findall(r"(?m)^    \$ (.*?) +#", screen)
+    assert len(lines) == 4
+    named = re.search(r"@(\S+)", screen)[1]
+    stamp = int(datetime.fromisoformat(named).timestamp() * 1000)
+    (mounted / "mnt/orders").mkdir()
+    with (mounted / "mnt/orders/0/log.json").open("a") as file:
+        file.writelines(f'{{"ts":{stamp},"payload":"at {offset}"}}\n' for offset in range(50))
+    printed = [
+        shell(mounted, line.replace("tail -f", "timeout 2 tail -f") + " || [ $? = 124 ]") for line in lines
+    ]
+    assert ["", "at 42", "at 0"] == printed[:3]
+    assert printed[3].endswith("at 49\none apple\n")
+
+
+def test_the_explanation_that_is_shown_is_the_commands_own(checkout):
     """On a directory that a broker wrote."""
-    [command] = sessions(ROOT / "README.md")[1]
+    [command] = sessions(ROOT / "docs" / "command.md")[0]
     assert command.output == shell(checkout, command.line, TOPICFS_DATA=str(LOG_DIRS))
 
 
@@ -78,17 +99,58 @@ def test_every_job_stands_in_the_documents(document):
     assert not jobs - {name for words in named for name in re.split(r"\W+", words)}
 
 
-def test_the_commands_of_the_way_to_many_machines_are_understood():
+@pytest.mark.parametrize("document", ["docs/command.md", "docs/scaling.md", "docs/spark.md"])
+def test_the_commands_of_the_documents_are_understood(document):
     """Sub-commands and options are those the command has; what they do needs machines."""
-    text = (ROOT / "docs" / "scaling.md").read_text().replace("\\\n", " ")
+    text = (ROOT / document).read_text().replace("\\\n", " ")
     lines = re.findall(r"(?m)^ *\$ (?:\w+=\S+ )?(topicfs .*)", text)
-    assert len(lines) > 5
+    assert len(lines) > 1
     for line in lines:
-        command: click.Command = cli
-        context = click.Context(cli)
-        words = line.split()[1:]
-        while isinstance(command, click.Group):
-            command = command.get_command(context, words.pop(0))
-            assert command is not None, line
+        command, words = called(line.split()[1:])
         known = {name for parameter in command.params for name in parameter.opts}
         assert not {word for word in words if word.startswith("--")} - known, line
+
+
+def called(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that is called by words behind `topicfs`, and the words that are left for it."""
+    command: click.Command = cli
+    while isinstance(command, click.Group):
+        found = command.get_command(click.Context(cli), words[0])
+        assert found is not None, words
+        command, words = found, words[1:]
+    return command, words
+
+
+def test_every_command_stands_in_its_page():
+    """With none that the command does not have; jobs have a test of their own."""
+    text = (ROOT / "docs" / "command.md").read_text()
+    assert set(cli.list_commands(click.Context(cli))) == set(re.findall(r"(?m)^\| `topicfs (\w+)", text))
+
+
+def test_every_name_of_a_partition_stands_in_the_page_of_the_mount():
+    """Fixed names of a partition's directory and of the topic's, each in its own form or with its suffix."""
+    text = (ROOT / "docs" / "mount.md").read_text()
+    rows = re.findall(r"(?m)^\| (`.*?) \|", text)
+    told = {path.rstrip("/").split("/")[-1] for row in rows for path in re.findall(r"`([^`]+)`", row)}
+    plain = {name.partition(".")[0] for name in NAMES}
+    assert set() == plain - told
+    assert {"config", "status", "@status"} <= told
+
+
+def test_every_page_says_for_whom_it_is():
+    """The first paragraph below the title begins so; the index has each page."""
+    index = (ROOT / "docs" / "README.md").read_text()
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        title, opening = page.read_text().split("\n\n")[:2]
+        assert title.startswith("# "), page.name
+        assert opening.startswith("For "), page.name
+        assert f"]({page.name})" in index or page.name == "README.md", page.name
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_lines_fit_a_screen(document):
+    """Under 120 columns, tables and code apart."""
+    prose = re.sub(r"(?ms)^ *```.*?^ *```$", "", document.read_text())
+    assert [] == [
+        line for line in prose.splitlines() if len(line) >= 120 and not line.startswith(("|", "    "))
+    ]
