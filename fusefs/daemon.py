@@ -53,9 +53,9 @@ ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Each ends the daemon in order: waiting reads answered, unmounted, the engine closed."""
 
 MAINTENANCE_SECONDS = 0.5
-"""Between two questions to the engine whether a duty is due."""
+"""Time between two questions to the engine whether a duty is due."""
 MAINTENANCE_TASKS = 2
-"""Who ask: while one is at a compaction, which may take long, the other sees to the rest."""
+"""Number of threads that ask: while one is at a compaction, which may take long, the other does the rest."""
 
 
 def run(options: MountOptions) -> int:
@@ -166,7 +166,7 @@ class _Daemon:
 
     def __init__(self, options: MountOptions, engine: Engine, readiness: Readiness, words: LastWords) -> None:
         self.lost: list[str] = []
-        """What failed while the mount ended: nobody is left who could be told by a call."""
+        """The failures while the mount ended, which no call can report any more."""
         self._words = words
         self._options = options
         self._engine = engine

@@ -44,7 +44,7 @@ ERRNOS: dict[type[Exception], int] = {
 """The table of fusefs/SEMANTICS.md#errors. A type that is not listed counts as its nearest listed ancestor; an OSError keeps its own."""
 
 REPORTED = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.EIO, errno.EFBIG, errno.EILSEQ})
-"""What always leaves a line of reason for people: the program that got it shows only the errno's name."""
+"""Errors that always leave a line of reason for people: the program that got one shows only the errno's name."""
 
 
 class FileError(Exception):

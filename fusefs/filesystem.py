@@ -58,14 +58,14 @@ class Listed(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """What open(2) gave, and how the kernel is to use it."""
+    """The handle that open(2) made, and how the kernel is to use it."""
 
     fh: int
     handle: Handle
 
 
 class Change(NamedTuple):
-    """What setattr is asked for."""
+    """The change that setattr is asked for."""
 
     size: int | None = None
     mode: bool = False

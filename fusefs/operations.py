@@ -38,11 +38,11 @@ LISTED_AT_ONCE = 16
 """Entries of a directory that are looked up before the kernel is asked whether it takes more."""
 
 END_SECONDS = 5.0
-"""How long the end of a mount waits for a name being forgotten, which may itself wait for a request to be answered."""
+"""Longest time that the end of a mount waits for a name being forgotten, which may itself wait for a request to be answered."""
 
 
 def _pid(ctx: Any) -> int:
-    """Of the process that asks; 0 where nobody says."""
+    """Id of the process that asks; 0 where it is not known."""
     return ctx.pid if ctx else 0
 
 

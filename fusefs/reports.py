@@ -1,4 +1,4 @@
-"""What the daemon tells people: the newest lines of reason, shown by `@status` and written to its log."""
+"""Reports of the daemon to people: the newest lines of reason, shown by `@status` and written to its log."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from fusefs.appending.framing import NOTHING, Waiting
 
 MAX_REQUEST_BYTES = 1024 * 1024
-"""What the kernel puts into one request at most."""
+"""Most bytes that the kernel puts into one request."""
 
 SMALLEST_CUT_BYTES = MAX_REQUEST_BYTES // 2
-"""What a request that was cut off has at least: 1 MiB, less what is missing of the first and last page of each buffer.
+"""Fewest bytes of a request that was cut off: 1 MiB, less what is missing of the first and last page of each buffer.
 
 (Of hundreds of small buffers, written with writev(2), it has less; a repetition is known all the same.)
 """
@@ -28,7 +28,7 @@ class FailedWrite(NamedTuple):
     data: bytes
     error: Exception
     after: Waiting
-    """What waits after it, for a program that goes on."""
+    """The state after it, for a program that goes on."""
     unheard: bool
     """Whether the kernel may have dropped the error."""
 

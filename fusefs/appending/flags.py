@@ -1,6 +1,6 @@
-"""Who may open a file for writing: the flags of open(2) decide, before anything is kept.
+"""Permission to open a file for writing: the flags of open(2) decide, before anything is kept.
 
-Editors and rewriters (`vim`, `sort -o`) open without O_APPEND and without O_TRUNC, write the whole file anew and
+Editors and rewriters (`vim`, `sort -o`) open without O_APPEND and without O_TRUNC, write the whole file again and
 would double a log; so they are refused. `>`, `>>`, `tee`, `cp` and `dd` all set one of the two.
 """
 
@@ -15,7 +15,7 @@ from fusefs.errors import FileError
 
 
 class Access(NamedTuple):
-    """What an open(2) asks for."""
+    """The access that an open(2) asks for."""
 
     reads: bool
     writes: bool

@@ -15,11 +15,11 @@ from storage.errors import InvalidRecordError, RecordTooLargeError
 
 _MAGIC_POSITION = 16
 _SMALLEST_LENGTHS = (14, 22, 49)
-"""What the length field says at least, by format."""
+"""Smallest value of the length field, by format."""
 
 
 class Waiting(NamedTuple):
-    """What an open file remembers between two writes."""
+    """The state that an open file keeps between two writes."""
 
     tail: bytes = b""
     """The begun line."""
@@ -36,7 +36,7 @@ class Framed(NamedTuple):
     lines: bytes
     """Whole lines, each with its newline, or whole batches; empty when none was completed."""
     waiting: Waiting
-    """What waits when this write is accepted."""
+    """The state that follows when this write is accepted."""
 
     @property
     def is_empty(self) -> bool:
@@ -60,16 +60,16 @@ def frame(waiting: Waiting, data: bytes) -> Framed:
 
 
 def after_refusal(data: bytes, error: Exception) -> Waiting:
-    """What waits after `data`, of which nothing was kept because of `error`."""
+    """The state after `data`, of which nothing was kept because of `error`."""
     return NOTHING if data.endswith(b"\n") else Waiting(refused=error)
 
 
 SPREAD_BYTES = 4096
-"""Of lines that go to many partitions in the event loop's thread: a few milliseconds' worth."""
+"""Most bytes of lines that go to many partitions in the event loop's thread: a few milliseconds' worth."""
 
 
 class Framing(Protocol):
-    """How a file's bytes are taken apart."""
+    """The rules by which a file's bytes are cut into lines or batches."""
 
     @property
     def gathers(self) -> bool:
@@ -93,11 +93,11 @@ class Framing(Protocol):
         ...
 
     def after_refusal(self, data: bytes, error: Exception) -> Waiting:
-        """What waits after `data`, of which nothing was kept because of `error`."""
+        """The state after `data`, of which nothing was kept because of `error`."""
         ...
 
     def ended(self, tail: bytes) -> bytes:
-        """What is appended of a begun record when its file is closed. Raises InvalidRecordError."""
+        """The part of a begun record that is appended when its file is closed. Raises InvalidRecordError."""
         ...
 
 

@@ -21,7 +21,7 @@ class Contributor(Protocol):
 
 
 class Gathered:
-    """What waits for one target."""
+    """The lines that wait for one target."""
 
     __slots__ = ("chunks", "contributors", "size", "target")
 

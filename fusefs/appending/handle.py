@@ -44,7 +44,7 @@ class Acks(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Appending:
-    """What all open files of a mount append with."""
+    """The objects with which all open files of a mount append."""
 
     acks: Acks
     gatherer: Gatherer
@@ -73,7 +73,7 @@ class AppendHandle:
         self._durable = durable or appending.acks is Acks.ALL
         self._gathers = appending.acks is Acks.NONE and framing.gathers and not self._durable
         self._waiting = NOTHING
-        """What the next write follows; while the last one failed, what that one followed."""
+        """The state that the next write follows; while the last write failed, the state that it followed."""
         self._failed: FailedWrite | None = None
         """The last write, if nothing of it was kept."""
         self._taken_bytes = 0

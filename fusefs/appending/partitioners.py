@@ -1,4 +1,4 @@
-"""Which partition a record goes to when it is written through a topic's own door.
+"""The choice of a partition for a record that is written to the topic's own `log`.
 
 A partitioner is asked for the records of one write at a time, in order. It is never asked for partitions that do
 not exist, and it is used from one thread.
@@ -22,7 +22,7 @@ Choose: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
 
 
 class KeyValue(NamedTuple):
-    """What a partitioner sees of a record."""
+    """The part of a record that a partitioner sees."""
 
     key: bytes | None
     value: bytes | None

@@ -1,4 +1,4 @@
-"""Where lines go: a partition, or through a topic's door to the partitions its partitioner picks."""
+"""The targets of lines: a partition, or a topic, whose partitioner picks the partition of each record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LineTarget(Protocol):
 
     @property
     def max_record_bytes(self) -> int:
-        """What a line may hold at most."""
+        """Largest size of the record in a line."""
         ...
 
     def check(self, lines: bytes) -> None:

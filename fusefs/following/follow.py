@@ -22,7 +22,7 @@ from storage.errors import SegmentDeletedError, StorageError
 from storage.model import Isolation, Offset
 
 FETCH_BYTES = 256 * 1024
-"""Of batches read at once; at least one, however large."""
+"""Bytes of batches read at once; at least one batch, however large."""
 
 
 INLINE_PARTITIONS = 500
@@ -37,19 +37,19 @@ class Notify(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What is followed: the partitions as they are now, and how one learns of news of any of them."""
+    """The partitions that are followed, as they are now, and the way to listen to news of any of them."""
 
     path: str
     """`/orders/0/follow`: the file under the mount."""
     partitions: Callable[[], Mapping[int, Partition]]
-    """By number. Raises FileError (ESTALE) once the topic is deleted."""
+    """The partitions by number. Raises FileError (ESTALE) once the topic is deleted."""
     listen: Callable[[Callable[[], None]], Callable[[], None]]
     form: Form
     isolation: Isolation
 
 
 class _Followed:
-    """One partition from an offset on, as `rendering.Rendered`; it may be opened anew meanwhile."""
+    """One partition from an offset on, as `rendering.Rendered`; it may be opened again meanwhile."""
 
     def __init__(self, source: Source, start_offset: Offset) -> None:
         self.source = source
@@ -87,7 +87,7 @@ class FollowHandle:
             self._stream(number, partition, partition.offsets().visible_end(followed.isolation))
         self._rest: Text = b""
         self._failure: Exception | None = None
-        """What is told when the rest was read."""
+        """The error that is raised when the rest was read."""
         self._position = 0
         self._last = b""
         self._poll: Notify | None = None

@@ -18,7 +18,7 @@ _FIELDS = (b"PPid:", b"State:", b"SigPnd:", b"ShdPnd:", b"SigBlk:")
 
 
 class Look(NamedTuple):
-    """What /proc/PID/status says."""
+    """The fields of /proc/PID/status."""
 
     parent: int
     stuck: bool

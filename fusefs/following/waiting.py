@@ -26,7 +26,7 @@ HEIR_SECONDS = 1.0
 """Between two searches for programs that read from an inherited descriptor."""
 
 BLIND_SECONDS = 10.0
-"""How long a read waits at most whose process cannot be seen (another pid namespace): then EINTR."""
+"""Longest time that a read waits whose process cannot be seen (another pid namespace): then EINTR."""
 
 
 @dataclass(eq=False, slots=True)
@@ -34,7 +34,7 @@ class WaitingRead:
     """One read that waits."""
 
     pid: int
-    """Of the process that opened the file; 0 where it cannot be seen."""
+    """Id of the process that opened the file; 0 where it cannot be seen."""
     path: str
     """The file under the mount, `/orders/0/follow`."""
     started: float = field(default_factory=time.monotonic)
@@ -42,7 +42,7 @@ class WaitingRead:
     ended: int | None = None
     """The errno it was ended with."""
     orphaned: bool = False
-    """Its process is gone, and whoever reads in its place is being searched for."""
+    """Its process is gone, and the process that reads in its place is being searched for."""
 
     def end(self, number: int) -> None:
         """Answer it with an error."""
@@ -154,7 +154,7 @@ class WaitingReads:
                 read.end(errno.EINTR)
 
     async def _find_guardian(self, read: WaitingRead) -> None:
-        """The opener is gone: whoever else holds the file reads it now, and is looked at from here on."""
+        """The opener is gone: another process that holds the file reads it now, and is looked at from here on."""
         holders = await self._search(read.path, stuck=False)
         read.orphaned = False
         if holders:

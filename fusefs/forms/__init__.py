@@ -1,4 +1,4 @@
-"""How records look as text, and how text becomes records: one form a suffix.
+"""Forms: records as text, and text as records; one form for each suffix.
 
 Plain lines of values (`log`), key TAB value (`log.kv`), one JSON object a line (`log.json`), and no text at all but
 the batches themselves (`log.batch`). A form knows columns of records and bytes of text; nothing of files, offsets in

@@ -49,9 +49,9 @@ _WITHOUT_MEANING = 0xFF80
 """Attribute bits that no version of the format uses."""
 _NOT_SHOWN = CONTROL_MASK | HIDDEN_MASK
 _ENCODED_BYTES = 2 * MAX_CONTENT_BYTES
-"""What the records of the batches encoded anew take in memory, one after the other, in one write."""
+"""Most bytes that the records of batches encoded again may take in memory, one after the other, in one write."""
 _ONE_BATCH_BYTES = 2**31 - 1
-"""A batch encoded anew stays one batch; the log judges its size afterwards."""
+"""A batch encoded again stays one batch; the log judges its size afterwards."""
 
 
 class RawBatches:
@@ -68,12 +68,12 @@ class RawBatches:
 
     @property
     def offsets(self) -> memoryview[int]:
-        """Each batch's first."""
+        """First offset of each batch."""
         return self.batches.column("base_offset")
 
     @property
     def size_bytes(self) -> int:
-        """Of all of them."""
+        """Size of all of them."""
         return self.batches.stop - self.batches[0].position
 
     def within(self, first: int, max_bytes: int) -> int:
@@ -156,7 +156,7 @@ BATCH = WholeBatches()
 
 
 def _shown(batches: Batches, start_offset: int, end_offset: int) -> Iterator[tuple[int, int]]:
-    """Of every batch its position, and the bytes it shows: all or none."""
+    """The position of every batch, and the number of bytes it shows: all or none."""
     fields = ("position", "size_bytes", "base_offset", "last_offset", "attributes", "record_count")
     columns = [batches.column(field).tolist() for field in fields]
     for position, size, base_offset, last_offset, attributes, records in zip(*columns, strict=True):
@@ -185,7 +185,7 @@ def _spans(batches: Batches, start_offset: int, end_offset: int) -> Iterator[tup
 
 
 def _as_sent(data: Buffer, batches: Batches, max_batch_bytes: int) -> Iterator[bytearray]:
-    """The batches as a producer may send them; of those encoded anew, the records are bounded together."""
+    """The batches as a producer may send them; the records of those encoded again are bounded together."""
     left = _ENCODED_BYTES
     for header in batches:
         _check(header, max_batch_bytes)

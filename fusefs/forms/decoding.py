@@ -1,4 +1,4 @@
-"""What a form makes of batches before it renders them: columns of records, or the batches themselves.
+"""The input of a form's rendering, made of batches: columns of records, or the batches themselves.
 
 Text may be longer than the record it shows, eight times in JSON. A record whose line would be longer than what is taken
 apart at once (`storage.codec.bounds`) cannot be shown in that form, and makes its batch one that cannot be read.
@@ -26,7 +26,7 @@ _WIDE_BYTES = MAX_CONTENT_BYTES // 8
 
 
 def decoder_of(form: Form) -> Decode:
-    """What makes of batches the columns that a form renders."""
+    """The function that decodes batches into the columns that a form renders."""
     if form is BATCH:
         return find_batches
     return decode_each if form is VALUES else partial(_decode_lines, form)

@@ -1,4 +1,4 @@
-"""What a form is: the two directions between columns of records and lines of text."""
+"""The protocol of a form: from columns of records to lines of text, and back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Form(Protocol):
 
     @property
     def suffix(self) -> str:
-        """Of the names of files in this form: empty, or with its dot."""
+        """Suffix of the names of files in this form: empty, or with its dot."""
         ...
 
     def render(
@@ -37,7 +37,7 @@ class Form(Protocol):
         ...
 
     def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
-        """What a file that holds this one record alone contains."""
+        """The content of a file that holds this one record alone."""
         ...
 
     def measure(

@@ -274,7 +274,7 @@ def _headers_are_text(
 def _headers_size(
     source: cython.p_uchar, span: cython.p_longlong, headers: cython.Py_ssize_t, base64: cython.bint
 ) -> cython.Py_ssize_t:
-    """Of names, values, the commas between them and the closing bracket: as many commas and brackets as parts."""
+    """Size of names, values, the commas between them and the closing bracket: as many commas and brackets as parts."""
     size: cython.Py_ssize_t = 2 * headers
     header: cython.Py_ssize_t
     for header in range(headers):

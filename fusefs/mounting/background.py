@@ -1,4 +1,4 @@
-"""Leaving the terminal: whoever started the daemon waits until the mount stands, and is told how it went."""
+"""Leaving the terminal: the command that started the daemon waits until the mount stands, and reports how it went."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage.messages import printable
 
 
 class Readiness(Protocol):
-    """How the daemon tells that it serves, or why it cannot."""
+    """The receiver of a daemon's report that it serves, or why it cannot."""
 
     def mounted(self) -> None:
         """The mount stands."""

@@ -1,4 +1,4 @@
-"""What a daemon could not keep when its mount ended, told to who unmounts it.
+"""The report of what a daemon could not keep when its mount ended, for the command that unmounts it.
 
 The words stand in a file of memory, which takes no room on a disk that may be full. `@status` names it by the daemon's
 descriptor; who unmounts opens it before, and reads it when the daemon is gone.

@@ -1,4 +1,4 @@
-"""What the process and the kernel allow a mount: raised as far as permitted, and never a reason to fail."""
+"""Limits of the process and of the kernel: raised as far as permitted, and never a reason to fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def raise_open_files() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library reuse large buffers in place of mapping each anew: writes of 1 MiB are twice as fast."""
+    """Let the C library reuse large buffers in place of mapping each again: writes of 1 MiB are twice as fast."""
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
         library.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)

@@ -19,7 +19,7 @@ from storage.errors import StorageError
 FSTYPE = "fuse.topicfs"
 
 UNMOUNT_SECONDS = 60.0
-"""How long an unmount waits for its daemon to flush and go."""
+"""Time that an unmount waits for its daemon to flush and end."""
 
 
 class MountError(StorageError):
@@ -89,7 +89,7 @@ def _resolved(path: Path) -> Path:
 
 
 def _daemon_of(mountpoint: str) -> dict[str, str]:
-    """What `@status` says of the daemon, by name; nothing where it does not answer."""
+    """The values of `@status` about the daemon, by name; none where it does not answer."""
     try:
         with open(f"{mountpoint}/@status", encoding="utf-8") as file:  # noqa: PTH123 - beside the os calls around it
             return {name: value.rstrip("\n") for name, _, value in (line.partition(" ") for line in file)}

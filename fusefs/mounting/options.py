@@ -1,4 +1,4 @@
-"""What a mount is asked for."""
+"""The options of a mount."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class MountOptions:
     partitioner: str = "kafka"
     """For a topic's own doors: `kafka`, `roundrobin` or `module:function`."""
     isolation: Isolation = Isolation.READ_COMMITTED
-    """Which records are shown."""
+    """The records that are shown."""
     max_waiting: int = MAX_WAITING
     """Reads of `follow` that may wait at once."""
     request_loop: RequestLoop | None = None
-    """How requests are fetched from the kernel; None: as `request_loop.DEFAULT` says."""
+    """The way in which requests are fetched from the kernel; None: as `request_loop.DEFAULT` says."""
     log_file: Path | None = None
-    """Where the daemon's log goes; without it to the terminal, or from the background nowhere."""
+    """The file of the daemon's log; without it the log goes to the terminal, or from the background nowhere."""
     debug: bool = False
     """Log every decision of interest, not only failures."""
     engine: EngineConfig | None = None

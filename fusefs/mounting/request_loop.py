@@ -7,7 +7,7 @@
 
 Nearly half of what a request costs is trio's scheduler. pyfuse3 reaches trio through one name of its module, which
 its own asyncio mode replaces too; so here a stand-in for trio takes that name. All of it is trio, but for the two
-things above. Whoever else runs in the event loop (timers, signals, what threads bring back, reads that wait) gets its
+things above. Everything else in the event loop (timers, signals, what threads bring back, reads that wait) gets its
 turn after `REQUESTS_IN_A_ROW` requests or `SECONDS_IN_A_ROW`, and whenever no request is there.
 
 It rests on how pyfuse3's loop is written, so it is used with versions alone that were read for this (`fits`).
@@ -37,7 +37,7 @@ wait for the descriptor, a look at the end of the session between the two, and n
 
 
 class RequestLoop(Enum):
-    """How requests are fetched from the kernel."""
+    """The ways in which requests are fetched from the kernel."""
 
     SHORT = "short"
     """With the stand-in."""
@@ -46,7 +46,7 @@ class RequestLoop(Enum):
 
 
 DEFAULT = RequestLoop.SHORT
-"""Where nothing else is asked for, and where it fits."""
+"""The request loop where no other is asked for, and where it fits."""
 
 
 def fits(library: ModuleType) -> bool:
@@ -55,7 +55,7 @@ def fits(library: ModuleType) -> bool:
 
 
 def choose(asked: RequestLoop | None, library: ModuleType) -> RequestLoop:
-    """What is asked for, or the default as far as it fits. Raises InvalidConfigError for what is asked for and does not."""
+    """The request loop asked for, or the default as far as it fits. Raises InvalidConfigError for one asked for that does not fit."""
     if fits(library) or asked is RequestLoop.PLAIN:
         return asked or DEFAULT
     if asked is None:

@@ -1,4 +1,4 @@
-"""What everybody is doing: the stacks of all threads and of all tasks, for a mount that seems to hang."""
+"""The state of everything that runs: the stacks of all threads and of all tasks, for a mount that seems to hang."""
 
 from __future__ import annotations
 

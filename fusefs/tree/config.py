@@ -52,7 +52,7 @@ def parse_changes(lines: bytes) -> dict[str, str | None]:
 
 
 class ConfigTarget:
-    """Where written lines go: all settings of one write are made, or none."""
+    """The target of written lines: all settings of one write are made, or none."""
 
     max_record_bytes = LINE_BYTES
 

@@ -1,4 +1,4 @@
-"""What every node of one mount shares."""
+"""The objects and settings that all nodes of one mount share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from storage.model import Isolation, Timestamp
 
 
 class KernelCache(Protocol):
-    """What the kernel remembers of us, and must be told to forget."""
+    """Names and attributes that the kernel has cached, and that it is told to forget."""
 
     def forget_attributes(self, node_id: int) -> None:
         """The node's attributes changed. Quick; may be called while a request is answered."""
@@ -43,18 +43,18 @@ class NoKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a mount behaves. The defaults here are the only ones."""
+    """Settings of a mount. The defaults here are the only ones."""
 
     directories: tuple[Path, ...]
     """The data directories: whose disks `df` shows."""
     isolation: Isolation = Isolation.READ_COMMITTED
-    """Which records readers are shown."""
+    """The records that readers are shown."""
     allow_delete: bool = False
     """Whether rmdir of a topic with records, and writing `start`, may delete."""
     stat_seconds: float = 2.0
-    """How long `stat` of a partition's own view may wait for its size to be measured; `ls -l` asks for all three."""
+    """Time that `stat` of a partition's own view may wait for its size to be measured; `ls -l` asks for all three."""
     open_seconds: float = 60.0
-    """How long opening one may: from then on its size is exact, and cp, tar and wc rely on that."""
+    """Time that opening one may wait: from then on its size is exact, and cp, tar and wc rely on that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class MountContext:
     partitioners: PartitionerFactory
     kernel: KernelCache
     view_store: Callable[[Partition], ViewStore | None]
-    """Where what is measured of a partition is remembered."""
+    """Returns the store of a partition's measured positions; None where they are not remembered."""
     status_lines: Callable[[], list[str]]
-    """What `@status` says of the daemon itself, one `name value` each."""
+    """Returns the lines of `@status` about the daemon itself, one `name value` each."""
     started: Timestamp
     """When the mount began: the time shown of what has none of its own."""
     new_id: Callable[[], int] = field(default_factory=lambda: itertools.count(2).__next__)

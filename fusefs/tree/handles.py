@@ -16,7 +16,7 @@ from fusefs.following.follow import FollowHandle, Notify
 from fusefs.views.allowance import INLINE_BYTES, Allowance, ThreadNeededError
 
 ALWAYS_READY = select.POLLIN | select.POLLOUT | select.POLLRDNORM | select.POLLWRNORM
-"""What poll(2) says of an ordinary file."""
+"""Events that poll(2) reports of an ordinary file."""
 
 
 class Handle:

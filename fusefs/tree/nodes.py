@@ -1,4 +1,4 @@
-"""What every directory, file and link of the tree can do. Names go in, values come out; no kernel in sight."""
+"""The operations of every directory, file and link of the tree: they take names and return values, without a kernel."""
 
 # ruff: noqa: ARG002 - one signature for every kind of file
 
@@ -33,7 +33,7 @@ FOR_LONG = 60.0
 
 
 class Attributes(NamedTuple):
-    """What stat shows of a node; owner, links and blocks are the same rule for all."""
+    """The attributes of a node that stat shows; owner, links and blocks follow one rule for all nodes."""
 
     mode: int
     size: int
@@ -63,17 +63,17 @@ class Node(ABC):
 
     @property
     def path(self) -> str:
-        """Under the mount, without a leading slash: `orders/0/log`."""
+        """Path under the mount, without a leading slash: `orders/0/log`."""
         if self.parent is None or self.parent.parent is None:
             return self.name
         return f"{self.parent.path}/{self.name}"
 
     @abstractmethod
     def attributes(self) -> Attributes:
-        """What stat shows, as far as it is known now."""
+        """The attributes that stat shows, as far as they are known now."""
 
     def listed_attributes(self) -> Attributes:
-        """What readdir passes on: what is known without any work; a timeout of 0 makes stat ask again."""
+        """The attributes that readdir passes on: those known without any work; a timeout of 0 makes stat ask again."""
         return self.attributes()
 
     @property
@@ -129,7 +129,7 @@ class Directory(Node):
 
     @abstractmethod
     def names(self) -> Sequence[str]:
-        """What readdir lists."""
+        """The names that readdir lists."""
 
     def drop(self, node: Node) -> None:
         """Forget a node that the kernel has forgotten."""
@@ -170,7 +170,7 @@ class Link(Node):
 
     @abstractmethod
     def target(self) -> str:
-        """Where it points. Raises FileError (ENOENT)."""
+        """The target of the link. Raises FileError (ENOENT)."""
 
 
 def refuse_writing(access: Access) -> None:

@@ -1,4 +1,4 @@
-"""What the mount knows of one partition, for as long as it exists: its views, its news, what the kernel remembers."""
+"""The state that the mount keeps of one partition for as long as it exists: views, news, what the kernel remembers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PartitionFiles:
             raise FileError(errno.ESTALE, f"{self.partition.topic} was deleted")
 
     def target(self, form: Form) -> PartitionTarget:
-        """Where lines of a form go."""
+        """The target of lines of a form."""
         target = self._targets.get(form.suffix)
         if target is None:
             context = self.context
@@ -92,7 +92,7 @@ class PartitionFiles:
             self._forget_views()
 
     def _front_now(self) -> tuple[Offset, int]:
-        """What changes when positions in the partition's views mean other bytes: its start, and its rewrites."""
+        """Log start and number of rewrites: one of them changes when positions in the partition's views mean other bytes."""
         return self.partition.log_start_offset, self.partition.rewrites
 
     def _forget_views(self) -> None:

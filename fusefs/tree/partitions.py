@@ -28,7 +28,7 @@ from storage.model import Offset
 
 
 class Name(NamedTuple):
-    """What a fixed name of a partition is."""
+    """The entry of a fixed name in a partition's directory."""
 
     listed: bool
     """Whether readdir shows it; otherwise it is there by name alone."""
@@ -95,7 +95,7 @@ class PartitionDirectory(Directory):
 
     @property
     def files(self) -> PartitionFiles:
-        """Those of the partition that serves now: who stands in the directory stays in it when it is reopened."""
+        """The files of the partition that serves now: a directory in use stays valid when the partition is reopened."""
         if self._files.deleted:
             with suppress(FileError):  # Its topic is gone: so is the partition.
                 self._files = self._reopened()

@@ -41,7 +41,7 @@ class RootDirectory(Directory):
         return TopicDirectory(self, name, self.topics.get(name))
 
     def removal(self, name: str) -> str:
-        """How a topic is removed, for people who tried otherwise."""
+        """The sentence that says how a topic is removed, for people who tried otherwise."""
         if self.context.settings.allow_delete:
             return f"`rmdir {name}` removes the topic with its records"
         command = f"`topicfs topics delete {name} --with-records` after the unmount"

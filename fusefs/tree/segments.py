@@ -76,7 +76,7 @@ class SegmentFile(File):
 
 
 class SegmentHandle(Handle):
-    """Maps the file anew for each read: so an open file never pins the disk space of a deleted segment."""
+    """Maps the file again for each read: so an open file never pins the disk space of a deleted segment."""
 
     def __init__(self, files: PartitionFiles, name: str) -> None:
         self._files = files

@@ -46,7 +46,7 @@ REMEMBERED_SECONDS = 1.0
 """For which a looked-up selector keeps its node: `-10` means the last ten as of then."""
 
 LARGEST_XATTR_BYTES = 65_536
-"""Of an extended attribute's value: a kernel passes no more on (XATTR_SIZE_MAX)."""
+"""Largest size of an extended attribute's value: a kernel passes no more on (XATTR_SIZE_MAX)."""
 
 KEPT_BYTES = 4096
 """A record's content is kept with its node up to this size, from lookup to open; a larger one is read again."""
@@ -141,7 +141,7 @@ class RecordFile(File):
         return place == RecordPlace(self._offset)
 
     def _removed(self) -> bool:
-        """Whether retention has taken the record, or compaction may have: then it is looked up anew."""
+        """Whether retention has taken the record, or compaction may have: then it is looked up again."""
         partition = self._files.partition
         return self._offset < partition.log_start_offset or self._rewrites != partition.rewrites
 

@@ -16,7 +16,7 @@ LINE_BYTES = 64
 
 
 class StartTarget:
-    """Where a written offset goes."""
+    """The target of a written offset."""
 
     max_record_bytes = LINE_BYTES
 

@@ -19,7 +19,7 @@ ONLINE = "online"
 
 
 class StateTarget:
-    """Where a wish to serve again goes."""
+    """The target of the line that asks for a partition to serve again."""
 
     max_record_bytes = LINE_BYTES
 

@@ -56,7 +56,7 @@ class PartitionStatusFile(TextFile):
 
 
 def cleaning_lines(status: PartitionStatus) -> dict[str, object]:
-    """What compaction has to do; nothing where nothing is compacted."""
+    """The lines about compaction; none where nothing is compacted."""
     if status.first_dirty_offset is None or status.cleanable_ratio is None:
         return {}
     return {
@@ -119,7 +119,7 @@ class TopicStatusFile(TextFile):
 
 
 def unflushed_records(status: PartitionStatus) -> int:
-    """How many records are not known to be on disk."""
+    """Number of records that are not known to be on disk."""
     return max(status.offsets.log_end_offset - status.offsets.recovery_point, 0)
 
 

@@ -15,7 +15,7 @@ from fusefs.tree.nodes import LOG_MODE, NANOSECONDS_A_MILLISECOND, READ_MODE, At
 
 
 class TextFile(File):
-    """A text that is up to date when opened; its size holds for who has it open."""
+    """A text that is up to date when opened; its size does not change while it is open."""
 
     __slots__ = ("_changed", "_opened", "_text")
 
@@ -27,10 +27,10 @@ class TextFile(File):
 
     @abstractmethod
     def render(self) -> str:
-        """Give the text as of now."""
+        """Return the text as of now."""
 
     def target(self) -> LineTarget | None:
-        """Where written lines go; None: it is only read."""
+        """The target of written lines; None for a file that is only read."""
         return None
 
     def mtime_ns(self) -> int:

@@ -1,4 +1,4 @@
-"""What the mount knows of one topic for as long as it exists, and of all topics."""
+"""The state that the mount keeps of one topic for as long as it exists, and of all topics."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TopicFiles:
         return files
 
     def door(self, form: Form) -> DoorTarget:
-        """Where lines of a form go that are written to the topic itself."""
+        """The target of lines of a form that are written to the topic itself."""
         target = self._doors.get(form.suffix)
         if target is None:
             encoder = Encoder(form, self.context.clock, self.context.reports)
@@ -77,7 +77,7 @@ class TopicFiles:
         return self._news.listen(listener)
 
     def refresh(self) -> None:
-        """Follow the engine: partitions may have come, or been opened anew; and tell who follows the topic."""
+        """Follow the engine: partitions may have come, or been opened again; and notify the readers that follow the topic."""
         partitions = self.topic.partitions()
         for number, files in list(self._partitions.items()):
             if files.partition is not partitions.get(number):
@@ -91,7 +91,7 @@ class TopicFiles:
     def remember(self) -> None:
         """Write down what was measured of the partitions that were looked at (blocking).
 
-        What cannot be written is measured anew another time.
+        What cannot be written is measured again another time.
         """
         for files in self._partitions.values():
             try:

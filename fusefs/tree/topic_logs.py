@@ -108,7 +108,7 @@ class MergedFile(File):
         return None
 
     async def _shares(self, pid: int) -> list[Share]:
-        """What there is of each partition now, as long as process `pid` waits. Raises FileError (EINTR)."""
+        """The records of each partition as of now, as long as process `pid` waits. Raises FileError (EINTR)."""
         context, shares = self.context, list[Share]()
         left = deque(self._files.topic.partitions().values())
         while left:
@@ -127,7 +127,7 @@ class MergedFile(File):
                 break
 
     def _share(self, partition: Partition) -> Share:
-        """What there is of a partition now (blocking)."""
+        """The records of a partition as of now (blocking)."""
         offsets = partition.offsets()
         end_offset = offsets.visible_end(self.context.settings.isolation)
         return Share(partition, offsets.log_start_offset, end_offset)

@@ -24,13 +24,13 @@ from storage.codec.bounds import MAX_CONTENT_BYTES
 from storage.errors import StorageError
 
 INLINE_BYTES = 16 * 2**20
-"""In the event loop's thread: some ten milliseconds' worth, and more than a window of most logs takes."""
+"""Bytes in the event loop's thread: some ten milliseconds' worth, and more than a window of most logs takes."""
 
 INLINE_SECONDS = 0.02
-"""Of the processor, in the event loop's thread: bytes that inflate slowly, as very many small blocks do, are bounded by this alone."""
+"""Seconds of the processor in the event loop's thread: bytes that inflate slowly, as very many small blocks do, are bounded by this alone."""
 
 THREAD_BYTES = 3 * MAX_CONTENT_BYTES
-"""In a thread: some tenths of a second's worth, and more than lies between two entries of a view's index."""
+"""Bytes in a thread: some tenths of a second's worth, and more than lies between two entries of a view's index."""
 
 
 class ThreadNeededError(Exception):

@@ -1,7 +1,7 @@
 """Finding out where records stand in a rendering: incrementally, from any thread, once.
 
 A rendering is measured from its first record on. The frontier of its sparse index moves over one stretch of batches
-at a time, so that whoever waits, waits for a stretch; growth costs only what was added. What is remembered of a
+at a time, so that a caller waits for one stretch at most; growth costs only what was added. What is remembered of a
 segment in a store is taken over in place of measuring it.
 
 A damaged batch renders to nothing: positions behind it are as if it were not there, and they stay so. It stands in
@@ -42,7 +42,7 @@ _FIRST = Position(0)
 
 
 class Source(NamedTuple):
-    """What is rendered, and how."""
+    """The records that are rendered, and their form."""
 
     partition: Partition
     form: Form
@@ -68,31 +68,31 @@ class Source(NamedTuple):
 
     @property
     def remembered_as(self) -> str:
-        """What a view file calls this rendering: other records show to readers of uncommitted ones."""
+        """The name of this rendering in a view file: other records show to readers of uncommitted ones."""
         shows_all = self.isolation is Isolation.READ_UNCOMMITTED
         return f"{self.form.suffix}+uncommitted" if shows_all else self.form.suffix
 
 
 @dataclass(slots=True)
 class _SegmentProgress:
-    """How far the frontier has come in the segment it is in."""
+    """The progress of the frontier in its segment."""
 
     base_offset: Offset
     start_offset: Offset
-    """Where measuring it began: above the base where the log start is inside."""
+    """Offset at which measuring it began: above the base where the log start is inside."""
     end: Entry
-    """Behind the last batch passed."""
+    """The place behind the last batch passed."""
     size_bytes: int = 0
-    """Of the log, up to the end of the last batch passed."""
+    """Bytes of the log up to the end of the last batch passed."""
     last_position: Position = _FIRST
-    """Of the last batch passed."""
+    """Position of the last batch passed."""
     worth_remembering: bool = False
     """Something was measured, and nothing of it is damaged."""
     damaged: bool = False
 
 
 class Measure:
-    """What is known of one rendering. Safe from any thread.
+    """The known positions of one rendering. Safe from any thread.
 
     `_advancing` is held by who moves the frontier, a stretch at a time; `_lock` by who touches the index, for
     microseconds: so that finding a known place never waits for the disk.
@@ -133,7 +133,7 @@ class Measure:
 
     @property
     def entries(self) -> int:
-        """How many places are kept in memory, 16 bytes each."""
+        """Number of places kept in memory, 16 bytes each."""
         return len(self._index)
 
     def end_offset(self) -> Offset:

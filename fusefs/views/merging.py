@@ -33,19 +33,19 @@ before the lines."""
 
 LARGEST_FETCH_BYTES = 256 * 1024
 SMALLEST_FETCH_BYTES = 1024
-"""Of batches fetched from a partition at once, however many there are. (A fetch gives at least one batch.)"""
+"""Bytes of batches fetched from a partition at once, however many partitions there are. (A fetch gives at least one batch.)"""
 
 LINES_AT_ONCE = 1024
 """Rendered of a partition at once."""
 
 TOGETHER_BYTES = 16 * 1024 * 1024
-"""Of text that records of one offset may make."""
+"""Largest size of the text that records of one offset may make."""
 
 LINE_BYTES = 64
 """What a line takes in memory beside its text, about: of the lines of all partitions that is not too much to be held."""
 
 ROUND_BYTES = 4 * 1024 * 1024
-"""Of text merged at once."""
+"""Bytes of text merged at once."""
 
 ROUNDS_AT_ONCE = 20
 """Merged without a pause."""
@@ -54,11 +54,11 @@ PLACED_AT_ONCE = 500
 """Partitions whose next record is looked for without a pause."""
 
 KEPT_BYTES = 1024 * 1024
-"""Of text that can be read again at once: programs seek back to what they took too much of."""
+"""Bytes of text that can be read again at once: programs seek back when they have read too much."""
 
 
 class Share(NamedTuple):
-    """What a stream takes of one partition."""
+    """The range that a stream reads of one partition."""
 
     partition: Partition
     start_offset: Offset
@@ -67,7 +67,7 @@ class Share(NamedTuple):
 
 
 class _Queue:
-    """What is left of a share: its next lines, and the batches behind them as long as they are held.
+    """The rest of a share: its next lines, and the batches behind them as long as they are held.
 
     A line's key says where it belongs: the newest timestamp of the lines at hand so far, then the partition's rank. A record that
     is older than the one before it follows that one at once, for nothing else is older than it.
@@ -75,11 +75,11 @@ class _Queue:
 
     def __init__(self, share: Share, rank: int, ranks: int, form: Form, isolation: Isolation) -> None:
         self.damage: CorruptionError | None = None
-        """What stands in the place of the next line."""
+        """The error in the place of the next line."""
         self.batch_bytes = 0
         """What the batches take in memory that lines are still to be made of, or somewhat more."""
         self.text_bytes = 0
-        """Of the lines at hand, or somewhat more."""
+        """Size of the lines at hand, or somewhat more."""
         self._share = share
         self._rank = rank
         self._ranks = ranks
@@ -87,10 +87,10 @@ class _Queue:
         self._isolation = isolation
         self._fetch_bytes = max(SMALLEST_FETCH_BYTES, min(LARGEST_FETCH_BYTES, HELD_BYTES // (4 * ranks)))
         self._next_offset = share.start_offset
-        """Of the record behind the lines that were taken."""
+        """Offset of the record behind the lines that were taken."""
         self._fetched_until = share.start_offset
         self._segment_base_offset, self._position = share.start_offset, 0
-        """Where what was fetched stands."""
+        """Segment and position of what was fetched."""
         self._pieces: deque[Piece] = deque()
         self._keys: list[int] = []
         self._lines: list[bytes] = []
@@ -274,7 +274,7 @@ def _line_size(key_length: int, value_length: int, header_length: int) -> int:
 
 
 class _Held:
-    """What all partitions hold of one kind; the least used ones let go of it."""
+    """Memory of one kind that all partitions hold; the least used partitions release theirs."""
 
     def __init__(self, let_go: Callable[[_Queue], None]) -> None:
         self.size_bytes = 0
@@ -316,7 +316,7 @@ class MergedReader:
 
     @property
     def held_bytes(self) -> int:
-        """What is held of all partitions now."""
+        """Bytes that are held of all partitions now."""
         return self._batches.size_bytes + self._lines.size_bytes
 
     def reach(self, position: int, size: int) -> bool:

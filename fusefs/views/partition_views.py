@@ -121,7 +121,7 @@ class PartitionViews:
         self._remove_orphans()
 
     def forget(self) -> None:
-        """Begin anew after segments were rewritten (compaction): the next views count positions afresh.
+        """Begin again after segments were rewritten (compaction): the next views count positions afresh.
 
         Readers of views handed out before may read on where they are, but go nowhere else.
         """

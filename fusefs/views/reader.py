@@ -8,7 +8,7 @@ kernel asks for readahead in parallel and its requests may overtake each other. 
 the view index and rendered from the entry below it. Only rendered bytes are kept, never a segment.
 
 The place of a damaged batch holds no bytes. A read that crosses it fails, and so does one that begins there because
-the one before ended there; whoever asks again, or comes from elsewhere, reads on behind it.
+the one before ended there; a caller that asks again, or comes from elsewhere, reads on behind it.
 """
 
 from __future__ import annotations

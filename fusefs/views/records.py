@@ -38,10 +38,10 @@ class FoundRecord:
 
     columns: Columns
     index: int
-    """Of the record in `columns`."""
+    """Index of the record in `columns`."""
     batch: BatchHeader
     batch_position: Position
-    """Of the batch in its segment's file."""
+    """Position of the batch in its segment's file."""
     segment_base_offset: Offset
     batch_bytes: memoryview
     """The whole batch, as it stands there."""
@@ -82,7 +82,7 @@ class FoundRecord:
         return form.render_one(self.columns, self.index, topic=partition.topic, partition=partition.number)
 
     def segment_path(self, partition: Partition) -> Path:
-        """Of the file that the batch stands in."""
+        """Path of the file that the batch stands in."""
         name = segment_file(self.segment_base_offset, SegmentFileKind.LOG)
         return Path(partition.status().directory) / name
 
@@ -203,7 +203,7 @@ def last_records_start(
 def _count_records(
     partition: Partition, start_offset: Offset, end_offset: Offset, isolation: Isolation
 ) -> int:
-    """How many records there are in [start_offset, end_offset)."""
+    """Number of records in [start_offset, end_offset)."""
     return sum(
         window.count(start_offset, end_offset)
         for window in _windows_between(partition, start_offset, end_offset, isolation)
@@ -231,7 +231,7 @@ class _Window:
     batches: Batches
 
     def count(self, start_offset: Offset, end_offset: Offset) -> int:
-        """How many records there are in [start_offset, end_offset)."""
+        """Number of records in [start_offset, end_offset)."""
         cut = sum(
             len(self._inside(batch, start_offset, end_offset))
             for batch in self._outermost(end_offset)

@@ -27,14 +27,14 @@ FIRST_FETCH_BYTES = 2**17
 PAGE_BYTES = 2**12
 """What is fetched beside the bytes up to the end of a read, or of a short range: batches have headers."""
 LARGEST_FETCH_BYTES = 2**20
-"""Of batches, whatever is asked for: a read(2) of more than a MiB is slower than two."""
+"""Most bytes of batches, whatever is asked for: a read(2) of more than a MiB is slower than two."""
 
 Text: TypeAlias = bytes | memoryview
 """A window's bytes, which never change."""
 
 
 class Rendered(Protocol):
-    """What is rendered: a view."""
+    """The view that is rendered."""
 
     @property
     def source(self) -> Source: ...
@@ -152,7 +152,7 @@ class Rendering:
         return used
 
     def _end_ahead(self, front: Entry | None) -> Offset | None:
-        """Where the view ends now; None where that has been reached."""
+        """The end of the view as of now; None where it has been reached."""
         end_offset = self._view.end_offset()
         if front is not None:
             # What was removed below may have rendered to nothing: then no byte of it is missing.

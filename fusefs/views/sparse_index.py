@@ -50,7 +50,7 @@ class Excerpt(NamedTuple):
 
 
 class SparseIndex:
-    """What is known of one rendering. Not thread-safe: who measures holds a lock."""
+    """The known positions of one rendering. Not thread-safe: the caller that measures holds a lock."""
 
     __slots__ = ("_batch_bytes", "_offsets", "_positions", "frontier")
 

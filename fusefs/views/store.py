@@ -1,4 +1,4 @@
-"""Where view files lie: beside the log for a directory of one's own, in the user's cache for somebody else's.
+"""The place of view files: beside the log for a directory of one's own, in the user's cache for somebody else's.
 
 What lies here only saves time. So nothing waits for the disk when it is written, failing to write it fails nothing,
 and what cannot be read is measured again.
@@ -60,7 +60,7 @@ class ViewStore:
         return cls(root / "views" / data_directory / log.name, files, make_directory=True)
 
     def load(self, base_offset: Offset, suffix: str, log: memoryview) -> Excerpt | None:
-        """What is remembered of a form's rendering of a segment; None without anything that fits its log."""
+        """The remembered positions of a form's rendering of a segment; None without any that fit its log."""
         content = self._read(base_offset)
         section = content.sections.get(suffix) if content else None
         return section.known if section and fits(section.mark, log) else None

@@ -46,7 +46,7 @@ class Damage(NamedTuple):
     """A place whose records cannot be read."""
 
     offset: Offset
-    """Of the first record that is missing, as far as that can be told."""
+    """Offset of the first record that is missing, as far as it is known."""
     error: CorruptionError
 
 
@@ -61,18 +61,18 @@ class Stretch:
     """In order; empty where the log holds nothing from the offset on."""
     segment_base_offset: Offset
     position: int
-    """Of the first batch in the segment's file; positions in the pieces' batches count from there."""
+    """Position of the first batch in the segment's file; positions in the pieces' batches count from there."""
     size_bytes: int
-    """Of the batches."""
+    """Size of the batches."""
     next_offset: Offset
-    """Where to read on."""
+    """Offset at which reading goes on."""
     data: memoryview
     """The batches themselves."""
     decoded_bytes: int = 0
-    """What the pieces take in memory."""
+    """Bytes that the pieces take in memory."""
 
     def below(self, end_offset: Offset) -> Iterator[Piece]:
-        """Give the pieces without the damage at or above an offset: whoever reads up to there is not concerned."""
+        """Give the pieces without the damage at or above an offset: a reader that ends there is not concerned."""
         return (piece for piece in self.pieces if not isinstance(piece, Damage) or piece.offset < end_offset)
 
 

@@ -21,7 +21,7 @@ from storage.model import Offset
 
 
 class _Frame(NamedTuple):
-    """Where a view lies in a measure."""
+    """The place of a view in a measure."""
 
     measure: Measure
     origin: int

@@ -19,7 +19,7 @@
 
 Integers are big-endian, as in the log. A section fits a log that still has those two batches at those places: it may
 have grown since, and what was added is measured. Compaction rewrites logs without knowing of this file, and copies
-their time of modification; that is why that is not looked at. A file that fits nothing, or is damaged, is made anew.
+their time of modification; that is why that is not looked at. A file that fits nothing, or is damaged, is made again.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _CHECKSUM = struct.Struct(">I")
 
 
 class ViewFileError(ValueError):
-    """Bytes that are no view file of this version: to be made anew."""
+    """Bytes that are no view file of this version: it has to be made again."""
 
 
 class LogMark(NamedTuple):
-    """By what a log is known again: how far it was measured, and two of its batches."""
+    """Marks by which a log is known again: how far it was measured, and two of its batches."""
 
     size_bytes: int
     first_checksum: int
@@ -70,7 +70,7 @@ class ViewFile(NamedTuple):
 
     base_offset: Offset
     sections: Mapping[str, Section]
-    """By the form's suffix."""
+    """Sections by the name of their rendering: mostly the form's suffix."""
 
 
 def mark_log(log: memoryview, size_bytes: int, last_position: Position) -> LogMark:
