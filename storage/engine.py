@@ -101,9 +101,17 @@ class Partition(Protocol):
         ...
 
     def offset_for_timestamp(
-        self, timestamp: Timestamp, *, isolation: Isolation = Isolation.READ_COMMITTED
+        self,
+        timestamp: Timestamp,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        """The first record at or after `timestamp`; None where there is none below the visible end."""
+        """The first record at or after `timestamp`; None where there is none below the visible end.
+
+        With `max_bytes` the search goes through about as many bytes of batches and of their records at most: raises
+        SearchTooLongError where they are not enough.
+        """
         ...
 
     def segments(self) -> Sequence[SegmentInfo]:

@@ -100,6 +100,10 @@ class OversizeError(CorruptionError):
     """A batch on disk that is larger than what is taken apart: it can be copied as it is, but its records are not read."""
 
 
+class SearchTooLongError(StorageError):
+    """A search that was given a bound has reached it, and has not ended."""
+
+
 class CorruptBatchError(StorageError):
     """The codec's finding in a buffer: `position` counts from the buffer's start. The log adds the file."""
 

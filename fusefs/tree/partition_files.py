@@ -11,9 +11,13 @@ from fusefs.errors import FileError
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import Form
 from fusefs.tree.context import MountContext
+from fusefs.views.allowance import leave_event_loop
 from fusefs.views.partition_views import PartitionViews
 from storage.engine import Partition
-from storage.model import NO_TIMESTAMP, Offset
+from storage.model import NO_TIMESTAMP, Offset, PartitionStatus
+
+FEW_SEGMENTS = 32
+"""Of so many segments the event loop's thread may ask the disk."""
 
 
 class PartitionFiles:
@@ -40,11 +44,21 @@ class PartitionFiles:
         self.written_node: int | None = None
         """The node through which a write is under way."""
         self._newest_ns: int | None = None
+        self._segments_seen = 0
+        """How many segments the last status told of."""
         self.news.listen(self._changed)
         self._cancel = partition.listen(self.news.signal)
 
     def visible_end(self) -> Offset:
         return self.partition.offsets().visible_end(self.context.settings.isolation)
+
+    def status(self) -> PartitionStatus:
+        """The partition's status. The disk is asked for each segment, so that it is a thread's work unless they were few."""
+        if not 0 < self._segments_seen <= FEW_SEGMENTS:
+            leave_event_loop()
+        status = self.partition.status()
+        self._segments_seen = status.segments
+        return status
 
     def check_exists(self) -> None:
         """Raise FileError (ESTALE) when the topic was deleted under an open file."""

@@ -30,8 +30,7 @@ class PartitionStatusFile(TextFile):
 
     def render(self) -> str:
         self._files.check_exists()
-        leave_event_loop()
-        status = self._files.partition.status()
+        status = self._files.status()
         offsets = status.offsets
         lines = {
             "state": status.state,

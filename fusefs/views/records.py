@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fusefs.forms import BATCH, Form
 from fusefs.forms.decoding import check_line
-from fusefs.views.allowance import current, leave_event_loop
+from fusefs.views.allowance import ThreadNeededError, current
 from fusefs.views.stretches import Damage, Stretch, read_stretch
 from storage.codec.batch import scan
 from storage.codec.columns import Columns
@@ -21,11 +21,14 @@ from storage.codec.headers import Batches, BatchHeader
 from storage.codec.hiding import hide_aborted
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
-from storage.errors import OffsetOutOfRangeError, OversizeBatchError, SegmentDeletedError
-from storage.model import Isolation, Offset, Position, Record, Timestamp, TimestampType
+from storage.errors import OffsetOutOfRangeError, OversizeBatchError, SearchTooLongError, SegmentDeletedError
+from storage.model import Isolation, Offset, Position, Record, Timestamp, TimestampOffset, TimestampType
 
 _STRIDE = 2**20
 """Bytes of batches looked at in one piece."""
+
+INLINE_SEARCH_BYTES = 2**20
+"""Bytes that a search for a time goes through in the event loop's thread; between two entries of an index lie 4 KiB."""
 
 
 class BatchCutError(LookupError):
@@ -126,8 +129,7 @@ def first_offset_at(partition: Partition, timestamp: Timestamp, isolation: Isola
 
     Where the log answers with a marker of a transaction, which no reader sees, the search goes on behind it.
     """
-    leave_event_loop()  # The way may lead through a whole segment's headers, and a batch that inflates to much.
-    found = partition.offset_for_timestamp(timestamp, isolation=isolation)
+    found = _found_by_time(partition, timestamp, isolation)
     if found is None:
         return None
     for columns in _columns_from(partition, found.offset, isolation):
@@ -135,6 +137,23 @@ def first_offset_at(partition: Partition, timestamp: Timestamp, isolation: Isola
             if columns.timestamps[index] >= timestamp:
                 return _visible(partition, Offset(columns.offsets[index]), isolation)
     return None
+
+
+def _found_by_time(
+    partition: Partition, timestamp: Timestamp, isolation: Isolation
+) -> TimestampOffset | None:
+    """The engine's answer: in the event loop's thread only if the way is short, as it nearly always is.
+
+    It may lead through a whole segment's headers, and through a batch that inflates to much.
+    """
+    request = current()
+    if request is None or not request.inline:
+        return partition.offset_for_timestamp(timestamp, isolation=isolation)
+    most = min(request.remaining, INLINE_SEARCH_BYTES)
+    try:
+        return partition.offset_for_timestamp(timestamp, isolation=isolation, max_bytes=most)
+    except SearchTooLongError as error:
+        raise ThreadNeededError from error
 
 
 def earliest_offset(

@@ -33,7 +33,7 @@ from storage.log.listeners import Listeners
 from storage.log.producers import LogProducers
 from storage.log.read import Bound, Reader, nothing_at
 from storage.log.removal import Removal
-from storage.log.times import TimeSearch
+from storage.log.times import Search, TimeSearch
 from storage.log.trace import SegmentsSearched, Trace
 from storage.model import (
     NO_LEADER_EPOCH,
@@ -304,9 +304,13 @@ class ReadableLog:
         return fetched
 
     def offset_for_timestamp(
-        self, timestamp: Timestamp, *, isolation: Isolation = Isolation.READ_COMMITTED
+        self,
+        timestamp: Timestamp,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        return self.locate_timestamp(timestamp, isolation=isolation)
+        return self.locate_timestamp(timestamp, isolation=isolation, max_bytes=max_bytes)
 
     def locate_timestamp(
         self,
@@ -314,12 +318,14 @@ class ReadableLog:
         *,
         isolation: Isolation = Isolation.READ_COMMITTED,
         trace: Trace | None = None,
+        max_bytes: int | None = None,
     ) -> TimestampOffset | None:
         """As `offset_for_timestamp`, telling `trace` each step."""
 
         def look() -> TimestampOffset | None:
             bound = self._bound(isolation)
-            return self._times.find(self._chain, bound, timestamp, self._log_start_offset, trace)
+            search = Search(timestamp, self._log_start_offset, trace, max_bytes)
+            return self._times.find(self._chain, bound, search)
 
         return self._looking(look)
 

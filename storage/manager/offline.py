@@ -107,6 +107,7 @@ class OfflinePartition:
         timestamp: Timestamp,
         *,
         isolation: Isolation = Isolation.READ_COMMITTED,
+        max_bytes: int | None = None,
     ) -> TimestampOffset | None:
         self._refuse()
 

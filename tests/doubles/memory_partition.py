@@ -198,8 +198,13 @@ class MemoryPartition:
         )
 
     def offset_for_timestamp(
-        self, timestamp: Timestamp, *, isolation: Isolation = Isolation.READ_COMMITTED
+        self,
+        timestamp: Timestamp,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        max_bytes: int | None = None,
     ) -> TimestampOffset | None:
+        del max_bytes
         visible_end = self.offsets().visible_end(isolation)
         for segment in self.memory_segments:
             for columns in decode(bytes(segment.data), control=True):

@@ -12,7 +12,8 @@ import trio
 
 from fusefs.following import follow
 from fusefs.following.signals import Look
-from fusefs.tree import follows, topic_logs
+from fusefs.tree import follows, partition_files, topic_logs
+from fusefs.views import records
 from fusefs.views.view import View
 from storage.codec.headers import Codec
 from storage.engine import Engine
@@ -135,8 +136,27 @@ async def test_others_are_answered_while_partitions_are_made(client: MountClient
     assert b"retention.ms=7\n" in await client.cat("other/config")
 
 
-async def test_times_are_looked_up_in_a_thread(client: MountClient, in_loop):
-    """The way to one may lead through a whole segment, and a batch that inflates to much."""
+async def test_a_time_with_a_long_way_to_it_is_looked_up_in_a_thread(
+    client: MountClient, in_loop, monkeypatch
+):
+    """A batch that inflates to more than the event loop's thread may search is taken apart in another one."""
+    monkeypatch.setattr(records, "INLINE_SEARCH_BYTES", 2**19)
+    await client.mkdir("orders")
+    await client.append("orders/config", b"compression.type=zstd\n")
+    line = b'{"payload":"%s","ts":%d}\n'
+    await client.append(
+        "orders/0/log.json", line % (b"x" * 600_000, 10) + line % (b"y" * 600_000, 20) + line % (b"b", 30)
+    )
+    seen = in_loop(Log, "offset_for_timestamp")
+    node_id = await patient_lookup(client, "orders/0/@25")
+    fh = (await client.filesystem.open(node_id, os.O_RDONLY, 0)).fh
+    assert b"b" == await client.read_on(fh)
+    await client.filesystem.release(fh)
+    assert [True, False] == seen[:2]
+
+
+async def test_a_time_near_by_is_looked_up_at_once(client: MountClient, in_loop):
+    """Between two entries of an index lies little: no thread is needed for that."""
     await client.mkdir("orders")
     await client.append("orders/0/log.json", b'{"payload":"a","ts":10}\n{"payload":"b","ts":20}\n')
     seen = in_loop(Log, "offset_for_timestamp")
@@ -146,9 +166,8 @@ async def test_times_are_looked_up_in_a_thread(client: MountClient, in_loop):
         assert await client.read_on(fh) == expected
         await client.filesystem.release(fh)
         await patient_lookup(client, f"orders/0/{name}")
-    assert await client.cat("orders/@15-") == b"b\n"
     assert len(seen) > 4
-    assert not any(seen)
+    assert all(seen)
 
 
 async def test_settings_and_the_start_are_written_in_a_thread(engine: Engine, tmp_path, in_loop):
@@ -163,7 +182,9 @@ async def test_settings_and_the_start_are_written_in_a_thread(engine: Engine, tm
     assert seen == [[False], [False]]
 
 
-async def test_a_status_is_made_in_a_thread(client: MountClient, in_loop):
+async def test_a_status_is_made_in_a_thread_unless_segments_were_few(
+    client: MountClient, in_loop, monkeypatch
+):
     """It asks the disk about each segment; a listing, and what changes with each append, do not."""
     await client.mkdir("orders")
     seen = in_loop(Log, "status")
@@ -173,6 +194,7 @@ async def test_a_status_is_made_in_a_thread(client: MountClient, in_loop):
         client.list("orders/0")
         client.list("orders")
     assert seen == []
+    monkeypatch.setattr(partition_files, "FEW_SEGMENTS", 0)
     for path in ("orders/0/status", "orders/status"):
         node_id = await patient_lookup(client, path)
         size = (await client.filesystem.getattr(node_id)).size
@@ -181,6 +203,10 @@ async def test_a_status_is_made_in_a_thread(client: MountClient, in_loop):
         await client.filesystem.release(fh)
     assert len(seen) >= 4
     assert not any(seen)
+    monkeypatch.undo()
+    seen = in_loop(Log, "status")
+    await patient_lookup(client, "orders/0/status")
+    assert [True] == seen
 
 
 async def test_a_listing_of_segments_describes_each_once(client: MountClient, in_loop):

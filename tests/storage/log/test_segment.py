@@ -14,7 +14,7 @@ from storage.log.chain import Chain
 from storage.log.read import Bound, Reader
 from storage.log.segment import Segment, SegmentSettings
 from storage.log.sparse import PlacedBatch
-from storage.log.times import TimeSearch
+from storage.log.times import Search, TimeSearch
 from storage.model import Offset
 from tests.doubles.headers import headers
 from tests.doubles.logs import batch
@@ -62,7 +62,9 @@ class OneSegment:
 
     def find_time(self, timestamp: int) -> int | None:
         bound = Bound(Offset(10**6), self.segment, self.segment.size)
-        found = TimeSearch().find(Chain.of([self.segment]), bound, timestamp, self.segment.base_offset)
+        found = TimeSearch().find(
+            Chain.of([self.segment]), bound, Search(timestamp, self.segment.base_offset)
+        )
         return None if found is None else found.offset
 
 
