@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
+from fusefs.forms import SUFFIXES
 from fusefs.views.records import contains_record, first_offset_at, last_records_start
 from storage.engine import Partition
 from storage.model import Isolation, Offset, PartitionOffsets, Timestamp
 
-SUFFIXES = (".kv", ".json", ".batch")
 MAX_NAME_LENGTH = 255
 """Characters; what file systems allow in one name."""
 

@@ -12,7 +12,7 @@ from fusefs.appending.choosing import OnceLines
 from fusefs.appending.framing import BATCHES, LINES, NOTHING, Framing
 from fusefs.appending.partitioners import KafkaPartitioner
 from fusefs.appending.targets import DoorTarget, Encoder, LineTarget, PartitionTarget
-from fusefs.forms import FormError, by_suffix
+from fusefs.forms import FORMS, FormError, by_suffix
 from fusefs.reports import Reports
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine
@@ -30,7 +30,7 @@ from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.paths import Place, parse_place
 
-DOORS = ("log", "log.kv", "log.json")
+DOORS = tuple(f"log{form.suffix}" for form in FORMS)
 BATCH_DOOR = "log.batch"
 BLOCK_BYTES = 1 << 20
 """Read and appended at a time: what the kernel would hand to the mount in one request."""

@@ -10,7 +10,7 @@ from typing import BinaryIO, TypeAlias
 
 import click
 
-from fusefs.forms import Form, by_suffix
+from fusefs.forms import SUFFIXES, Form, by_suffix
 from fusefs.selectors import (
     RangePlace,
     RecordPlace,
@@ -37,7 +37,6 @@ READ_BYTES = 1 << 20
 POLL_SECONDS = 0.2
 TICK_NS = 100_000_000
 """Nanoseconds; longer than between two times that a kernel gives to files (at most 10 ms)."""
-FORM_SUFFIXES = ("", ".kv", ".json", ".batch")
 Signature: TypeAlias = tuple[int, ...]
 LINKS: dict[str, Callable[..., Offset | None]] = {"earliest": earliest_offset, "latest": latest_offset}
 
@@ -103,7 +102,7 @@ def copy(engine: Engine, place: Place, output: BinaryIO, isolation: Isolation) -
     """Write a place's content; the offset behind it where it grows with the log, None for all else."""
     topic_partition = place.topic_partition
     partition = engine.partition(*topic_partition)
-    suffix = next((suffix for suffix in FORM_SUFFIXES[1:] if place.name.endswith(suffix)), "")
+    suffix = next((suffix for suffix in SUFFIXES if place.name.endswith(suffix)), "")
     stem, form = place.name.removesuffix(suffix), by_suffix(suffix)
     try:
         if stem == WHOLE:
@@ -171,7 +170,7 @@ def follow_from(directories: tuple[Path, ...], place: Place, output: BinaryIO, i
     if offset is None:
         named = f"{place.topic}/{place.partition}/{place.name}"
         raise click.UsageError(f"{named} is one record; --follow takes log or an open range, as 42-")
-    suffix = next((suffix for suffix in FORM_SUFFIXES[1:] if place.name.endswith(suffix)), "")
+    suffix = next((suffix for suffix in SUFFIXES if place.name.endswith(suffix)), "")
     while True:
         time.sleep(POLL_SECONDS)
         present = signature(directories)

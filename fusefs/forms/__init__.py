@@ -18,11 +18,15 @@ FORMS: tuple[Form, ...] = (VALUES, KV, JSON)
 VIEW_FORMS: tuple[Form, ...] = (*FORMS, BATCH)
 """Everything a log is shown as."""
 
+SUFFIXES = tuple(form.suffix for form in VIEW_FORMS if form.suffix)
+"""Suffixes of names that mean another form than the plain one."""
+
 __all__ = [
     "BATCH",
     "FORMS",
     "JSON",
     "KV",
+    "SUFFIXES",
     "VALUES",
     "VIEW_FORMS",
     "Form",

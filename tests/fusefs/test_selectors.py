@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fusefs.forms import VIEW_FORMS
 from fusefs.selectors import (
     AtTime,
     LastN,
@@ -30,6 +31,12 @@ from tests.doubles.logs import LogOnDisk, batch
 from tests.doubles.memory_partition import MemoryPartition
 
 THREE_O_CLOCK = 1_795_230_000_000  # 2026-11-21T03:00:00Z
+
+
+@pytest.mark.parametrize("form", VIEW_FORMS)
+def test_each_form_has_its_suffix(form):
+    """A form that is added has names without a second list of suffixes."""
+    assert Single(Offset(42), form.suffix) == parse(f"42{form.suffix}")
 
 
 @pytest.mark.parametrize(
