@@ -1,0 +1,111 @@
+"""A process or a machine that dies inside a compaction: each key's newest record is there, where it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.checkpoints.partition_metadata import write_topic_id
+from storage.errors import PartitionOfflineError
+from storage.inspect.check.partition import DirectorySituation, PartitionCheck
+from storage.model import ProducerId, Record, Timestamp
+from storage.producers.append import Origin
+from tests.doubles.compacted_log import CompactedLog, marker
+from tests.doubles.logs import DIRECTORY
+from tests.doubles.mortal_disk import End, MortalDisk, dies
+
+MAX_STEPS = 400
+KEYS, ROUNDS = 4, 6
+STAMP = {"producer_id": ProducerId(7), "producer_epoch": 0, "transactional": True}
+TEMPORARY = (".cleaned", ".swap", ".deleted")
+
+
+def filled(seed: int) -> CompactedLog:
+    """Several segments, of which a pass makes more than one; an aborted transaction among them; all of it on disk."""
+    log = CompactedLog(disk=MortalDisk(seed=seed), internal_segment_bytes=1200, index_interval_bytes=0)
+    log.fill(keys=KEYS, rounds=ROUNDS)
+    log.put((b"k0", b"aborted"), (b"rare", b"aborted"), base_sequence=0, **STAMP)
+    log.log.append(marker(commit=False), origin=Origin.COORDINATOR)
+    for number in range(8):
+        log.put((b"long%d" % number, bytes(300)))
+        log.log.roll()
+    log.put((b"k1", b"last"))
+    log.log.sync()
+    log.disk.sync_directory(DIRECTORY)
+    write_topic_id(log.disk, DIRECTORY, "1EvPSKI_SvihSIy3lMKMvg")
+    log.log.epochs.flush()
+    return log
+
+
+def run(log: CompactedLog) -> None:
+    """The pass, and the unlinks once file.delete.delay.ms has passed."""
+    log.clean()
+    log.clock.advance(log.config.file_delete_delay_ms)
+    log.log.remove_deleted_files(Timestamp(log.clock.now))
+
+
+def dies_in_a_pass(log: CompactedLog, steps: int) -> bool:
+    """Let it die after so many changes; False where the pass came to its end before."""
+    try:
+        return dies(log.disk, lambda: run(log), steps)
+    except PartitionOfflineError:  # So the end is told where it comes while files change names.
+        return True
+
+
+def visible(log: CompactedLog) -> list[Record]:
+    """What readers of committed records see; nobody else wrote between an aborted transaction's first record and its marker."""
+    spans = log.log.aborted
+    return [
+        record
+        for record in log.records()
+        if not any(span.first_offset <= record.offset <= span.last_offset for span in spans)
+    ]
+
+
+def newest(log: CompactedLog) -> dict[bytes | None, Record]:
+    return {record.key: record for record in visible(log)}
+
+
+def findings(log: CompactedLog) -> list[object]:
+    """What `topicfs check` would tell of the partition."""
+    situation = DirectorySituation(in_use=False, clean=True)
+    return list(PartitionCheck(DIRECTORY, situation, log.disk.read_only_view()).findings(lambda _: None))
+
+
+def outcome() -> list[int]:
+    """Offsets of what a pass that nobody ends leaves."""
+    log = filled(0)
+    run(log)
+    return [record.offset for record in log.records()]
+
+
+@pytest.mark.parametrize(
+    ("end", "seed"),
+    [(End.KILL, 0), (End.POWER_LOSS_KEEPING_NOTHING, 0), (End.POWER_LOSS, 0), (End.POWER_LOSS, 1000)],
+    ids=str,
+)
+def test_whatever_step_of_a_pass_is_the_last(end: End, seed: int) -> None:
+    """Newest records, their offsets, indexes and aborted transactions are what they were, and the next pass does the rest."""
+    left = outcome()
+    for steps in range(MAX_STEPS):
+        log = filled(seed + steps)
+        before, expected = {record.offset: record for record in visible(log)}, newest(log)
+        end_offset = log.log.log_end_offset
+        died = dies_in_a_pass(log, steps)
+        where = f"after {steps} steps"
+        end.of(log.disk)
+        log.log, log.checkpoint = log.load(clean=False, recovery_point=end_offset), None
+        assert end_offset == log.log.log_end_offset, where
+        assert expected == newest(log), where
+        assert [before[record.offset] for record in visible(log)] == visible(log), where
+        assert [] == [name for name in log.names() if name.endswith(TEMPORARY)], where
+        log.log.close()
+        assert [] == findings(log), where
+        log.log = log.load(clean=True)
+        run(log)
+        assert left == [record.offset for record in log.records()], where
+        assert expected == newest(log), where
+        if not died:
+            break
+    else:
+        pytest.fail(f"not complete after {MAX_STEPS} steps")
+    assert steps > 30
