@@ -9,7 +9,8 @@ neighbours leave it:
     base offset    the end of what stands before, where the next batch begins just behind it; else, as after a
                    compaction, the only offset between both that is one bit away
 
-The next batch may be the first of the next segment. Where it is missing nothing is known, and nothing is changed.
+The next batch may be the first of the next segment. Where it is missing, at the end of the log, a base offset gets the end
+of what stands before only if that is one bit away, and it cannot stay: a larger one within the segment's reach may be right.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class _Bounds(NamedTuple):
     """Base offset of what stands behind it."""
     last_possible: int
     """What the segment's indexes can hold."""
+    certain: bool
+    """Whether all that stands before is where it belongs."""
 
 
 def mend_headers(log: File, base_offset: Offset, next_base: Offset | None) -> list[Mended]:
@@ -91,15 +94,16 @@ def _mend_shapes(log: File) -> Iterator[Mended]:
 
 
 def _mend_offsets(log: File, base_offset: Offset, next_base: Offset | None) -> Iterator[Mended]:
-    last_possible, end_offset = base_offset + MAX_RELATIVE_OFFSET, base_offset
+    last_possible, end_offset, certain = base_offset + MAX_RELATIVE_OFFSET, base_offset, True
     for batch, following in _with_following(log, next_base):
-        bounds = _Bounds(end_offset, following, last_possible)
+        bounds = _Bounds(end_offset, following, last_possible, certain)
         base = batch.base_offset if _fits(batch, bounds) else _true_base(batch, bounds)
         if base is None:
             if batch.base_offset < end_offset:
                 return
             # Perhaps the next one is wrong.
             base = batch.base_offset
+            certain = certain and base == end_offset
         elif base != batch.base_offset:
             log.pwrite(_OFFSET.pack(base), batch.position)
             yield Mended(batch.position, "base offset", batch.base_offset, base)
@@ -129,9 +133,13 @@ def _fits(batch: BatchHeader, bounds: _Bounds) -> bool:
 
 def _true_base(batch: BatchHeader, bounds: _Bounds) -> Offset | None:
     """What the base offset was; None where that is not certain."""
-    start_offset, next_base, last_possible = bounds
+    start_offset, next_base, last_possible, certain = bounds
+    if next_base is None:
+        # The log's last batch: no compaction was there, so that it began where the one before ended.
+        is_near = (batch.base_offset ^ start_offset).bit_count() == 1
+        return start_offset if certain and is_near else None
     # Where what follows is out of reach too, the segment is one to be split.
-    if next_base is None or next_base > last_possible + 1:
+    if next_base > last_possible + 1:
         return None
     last_base = next_base - (batch.last_offset - batch.base_offset + 1)
     if start_offset == last_base:

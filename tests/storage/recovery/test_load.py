@@ -471,15 +471,18 @@ def test_an_offset_outside_the_segment_is_damage():
 
 
 def test_offsets_that_do_not_ascend_are_damage():
-    """The base offset is not under the checksum: a last batch that would go back, or stand still, ends the log."""
-    for base_offset in (0, 1):
-        on_disk = filled(3, internal_segment_bytes=10_000)
+    """The base offset is not under the checksum: a last batch that would go back, or stand still, ends the log.
+
+    Unless one flipped bit did it.
+    """
+    for base_offset in (0, 3, 5):
+        on_disk = filled(7, internal_segment_bytes=10_000)
         on_disk.log.close()
         content = bytearray(on_disk.content(f"{FIRST}.log"))
-        content[200:208] = base_offset.to_bytes(8, "big")
+        content[600:608] = base_offset.to_bytes(8, "big")
         on_disk.write(f"{FIRST}.log", bytes(content))
-        assert 2 == on_disk.load(clean=False).log_end_offset
-        assert content[:200] == on_disk.content(f"{FIRST}.log")
+        assert 6 == on_disk.load(clean=False).log_end_offset
+        assert content[:600] == on_disk.content(f"{FIRST}.log")
 
 
 def test_a_batch_larger_than_the_window_is_recovered():

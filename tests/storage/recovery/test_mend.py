@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from storage.codec.batch import scan
 from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, sized_batch
 
 pytestmark = pytest.mark.slow
@@ -48,6 +49,58 @@ def test_a_base_offset_gets_the_value_that_its_neighbours_leave_it(record: int) 
         assert (RECORDS, list(range(RECORDS))) == (log.log_end_offset, offsets_of(log)), f"bit {bit}"
         log.close()
         assert whole == {name: data for name, data in logs(on_disk).items() if data}, f"bit {bit}"
+
+
+def test_the_last_base_offset_gets_the_end_of_what_stands_before() -> None:
+    """Nothing stands behind it: only where it cannot stay, for a larger one in the segment's reach may be a gap."""
+    on_disk = filled()
+    whole = logs(on_disk)
+    last = RECORDS - 1
+    for bit in BASE_OFFSET:
+        flip(on_disk, last, bit)
+        found = last ^ 1 << 63 - bit
+        log = on_disk.load(clean=False)
+        stays = last < found < 2**31
+        assert [*range(last), found if stays else last] == offsets_of(log), f"bit {bit}"
+        log.close()
+        if stays:
+            flip(on_disk, last, bit)
+        assert whole == logs(on_disk), f"bit {bit}"
+
+
+def test_nothing_is_made_of_a_neighbour_that_may_be_wrong_itself() -> None:
+    """The end of a batch that is out of its place is none for the last one to begin at."""
+    on_disk = gapped(3, 5, 17, 90)
+    name = f"{0:020d}.log"
+    whole = on_disk.content(name)
+    third, fourth = (whole.index(offset.to_bytes(8, "big")) for offset in (17, 90))
+    for value, position in ((103, third), (104 ^ 32, fourth)):
+        whole = whole[:position] + value.to_bytes(8, "big") + whole[position + 8 :]
+    on_disk.write(name, whole)
+    log = on_disk.load(clean=False)
+    assert [3, 5, 103] == offsets_of(log)
+
+
+@pytest.mark.parametrize("bit", [0x80, 0x02])
+@pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
+def test_a_magic_that_ends_a_brokers_log_is_mended_and_told(
+    record: int, bit: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It takes 0x82 for negative and 0 for an old format: here the file's checksums are right afterwards, and a warning says what was done."""
+    on_disk = filled()
+    whole = logs(on_disk)
+    flip(on_disk, record, MAGIC[8 - bit.bit_length()])
+    with caplog.at_level(logging.WARNING):
+        log = on_disk.load(clean=False)
+    name = f"{record - record % 3:020d}.log"
+    assert [
+        f"{DIRECTORY}/{name}: position {record % 3 * 100}: magic {2 ^ bit} does not fit, its neighbours and checksum say 2"
+    ] == caplog.messages
+    assert list(range(RECORDS)) == offsets_of(log)
+    log.close()
+    assert whole == logs(on_disk)
+    found = scan(on_disk.content(name), check_crc=True)
+    assert (3, None) == (len(found), found.problem)
 
 
 @pytest.mark.parametrize("record", range(RECORDS))
