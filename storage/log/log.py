@@ -70,7 +70,8 @@ class Log(GrowingLog):
         """Take the first `count` segments out of the log; the names their files had.
 
         The log start moves first. If none were left, a new segment is rolled first (and an empty one stays).
-        The files are renamed `.deleted` and go in `remove_deleted_files` after file.delete.delay.ms.
+        The files are renamed `.deleted`, on disk too when this returns, and go in `remove_deleted_files` after
+        file.delete.delay.ms.
         """
         began = self._clock()
         with self._lock:
@@ -86,6 +87,9 @@ class Log(GrowingLog):
             before = sum(segment.size for segment in self._chain.segments)
             self._chain = Chain.of(kept)
             names = self._retire(doomed)
+        # Else they could come back after a power loss, and the log start with them: no checkpoint tells one that the
+        # first segment's name tells.
+        self._files.sync_directory(self._directory)
         _LOGGER.info(
             "%s: deleted %s: %s; %d -> %d bytes (%d ms)",
             self._partition,

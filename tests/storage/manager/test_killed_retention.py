@@ -1,0 +1,191 @@
+"""A process or a machine that dies inside a round of retention: what was to stay is there, what went does not come back as new.
+
+A round is the roll that takes the place of what goes, the log start's move, the renames to `.deleted`, the checkpoints
+and, once file.delete.delay.ms has passed, the unlinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from storage.disk.names import parse_segment_file
+from storage.engine import Partition
+from storage.manager import LogManager
+from storage.model import Offset
+from tests.doubles.engines import DATA, TINY_SEGMENTS, append_lines, engine_on, read_lines
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.manual_flusher import ManualFlusher
+from tests.doubles.mortal_disk import End, MortalDisk, dies
+
+MAX_STEPS = 300
+HOUR_MS = 3_600_000
+DELAY_MS = 60_000
+OLD, YOUNG = 7, 5
+RECORDS = OLD + YOUNG
+
+
+class Topic:
+    """One partition whose first records are two hours older than the others; all of it is on disk, and the checkpoints say so."""
+
+    def __init__(self, seed: int, overrides: dict[str, str]) -> None:
+        self.disk = MortalDisk(seed=seed)
+        self.clock = ManualClock()
+        self.flusher = ManualFlusher()
+        self.engine = self._open()
+        self.engine.create_topic("orders", overrides={**TINY_SEGMENTS, "file.delete.delay.ms": str(DELAY_MS)})
+        for number in range(RECORDS):
+            if number == OLD:
+                self.clock.advance(2 * HOUR_MS)
+            append_lines(self.partition, value(number) + "\n", timestamp=self.clock.now)
+        self.told = 0
+        """The log start that somebody was told of, and that was to be kept."""
+        self.partition.sync()
+        self.flusher.run()
+        self.engine.maintain_now(self.clock())
+        self.engine.alter_config("orders", overrides)
+
+    def _open(self) -> LogManager:
+        return engine_on(self.disk, clock=self.clock, flusher=self.flusher)
+
+    @property
+    def partition(self) -> Partition:
+        return self.engine.partition("orders", 0)
+
+    def delete_records(self, before: int) -> None:
+        """As a larger `start` written on the mount: kept when it returns."""
+        self.told = self.partition.delete_records(Offset(before))
+        self.engine.keep_log_starts()
+
+    def round(self) -> None:
+        """What is due goes, and once their time has passed the files too."""
+        self.engine.maintain_now(self.clock())
+        self.flusher.run()
+        self.clock.advance(DELAY_MS)
+        self.engine.maintain_now(self.clock())
+
+    def reopen(self) -> None:
+        self.flusher = ManualFlusher()
+        self.engine = self._open()
+
+    def names(self) -> set[str]:
+        return {entry.name for entry in self.disk.list_directory(DATA / "orders-0")}
+
+
+def value(number: int) -> str:
+    return f"record {number:03d}"
+
+
+def by_time(topic: Topic) -> None:
+    """The older records go."""
+
+
+def all_by_time(topic: Topic) -> None:
+    """All of them go, for which the log rolls."""
+    topic.clock.advance(2 * HOUR_MS)
+
+
+def by_log_start(topic: Topic) -> None:
+    """The start lies inside a segment."""
+    topic.delete_records(5)
+
+
+def by_log_start_at_a_segment(topic: Topic) -> None:
+    """The start is the base offset of a segment: once those below it are gone, the names of files tell it.
+
+    The owner was another one meanwhile, so that nothing else than the removal is new.
+    """
+    topic.delete_records(6)
+    topic.engine.close()
+    topic.reopen()
+
+
+def up_to_a_start_that_was_told(topic: Topic) -> None:
+    """Retention by time reaches beyond it, so that it is not worth a line any more."""
+    topic.delete_records(2)
+
+
+def all_by_log_start(topic: Topic) -> None:
+    """Up to the end: there an empty segment takes over."""
+    topic.delete_records(RECORDS)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What makes segments go."""
+
+    overrides: dict[str, str]
+    prepare: Callable[[Topic], None]
+    start: int
+    """The log start after it."""
+
+    def topic(self, seed: int) -> Topic:
+        topic = Topic(seed, self.overrides)
+        self.prepare(topic)
+        return topic
+
+
+AGE = {"retention.ms": str(HOUR_MS)}
+CASES = {
+    "by time": Case(AGE, by_time, 6),
+    "all by time": Case(AGE, all_by_time, RECORDS),
+    "by size": Case({"retention.bytes": "500"}, by_time, 3),
+    "by log start": Case({}, by_log_start, 5),
+    "by log start at a segment": Case({}, by_log_start_at_a_segment, 6),
+    "all by log start": Case({}, all_by_log_start, RECORDS),
+    "by time beyond a log start": Case(AGE, up_to_a_start_that_was_told, 6),
+}
+
+
+def check(topic: Topic, case: Case, where: str) -> None:
+    """Nothing is lost that was to stay, and the log start is one that it had, no smaller than somebody was told."""
+    assert topic.partition.offline_reason is None, where
+    offsets = topic.partition.offsets()
+    assert topic.told <= offsets.log_start_offset <= case.start, where
+    assert offsets.log_end_offset == RECORDS, where
+    assert [value(number) for number in range(offsets.log_start_offset, RECORDS)] == read_lines(
+        topic.partition
+    ), where
+
+
+def check_finished(topic: Topic, case: Case, where: str) -> None:
+    """The next round does the rest: the log begins where it would have, and no file is left that is not its own."""
+    topic.round()
+    assert case.start == topic.partition.offsets().log_start_offset, where
+    check(topic, case, where)
+    assert () == topic.engine.warnings, where
+    bases = {segment.base_offset for segment in topic.partition.segments()}
+    for name in topic.names():
+        parsed = parse_segment_file(name)
+        if parsed is None:
+            # What a small file's new content was prepared in is overwritten by the next one.
+            assert name.removesuffix(".tmp") in {"leader-epoch-checkpoint", "partition.metadata"}, where
+        elif not name.endswith(".snapshot"):
+            assert (parsed.base_offset in bases, "") == (True, parsed.state.value), f"{where}: {name}"
+
+
+@pytest.mark.parametrize("end", End, ids=str)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_whatever_step_of_a_round_is_the_last(case: Case, end: End) -> None:
+    """What retention did not take is there, the start does not go back, and the next round leaves no file behind."""
+    for steps in range(MAX_STEPS):
+        topic = case.topic(steps)
+        died = dies(topic.disk, topic.round, steps)
+        where = f"after {steps} steps"
+        end.of(topic.disk)
+        topic.reopen()
+        check(topic, case, where)
+        check_finished(topic, case, where)
+        append_lines(topic.partition, "new\n", timestamp=topic.clock.now)
+        assert RECORDS == topic.partition.offsets().log_end_offset - 1, where
+        topic.engine.close()
+        topic.reopen()
+        assert case.start == topic.partition.offsets().log_start_offset, where
+        assert "new" == read_lines(topic.partition)[-1], where
+        if not died:
+            break
+    else:
+        pytest.fail(f"not complete after {MAX_STEPS} steps")
+    assert steps > 5
