@@ -16,7 +16,12 @@ from tests.examples.conftest import ROOT, shell
 from topicfs.main import cli
 from topicfs.pipelining.group import JOBS
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("fusefs/*.md"))]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("fusefs/*.md")),
+    *sorted(ROOT.glob("tests/**/*.md")),
+]
 LOG_DIRS = ROOT / "tests" / "vectors" / "kafka" / "log-dirs"
 
 
