@@ -150,11 +150,12 @@ class TimeIndex:
         return TimeEntry(Timestamp(timestamp), Offset(self._base_offset + relative_offset))
 
 
-def may_end(file: File, first_batch: Callable[[], TimeEntry]) -> bool:
+def may_end(file: File, first_batch: Callable[[], TimeEntry], *, has_later: Callable[[], bool]) -> bool:
     """Whether an inactive segment may have this index, going by its size and by its first and last slots.
 
-    `first_batch` reads the largest timestamp and the last offset, relative to the base, of the segment's first batch. An index
-    is empty only where no batch has a time; and an unused slot is no entry, unless that batch makes just this one.
+    `first_batch` reads the largest timestamp and the last offset, relative to the base, of the segment's first batch;
+    `has_later` looks for a later one in the others. An index is empty only where no batch has a time; and an unused
+    slot is no entry, unless that batch makes just this one and none of the others another one.
     """
     size = file.size()
     if not size or size % SLOT.size:
@@ -163,5 +164,5 @@ def may_end(file: File, first_batch: Callable[[], TimeEntry]) -> bool:
         TimeEntry(*SLOT.unpack(file.pread(SLOT.size, Position(at)))) for at in (0, size - SLOT.size)
     )
     if last == UNUSED:
-        return size == SLOT.size and first_batch() == UNUSED
+        return size == SLOT.size and first_batch() == UNUSED and not has_later()
     return last.offset >= 0 and last.timestamp >= first.timestamp

@@ -14,7 +14,8 @@ from storage.disk.filesystem import File, FileSystem
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.indexes import offset_index, time_index
 from storage.indexes.time_index import TimeEntry
-from storage.log.segment import Segment
+from storage.log.scan import windows
+from storage.log.segment import SCAN_WINDOW_BYTES, Segment
 from storage.model import NO_TIMESTAMP, Offset
 
 
@@ -34,7 +35,10 @@ def indexes_fit(segment: Segment, directory: Path, files: FileSystem) -> bool:
     return fits(
         SegmentFileKind.OFFSET_INDEX, lambda index: offset_index.may_end(index, segment.size)
     ) and fits(
-        SegmentFileKind.TIME_INDEX, lambda index: time_index.may_end(index, lambda: _first_entry(segment))
+        SegmentFileKind.TIME_INDEX,
+        lambda index: time_index.may_end(
+            index, lambda: _first_entry(segment), has_later=lambda: _has_later(segment)
+        ),
     )
 
 
@@ -44,3 +48,12 @@ def _first_entry(segment: Segment) -> TimeEntry:
     if first is None:
         return TimeEntry(NO_TIMESTAMP, Offset(0))
     return TimeEntry(first.max_timestamp, Offset(first.last_offset - segment.base_offset))
+
+
+def _has_later(segment: Segment) -> bool:
+    """Whether a batch has a later timestamp than the first one, for which the headers are read up to there."""
+    first = _first_entry(segment).timestamp
+    return any(
+        len(window.batches) and window.batches.largest("max_timestamp", len(window.batches)) > first
+        for window in windows(segment.log, 0, segment.size, window_bytes=SCAN_WINDOW_BYTES)
+    )

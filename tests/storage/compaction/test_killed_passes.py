@@ -7,11 +7,12 @@ import pytest
 from storage.checkpoints.partition_metadata import write_topic_id
 from storage.errors import PartitionOfflineError
 from storage.inspect.check.partition import DirectorySituation, PartitionCheck
-from storage.model import ProducerId, Record, Timestamp
+from storage.model import Offset, ProducerId, Record, Timestamp
 from storage.producers.append import Origin
-from tests.doubles.compacted_log import CompactedLog, marker
+from tests.doubles.compacted_log import NOW, CompactedLog, marker
 from tests.doubles.logs import DIRECTORY
 from tests.doubles.mortal_disk import End, MortalDisk, dies
+from tests.doubles.simulated_disk import BLOCK_BYTES
 
 MAX_STEPS = 400
 KEYS, ROUNDS = 4, 6
@@ -109,3 +110,26 @@ def test_whatever_step_of_a_pass_is_the_last(end: End, seed: int) -> None:
     else:
         pytest.fail(f"not complete after {MAX_STEPS} steps")
     assert steps > 30
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_indexes_of_what_a_pass_made_are_whole_after_a_power_loss(seed: int) -> None:
+    """They are flushed before they get their names: below the recovery point nobody looks into the middle of them."""
+    log = CompactedLog(
+        disk=MortalDisk(seed=seed),
+        internal_segment_bytes=100_000,
+        segment_index_bytes=20_000,
+        index_interval_bytes=0,
+    )
+    for number in range(300):
+        log.put_record(Record(Offset(number), Timestamp(NOW + number), b"k%d" % number, b"old"))
+    log.log.roll()
+    log.put((b"k0", b"new"))
+    log.log.sync()
+    log.disk.sync_directory(DIRECTORY)
+    log.clean()
+    names = [f"{0:020d}.index", f"{0:020d}.timeindex"]
+    indexes = [log.content(name) for name in names]
+    assert all(len(index) > 4 * BLOCK_BYTES for index in indexes)
+    log.crash(keep=0.9, recovery_point=log.log.log_end_offset)
+    assert indexes == [log.content(name) for name in names]

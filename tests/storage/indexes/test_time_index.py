@@ -141,9 +141,11 @@ def test_the_end_of_an_index_tells_whether_it_may_be_a_logs(
     file = MemoryFile(Path("/45.timeindex"))
     file.append(b"".join(SLOT.pack(*entry) for entry in entries))
     first = TimeEntry(Timestamp(first_batch[0]), Offset(first_batch[1]))
-    assert right == may_end(file, lambda: first)
+    assert right == may_end(file, lambda: first, has_later=lambda: False)
+    unused_alone = entries == [(0, 0)]
+    assert (right and not unused_alone) == may_end(file, lambda: first, has_later=lambda: True)
     file.append(b"\0")
-    assert not may_end(file, lambda: first)
+    assert not may_end(file, lambda: first, has_later=lambda: False)
 
 
 def test_an_unused_slot_cannot_be_read():

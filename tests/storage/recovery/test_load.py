@@ -177,6 +177,22 @@ def test_a_record_of_1970_has_an_entry_that_reads_as_unused():
     assert bytes(12) == on_disk.content("00000000000000000003.timeindex")
 
 
+@pytest.mark.parametrize("clean", [False, True])
+def test_an_unused_slot_is_no_entry_where_later_records_follow_one_of_1970(clean):
+    """Else the segment's newest record would be of 1970 for retention, and lookups by time would pass it over."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for timestamp in (0, 5, 7, 9):
+        on_disk.log.append(sized_batch(100, timestamp=timestamp))
+    on_disk.log.close()
+    before = index_files(on_disk)
+    on_disk.write(f"{FIRST}.timeindex", bytes(12))
+    log = on_disk.load(clean=clean, recovery_point=4)
+    assert [7, 9] == [segment.largest_timestamp for segment in log.segments()]
+    assert 1 == log.offset_for_timestamp(5).offset
+    log.close()
+    assert before == index_files(on_disk)
+
+
 def test_garbage_in_indexes_is_replaced():
     """Rows 12 and 34: index files full of random bytes are made anew; all offsets and times are found."""
     on_disk = filled()
