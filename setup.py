@@ -14,7 +14,7 @@ COMPILED = (
     "storage/codec/columns.py",
     "storage/codec/joining.py",
     "storage/codec/batch_writer.py",
-    "storage/log/sparse.py",
+    "storage/segment/sparse.py",
     "storage/inspect/check/sound.py",
     "storage/compaction/survivors.py",
     "storage/compaction/digests.py",

@@ -26,10 +26,10 @@ from fusefs.mounting.mountpoint import MountError, prepare, unmount
 from fusefs.mounting.options import MountOptions
 from fusefs.mounting.request_loop import choose, use
 from fusefs.mounting.stacks import describe_stacks
+from fusefs.nodes.context import MountContext, Settings
+from fusefs.nodes.measuring import Settling
 from fusefs.operations import KernelNotifications, Operations
 from fusefs.reports import Reports
-from fusefs.tree.context import MountContext, Settings
-from fusefs.tree.settling import Settling
 from fusefs.views.store import ViewStore
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine, Partition

@@ -23,10 +23,10 @@ from fusefs.appending.flags import access_of
 from fusefs.errors import FileError, file_error
 from fusefs.following.follow import Notify
 from fusefs.mounting.space import disk_space
-from fusefs.tree.context import MountContext
-from fusefs.tree.handles import Handle
-from fusefs.tree.inodes import InodeTable
-from fusefs.tree.nodes import Attributes, Directory, File, Link, Node
+from fusefs.nodes.context import MountContext
+from fusefs.nodes.handles import Handle
+from fusefs.nodes.inodes import InodeTable
+from fusefs.nodes.nodes import Attributes, Directory, File, Link, Node
 from fusefs.tree.root import RootDirectory
 from fusefs.views.allowance import ThreadNeededError
 from storage.errors import StorageError

@@ -24,7 +24,7 @@ import pyfuse3
 
 from fusefs.errors import FileError
 from fusefs.filesystem import Change, FileSystem, Found, Listed
-from fusefs.tree.nodes import Attributes
+from fusefs.nodes.nodes import Attributes
 
 log = logging.getLogger("topicfs")
 

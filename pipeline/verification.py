@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import PipelineError
-from pipeline.place import Place
+from pipeline.places.place import Place
 from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import parse_segment_file

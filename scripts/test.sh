@@ -26,7 +26,7 @@ if $quick; then
     set -- -m 'not fuse and not java and not spark and not root and not slow' "$@"
 else
     step "pytest --uncompiled: the same tests over the plain sources of the compiled modules"
-    python -m pytest -q -p tests.uncompiled --uncompiled tests/storage/codec tests/storage/compaction tests/storage/log/test_segment.py tests/storage/recovery tests/storage/inspect/test_check.py tests/storage/inspect/test_sound.py tests/fusefs/forms tests/pipeline/test_reading_segments.py
+    python -m pytest -q -p tests.uncompiled --uncompiled tests/storage/codec tests/storage/compaction tests/storage/segment/test_segment.py tests/storage/recovery tests/storage/inspect/test_check.py tests/storage/inspect/test_sound.py tests/fusefs/forms tests/pipeline/test_reading_segments.py
 fi
 # A file of tests goes to one process as a whole, for its tests may share a mount, a broker or a session of Spark. One
 # process more than there are processors, because tests wait as well; each may need 4 GiB (Spark and a broker).

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from storage.inspect.explain import FoundRecord, Lookup
 from storage.log.log import Log
-from storage.log.trace import (
+from storage.messages import printable
+from storage.segment.trace import (
     BatchFound,
     BatchPassed,
     IndexSearched,
@@ -23,7 +24,6 @@ from storage.log.trace import (
     SegmentTaken,
     Step,
 )
-from storage.messages import printable
 
 SHOWN_NEIGHBOURS = 3
 """Of many segments or passed batches those nearest to the chosen one are named, so many on either side."""

@@ -32,13 +32,13 @@ import trio
 
 from benchmarks.lines import BLOCK, LINE_BYTES
 from fusefs.daemon import SPARE_TASKS
+from fusefs.files.selected import REMEMBERED_SECONDS
 from fusefs.following.waiting import MAX_WAITING
 from fusefs.mounting import request_loop
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
+from fusefs.nodes.handles import BytesHandle, FollowFile, LogHandle
+from fusefs.nodes.nodes import DIRECTORY_MODE, FOR_LONG, LOG_MODE, READ_BLOCK, READ_MODE
 from fusefs.operations import BLOCK as STAT_BLOCK
-from fusefs.tree.handles import BytesHandle, FollowFile, LogHandle
-from fusefs.tree.nodes import DIRECTORY_MODE, FOR_LONG, LOG_MODE, READ_BLOCK, READ_MODE
-from fusefs.tree.selected import REMEMBERED_SECONDS
 
 READABLE = BLOCK * 3
 """Any span of up to a MiB of the log's text lies in it in one piece, and it stays in the processor's cache."""

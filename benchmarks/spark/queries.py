@@ -33,7 +33,7 @@ from benchmarks.peers.broker import SETTINGS, ServerJava
 from benchmarks.spark.memory_source import NAME, PrebuiltSource, write_batches
 from benchmarks.spark.records import KEY_BYTES, TOPIC, VALUE_BYTES, make_topic
 from benchmarks.spark.session import Spent, session, spent
-from pipeline.place import Place
+from pipeline.places.place import Place
 from storage.handover.cluster import KafkaCluster
 from storage.handover.giving import Handover
 from tests.broker.broker import running_broker

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pipeline
 from benchmarks.frame.question import SkippedError
 from pipeline.errors import PipelineError
-from pipeline.place import Place
-from pipeline.session import SessionOptions, job_session
+from pipeline.places.place import Place
+from pipeline.spark.session import SessionOptions, job_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

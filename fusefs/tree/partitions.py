@@ -8,18 +8,18 @@ from functools import partial
 from typing import NamedTuple
 
 from fusefs.errors import FileError
+from fusefs.files.follow_file import FollowNode
+from fusefs.files.links import RecordLink
+from fusefs.files.log_file import LogFile
+from fusefs.files.partition_files import PartitionFiles
+from fusefs.files.segments import SegmentsDirectory
+from fusefs.files.selected import selected_file
+from fusefs.files.start import StartFile
+from fusefs.files.state import StateFile
+from fusefs.files.status import PartitionStatusFile
 from fusefs.following.follow import Followed
 from fusefs.forms import FORMS, VIEW_FORMS, Form
-from fusefs.tree.follows import FollowNode
-from fusefs.tree.growing import LogFile
-from fusefs.tree.links import RecordLink
-from fusefs.tree.nodes import Directory, Node
-from fusefs.tree.partition_files import PartitionFiles
-from fusefs.tree.segments import SegmentsDirectory
-from fusefs.tree.selected import selected_file
-from fusefs.tree.start import StartFile
-from fusefs.tree.state import StateFile
-from fusefs.tree.status import PartitionStatusFile
+from fusefs.nodes.nodes import Directory, Node
 from fusefs.views.allowance import RequestTooLargeError
 from fusefs.views.records import earliest_offset, latest_offset
 from storage.engine import Partition

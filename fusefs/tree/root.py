@@ -6,10 +6,10 @@ import errno
 from collections.abc import Callable, Sequence
 
 from fusefs.errors import FileError, file_error
-from fusefs.tree.context import MountContext
-from fusefs.tree.nodes import Directory, Node
-from fusefs.tree.status import DaemonStatusFile
-from fusefs.tree.topic_files import AllTopics, TopicFiles
+from fusefs.files.status import DaemonStatusFile
+from fusefs.files.topic_files import AllTopics, TopicFiles
+from fusefs.nodes.context import MountContext
+from fusefs.nodes.nodes import Directory, Node
 from fusefs.tree.topics import TopicDirectory
 from storage.errors import StorageError
 

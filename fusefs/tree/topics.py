@@ -9,16 +9,16 @@ from functools import partial
 
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError, file_error
+from fusefs.files.config import ConfigFile
+from fusefs.files.follow_file import FollowNode
+from fusefs.files.status import TopicStatusFile
+from fusefs.files.topic_files import TopicFiles
+from fusefs.files.topic_log import TopicLogFile, TopicTimesFile
 from fusefs.following.follow import Followed
 from fusefs.forms import FORMS, Form, by_suffix
+from fusefs.nodes.nodes import Directory, Node
 from fusefs.selectors import SelectorError, TimeRange, parse
-from fusefs.tree.config import ConfigFile
-from fusefs.tree.follows import FollowNode
-from fusefs.tree.nodes import Directory, Node
 from fusefs.tree.partitions import PartitionDirectory
-from fusefs.tree.status import TopicStatusFile
-from fusefs.tree.topic_files import TopicFiles
-from fusefs.tree.topic_logs import TopicLogFile, TopicTimesFile
 from storage.errors import StorageError
 
 MAX_PARTITIONS = 10_000

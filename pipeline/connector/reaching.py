@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from pipeline.errors import PipelineError
-from pipeline.place import Place
+from pipeline.places.place import Place
 
 TIMEOUT_S = 5.0
 """To wait for each of the brokers named."""

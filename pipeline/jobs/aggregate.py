@@ -32,8 +32,8 @@ from pipeline.errors import InvalidOptionError
 from pipeline.jobs import clock
 from pipeline.jobs.counted_writing import write_counted
 from pipeline.jobs.losses import OTHER_CHECKPOINT, losses_told
-from pipeline.noise import FOR_PEOPLE
-from pipeline.place import Place, place_of
+from pipeline.places.place import Place, place_of
+from pipeline.tasks.output import FOR_PEOPLE
 
 RESULT = "source string, target string, windows long"
 RESERVED = ("start", "end", "group", "count")
@@ -61,7 +61,7 @@ class AggregateOptions:
     """What is counted, how, and where the results go."""
 
     path: str
-    """Data directories, or a Kafka cluster (`pipeline.place`)."""
+    """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
     source: str
     """Topics, separated by commas."""
     target: str

@@ -20,10 +20,10 @@ import pipeline
 from pipeline.errors import PipelineError
 from pipeline.jobs.archived import CHECKPOINT, TopicNote, archived_rows, read_notes, write_notes
 from pipeline.jobs.losses import losses_told
-from pipeline.noise import FOR_PEOPLE
-from pipeline.paths import data_directories
-from pipeline.place import Place, place_of
+from pipeline.places.paths import data_directories
+from pipeline.places.place import Place, place_of
 from pipeline.sink.layout import broker_settings, read_topics
+from pipeline.tasks.output import FOR_PEOPLE
 from storage.handover.cluster import ClusterError, KafkaCluster
 
 _LOGGER = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class ArchiveOptions:
     """What is archived where."""
 
     path: str
-    """Data directories, or a Kafka cluster (`pipeline.place`)."""
+    """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
     topics: str
     """Separated by commas."""
     target: Path

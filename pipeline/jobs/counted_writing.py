@@ -6,7 +6,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as spark_functions
 
-from pipeline.place import Place
+from pipeline.places.place import Place
 
 
 def write_counted(rows: DataFrame, target: Place, *, topic: str) -> int:

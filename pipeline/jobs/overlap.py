@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as spark_functions
 
 from pipeline.jobs.rounds import MOST_RANGES, ConflictError, Span
-from pipeline.place import Place
+from pipeline.places.place import Place
 from storage.model import TopicPartition
 
 PLACE = ["topic", "partition", "offset"]

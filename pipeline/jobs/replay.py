@@ -15,7 +15,7 @@ from pyspark.sql import functions as spark_functions
 import pipeline
 from pipeline.jobs.counted_writing import write_counted
 from pipeline.jobs.losses import OTHER_CHECKPOINT, losses_told
-from pipeline.place import Place, place_of
+from pipeline.places.place import Place, place_of
 
 RESULT = "source string, target string, records long"
 
@@ -25,7 +25,7 @@ class ReplayOptions:
     """What is replayed where."""
 
     path: str
-    """Data directories, or a Kafka cluster (`pipeline.place`)."""
+    """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
     source: str
     """Topics, separated by commas."""
     target: str

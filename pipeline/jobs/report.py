@@ -17,15 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipeline.errors import PipelineError
-from pipeline.packing import TASK_BYTES, pack
-from pipeline.place import Place
-from pipeline.portions import in_tasks
+from pipeline.places.place import Place
 from pipeline.report.numbers import PartitionNumbers, merged
 from pipeline.report.page import Heading, page
 from pipeline.report.records import collect_records
 from pipeline.report.rows import SCHEMA, batch_of, numbers_of, table_of
 from pipeline.report.segments import bytes_of, collect, held
 from pipeline.source.slices import Task
+from pipeline.tasks.packing import TASK_BYTES, pack
+from pipeline.tasks.portions import in_tasks
 from storage.disk.names import INTERNAL_TOPICS
 
 TOP = 12

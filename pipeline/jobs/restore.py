@@ -24,8 +24,8 @@ from pipeline.jobs.overlap import check_same, within
 from pipeline.jobs.placed_writing import PlacedWrite, make_topics, write_placed
 from pipeline.jobs.restored_topics import empty_topics, forms_of, known_topics, log_bounds, topics_to_make
 from pipeline.jobs.rounds import Extent, overlaps, plan_part, plan_rounds
-from pipeline.paths import data_directories
-from pipeline.place import SCHEME, Place, place_of
+from pipeline.places.paths import data_directories
+from pipeline.places.place import SCHEME, Place, place_of
 from storage.disk.native import system_clock
 from storage.model import Offset, TopicPartition
 from storage.staging.area import WriteRefusedError
@@ -46,7 +46,7 @@ class RestoreOptions:
 
     archive: Path
     path: str
-    """Data directories, or a Kafka cluster (`pipeline.place`)."""
+    """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
     topics: str | None = None
     """Separated by commas; None: all that the archive has."""
     into: str | None = None

@@ -14,10 +14,10 @@ from pipeline.source.directories import SourceDirectories
 from storage.codec.headers import Codec
 from storage.config.topic import TopicConfig
 from storage.disk.names import is_internal
-from storage.log.append import compression_of
-from storage.manager.topics import lenient_config
 from storage.model import TopicPartition
 from storage.staging.placement import NewTopic
+from storage.topics.topic import lenient_config
+from storage.validation.batches import compression_of
 
 FOREVER = {"retention.ms": "-1"}
 

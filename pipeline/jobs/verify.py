@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pipeline.packing import TASK_BYTES, pack
-from pipeline.paths import data_directories
-from pipeline.place import Place
-from pipeline.portions import in_tasks
+from pipeline.places.paths import data_directories
+from pipeline.places.place import Place
+from pipeline.tasks.packing import TASK_BYTES, pack
+from pipeline.tasks.portions import in_tasks
 from pipeline.verification import CheckedSegment, Row, Verification, Wrong, check_segment, require_files
 from storage.disk.native import NativeFileSystem
 from storage.inspect.check.segment import SegmentWork

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pipeline.errors import PipelineError
-from pipeline.noise import FOR_PEOPLE
+from pipeline.tasks.output import FOR_PEOPLE
 from storage.disk.names import WriteId
 from storage.disk.native import NativeFileSystem
 from storage.errors import DirectoryLockedError, StorageError

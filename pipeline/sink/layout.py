@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.paths import check_is_data_directory, topic_id_of
+from pipeline.places.paths import check_is_data_directory, topic_id_of
 from storage.codec.records import DEFAULT_MAX_BATCH_BYTES
 from storage.config.topic import TopicConfig
+from storage.directories.contents import read_contents
 from storage.disk.names import is_internal, partition_directory
 from storage.disk.native import NativeFileSystem
 from storage.errors import PolicyViolationError, UnknownTopicError
 from storage.handover.cluster_metadata import DIRECTORY as CLUSTER_METADATA
 from storage.handover.cluster_metadata import read_cluster_metadata
-from storage.manager.contents import read_contents
-from storage.manager.registry import merge_copies, read_copy
-from storage.manager.topics import lenient_config
 from storage.model import TopicPartition
+from storage.topics.registry import merge_copies, read_copy
+from storage.topics.topic import lenient_config
 
 MAX_BATCH_BYTES = DEFAULT_MAX_BATCH_BYTES
 """Largest size of a batch of several records that a task stages, where the topic would take a larger one: it bounds memory."""

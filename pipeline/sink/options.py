@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import InvalidOptionError
-from pipeline.paths import data_directories
+from pipeline.places.paths import data_directories
 from storage.disk.names import check_topic_name
 from storage.errors import InvalidNameError
 

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import PipelineError
-from pipeline.paths import check_is_data_directory, topic_id_of
+from pipeline.places.paths import check_is_data_directory, topic_id_of
 from storage.checkpoints.clean_shutdown import is_marked_clean
 from storage.checkpoints.offset_checkpoint import read_offsets
 from storage.config.topic import TopicConfig
+from storage.directories.contents import read_contents
 from storage.disk import names
 from storage.disk.lock import find_holder
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.log.log import Log
-from storage.manager.contents import read_contents
 from storage.model import Isolation, Offset, TopicPartition
 from storage.recovery.following import FileStamp, FollowedLog, grew_only
 from storage.recovery.load import Checkpointed, load_log

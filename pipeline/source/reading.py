@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.errors import DataLossError
-from pipeline.paths import data_directories
+from pipeline.places.paths import data_directories
 from pipeline.source.arrow import BATCH_ROWS, record_batch
 from pipeline.source.bounds import clamp, ending_offsets, in_order, select, starting_offsets, within
 from pipeline.source.directories import SourceDirectories, visible_end

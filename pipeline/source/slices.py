@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import PipelineError
-from pipeline.paths import topic_id_of
+from pipeline.places.paths import topic_id_of
 from pipeline.source.planning import OffsetRange
 from storage.codec.columns import Columns, decode, decode_each
 from storage.codec.hiding import still_aborted
 from storage.disk.filesystem import File, FileSystem
 from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptBatchError, CorruptionError
-from storage.log.aborted import overlapping
 from storage.log.log import Log
-from storage.log.scan import Window, windows
 from storage.model import AbortedTransaction, Isolation, Offset
+from storage.segment.aborted import overlapping
+from storage.segment.scan import Window, windows
 
 _LOGGER = logging.getLogger(__name__)
 

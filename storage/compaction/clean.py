@@ -21,10 +21,10 @@ from storage.compaction.rewrite import CleaningCounts, Rewriter, build_map
 from storage.compaction.transactions import PassTransactions
 from storage.errors import CorruptBatchError, CorruptionError, PartitionOfflineError, StorageError
 from storage.log.log import Log
-from storage.log.scan import Window, windows
-from storage.log.segment import Segment
-from storage.log.sparse import Placed, PlacedBatch
 from storage.model import Offset, ProducerId, Timestamp
+from storage.segment.scan import Window, windows
+from storage.segment.segment import Segment
+from storage.segment.sparse import Placed, PlacedBatch
 
 WINDOW_BYTES = 1 << 18
 """What is read at a time, and about what is gathered before it is written.

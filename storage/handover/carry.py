@@ -27,8 +27,8 @@ from storage.disk.names import (
 )
 from storage.errors import CorruptionError, StorageError
 from storage.handover.epochs import lower_batches, lower_epochs
-from storage.log.scan import windows
 from storage.model import Position, TopicPartition
+from storage.segment.scan import windows
 
 COPY_BYTES = 4 << 20
 """How much is read and written at a time."""

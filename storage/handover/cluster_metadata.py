@@ -21,8 +21,8 @@ from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, SegmentFileState
 from storage.errors import CorruptBatchError, CorruptionError
-from storage.log.scan import windows
 from storage.model import Offset
+from storage.segment.scan import windows
 
 DIRECTORY = f"{names.CLUSTER_METADATA_TOPIC}-0"
 

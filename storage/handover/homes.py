@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from storage.directories.contents import read_contents
 from storage.disk.filesystem import FileSystem
 from storage.errors import StorageError
-from storage.manager.contents import read_contents
 from storage.model import TopicPartition
 
 

@@ -29,8 +29,8 @@ from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, SegmentFileState
 from storage.errors import CorruptBatchError, CorruptionError
-from storage.log.scan import windows
 from storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
+from storage.segment.scan import windows
 
 TOPIC = "__consumer_offsets"
 RECORDS_A_BATCH = 500

@@ -30,8 +30,8 @@ from storage.handover.homes import find_homes
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import Positions, belongs, newer_than, position_batches, read_positions
 from storage.manager import open_engine
-from storage.manager.registry import TopicEntry, TopicRegistry, read_copy
 from storage.model import TopicPartition
+from storage.topics.registry import TopicEntry, TopicRegistry, read_copy
 
 Tell = Callable[[str], None]
 

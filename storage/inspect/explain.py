@@ -11,8 +11,8 @@ from storage.codec.batch import read_header
 from storage.codec.columns import decode
 from storage.codec.headers import BatchHeader
 from storage.log.log import Log
-from storage.log.trace import RecordFound, Step
 from storage.model import Isolation, Offset, Position, Record, Timestamp
+from storage.segment.trace import RecordFound, Step
 
 
 @dataclass(frozen=True, slots=True)

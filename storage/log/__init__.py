@@ -2,8 +2,9 @@
 
 Rules: kafka-storage.md#append, kafka-storage.md#reading.
 
-The way of an append runs `growing`: `append` (may these batches come in?), `conform` (in the topic's form),
-`producers` (no repeat, no gap), `roll` (is a new segment due?), `segment` (bytes and index entries), then the new end.
-The way of a read runs `readable` (within bounds?), `read` (segment, position by the index), `scan` (batch by batch from
-there); `times` goes by timestamp first. `log` puts it together and takes away; `durability` and `removal` keep house.
+An append is `growing`: `storage.validation` decides whether the batches may come in and converts them, `producers`
+refuses gaps and leaves out repeats, `roll` decides whether a new segment is due, `storage.segment` writes the bytes and
+the index entries; then the new end is published. A read is `readable`, which checks the bounds, and `read`, which finds
+the segment and, by its index, the position; `times` looks a timestamp up first. `log` truncates, deletes and replaces
+segments; `durability` and `flusher` keep the recovery point, `removal` the files that wait for their deletion.
 """

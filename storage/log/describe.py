@@ -6,10 +6,10 @@ from pathlib import Path
 
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, parse_segment_file
-from storage.log.chain import Chain
 from storage.log.read import Bound
-from storage.log.segment import Segment
 from storage.model import NO_TIMESTAMP, SegmentInfo, Timestamp
+from storage.segment.chain import Chain
+from storage.segment.segment import Segment
 
 _INDEX_SUFFIXES = tuple(kind.value for kind in SegmentFileKind if kind.value.endswith("index"))
 

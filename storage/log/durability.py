@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from storage.disk.filesystem import FileSystem
-from storage.log.chain import Chain
-from storage.log.segment import Segment
 from storage.model import Offset, Timestamp
+from storage.segment.chain import Chain
+from storage.segment.segment import Segment
 
 Reach: TypeAlias = Callable[[], tuple[Chain, Offset]]
 """How far a flush is to go, and in which segments."""

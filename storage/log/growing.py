@@ -19,25 +19,12 @@ from storage.errors import (
     PartitionOfflineError,
     ReadOnlyError,
 )
-from storage.log.append import (
-    AppendRules,
-    Incoming,
-    check_as_follower,
-    check_as_leader,
-    check_times,
-    first_offset,
-    without,
-)
-from storage.log.chain import Chain
-from storage.log.conform import conform
 from storage.log.durability import Reach
 from storage.log.producers import NOTHING_PENDING, Pending
 from storage.log.read import Bound
 from storage.log.readable import LogState, ReadableLog, SmallFiles, Surroundings
 from storage.log.roll import RollParameters, RollReason, goes_on, roll_reason, segment_settings
 from storage.log.room import Room
-from storage.log.segment import Segment
-from storage.log.sparse import Placed, PlacedBatch
 from storage.model import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
@@ -51,6 +38,19 @@ from storage.model import (
 from storage.producers.append import Origin
 from storage.producers.entry import ProducerEntry
 from storage.producers.verification import VerificationGuard
+from storage.segment.chain import Chain
+from storage.segment.segment import Segment
+from storage.segment.sparse import Placed, PlacedBatch
+from storage.validation.batches import (
+    AppendRules,
+    Incoming,
+    check_as_follower,
+    check_as_leader,
+    check_times,
+    first_offset,
+    without,
+)
+from storage.validation.conversion import conform
 
 _LOGGER = logging.getLogger(__name__)
 

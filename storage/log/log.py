@@ -24,19 +24,19 @@ from storage.errors import (
     PartitionOfflineError,
     PolicyViolationError,
 )
-from storage.log.aborted import aborted_spans
-from storage.log.append import AppendRules
-from storage.log.chain import Chain
 from storage.log.growing import GrowingLog
 from storage.log.read import Bound
 from storage.log.replay import rebuild_producers
 from storage.log.roll import segment_settings
-from storage.log.segment import Segment
 from storage.model import (
     NO_LEADER_EPOCH,
     Offset,
     Timestamp,
 )
+from storage.segment.aborted import aborted_spans
+from storage.segment.chain import Chain
+from storage.segment.segment import Segment
+from storage.validation.batches import AppendRules
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -21,7 +21,6 @@ from storage.disk.filesystem import Buffer, Clock, FileSystem
 from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
 from storage.errors import CorruptBatchError
 from storage.indexes.transaction_index import AbortedSpan
-from storage.log.append import Incoming
 from storage.model import NO_PRODUCER_ID, Offset, ProducerId, Timestamp, TopicPartition
 from storage.producers import snapshot
 from storage.producers.append import (
@@ -35,6 +34,7 @@ from storage.producers.entry import SequencedBatch
 from storage.producers.sequence import NO_SEQUENCE
 from storage.producers.state import DEFAULT_EXPIRATION_MS, ProducerState
 from storage.producers.verification import VerificationGuard
+from storage.validation.batches import Incoming
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeAlias
 from storage.codec.batch import find_end, scan
 from storage.codec.headers import HEADER_SIZE
 from storage.errors import CorruptionError
-from storage.log.chain import Chain
-from storage.log.scan import declared_size
-from storage.log.segment import Segment
 from storage.model import Fetched, Offset, Position
+from storage.segment.chain import Chain
+from storage.segment.scan import declared_size
+from storage.segment.segment import Segment
 
 _MAX_HINTS = 256
 """How many readers at different places are remembered."""

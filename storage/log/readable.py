@@ -25,8 +25,6 @@ from storage.errors import (
 )
 from storage.indexes.transaction_index import AbortedSpan
 from storage.log import describe
-from storage.log.aborted import aborted_spans, overlapping
-from storage.log.chain import Chain
 from storage.log.durability import Durability
 from storage.log.flusher import Flusher
 from storage.log.listeners import Listeners
@@ -34,7 +32,6 @@ from storage.log.producers import LogProducers
 from storage.log.read import Bound, Reader, nothing_at
 from storage.log.removal import Removal
 from storage.log.times import Search, TimeSearch
-from storage.log.trace import SegmentsSearched, Trace
 from storage.model import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
@@ -49,6 +46,9 @@ from storage.model import (
     TimestampOffset,
     TopicPartition,
 )
+from storage.segment.aborted import aborted_spans, overlapping
+from storage.segment.chain import Chain
+from storage.segment.trace import SegmentsSearched, Trace
 
 _LOGGER = logging.getLogger(__name__)
 

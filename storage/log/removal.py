@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, SegmentFileState, view_file
-from storage.log.segment import Segment
 from storage.model import Timestamp
+from storage.segment.segment import Segment
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 

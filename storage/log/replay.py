@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from storage.indexes.transaction_index import AbortedSpan
-from storage.log.append import incoming_of
 from storage.log.producers import LogProducers
-from storage.log.scan import Window, windows
-from storage.log.segment import Segment
 from storage.model import NO_PRODUCER_ID, Offset
+from storage.segment.scan import Window, windows
+from storage.segment.segment import Segment
+from storage.validation.batches import incoming_of
 
 WINDOW_BYTES = 1 << 20
 

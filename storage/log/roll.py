@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from storage.config.topic import TopicConfig
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from storage.log.segment import SegmentSettings
+from storage.segment.segment import SegmentSettings
 
 
 class RollReason(Enum):

@@ -15,11 +15,12 @@ from storage.codec.bounds import MAX_CONTENT_BYTES
 from storage.codec.columns import decode
 from storage.codec.headers import Batches, BatchHeader
 from storage.errors import CorruptBatchError, OversizeBatchError, SearchTooLongError
-from storage.log.chain import Chain
 from storage.log.read import Bound
-from storage.log.scan import Window, windows
-from storage.log.segment import LOOKUP_WINDOW_BYTES, Segment
-from storage.log.trace import (
+from storage.model import Offset, Timestamp, TimestampOffset
+from storage.segment.chain import Chain
+from storage.segment.scan import Window, windows
+from storage.segment.segment import LOOKUP_WINDOW_BYTES, Segment
+from storage.segment.trace import (
     BatchFound,
     BatchPassed,
     IndexSearched,
@@ -31,7 +32,6 @@ from storage.log.trace import (
     Step,
     Trace,
 )
-from storage.model import Offset, Timestamp, TimestampOffset
 
 IN_VAIN_BYTES = 2 * MAX_CONTENT_BYTES
 """Searched at most where batches claim times that their records do not have. (One batch may, below the log start.)"""

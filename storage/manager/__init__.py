@@ -1,9 +1,7 @@
-"""The engine over one or more data directories: many topics, their settings, their duties.
+"""The engine as a whole: many topics over one or more data directories.
 
-`opening` takes the directories (locks them, reads their small files, loads their logs) and gives a
-`manager.LogManager`, which implements storage.engine.Engine. `directories` knows which of them serve and what stands
-where; `reopening` brings back what failed. What changes topics is crash-safe through `registry`, the one file,
-the same in each directory, that says what is under way; `contents`, `duties` and `topics` are pure.
+`opening` takes the directories (locks them, reads their small files, has their logs loaded) and returns a
+`manager.LogManager`, which implements storage.engine.Engine. `warnings` keeps what the owner should know.
 """
 
 from storage.manager.manager import LogManager

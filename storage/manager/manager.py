@@ -14,26 +14,26 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from storage.checkpoints.clean_shutdown import mark_clean
+from storage.directories.checkpoints import CheckpointWriter, name_of
+from storage.directories.directories import Directories, KeptDirectory
+from storage.directories.reserve import is_full
+from storage.duties.cleaning import Cleaner
+from storage.duties.planning import PlannedStep, plan_log, roll_due
+from storage.duties.schedule import Duty, Schedule, plan_duties
+from storage.duties.staged_writes import StagedWrites
 from storage.engine import Cancel, Partition
 from storage.errors import PolicyViolationError, ReadOnlyError, StorageError, UnknownTopicError
 from storage.log.listeners import Listeners
 from storage.log.log import Log
-from storage.manager.changes import TopicChanges
-from storage.manager.checkpointing import CheckpointWriter, name_of
-from storage.manager.cleaning import Cleaner
-from storage.manager.directories import Directories, KeptDirectory
-from storage.manager.duties import Duty, Schedule, plan_duties
-from storage.manager.many import for_each
-from storage.manager.planning import PlannedStep, plan_log, roll_due
-from storage.manager.registry import TopicRegistry
-from storage.manager.reopening import Reopening
-from storage.manager.reserve import is_full
-from storage.manager.staged import StagedWrites
-from storage.manager.topics import LogTopic, check_new_topic, check_partitions, own_overrides
 from storage.manager.warnings import WarningBook
 from storage.messages import reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
 from storage.staging.placement import NewTopic
+from storage.topics.changes import TopicChanges
+from storage.topics.parallel import for_each
+from storage.topics.registry import TopicRegistry
+from storage.topics.reopening import Reopening
+from storage.topics.topic import LogTopic, check_new_topic, check_partitions, own_overrides
 
 T = TypeVar("T")
 

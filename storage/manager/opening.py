@@ -9,21 +9,21 @@ from pathlib import Path
 
 from storage.checkpoints.clean_shutdown import is_marked_clean, take_mark
 from storage.config.broker import EngineConfig
+from storage.directories.data_directory import DataDirectory
+from storage.directories.directories import Directories, KeptDirectory
+from storage.directories.identity import settle_meta_properties
 from storage.disk import names
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.lock import find_holder
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import CorruptionError, StorageError
 from storage.log.flusher import BackgroundFlusher, Flusher, NoFlusher
-from storage.manager.assembling import assemble
-from storage.manager.data_directory import DataDirectory
-from storage.manager.directories import Directories, KeptDirectory
-from storage.manager.identity import settle_meta_properties
 from storage.manager.manager import Keeping, LogManager
-from storage.manager.reconcile import finish_pending, survey
-from storage.manager.registry import RegistryCopy, TopicRegistry, read_copy
 from storage.manager.warnings import WarningBook
 from storage.model import TopicPartition
+from storage.topics.assembly import assemble
+from storage.topics.reconciliation import finish_pending, survey
+from storage.topics.registry import RegistryCopy, TopicRegistry, read_copy
 
 Warn = Callable[[str], None]
 

@@ -18,16 +18,16 @@ from storage.config.topic import TopicConfig
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
 from storage.errors import CorruptionError
-from storage.log.chain import Chain
 from storage.log.flusher import NoFlusher
 from storage.log.log import Log
 from storage.log.producers import ProducerRules
 from storage.log.readable import LogState, Surroundings
 from storage.log.roll import segment_settings
-from storage.log.segment import LARGEST_SLOT_BYTES, Segment
 from storage.model import Offset, Position, TopicPartition
 from storage.recovery.load import Checkpointed, Loader
 from storage.recovery.recover import take_batches
+from storage.segment.chain import Chain
+from storage.segment.segment import LARGEST_SLOT_BYTES, Segment
 
 
 class FileStamp(NamedTuple):

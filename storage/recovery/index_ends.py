@@ -14,9 +14,9 @@ from storage.disk.filesystem import File, FileSystem
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.indexes import offset_index, time_index
 from storage.indexes.time_index import TimeEntry
-from storage.log.scan import windows
-from storage.log.segment import SCAN_WINDOW_BYTES, Segment
 from storage.model import NO_TIMESTAMP, Offset
+from storage.segment.scan import windows
+from storage.segment.segment import SCAN_WINDOW_BYTES, Segment
 
 
 def indexes_fit(segment: Segment, directory: Path, files: FileSystem) -> bool:

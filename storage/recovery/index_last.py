@@ -13,7 +13,7 @@ from pathlib import Path
 
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
-from storage.log.segment import Segment
+from storage.segment.segment import Segment
 
 
 @contextmanager

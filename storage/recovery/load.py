@@ -21,7 +21,6 @@ from storage.disk.names import (
     segment_file,
 )
 from storage.errors import CorruptionError, InvalidNameError
-from storage.log.chain import Chain
 from storage.log.flusher import Flusher, NoFlusher
 from storage.log.log import Log
 from storage.log.producers import LogProducers, ProducerRules
@@ -29,8 +28,6 @@ from storage.log.readable import LogState, SmallFiles, Surroundings
 from storage.log.removal import Removal
 from storage.log.replay import rebuild_producers
 from storage.log.roll import segment_settings
-from storage.log.scan import windows
-from storage.log.segment import SCAN_WINDOW_BYTES, Segment
 from storage.model import Offset, Timestamp, TopicPartition
 from storage.producers.state import DEFAULT_EXPIRATION_MS
 from storage.recovery.index_ends import indexes_fit
@@ -39,6 +36,9 @@ from storage.recovery.leftovers import base_offsets, orphans, parse_names, repla
 from storage.recovery.mend import HeadersMendedError, mend_headers
 from storage.recovery.recover import Recovered, recover_segment
 from storage.recovery.split import SegmentOverflowError, split_segment
+from storage.segment.chain import Chain
+from storage.segment.scan import windows
+from storage.segment.segment import SCAN_WINDOW_BYTES, Segment
 
 _FIRST = Offset(0)
 _RANDOM = Random()  # noqa: S311 (jitter, no secret)

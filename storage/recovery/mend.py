@@ -30,8 +30,8 @@ from storage.codec.headers import (
 )
 from storage.disk.filesystem import File
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from storage.log.scan import windows
 from storage.model import Offset, Position
+from storage.segment.scan import windows
 
 WINDOW_BYTES = 1 << 20
 _OFFSET = Struct(">q")

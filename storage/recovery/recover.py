@@ -14,10 +14,10 @@ from storage.codec.headers import Batches
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.log.producers import LogProducers
 from storage.log.replay import replay_window
-from storage.log.scan import Window, windows
-from storage.log.segment import Segment
 from storage.model import Offset
 from storage.recovery.split import SegmentOverflowError
+from storage.segment.scan import Window, windows
+from storage.segment.segment import Segment
 
 WINDOW_BYTES = 1 << 20
 """What is read and checked at a time."""

@@ -15,10 +15,10 @@ from storage.codec.headers import CURRENT_MAGIC, Batches, BatchHeader
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileState
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from storage.log.scan import Window, windows
-from storage.log.segment import Segment, SegmentSettings
-from storage.log.sparse import PlacedBatch
 from storage.model import Offset, Position
+from storage.segment.scan import Window, windows
+from storage.segment.segment import Segment, SegmentSettings
+from storage.segment.sparse import PlacedBatch
 
 WINDOW_BYTES = 1 << 20
 """What is copied at a time."""

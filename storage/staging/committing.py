@@ -18,8 +18,6 @@ from storage.disk.filesystem import Clock
 from storage.disk.names import WriteId
 from storage.engine import Partition
 from storage.errors import InvalidRecordError, StorageError, UnknownTopicError
-from storage.log.append import AppendRules, check_as_leader
-from storage.log.conform import conform
 from storage.model import Isolation, Offset, TopicPartition
 from storage.staging.area import StagingArea
 from storage.staging.manifest import Begun, Manifest
@@ -34,6 +32,8 @@ from storage.staging.record import (
 )
 from storage.staging.space import check_room
 from storage.staging.staged_file import Frame, check_whole, read_frames
+from storage.validation.batches import AppendRules, check_as_leader
+from storage.validation.conversion import conform
 
 WINDOW_BYTES = 1 << 20
 """Read at a time to find what is in a log already."""

@@ -23,7 +23,6 @@ from storage.errors import (
     StorageError,
     UnknownTopicError,
 )
-from storage.log.append import check_as_follower
 from storage.log.log import Log
 from storage.model import NO_PRODUCER_ID, Isolation, Offset, ProducerId, TopicPartition
 from storage.staging.area import StagingArea
@@ -31,6 +30,7 @@ from storage.staging.manifest import Begun, Manifest
 from storage.staging.placement import NewTopic, Place, Placement
 from storage.staging.space import check_room
 from storage.staging.staged_file import Frame, check_whole, read_frames
+from storage.validation.batches import check_as_follower
 
 WINDOW_BYTES = 1 << 20
 """Read at a time to find what is in a log already."""

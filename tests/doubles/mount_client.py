@@ -17,10 +17,10 @@ from fusefs.errors import FileError
 from fusefs.filesystem import Change, FileSystem
 from fusefs.following.signals import Look
 from fusefs.following.waiting import WaitingReads
+from fusefs.nodes.context import MountContext, Settings
+from fusefs.nodes.measuring import Settling
+from fusefs.nodes.nodes import Attributes, Node
 from fusefs.reports import Reports
-from fusefs.tree.context import MountContext, Settings
-from fusefs.tree.nodes import Attributes, Node
-from fusefs.tree.settling import Settling
 from storage.disk.native import system_clock
 from storage.engine import Engine
 from storage.model import Isolation

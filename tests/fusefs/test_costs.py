@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fusefs.blocking import Blocking
+from fusefs.files.selected import LARGEST_XATTR_BYTES
 from fusefs.following.signals import Look
-from fusefs.tree.selected import LARGEST_XATTR_BYTES
 from fusefs.views.allowance import INLINE_BYTES, RequestTooLargeError, ThreadNeededError, current
 from storage.codec.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_RECORDS
 from storage.codec.headers import Codec

@@ -10,16 +10,18 @@ from typing import Any
 import pytest
 import trio
 
+from fusefs.files import follow_file as follows
+from fusefs.files import partition_files
+from fusefs.files import topic_log as topic_logs
 from fusefs.following import follow
 from fusefs.following.signals import Look
-from fusefs.tree import follows, partition_files, topic_logs
 from fusefs.views import records
 from fusefs.views.view import View
 from storage.codec.headers import Codec
 from storage.engine import Engine
 from storage.log.log import Log
-from storage.manager import changes
 from storage.messages import printable
+from storage.topics import changes
 from tests.doubles.hostile import record, sealed
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 

@@ -29,7 +29,7 @@ ARCHIVE = """
 import sys
 from pathlib import Path
 from pipeline.jobs.archive import ArchiveOptions, archive
-from pipeline.session import SessionOptions, job_session
+from pipeline.spark.session import SessionOptions, job_session
 with job_session(SessionOptions("local[2]")) as spark:
     archive(spark, ArchiveOptions(path=sys.argv[1], topics="orders", target=Path(sys.argv[2])))
 """
@@ -37,7 +37,7 @@ RESTORE = """
 import sys
 from pathlib import Path
 from pipeline.jobs.restore import RestoreOptions, restore
-from pipeline.session import SessionOptions, job_session
+from pipeline.spark.session import SessionOptions, job_session
 with job_session(SessionOptions("local[2]")) as spark:
     restore(spark, RestoreOptions(archive=Path(sys.argv[2]), path=sys.argv[1], round_bytes=100_000))
 """

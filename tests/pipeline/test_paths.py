@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pipeline.errors import InvalidOptionError, PipelineError
-from pipeline.paths import data_directories
+from pipeline.places.paths import data_directories
 from pipeline.source.options import parse_source_options
 from tests.fusefs.mounted.conftest import Mount
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.errors import PipelineError
-from pipeline.place import Place, place_of
+from pipeline.places.place import Place, place_of
 
 
 @pytest.mark.parametrize(

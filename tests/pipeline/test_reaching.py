@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.connector.reaching import require_reachable
 from pipeline.errors import PipelineError
-from pipeline.place import place_of
+from pipeline.places.place import place_of
 
 
 def closed_port():

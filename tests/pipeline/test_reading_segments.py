@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: it comes with t
 import pyarrow as pa
 
 from pipeline.errors import DataLossError, PipelineError
-from pipeline.paths import data_directories
+from pipeline.places.paths import data_directories
 from pipeline.source import reading, slices
 from pipeline.source.gather import (
     KEYS,

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from pipeline.errors import PipelineError
-from pipeline.place import place_of
+from pipeline.places.place import place_of
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
 from storage.manager import open_engine

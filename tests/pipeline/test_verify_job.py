@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import PipelineError
-from pipeline.place import place_of
+from pipeline.places.place import place_of
 from storage.disk.native import NativeFileSystem
 from storage.inspect.check.directory import DirectoryCheck
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.watching import Tally, Work
+from pipeline.spark.progress import Tally, Work
 
 SOURCE = "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream"
 

@@ -24,9 +24,9 @@ from storage.errors import (
     ProducerFencedError,
     StorageError,
 )
-from storage.log.scan import windows
 from storage.model import Isolation, Offset, ProducerId, Record, Timestamp
 from storage.producers.append import Origin
+from storage.segment.scan import windows
 from tests.doubles.logs import LogOnDisk
 from tests.doubles.partition_model import ModelBatch, ModelProducer, Replayed, replay, table_of
 from tests.doubles.simulated_disk import SimulatedDisk

@@ -9,7 +9,7 @@ from datetime import date
 import pytest
 from rich.console import Console
 
-from pipeline.watching import Work
+from pipeline.spark.progress import Work
 from topicfs.pipelining import bar as drawing
 from topicfs.pipelining import results, running
 from topicfs.pipelining.bar import Bar, told

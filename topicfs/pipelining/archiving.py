@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.place import Place
+from pipeline.places.place import Place
 from topicfs.examples import ExampleCommand
 from topicfs.pipelining.places import found, place_option
 from topicfs.pipelining.running import run_job

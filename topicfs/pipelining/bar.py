@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from pipeline.watching import Watch, Work
+from pipeline.spark.progress import Watch, Work
 from storage.messages import printable
 from topicfs.terminal import console, plain
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from pipeline.errors import PipelineError
-from pipeline.place import Place, place_of
+from pipeline.places.place import Place, place_of
 from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -58,6 +58,6 @@ def found(place: Place) -> Place:
 
         require_reachable(place)
         return place
-    from pipeline.paths import data_directories  # noqa: PLC0415 (`--help` looks at no directory)
+    from pipeline.places.paths import data_directories  # noqa: PLC0415 (`--help` looks at no directory)
 
     return Place(path=",".join(map(str, data_directories(place.path or ""))))

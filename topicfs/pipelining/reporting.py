@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.errors import PlotsMissingError
-from pipeline.place import Place
+from pipeline.places.place import Place
 from topicfs.examples import ExampleCommand
 from topicfs.pipelining.places import found, place_option
 from topicfs.pipelining.running import run_job

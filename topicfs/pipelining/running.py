@@ -10,9 +10,9 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from pipeline.noise import for_people
-from pipeline.place import Place
-from pipeline.session import SessionOptions, job_session
+from pipeline.places.place import Place
+from pipeline.spark.session import SessionOptions, job_session
+from pipeline.tasks.output import for_people
 from topicfs.pipelining.bar import Bar, bar
 from topicfs.pipelining.causes import JobFailedError, cause
 from topicfs.pipelining.results import print_rows

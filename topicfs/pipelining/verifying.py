@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.place import Place
+from pipeline.places.place import Place
 from pipeline.verification import require_files
 from topicfs.examples import ExampleCommand
 from topicfs.pipelining.places import found, place_option

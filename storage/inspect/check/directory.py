@@ -17,10 +17,10 @@ from storage.errors import CorruptionError, NotALogDirectoryError
 from storage.inspect.check.findings import Finding
 from storage.inspect.check.partition import DirectorySituation, PartitionCheck
 from storage.inspect.check.segment import Advance
-from storage.manager.registry import read_copy
-from storage.manager.topics import lenient_config
 from storage.model import Offset, TopicPartition
 from storage.staging.record import read_committed
+from storage.topics.registry import read_copy
+from storage.topics.topic import lenient_config
 
 CHECKPOINTS = {
     names.RECOVERY_POINTS: "recovery point",

@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from fusefs.views.partition_views import PartitionViews
+from storage.directories.checkpoints import CheckpointWriter
 from storage.engine import Engine
 from storage.manager import open_engine
-from storage.manager.checkpointing import CheckpointWriter
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 
 

@@ -10,8 +10,8 @@ from storage.codec.control import ControlType, EndTransactionMarker, encode_mark
 from storage.codec.records import BatchStamp
 from storage.compaction.choose import plan
 from storage.compaction.clean import clean, cleaning_params
+from storage.duties.planning import PlannedDeletion, plan_log
 from storage.errors import InvalidTimestampError, OffsetOutOfRangeError
-from storage.manager.planning import PlannedDeletion, plan_log
 from storage.model import Isolation, Offset, ProducerId, Timestamp
 from storage.producers.append import Origin
 from storage.retention.apply import apply_retention

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
-from storage.log.trace import (
+from storage.model import Isolation, TimestampOffset
+from storage.segment.trace import (
     BatchFound,
     BatchPassed,
     IndexSearched,
@@ -15,7 +16,6 @@ from storage.log.trace import (
     SegmentsSearched,
     SegmentTaken,
 )
-from storage.model import Isolation, TimestampOffset
 from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
 
 

@@ -8,8 +8,10 @@ import pytest
 
 from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
+from storage.directories.contents import read_contents
 from storage.disk.filesystem import Entry
 from storage.disk.names import DirectoryMark
+from storage.duties.schedule import Duty, Plan, Schedule, plan_duties
 from storage.errors import (
     CorruptionError,
     InvalidConfigError,
@@ -17,9 +19,8 @@ from storage.errors import (
     NotALogDirectoryError,
     TopicExistsError,
 )
-from storage.manager.contents import read_contents
-from storage.manager.duties import Duty, Plan, Schedule, plan_duties
-from storage.manager.registry import (
+from storage.model import Timestamp
+from storage.topics.registry import (
     Pending,
     RegistryCopy,
     TopicEntry,
@@ -29,14 +30,13 @@ from storage.manager.registry import (
     merge_copies,
     read_copy,
 )
-from storage.manager.topics import (
+from storage.topics.topic import (
     check_new_topic,
     check_partitions,
     lenient_config,
     merge_overrides,
     own_overrides,
 )
-from storage.model import Timestamp
 from tests.doubles.simulated_disk import SimulatedDisk
 
 DATA = Path("/data")

@@ -1,0 +1,5 @@
+"""The files of the mount, one module a kind: what each shows, takes and answers.
+
+`partition_files` and `topic_files` are what the mount knows of a partition and of a topic for as long as it exists; all
+other modules are kinds of files, and know nothing of each other but for their common bases (`text_file`).
+"""

@@ -1,0 +1,96 @@
+"""`config`: a topic's settings. It lists the overrides, then every default as a comment; a written line sets one."""
+
+from __future__ import annotations
+
+from fusefs.appending.flags import Access
+from fusefs.appending.handle import AppendHandle
+from fusefs.appending.targets import LineTarget
+from fusefs.files.text_file import TextFile
+from fusefs.files.topic_files import TopicFiles
+from fusefs.nodes.nodes import Directory
+from storage.config.topic import SETTINGS, TopicConfig
+from storage.engine import Engine, Topic
+from storage.errors import InvalidConfigError
+from storage.messages import printable
+
+LINE_BYTES = 65_536
+"""A line may have so much."""
+
+
+def render_config(topic: Topic) -> str:
+    """Overrides as they were given, then what holds otherwise, commented out."""
+    config: TopicConfig = topic.config
+    # A file written by hand may have any text as a setting's name or value.
+    overrides = [f"{printable(name)}={printable(value)}\n" for name, value in topic.overrides.items()]
+    defaults = [
+        f"# {name}={config.value_text(name)}\n"
+        for name, setting in SETTINGS.items()
+        if name not in topic.overrides and not setting.row.hidden
+    ]
+    return "".join([*overrides, *defaults])
+
+
+def parse_changes(lines: bytes) -> dict[str, str | None]:
+    """Read `name=value` lines; `name=` (None) removes an override; comments and empty lines say nothing.
+
+    Raises InvalidConfigError for anything else; names and values are judged by the engine.
+    """
+    try:
+        text = lines.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidConfigError("settings are text, one name=value a line") from None
+    changes: dict[str, str | None] = {}
+    for line in text.split("\n"):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        name, separator, value = stripped.partition("=")
+        if not separator:
+            raise InvalidConfigError(f"{stripped}: must be name=value")
+        changes[name.strip()] = value.strip() or None
+    return changes
+
+
+class ConfigTarget:
+    """The target of written lines: all settings of one write are made, or none."""
+
+    max_record_bytes = LINE_BYTES
+
+    def __init__(self, name: str, engine: Engine, topic: Topic) -> None:
+        self.name = name
+        self._engine = engine
+        self._topic = topic
+
+    def check(self, lines: bytes) -> None:
+        parse_changes(lines)
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        del durable  # Settings are always on disk when the write returns.
+        changes = parse_changes(lines)
+        if changes:
+            self._engine.alter_config(self._topic.name, changes)
+
+    def sync(self) -> None:
+        pass
+
+
+class ConfigFile(TextFile):
+    """`config` of a topic."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, parent: Directory, name: str, files: TopicFiles) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+
+    def render(self) -> str:
+        return render_config(self._files.topic)
+
+    def target(self) -> LineTarget | None:
+        if self._files.topic.internal:
+            return None
+        return ConfigTarget(self.path, self.context.engine, self._files.topic)
+
+    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        # It waits for the disk, and for a change of topics that is under way: as what is durable, in a thread.
+        return super()._writer(access._replace(durable=True), pid)

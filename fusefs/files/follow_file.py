@@ -1,0 +1,49 @@
+"""`follow`, `follow.kv`, `follow.json`: never listed, for a tool that opens all it finds would wait for ever."""
+
+from __future__ import annotations
+
+from fusefs.appending.flags import Access
+from fusefs.following.follow import INLINE_PARTITIONS, Followed, FollowHandle
+from fusefs.nodes.handles import FollowFile, Handle
+from fusefs.nodes.nodes import (
+    FOR_LONG,
+    NANOSECONDS_A_MILLISECOND,
+    READ_MODE,
+    Attributes,
+    Directory,
+    File,
+    refuse_writing,
+)
+from fusefs.views.allowance import leave_event_loop
+
+
+class FollowNode(File):
+    """The `follow` of a partition or of a topic."""
+
+    __slots__ = ("_followed",)
+
+    def __init__(self, parent: Directory, name: str, followed: Followed) -> None:
+        super().__init__(parent.context, parent, name)
+        self._followed = followed
+
+    def attributes(self) -> Attributes:
+        return Attributes(
+            READ_MODE, 0, self.context.started * NANOSECONDS_A_MILLISECOND, FOR_LONG, self.node_id
+        )
+
+    async def open(self, access: Access, pid: int) -> Handle:
+        refuse_writing(access)
+        blocking = self.context.appending.blocking
+
+        def begin() -> FollowHandle:
+            if len(self._followed.partitions()) > INLINE_PARTITIONS:
+                leave_event_loop()
+            return FollowHandle(
+                self._followed,
+                self.context.waiting,
+                blocking,
+                opener_pid=pid,
+                nonblocking=access.nonblocking,
+            )
+
+        return FollowFile(await blocking.patiently(begin))

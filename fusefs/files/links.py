@@ -1,0 +1,73 @@
+"""`earliest` and `latest`: links to the names of the first and the last visible record."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import TypeAlias
+
+from fusefs.errors import FileError, file_error
+from fusefs.files.partition_files import PartitionFiles
+from fusefs.nodes.nodes import LINK_MODE, NANOSECONDS_A_MILLISECOND, Attributes, Directory, Link
+from fusefs.views.records import find_record
+from storage.engine import Partition
+from storage.errors import StorageError
+from storage.model import Isolation, Offset
+
+Find: TypeAlias = Callable[[Partition, Isolation], Offset | None]
+
+
+class RecordLink(Link):
+    """Points to a record's name beside it, with the link's own suffix."""
+
+    __slots__ = ("_dated", "_files", "_find", "_suffix")
+    entry_timeout = 0.0
+
+    def __init__(self, parent: Directory, name: str, files: PartitionFiles, find: Find) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+        self._find = find
+        self._dated: tuple[Offset, int] | None = None
+        stem, dot, suffix = name.partition(".")
+        del stem
+        self._suffix = dot + suffix
+
+    def is_current(self) -> bool:
+        try:
+            self.target()
+        except FileError:
+            return False
+        return True
+
+    def attributes(self) -> Attributes:
+        offset = self._offset()
+        return Attributes(LINK_MODE, len(self._named(offset)), self._mtime_ns(offset), 0, self.node_id)
+
+    def target(self) -> str:
+        return self._named(self._offset())
+
+    def _named(self, offset: Offset) -> str:
+        return f"{offset}{self._suffix}"
+
+    def _offset(self) -> Offset:
+        try:
+            offset = self._find(self._files.partition, self._files.context.settings.isolation)
+        except StorageError as error:
+            raise file_error(error) from error
+        if offset is None:
+            raise FileError(errno.ENOENT)
+        return offset
+
+    def _mtime_ns(self, offset: Offset) -> int:
+        """The record's own time, which is read once; that of the partition where it cannot be told."""
+        if self._dated is None or self._dated[0] != offset:
+            try:
+                found = find_record(
+                    self._files.partition, offset, isolation=self._files.context.settings.isolation
+                )
+            except StorageError:
+                found = None
+            if found is None:
+                return self._files.mtime_ns()
+            self._dated = offset, max(found.timestamp, 0) * NANOSECONDS_A_MILLISECOND
+        return self._dated[1]

@@ -1,0 +1,172 @@
+"""Files that show a view: a partition's whole log in each form, and ranges of it.
+
+A view whose front was removed gets a new node, for a byte position must never shift under an open file; stat keeps
+showing one number, so that `tail -F` takes it for the file it knows. Opening an outdated node is ESTALE, upon
+which the kernel looks the name up again by itself.
+
+What grows is read past the kernel's page cache. A cached read believes the size that the kernel holds, and every `>`
+sets that to 0 for a moment (O_TRUNC): readers would see the end of the file far too early. A large block size makes
+programs read in pieces that cost no more that way. A closed range never changes, and is cached.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from fusefs.appending.flags import Access, check_append
+from fusefs.appending.framing import BATCHES, LINES
+from fusefs.appending.handle import AppendHandle
+from fusefs.errors import FileError
+from fusefs.files.partition_files import PartitionFiles
+from fusefs.forms import BATCH, Form
+from fusefs.nodes.handles import Handle, LogHandle
+from fusefs.nodes.nodes import (
+    FOR_LONG,
+    LOG_MODE,
+    READ_BLOCK,
+    READ_MODE,
+    Attributes,
+    Directory,
+    File,
+    accept_truncation,
+)
+from fusefs.views.view import View
+
+
+class ViewFile(File):
+    """A view as a file."""
+
+    __slots__ = ("_files", "_opened", "_view")
+
+    def __init__(self, parent: Directory, name: str, files: PartitionFiles, view: View) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+        self._view = view
+        self._opened = 0
+
+    mode = READ_MODE
+
+    def attributes(self) -> Attributes:
+        self._files.check_exists()
+        if not self.settled:
+            return self._attributes(0, 0)
+        self._files.attributes_given(self.node_id)
+        return self._attributes(self._view.size, FOR_LONG)
+
+    def listed_attributes(self) -> Attributes:
+        # Listing measures nothing; but a file that somebody has open never seems empty, not for a moment.
+        return self._attributes(self._view.size if self._opened else 0, 0)
+
+    def _attributes(self, size: int, timeout: float) -> Attributes:
+        mtime_ns = self._files.mtime_ns()
+        return Attributes(self.mode, size, mtime_ns, timeout, self._shown_ino(), READ_BLOCK)
+
+    def _shown_ino(self) -> int:
+        return (
+            self._files.shown_inos.setdefault(self.name, self.node_id) if self._view.growing else self.node_id
+        )
+
+    @property
+    def settled(self) -> bool:
+        if self.context.engine.foreign:
+            return self._view.measured
+        return self.context.settling.settled(self._view)
+
+    async def settle(self, pid: int) -> None:
+        settings = self.context.settings
+        await self._settle(settings.open_seconds if self._opened else settings.stat_seconds, pid)
+
+    async def _settle(self, seconds: float, pid: int) -> None:
+        """Wait so long for the exact size; never for a foreign directory, which nobody asked to be read through.
+
+        Raises FileError (EINTR) once the process `pid` wants to end.
+        """
+        settling, waiting = self.context.settling, self.context.waiting
+        if self.context.engine.foreign or not await settling.settle(
+            self._view, seconds=seconds, ended=lambda: waiting.wants_to_end(pid)
+        ):
+            settling.settle_behind(self._view, self._measured_behind)
+        if waiting.wants_to_end(pid):
+            raise FileError(errno.EINTR)
+
+    def _measured_behind(self) -> None:
+        self.context.kernel.forget_attributes(self.node_id)
+
+    def _check_current(self) -> None:
+        self._files.check_exists()
+        if not self.is_current():
+            raise FileError(errno.ESTALE)
+
+    async def open(self, access: Access, pid: int) -> Handle:
+        writer = self._writer(access, pid)
+        if access.reads:
+            await self.context.appending.blocking.patiently(self._check_current)
+            if not self.settled:
+                await self._settle(self.context.settings.open_seconds, pid)
+        self._opened += 1
+        reader = self._view.reader() if access.reads else None
+        return LogHandle(
+            self,
+            reader,
+            writer,
+            self.context.appending.blocking,
+            cached=not self._view.growing and self.settled,
+            emptied=access.truncates,
+        )
+
+    def check_exists(self) -> None:
+        self._files.check_exists()
+
+    def begin_write(self) -> None:
+        self._files.written_node = self.node_id
+
+    def end_write(self) -> None:
+        self._files.written_node = None
+
+    def closed(self) -> None:
+        self._opened -= 1
+
+    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        del pid
+        if access.writes:
+            raise FileError(errno.EPERM, "not to be written")
+        return None
+
+
+class LogFile(ViewFile):
+    """`log`, `log.kv`, `log.json`, `log.batch` of a partition: every retained record; what is written is appended."""
+
+    __slots__ = ("_form",)
+    mode = LOG_MODE
+
+    def __init__(self, parent: Directory, name: str, files: PartitionFiles, form: Form) -> None:
+        super().__init__(parent, name, files, files.views.whole(form))
+        self._form = form
+
+    def is_current(self) -> bool:
+        return self._view is self._files.views.whole(self._form)
+
+    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        if not access.writes:
+            return None
+        self._files.check_exists()
+        check_writable(self._files, access, truncation_accepted=not self._form.suffix)
+        return AppendHandle(
+            self._files.target(self._form),
+            self.context.appending,
+            opener_pid=pid,
+            durable=access.durable,
+            framing=BATCHES if self._form is BATCH else LINES,
+        )
+
+    def truncate(self, size: int, *, emptied: bool) -> None:
+        accept_truncation(size, self._view.size if self._view.measured else None, emptied=emptied)
+
+
+def check_writable(files: PartitionFiles, access: Access, *, truncation_accepted: bool) -> None:
+    """Raise FileError unless the partition takes lines from a program that opens with `access`."""
+    if files.context.engine.read_only:
+        raise FileError(errno.EROFS)
+    if files.internal:
+        raise FileError(errno.EPERM, f"{files.partition.topic} is one of Kafka's own topics")
+    check_append(access, truncation_accepted=truncation_accepted)

@@ -1,0 +1,126 @@
+"""The state that the mount keeps of one partition for as long as it exists: views, news, what the kernel remembers."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from fusefs.appending.handle import Acks
+from fusefs.appending.targets import Encoder, PartitionTarget
+from fusefs.errors import FileError
+from fusefs.following.wakeups import Wakeups
+from fusefs.forms import Form
+from fusefs.nodes.context import MountContext
+from fusefs.views.allowance import leave_event_loop
+from fusefs.views.partition_views import PartitionViews
+from storage.engine import Partition
+from storage.model import NO_TIMESTAMP, Offset, PartitionStatus
+
+FEW_SEGMENTS = 32
+"""Of so many segments the event loop's thread may ask the disk."""
+
+
+class PartitionFiles:
+    """Outlives the nodes of a partition: the kernel may forget those at any time, a view index is dear to build."""
+
+    def __init__(self, context: MountContext, partition: Partition, *, internal: bool) -> None:
+        self.context = context
+        self.partition = partition
+        self.internal = internal
+        """Its topic is one of Kafka's own."""
+        self.path = f"{partition.topic}/{partition.number}"
+        self.views = PartitionViews(
+            partition, store=context.view_store(partition), isolation=context.settings.isolation
+        )
+        self.news = Wakeups()
+        self.deleted = False
+        self.shown_inos: dict[str, int] = {}
+        """The one number that stat shows of a growing view, through all its generations."""
+        self.directory_id: int | None = None
+        """The node of the partition's directory, as long as the kernel may know it."""
+        self._front = self._front_now()
+        self._targets: dict[str, PartitionTarget] = {}
+        self._cached: set[int] = set()
+        self.written_node: int | None = None
+        """The node through which a write is under way."""
+        self._newest_ns: int | None = None
+        self._segments_seen = 0
+        """How many segments the last status told of."""
+        self.news.listen(self._changed)
+        self._cancel = partition.listen(self.news.signal)
+
+    def visible_end(self) -> Offset:
+        return self.partition.offsets().visible_end(self.context.settings.isolation)
+
+    def status(self) -> PartitionStatus:
+        """The partition's status. The disk is asked for each segment, so that it is a thread's work unless they were few."""
+        if not 0 < self._segments_seen <= FEW_SEGMENTS:
+            leave_event_loop()
+        status = self.partition.status()
+        self._segments_seen = status.segments
+        return status
+
+    def check_exists(self) -> None:
+        """Raise FileError (ESTALE) when the topic was deleted under an open file."""
+        if self.deleted:
+            raise FileError(errno.ESTALE, f"{self.partition.topic} was deleted")
+
+    def target(self, form: Form) -> PartitionTarget:
+        """The target of lines of a form."""
+        target = self._targets.get(form.suffix)
+        if target is None:
+            context = self.context
+            encoder = Encoder(form, context.clock, context.reports)
+            acks_all = context.appending.acks is Acks.ALL
+            target = PartitionTarget(
+                f"{self.path}/log{form.suffix}", self.partition, encoder, acks_all=acks_all
+            )
+            self._targets[form.suffix] = target
+        return target
+
+    def mtime_ns(self) -> int:
+        """The time of the newest record: the same after a remount as before, so that rsync copies nothing twice."""
+        if self._newest_ns is None:
+            newest = self.partition.newest_timestamp
+            shown = self.context.started if newest == NO_TIMESTAMP else newest
+            self._newest_ns = shown * 1_000_000
+        return self._newest_ns
+
+    def attributes_given(self, node_id: int) -> None:
+        """The kernel was told attributes that the next news make wrong."""
+        self._cached.add(node_id)
+
+    def _changed(self) -> None:
+        self._newest_ns = None
+        if self._cached:
+            forget = self.context.kernel.forget_attributes
+            # With its reply to a write the kernel drops size and times of that very node by itself; a word from us
+            # would also make it ask for the mode at the next open: one request more for each `echo >>`.
+            for node_id in self._cached:
+                if node_id != self.written_node:
+                    forget(node_id)
+            self._cached.clear()
+        front = self._front_now()
+        if front != self._front:
+            self._front = front
+            self._forget_views()
+
+    def _front_now(self) -> tuple[Offset, int]:
+        """Log start and number of rewrites: one of them changes when positions in the partition's views mean other bytes."""
+        return self.partition.log_start_offset, self.partition.rewrites
+
+    def _forget_views(self) -> None:
+        """Records were removed: the names of growing views mean new nodes, whose positions count afresh."""
+        if self.directory_id is not None:
+            for name in self.shown_inos:
+                self.context.kernel.forget_name(self.directory_id, name)
+
+    def delete(self) -> None:
+        """The partition is gone: open files end."""
+        self.deleted = True
+        self._cancel()
+        self.news.signal()
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` in the event loop after news of the partition."""
+        return self.news.listen(listener)

@@ -1,0 +1,94 @@
+"""`segments/`: the real files of a partition, byte for byte, read-only."""
+
+# ruff: noqa: ARG002 - one signature for every kind of file
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from fusefs.appending.flags import Access
+from fusefs.errors import FileError, file_error
+from fusefs.files.partition_files import PartitionFiles
+from fusefs.nodes.handles import Handle
+from fusefs.nodes.nodes import FOR_LONG, READ_MODE, Attributes, Directory, File, Node, refuse_writing
+from storage.errors import SegmentDeletedError, StorageError
+
+
+class SegmentsDirectory(Directory):
+    """One file for each that exists of each segment."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+
+    def names(self) -> Sequence[str]:
+        return [name for segment in self._files.partition.segments() for name in segment.files]
+
+    def make(self, name: str) -> Node:
+        if self._files.partition.segment_of(name) is None:
+            raise FileError(errno.ENOENT)
+        return SegmentFile(self, name, self._files)
+
+
+class SegmentFile(File):
+    """One file of a segment. Its bytes come from a mapping, and pass through no codec."""
+
+    __slots__ = ("_files", "_rewrites")
+
+    def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+        self._rewrites = files.partition.rewrites
+
+    def is_current(self) -> bool:
+        """Whether it is the file that was looked up: compaction puts another one of the same name in its place."""
+        return (
+            self._rewrites == self._files.partition.rewrites
+            and self._files.partition.segment_of(self.name) is not None
+        )
+
+    def attributes(self) -> Attributes:
+        segment = self._files.partition.segment_of(self.name)
+        if segment is None or not self.is_current():
+            raise FileError(errno.ESTALE)
+        if self.name.endswith(".log"):
+            size = segment.size_bytes
+        else:
+            try:
+                size = len(self._files.partition.open_segment_file(self.name))
+            except StorageError as error:
+                raise file_error(error) from error
+        timeout = 0.0 if segment.active else FOR_LONG
+        if timeout:
+            self._files.attributes_given(self.node_id)
+        return Attributes(
+            READ_MODE, size, max(segment.largest_timestamp, 0) * 1_000_000, timeout, self.node_id
+        )
+
+    async def open(self, access: Access, pid: int) -> Handle:
+        refuse_writing(access)
+        if not self.is_current():
+            raise FileError(errno.ESTALE)
+        return SegmentHandle(self._files, self.name)
+
+
+class SegmentHandle(Handle):
+    """Maps the file again for each read: so an open file never pins the disk space of a deleted segment."""
+
+    def __init__(self, files: PartitionFiles, name: str) -> None:
+        self._files = files
+        self._name = name
+        self._rewrites = files.partition.rewrites
+
+    async def read(self, position: int, size: int) -> memoryview:
+        self._files.check_exists()
+        try:
+            content = self._files.partition.open_segment_file(self._name)
+        except FileNotFoundError as error:
+            raise SegmentDeletedError(f"{self._name} is gone") from error
+        if self._rewrites != self._files.partition.rewrites:
+            raise SegmentDeletedError(f"{self._name} was rewritten")
+        return content[position : position + size]

@@ -1,0 +1,258 @@
+"""Files named by offset or time: single records and ranges. Made when they are looked up, never listed."""
+
+# ruff: noqa: ARG002 - one signature for every kind of file
+
+from __future__ import annotations
+
+import errno
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from fusefs.appending.flags import Access
+from fusefs.errors import FileError, file_error
+from fusefs.files.log_file import ViewFile
+from fusefs.files.partition_files import PartitionFiles
+from fusefs.forms import Form, by_suffix
+from fusefs.nodes.handles import BytesHandle, Handle
+from fusefs.nodes.nodes import (
+    NANOSECONDS_A_MILLISECOND,
+    READ_MODE,
+    Attributes,
+    Directory,
+    File,
+    refuse_writing,
+)
+from fusefs.selectors import (
+    LastN,
+    RangePlace,
+    RecordPlace,
+    Selector,
+    SelectorError,
+    Single,
+    TimeRange,
+    parse,
+    resolve,
+)
+from fusefs.views.records import BatchCutError, FoundRecord, find_record
+from fusefs.views.view import View
+from storage.codec.headers import BatchHeader
+from storage.disk.names import SegmentFileKind, segment_file
+from storage.errors import StorageError
+from storage.model import Header, Offset
+
+REMEMBERED_SECONDS = 1.0
+"""For which a looked-up selector keeps its node: `-10` means the last ten as of then."""
+
+LARGEST_XATTR_BYTES = 65_536
+"""Largest size of an extended attribute's value: a kernel passes no more on (XATTR_SIZE_MAX)."""
+
+KEPT_BYTES = 4096
+"""A record's content is kept with its node up to this size, from lookup to open; a larger one is read again."""
+
+
+def selected_file(parent: Directory, name: str, files: PartitionFiles) -> File:
+    """Make the file that a selector names. Raises FileError (ENOENT), whose reason says which range exists."""
+    try:
+        selector = parse(name)
+        form = by_suffix(selector.suffix)
+    except SelectorError as error:
+        # Hidden names are looked for by programs (.git, .hidden, .Trash), not by people.
+        raise FileError(errno.ENOENT, error.reason, reported=not name.startswith(".")) from None
+    except KeyError:
+        raise FileError(errno.ENOENT) from None
+    try:
+        return _resolved(parent, name, files, selector, form)
+    except SelectorError as error:
+        raise FileError(errno.ENOENT, error.reason, reported=True) from None
+    except BatchCutError as error:
+        raise FileError(errno.ENOENT, str(error), reported=True) from None
+    except StorageError as error:
+        raise file_error(error) from error
+
+
+def _resolved(parent: Directory, name: str, files: PartitionFiles, selector: Selector, form: Form) -> File:
+    isolation = files.context.settings.isolation
+    if isinstance(selector, Single):
+        # Most lookups are of one record that exists: it is read once, not first asked for and then read.
+        found = find_record(files.partition, selector.offset, isolation=isolation)
+        if found is not None:
+            return RecordFile(parent, name, files, selector, form, found)
+    place = resolve(selector, files.partition, isolation=isolation)
+    if isinstance(place, RecordPlace):
+        found = find_record(files.partition, place.offset, isolation=isolation)
+        if found is None:
+            raise SelectorError(f"{name}: the record at offset {place.offset} is gone")
+        return RecordFile(parent, name, files, selector, form, found)
+    view = files.views.range(form, place.start_offset, place.end_offset)
+    kind = PassingFile if isinstance(selector, LastN | TimeRange) else RangeFile
+    return kind(parent, name, files, selector, place, view)
+
+
+class RecordFile(File):
+    """`42`, `42.json`, `42.batch`, `@TIME`: one record, or the batch it came in; its file's time is the record's."""
+
+    __slots__ = (
+        "_content",
+        "_files",
+        "_form",
+        "_offset",
+        "_rewrites",
+        "_selector",
+        "_size",
+        "_timestamp",
+        "_xattrs",
+    )
+    entry_timeout = REMEMBERED_SECONDS
+
+    def __init__(  # noqa: PLR0913, PLR0917 - all that was found out on the way here
+        self,
+        parent: Directory,
+        name: str,
+        files: PartitionFiles,
+        selector: Selector,
+        form: Form,
+        found: FoundRecord,
+    ) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+        self._selector = selector
+        self._form = form
+        content = found.render(form, files.partition)
+        self._offset = Offset(found.columns.offsets[found.index])
+        self._rewrites = files.partition.rewrites
+        self._size = len(content)
+        self._timestamp = found.timestamp
+        self._content = content if len(content) <= KEPT_BYTES else None
+        self._xattrs: Mapping[str, bytes | None] | None = None
+
+    def is_current(self) -> bool:
+        if self._files.deleted or self._removed():
+            return False
+        if isinstance(self._selector, Single):
+            return True
+        try:
+            place = resolve(
+                self._selector, self._files.partition, isolation=self._files.context.settings.isolation
+            )
+        except SelectorError:
+            return False
+        return place == RecordPlace(self._offset)
+
+    def _removed(self) -> bool:
+        """Whether retention has taken the record, or compaction may have: then it is looked up again."""
+        partition = self._files.partition
+        return self._offset < partition.log_start_offset or self._rewrites != partition.rewrites
+
+    def _found(self) -> FoundRecord:
+        files = self._files
+        found = find_record(files.partition, self._offset, isolation=files.context.settings.isolation)
+        if found is None:
+            raise FileError(errno.ENOENT, f"offset {self._offset}: the record is gone", reported=True)
+        return found
+
+    def attributes(self) -> Attributes:
+        mtime_ns = max(self._timestamp, 0) * NANOSECONDS_A_MILLISECOND
+        return Attributes(READ_MODE, self._size, mtime_ns, REMEMBERED_SECONDS, self.node_id)
+
+    async def open(self, access: Access, pid: int) -> Handle:
+        refuse_writing(access)
+        self._files.check_exists()
+        if self._removed():
+            raise FileError(errno.ESTALE, f"offset {self._offset} was deleted")
+        content = self._content
+        if content is None:
+            content = await self.context.appending.blocking.patiently(
+                lambda: self._found().render(self._form, self._files.partition)
+            )
+        return BytesHandle(content)
+
+    def xattrs(self) -> Mapping[str, bytes | None]:
+        if self._xattrs is None:
+            self._xattrs = _xattrs(self._found())
+        return self._xattrs
+
+
+def _xattrs(found: FoundRecord) -> Mapping[str, bytes | None]:
+    values: dict[str, bytes | None] = {
+        "timestamp": b"%d" % found.timestamp,
+        "timestamp_type": found.timestamp_type.label.encode(),
+        "leader_epoch": b"%d" % found.leader_epoch,
+        "batch": _batch_place(found, found.batch),
+    }
+    columns, index = found.columns, found.index
+    key_bytes, header_bytes = columns.key_lengths[index], columns.header_lengths[index]
+    if key_bytes >= 0:
+        values["key"] = columns.key(index) if key_bytes <= LARGEST_XATTR_BYTES else None
+    if header_bytes > LARGEST_XATTR_BYTES:  # No text of headers is shorter than they are.
+        values["headers"] = None
+    elif headers := columns.headers(index):
+        shown = _headers_json(headers)
+        values["headers"] = shown if len(shown) <= LARGEST_XATTR_BYTES else None
+    return {f"user.kafka.{name}": value for name, value in values.items()}
+
+
+def _batch_place(found: FoundRecord, batch: BatchHeader) -> bytes:
+    segment = segment_file(found.segment_base_offset, SegmentFileKind.LOG)
+    return f"base_offset {batch.base_offset} position {found.batch_position} segment {segment}".encode()
+
+
+def _headers_json(headers: tuple[Header, ...]) -> bytes:
+    flat = [
+        part if part is None else part.decode("utf-8", "replace") for header in headers for part in header
+    ]
+    return json.dumps(flat, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+class RangeFile(ViewFile):
+    """`42-99`, `42-`: offsets; the open-ended one grows like `log`."""
+
+    __slots__ = ("_place", "_selector")
+    entry_timeout = REMEMBERED_SECONDS
+
+    def __init__(  # noqa: PLR0913, PLR0917 - all that was found out on the way here
+        self,
+        parent: Directory,
+        name: str,
+        files: PartitionFiles,
+        selector: Selector,
+        place: RangePlace,
+        view: View,
+    ) -> None:
+        super().__init__(parent, name, files, view)
+        self._selector = selector
+        self._place = place
+
+    def is_current(self) -> bool:
+        """Whether the selector still means the same bytes: the log may have grown into it, lost its front, or records."""
+        if self._view.outdated:
+            return False
+        try:
+            place = resolve(
+                self._selector, self._files.partition, isolation=self._files.context.settings.isolation
+            )
+        except SelectorError:
+            return False
+        return place == self._place
+
+    def forgotten(self) -> None:
+        super().forgotten()
+        if self._files.shown_inos.get(self.name) == self.node_id:
+            del self._files.shown_inos[self.name]
+
+
+class PassingFile(RangeFile):
+    """`-10`, `@T1-@T2`: what the name meant when it was looked up; for a second, and while it is open."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self, *made_of: Any) -> None:
+        super().__init__(*made_of)
+        self._until = time.monotonic() + REMEMBERED_SECONDS
+
+    def is_current(self) -> bool:
+        return not self._view.outdated and (self._opened > 0 or time.monotonic() < self._until)
+
+    def _check_current(self) -> None:
+        self._files.check_exists()

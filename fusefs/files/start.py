@@ -1,0 +1,78 @@
+"""`start`: the log start offset. With --allow-delete, writing a larger one deletes older records."""
+
+from __future__ import annotations
+
+from fusefs.appending.flags import Access
+from fusefs.appending.handle import AppendHandle
+from fusefs.appending.targets import LineTarget
+from fusefs.files.partition_files import PartitionFiles
+from fusefs.files.text_file import TextFile
+from fusefs.nodes.nodes import Directory
+from storage.engine import Engine, Partition
+from storage.errors import InvalidConfigError, OffsetOutOfRangeError
+from storage.model import Offset
+
+LINE_BYTES = 64
+
+
+class StartTarget:
+    """The target of a written offset."""
+
+    max_record_bytes = LINE_BYTES
+
+    def __init__(self, name: str, partition: Partition, engine: Engine) -> None:
+        self.name = name
+        self._partition = partition
+        self._engine = engine
+
+    def check(self, lines: bytes) -> None:
+        parse_start(lines)
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        del durable
+        offset = parse_start(lines)
+        if offset <= self._partition.offsets().log_start_offset:
+            return  # Records that are gone do not come back.
+        try:
+            self._partition.delete_records(offset)
+        except OffsetOutOfRangeError as error:
+            raise InvalidConfigError(str(error)) from error
+        # Who reads the files beside us must not be shown what is deleted, nor a crash bring it back.
+        self._engine.keep_log_starts()
+
+    def sync(self) -> None:
+        pass
+
+
+def parse_start(lines: bytes) -> Offset:
+    """Read the last line as an offset. Raises InvalidConfigError."""
+    text = lines.decode("ascii", "replace").split("\n")[-2].strip()
+    if not (text.isascii() and text.isdecimal()):
+        raise InvalidConfigError(f"{text}: must be an offset")
+    return Offset(int(text))
+
+
+class StartFile(TextFile):
+    """`start` of a partition."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+
+    def mtime_ns(self) -> int:
+        return self._files.mtime_ns()
+
+    def render(self) -> str:
+        self._files.check_exists()
+        return f"{self._files.partition.offsets().log_start_offset}\n"
+
+    def target(self) -> LineTarget | None:
+        if not self.context.settings.allow_delete:
+            return None
+        return StartTarget(self.path, self._files.partition, self.context.engine)
+
+    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        # It waits for the disk: as what is durable, in a thread.
+        return super()._writer(access._replace(durable=True), pid)

@@ -1,0 +1,68 @@
+"""`state`: whether a partition serves, and why not. Writing `online` tries again after a repair."""
+
+from __future__ import annotations
+
+from fusefs.appending.flags import Access
+from fusefs.appending.handle import AppendHandle
+from fusefs.appending.targets import LineTarget
+from fusefs.files.partition_files import PartitionFiles
+from fusefs.files.text_file import TextFile
+from fusefs.nodes.nodes import Directory
+from fusefs.views.allowance import leave_event_loop
+from storage.engine import Engine
+from storage.errors import InvalidConfigError
+from storage.messages import printable
+from storage.model import TopicPartition
+
+LINE_BYTES = 64
+ONLINE = "online"
+
+
+class StateTarget:
+    """The target of the line that asks for a partition to serve again."""
+
+    max_record_bytes = LINE_BYTES
+
+    def __init__(self, name: str, engine: Engine, partition: TopicPartition) -> None:
+        self.name = name
+        self._engine = engine
+        self._partition = partition
+
+    def check(self, lines: bytes) -> None:
+        text = lines.decode("utf-8", "replace").split("\n")[-2].strip()
+        if text != ONLINE:
+            raise InvalidConfigError(f"{text}: `{ONLINE}` alone can be written, to try again after a repair")
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        """Reopen the partition (blocking), and what failed with it. Raises what still keeps it offline."""
+        del durable
+        self.check(lines)
+        self._engine.reopen_partition(*self._partition)
+
+    def sync(self) -> None:
+        pass
+
+
+class StateFile(TextFile):
+    """`state` of a partition. It asks for the partition by name: another object serves once it was reopened."""
+
+    __slots__ = ("_files", "_partition")
+
+    def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+        self._partition = TopicPartition(files.partition.topic, files.partition.number)
+
+    def mtime_ns(self) -> int:
+        return self._files.mtime_ns()
+
+    def render(self) -> str:
+        leave_event_loop()
+        return f"{printable(self.context.engine.partition(*self._partition).status().state)}\n"
+
+    def target(self) -> LineTarget | None:
+        return StateTarget(self.path, self.context.engine, self._partition)
+
+    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        # Recovering takes its time: as what is durable, it happens in a thread.
+        return super()._writer(access._replace(durable=True), pid)

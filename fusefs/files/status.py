@@ -1,0 +1,140 @@
+"""`status` of a partition and of a topic, and `@status` of the daemon: one `name value` a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from fusefs.files.partition_files import PartitionFiles
+from fusefs.files.state import ONLINE
+from fusefs.files.text_file import TextFile
+from fusefs.files.topic_files import TopicFiles
+from fusefs.forms import VALUES
+from fusefs.nodes.nodes import NANOSECONDS_A_MILLISECOND, Directory
+from fusefs.views.allowance import leave_event_loop
+from storage.messages import printable
+from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
+
+
+class PartitionStatusFile(TextFile):
+    """`status`: where a partition stands."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+
+    def mtime_ns(self) -> int:
+        return self._files.mtime_ns()
+
+    def render(self) -> str:
+        self._files.check_exists()
+        status = self._files.status()
+        offsets = status.offsets
+        lines = {
+            "state": status.state,
+            "log_start_offset": offsets.log_start_offset,
+            "recovery_point": offsets.recovery_point,
+            "unflushed_records": unflushed_records(status),
+            "last_stable_offset": offsets.last_stable_offset,
+            "high_watermark": offsets.high_watermark,
+            "log_end_offset": offsets.log_end_offset,
+            "leader_epoch": offsets.leader_epoch,
+            "segments": status.segments,
+            "log_bytes": status.log_bytes,
+            "index_bytes": status.index_bytes,
+            "first_timestamp": spelled_time(status.first_timestamp),
+            "last_timestamp": spelled_time(status.last_timestamp),
+            **cleaning_lines(status),
+            "last_flush": spelled_time(status.last_flush),
+            "measured": "yes" if self._files.views.whole(VALUES).measured else "no",
+            "directory": status.directory,
+        }
+        return "".join(f"{name} {printable(str(value))}\n" for name, value in lines.items())
+
+
+def cleaning_lines(status: PartitionStatus) -> dict[str, object]:
+    """The lines about compaction; none where nothing is compacted."""
+    if status.first_dirty_offset is None or status.cleanable_ratio is None:
+        return {}
+    return {
+        "first_dirty_offset": status.first_dirty_offset,
+        "cleanable_ratio": f"{status.cleanable_ratio:.2f}",
+    }
+
+
+def spelled_time(timestamp: Timestamp) -> str:
+    """Milliseconds, as selectors take them, and the same moment for people; `-` where there is none."""
+    if timestamp < 0:
+        return "-"
+    try:
+        moment = datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError):
+        return str(timestamp)
+    return f"{timestamp} {moment.replace('+00:00', 'Z')}"
+
+
+class TopicStatusFile(TextFile):
+    """`status` of a topic: its partitions together, then where each of them stands."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, parent: Directory, name: str, files: TopicFiles) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+
+    def mtime_ns(self) -> int:
+        partitions = self._files.topic.partitions().values()
+        newest = max(partition.newest_timestamp for partition in partitions)
+        shown = self.context.started if newest == NO_TIMESTAMP else newest
+        return shown * NANOSECONDS_A_MILLISECOND
+
+    def render(self) -> str:
+        self._files.check_exists()
+        topic = self._files.topic
+        leave_event_loop()
+        statuses = {number: partition.status() for number, partition in topic.partitions().items()}
+        all_of = list(statuses.values())
+        lines = {
+            "topic_id": topic.topic_id,
+            "partitions": len(all_of),
+            "offline_partitions": sum(status.state != ONLINE for status in all_of),
+            "segments": sum(status.segments for status in all_of),
+            "log_bytes": sum(status.log_bytes for status in all_of),
+            "index_bytes": sum(status.index_bytes for status in all_of),
+            "unflushed_records": sum(unflushed_records(status) for status in all_of),
+            "first_timestamp": spelled_time(_earliest(status.first_timestamp for status in all_of)),
+            "last_timestamp": spelled_time(
+                max((status.last_timestamp for status in all_of), default=NO_TIMESTAMP)
+            ),
+        }
+        rows = [
+            f"partition {number} log_start_offset {status.offsets.log_start_offset} "
+            f"high_watermark {status.offsets.high_watermark} state {printable(status.state)}\n"
+            for number, status in statuses.items()
+        ]
+        return "".join([*(f"{name} {value}\n" for name, value in lines.items()), *rows])
+
+
+def unflushed_records(status: PartitionStatus) -> int:
+    """Number of records that are not known to be on disk."""
+    return max(status.offsets.log_end_offset - status.offsets.recovery_point, 0)
+
+
+def _earliest(timestamps: Iterable[Timestamp]) -> Timestamp:
+    return min((timestamp for timestamp in timestamps if timestamp >= 0), default=NO_TIMESTAMP)
+
+
+class DaemonStatusFile(TextFile):
+    """`@status`: the daemon, and why the newest operations failed."""
+
+    __slots__ = ()
+
+    def mtime_ns(self) -> int:
+        """The time of the newest reason: what is counted all the while, as the uptime, is no change of the file."""
+        return (self.context.reports.newest or self.context.started) * NANOSECONDS_A_MILLISECOND
+
+    def render(self) -> str:
+        lines = [*self.context.status_lines(), *self.context.reports.lines()]
+        return "".join(f"{printable(line)}\n" for line in lines)

@@ -1,0 +1,83 @@
+"""Small texts, made when they are opened: what `status`, `config`, `start` and `@status` have in common."""
+
+from __future__ import annotations
+
+import errno
+from abc import abstractmethod
+
+from fusefs.appending.flags import Access
+from fusefs.appending.handle import AppendHandle
+from fusefs.appending.targets import LineTarget
+from fusefs.errors import FileError
+from fusefs.nodes.context import MountContext
+from fusefs.nodes.handles import Handle, TextHandle
+from fusefs.nodes.nodes import LOG_MODE, NANOSECONDS_A_MILLISECOND, READ_MODE, Attributes, Directory, File
+
+
+class TextFile(File):
+    """A text that is up to date when opened; its size does not change while it is open."""
+
+    __slots__ = ("_changed", "_opened", "_text")
+
+    def __init__(self, context: MountContext, parent: Directory, name: str) -> None:
+        super().__init__(context, parent, name)
+        self._opened = 0
+        self._text = b""
+        self._changed = context.started
+
+    @abstractmethod
+    def render(self) -> str:
+        """Return the text as of now."""
+
+    def target(self) -> LineTarget | None:
+        """The target of written lines; None for a file that is only read."""
+        return None
+
+    def mtime_ns(self) -> int:
+        """When the text was first seen to be another one: a copy that asks again finds the same time."""
+        return self._changed * NANOSECONDS_A_MILLISECOND
+
+    def _renew(self) -> None:
+        """Render the text, unless somebody has it open."""
+        if self._opened:
+            return
+        text = self.render().encode()
+        if self._text and text != self._text:
+            self._changed = self.context.clock()
+        self._text = text
+
+    def attributes(self) -> Attributes:
+        self._renew()
+        return self._attributes(len(self._text))
+
+    def listed_attributes(self) -> Attributes:
+        # To make the text may be too much for a listing, and stat asks again; but an open file never seems empty.
+        return self._attributes(len(self._text) if self._opened else 0)
+
+    def _attributes(self, size: int) -> Attributes:
+        mode = READ_MODE if self.target() is None else LOG_MODE
+        return Attributes(mode, size, self.mtime_ns(), 0, self.node_id)
+
+    async def open(self, access: Access, pid: int) -> Handle:
+        writer = self._writer(access, pid)
+        await self.context.appending.blocking.patiently(self._renew)
+        self._opened += 1
+        return TextHandle(self._text, writer, self._closed)
+
+    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        if not access.writes:
+            return None
+        target = self.target()
+        if self.context.engine.read_only:
+            raise FileError(errno.EROFS)
+        if target is None:
+            raise FileError(errno.EPERM, f"{self.path} is only read")
+        return AppendHandle(target, self.context.appending, opener_pid=pid, durable=access.durable)
+
+    def _closed(self) -> None:
+        self._opened -= 1
+
+    def truncate(self, size: int, *, emptied: bool) -> None:
+        """Every line stands for itself: what is not written stays as it is."""
+        if self.target() is None:
+            super().truncate(size, emptied=emptied)

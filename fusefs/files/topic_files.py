@@ -1,0 +1,150 @@
+"""The state that the mount keeps of one topic for as long as it exists, and of all topics."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+
+from fusefs.appending.handle import Acks
+from fusefs.appending.targets import DoorTarget, Encoder
+from fusefs.errors import FileError
+from fusefs.files.partition_files import PartitionFiles
+from fusefs.following.wakeups import Wakeups
+from fusefs.forms import Form
+from fusefs.nodes.context import MountContext
+from storage.engine import Partition, Topic
+from storage.errors import StorageError, UnknownTopicError
+
+
+class TopicFiles:
+    """A topic's partitions as files, and the way in through its doors."""
+
+    def __init__(self, context: MountContext, topic: Topic) -> None:
+        self.context = context
+        self.topic = topic
+        self.deleted = False
+        self._partitions: dict[int, PartitionFiles] = {}
+        self._doors: dict[str, DoorTarget] = {}
+        self._partitioner = context.partitioners(topic.name)
+        self._news = Wakeups()
+
+    def check_exists(self) -> None:
+        """Raise FileError (ESTALE) once the topic is deleted."""
+        if self.deleted:
+            raise FileError(errno.ESTALE, f"{self.topic.name} was deleted")
+
+    def check_writable(self) -> None:
+        """Raise FileError where nobody may write."""
+        self.check_exists()
+        if self.context.engine.read_only:
+            raise FileError(errno.EROFS)
+        if self.topic.internal:
+            raise FileError(errno.EPERM, f"{self.topic.name} is one of Kafka's own topics")
+
+    def partition(self, number: int) -> PartitionFiles:
+        """The files of a partition. Raises FileError (ENOENT)."""
+        files = self._partitions.get(number)
+        if files is None:
+            partition = self.topic.partitions().get(number)
+            if partition is None or self.deleted:
+                raise FileError(errno.ENOENT)
+            files = self._partitions[number] = PartitionFiles(
+                self.context, partition, internal=self.topic.internal
+            )
+            files.listen(self._news.signal)
+        return files
+
+    def door(self, form: Form) -> DoorTarget:
+        """The target of lines of a form that are written to the topic itself."""
+        target = self._doors.get(form.suffix)
+        if target is None:
+            encoder = Encoder(form, self.context.clock, self.context.reports)
+            acks_all = self.context.appending.acks is Acks.ALL
+            name = f"{self.topic.name}/log{form.suffix}"
+            target = DoorTarget(name, self.topic, encoder, self._partitioner, acks_all=acks_all)
+            self._doors[form.suffix] = target
+        return target
+
+    def followed(self) -> Mapping[int, Partition]:
+        """The partitions as they are now. Raises FileError (ESTALE) once the topic is deleted."""
+        self.check_exists()
+        return self.topic.partitions()
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` in the event loop after news of any partition, present or to come."""
+        for number in self.topic.partitions():
+            self.partition(number)
+        return self._news.listen(listener)
+
+    def refresh(self) -> None:
+        """Follow the engine: partitions may have come, or been opened again; and notify the readers that follow the topic."""
+        partitions = self.topic.partitions()
+        for number, files in list(self._partitions.items()):
+            if files.partition is not partitions.get(number):
+                del self._partitions[number]
+                files.delete()
+        if self._news.heard:  # By who follows the topic: news of a partition that has come is for them too.
+            for number in partitions:
+                self.partition(number)
+        self._news.signal()
+
+    def remember(self) -> None:
+        """Write down what was measured of the partitions that were looked at (blocking).
+
+        What cannot be written is measured again another time.
+        """
+        for files in self._partitions.values():
+            try:
+                files.views.remember()
+            except (StorageError, OSError) as error:
+                self.context.reports.warning(files.path, f"what was measured is forgotten: {error}")
+
+    def delete(self) -> None:
+        """The topic is gone: open files end."""
+        self.deleted = True
+        for files in self._partitions.values():
+            files.delete()
+        self._news.signal()
+
+
+class AllTopics:
+    """The files of every topic, kept in step with the engine."""
+
+    def __init__(self, context: MountContext) -> None:
+        self._context = context
+        self._topics: dict[str, TopicFiles] = {}
+        self._news = Wakeups()
+        self._news.listen(self.refresh)
+        self._cancel = context.engine.listen(self._news.signal)
+
+    def names(self) -> list[str]:
+        return list(self._context.engine.topics())
+
+    def get(self, name: str) -> TopicFiles:
+        """The files of a topic. Raises FileError (ENOENT)."""
+        files = self._topics.get(name)
+        if files is not None and not files.deleted:
+            return files
+        try:
+            topic = self._context.engine.topic(name)
+        except UnknownTopicError:
+            raise FileError(errno.ENOENT) from None
+        files = self._topics[name] = TopicFiles(self._context, topic)
+        return files
+
+    def refresh(self) -> None:
+        """Follow the engine: end what was deleted, also where a topic of the same name stands in its place."""
+        topics = self._context.engine.topics()
+        for name, files in list(self._topics.items()):
+            present = topics.get(name)
+            if present is None or present.topic_id != files.topic.topic_id:
+                del self._topics[name]
+                files.delete()
+            else:
+                files.refresh()
+
+    def close(self) -> None:
+        """Listen to the engine no more, and write down what was measured (blocking)."""
+        self._cancel()
+        for files in self._topics.values():
+            files.remember()

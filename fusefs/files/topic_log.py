@@ -1,0 +1,191 @@
+"""A topic as a whole: `orders/log` reads all partitions merged by time, and takes lines for the partitioner to spread.
+
+Neither it nor the ranges of times beside it are listed: a tool that reads all it finds has every record from the
+partitions. They are streams: stat says 0, and a read goes on to the end, which is where the partitions ended at open(2).
+"""
+
+# ruff: noqa: ARG002 - one signature for every kind of file
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import deque
+from functools import partial
+
+import trio
+
+from fusefs.appending.flags import Access, check_append
+from fusefs.appending.framing import LINES, SPREAD_LINES
+from fusefs.appending.handle import AppendHandle
+from fusefs.errors import FileError
+from fusefs.files.topic_files import TopicFiles
+from fusefs.forms import Form
+from fusefs.nodes.handles import Handle, LogHandle
+from fusefs.nodes.nodes import (
+    FOR_LONG,
+    LOG_MODE,
+    NANOSECONDS_A_MILLISECOND,
+    READ_BLOCK,
+    READ_MODE,
+    Attributes,
+    Directory,
+    File,
+    accept_truncation,
+    refuse_writing,
+)
+from fusefs.selectors import RangePlace, TimeRange, resolve
+from fusefs.views.allowance import THREAD_BYTES, Allowance
+from fusefs.views.merging import MergedReader, Share
+from storage.engine import Partition
+
+REMEMBERED_SECONDS = 1.0
+"""For which the kernel may hold the name of a range."""
+
+MANY_PARTITIONS = 100
+"""To more than so many the lines of one request may take long to spread."""
+
+SLICE_SECONDS = 0.1
+"""For which partitions are looked into before the opener is looked at."""
+
+
+class MergedHandle(LogHandle):
+    """An open log of a topic; merging happens in a thread, a while at a time."""
+
+    def __init__(
+        self,
+        node: MergedFile,
+        merged: MergedReader | None,
+        writer: AppendHandle | None,
+        *,
+        opener_pid: int,
+        emptied: bool = False,
+    ) -> None:
+        super().__init__(node, None, writer, node.context.appending.blocking, emptied=emptied)
+        self._merged = merged
+        self._opener_pid = opener_pid
+        self._waiting = node.context.waiting
+        self._turn = trio.Lock()
+
+    async def read(self, position: int, size: int) -> bytes | memoryview:
+        if self._merged is None:
+            return await super().read(position, size)
+        async with self._turn:
+            self._node.check_exists()
+            while not await self._blocking.in_thread(partial(self._merged.reach, position, size)):
+                self._node.check_exists()
+                if self._waiting.wants_to_end(self._opener_pid):
+                    raise FileError(errno.EINTR)
+            return self._merged.read(position, size)
+
+
+class MergedFile(File):
+    """Records of all partitions of a topic, merged by time."""
+
+    __slots__ = ("_files", "_form")
+    mode = READ_MODE
+
+    def __init__(self, parent: Directory, name: str, files: TopicFiles, form: Form) -> None:
+        super().__init__(files.context, parent, name)
+        self._files = files
+        self._form = form
+
+    def attributes(self) -> Attributes:
+        mtime_ns = self.context.started * NANOSECONDS_A_MILLISECOND
+        return Attributes(self.mode, 0, mtime_ns, FOR_LONG, self.node_id, READ_BLOCK)
+
+    async def open(self, access: Access, pid: int) -> Handle:
+        self._files.check_exists()
+        writer = self._writer(access, pid)
+        merged = None
+        if access.reads:
+            shares = await self._shares(pid)
+            merged = MergedReader(shares, self._form, self.context.settings.isolation)
+        return MergedHandle(self, merged, writer, opener_pid=pid, emptied=access.truncates)
+
+    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        refuse_writing(access)
+        return None
+
+    async def _shares(self, pid: int) -> list[Share]:
+        """The records of each partition as of now, as long as process `pid` waits. Raises FileError (EINTR)."""
+        context, shares = self.context, list[Share]()
+        left = deque(self._files.topic.partitions().values())
+        while left:
+            await context.appending.blocking.in_thread(partial(self._take_shares, left, shares))
+            self.check_exists()
+            if context.waiting.wants_to_end(pid):
+                raise FileError(errno.EINTR)
+        return shares
+
+    def _take_shares(self, left: deque[Partition], shares: list[Share]) -> None:
+        """Go over partitions for a while, one at least (blocking)."""
+        until = time.monotonic() + SLICE_SECONDS
+        while left:
+            shares.append(self._share(left.popleft()))
+            if time.monotonic() > until:
+                break
+
+    def _share(self, partition: Partition) -> Share:
+        """The records of a partition as of now (blocking)."""
+        offsets = partition.offsets()
+        end_offset = offsets.visible_end(self.context.settings.isolation)
+        return Share(partition, offsets.log_start_offset, end_offset)
+
+    def check_exists(self) -> None:
+        self._files.check_exists()
+
+    def begin_write(self) -> None:
+        """The kernel remembers nothing of it that a write changes."""
+
+    def end_write(self) -> None:
+        pass
+
+    def closed(self) -> None:
+        pass
+
+
+class TopicLogFile(MergedFile):
+    """`log`, `log.kv`, `log.json` of a topic."""
+
+    __slots__ = ()
+    mode = LOG_MODE
+
+    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        if not access.writes:
+            return None
+        self._files.check_writable()
+        check_append(access, truncation_accepted=not self._form.suffix)
+        target = self._files.door(self._form)
+        spreads = len(self._files.topic.partitions()) > MANY_PARTITIONS
+        return AppendHandle(
+            target,
+            self.context.appending,
+            opener_pid=pid,
+            durable=access.durable,
+            framing=SPREAD_LINES if spreads else LINES,
+        )
+
+    def truncate(self, size: int, *, emptied: bool) -> None:
+        accept_truncation(size, None, emptied=emptied)
+
+
+class TopicTimesFile(MergedFile):
+    """`@T1-@T2`, `@T1-`: of each partition what it shows under that name, as of the opening."""
+
+    __slots__ = ("_selector",)
+    entry_timeout = REMEMBERED_SECONDS
+
+    def __init__(
+        self, parent: Directory, name: str, files: TopicFiles, form: Form, selector: TimeRange
+    ) -> None:
+        super().__init__(parent, name, files, form)
+        self._selector = selector
+
+    def _share(self, partition: Partition) -> Share:
+        isolation = self.context.settings.isolation
+        with Allowance(THREAD_BYTES, inline=False):  # Each partition is looked into as one request does.
+            place = resolve(self._selector, partition, isolation=isolation)
+        assert isinstance(place, RangePlace)
+        end = partition.offsets().visible_end(isolation) if place.end_offset is None else place.end_offset
+        return Share(partition, place.start_offset, end)

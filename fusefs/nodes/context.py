@@ -1,0 +1,80 @@
+"""The objects and settings that all nodes of one mount share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from fusefs.appending.handle import Appending
+from fusefs.appending.partitioners import PartitionerFactory
+from fusefs.appending.targets import Clock
+from fusefs.following.waiting import WaitingReads
+from fusefs.nodes.measuring import Settling
+from fusefs.reports import Reports
+from fusefs.views.store import ViewStore
+from storage.engine import Engine, Partition
+from storage.model import Isolation, Timestamp
+
+
+class KernelCache(Protocol):
+    """Names and attributes that the kernel has cached, and that it is told to forget."""
+
+    def forget_attributes(self, node_id: int) -> None:
+        """The node's attributes changed. Quick; may be called while a request is answered."""
+        ...
+
+    def forget_name(self, parent_id: int, name: str) -> None:
+        """The name means another node from now on. Happens soon, in another thread."""
+        ...
+
+
+class NoKernel:
+    """No kernel caches anything: for use without one."""
+
+    def forget_attributes(self, node_id: int) -> None:
+        del node_id
+
+    def forget_name(self, parent_id: int, name: str) -> None:
+        del parent_id, name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings of a mount. The defaults here are the only ones."""
+
+    directories: tuple[Path, ...]
+    """The data directories: whose disks `df` shows."""
+    isolation: Isolation = Isolation.READ_COMMITTED
+    """The records that readers are shown."""
+    allow_delete: bool = False
+    """Whether rmdir of a topic with records, and writing `start`, may delete."""
+    stat_seconds: float = 2.0
+    """Time that `stat` of a partition's own view may wait for its size to be measured; `ls -l` asks for all three."""
+    open_seconds: float = 60.0
+    """Time that opening one may wait: from then on its size is exact, and cp, tar and wc rely on that."""
+
+
+@dataclass(frozen=True, slots=True)
+class MountContext:
+    """The engine, and the services that nodes use."""
+
+    engine: Engine
+    settings: Settings
+    reports: Reports
+    clock: Clock
+    appending: Appending
+    waiting: WaitingReads
+    settling: Settling
+    partitioners: PartitionerFactory
+    kernel: KernelCache
+    view_store: Callable[[Partition], ViewStore | None]
+    """Returns the store of a partition's measured positions; None where they are not remembered."""
+    status_lines: Callable[[], list[str]]
+    """Returns the lines of `@status` about the daemon itself, one `name value` each."""
+    started: Timestamp
+    """When the mount began: the time shown of what has none of its own."""
+    new_id: Callable[[], int] = field(default_factory=lambda: itertools.count(2).__next__)
+    """Numbers for nodes, never used twice; 1 is the root's."""

@@ -1,0 +1,185 @@
+"""The operations of every directory, file and link of the tree: they take names and return values, without a kernel."""
+
+# ruff: noqa: ARG002 - one signature for every kind of file
+
+from __future__ import annotations
+
+import errno
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from fusefs.appending.flags import Access
+from fusefs.errors import FileError
+from fusefs.nodes.context import MountContext
+from fusefs.nodes.handles import Handle
+
+NANOSECONDS_A_MILLISECOND = 1_000_000
+
+DIRECTORY_MODE = stat.S_IFDIR | 0o755
+LOG_MODE = stat.S_IFREG | 0o644
+READ_MODE = stat.S_IFREG | 0o444
+LINK_MODE = stat.S_IFLNK | 0o777
+
+READ_BLOCK = 512 * 1024
+"""Bytes; what cat, stdio, Python and cmp read at a time from a log, where each read is a request of its own.
+
+As much as a window of a view holds: more would be fetched from memory that the processor has not near any more.
+"""
+
+FOR_LONG = 60.0
+"""Seconds the kernel may remember what only changes together with a word to it."""
+
+
+class Attributes(NamedTuple):
+    """The attributes of a node that stat shows; owner, links and blocks follow one rule for all nodes."""
+
+    mode: int
+    size: int
+    mtime_ns: int
+    timeout: float
+    """Seconds for which the kernel may believe this without asking again."""
+    ino: int
+    """The number shown: one a view, whatever its generation."""
+    block_size: int = 4096
+    """Bytes that programs are advised to read at a time (st_blksize)."""
+
+
+class Node(ABC):
+    """A named thing. Its lookup count is the number of references the kernel holds."""
+
+    __slots__ = ("context", "lookups", "name", "node_id", "parent")
+
+    entry_timeout: float = FOR_LONG
+    """Seconds for which the kernel may believe that the name means this node."""
+
+    def __init__(self, context: MountContext, parent: Directory | None, name: str) -> None:
+        self.context = context
+        self.parent = parent
+        self.name = name
+        self.node_id = 1 if parent is None else context.new_id()
+        self.lookups = 0
+
+    @property
+    def path(self) -> str:
+        """Path under the mount, without a leading slash: `orders/0/log`."""
+        if self.parent is None or self.parent.parent is None:
+            return self.name
+        return f"{self.parent.path}/{self.name}"
+
+    @abstractmethod
+    def attributes(self) -> Attributes:
+        """The attributes that stat shows, as far as they are known now."""
+
+    def listed_attributes(self) -> Attributes:
+        """The attributes that readdir passes on: those known without any work; a timeout of 0 makes stat ask again."""
+        return self.attributes()
+
+    @property
+    def settled(self) -> bool:
+        """Whether `attributes` are exact; if not, `settle` may make them so."""
+        return True
+
+    async def settle(self, pid: int) -> None:  # noqa: B027 - most nodes have nothing to wait for
+        """Wait, within a bound and no longer than process `pid`, until the attributes are exact. Raises FileError."""
+
+    def is_current(self) -> bool:
+        """Whether the name still means this node: looked up again, it may mean another."""
+        return True
+
+    def xattrs(self) -> Mapping[str, bytes | None]:
+        """Extended attributes by their full names; None for a value of more bytes than a kernel takes."""
+        return {}
+
+    def forgotten(self) -> None:
+        """The kernel holds no reference any more."""
+        if self.parent is not None:
+            self.parent.drop(self)
+
+
+class Directory(Node):
+    """A directory, which remembers the nodes it made so that a name keeps its node."""
+
+    __slots__ = ("_children",)
+
+    def __init__(self, context: MountContext, parent: Directory | None, name: str) -> None:
+        super().__init__(context, parent, name)
+        self._children: dict[str, Node] = {}
+
+    def attributes(self) -> Attributes:
+        return Attributes(DIRECTORY_MODE, 0, self.mtime_ns(), FOR_LONG, self.node_id)
+
+    def mtime_ns(self) -> int:
+        """When something in it last changed; nobody keeps that, so it is when the mount began."""
+        return self.context.started * NANOSECONDS_A_MILLISECOND
+
+    def lookup(self, name: str) -> Node:
+        """Find what `name` means now. Raises FileError (ENOENT)."""
+        known = self._children.get(name)
+        if known is not None and known.is_current():
+            return known
+        node = self.make(name)
+        self._children[name] = node
+        return node
+
+    @abstractmethod
+    def make(self, name: str) -> Node:
+        """Make the node of a name. Raises FileError (ENOENT)."""
+
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """The names that readdir lists."""
+
+    def drop(self, node: Node) -> None:
+        """Forget a node that the kernel has forgotten."""
+        if self._children.get(node.name) is node:
+            del self._children[node.name]
+
+    async def make_directory(self, name: str) -> Directory:
+        """Do mkdir(2). Raises FileError."""
+        raise FileError(errno.EPERM, f"{self.path}: directories are made at the top (topics) and in topics")
+
+    async def remove_directory(self, name: str) -> None:
+        """Do rmdir(2). Raises FileError."""
+        self.lookup(name)
+        raise FileError(errno.EPERM, "topics alone are removed, by rmdir at the top", reported=True)
+
+
+class File(Node):
+    """A regular file."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def open(self, access: Access, pid: int) -> Handle:
+        """Open for process `pid`. Raises FileError."""
+
+    def truncate(self, size: int, *, emptied: bool) -> None:
+        """Change the size; `emptied`: O_TRUNC made the file look empty to its program, which has written nothing yet.
+
+        Raises FileError.
+        """
+        raise FileError(errno.EPERM, "not to be written")
+
+
+class Link(Node):
+    """A symbolic link."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def target(self) -> str:
+        """The target of the link. Raises FileError (ENOENT)."""
+
+
+def refuse_writing(access: Access) -> None:
+    """Raise FileError (EPERM) for a file that is only read."""
+    if access.writes:
+        raise FileError(errno.EPERM, "not to be written")
+
+
+def accept_truncation(size: int, present: int | None, *, emptied: bool) -> None:
+    """Do truncate(2) of an append-only file, of `present` bytes where that is known: only what changes nothing."""
+    if size != present and not (emptied and size == 0):
+        raise FileError(errno.EPERM, "a log is not cut; it takes lines at its end")

@@ -1,0 +1,92 @@
+"""The data directories that an option `path` names: one, several after commas, globs."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import unquote
+
+from pipeline.errors import PipelineError
+from storage.checkpoints.partition_metadata import read_topic_id
+from storage.directories.contents import Contents
+from storage.disk.filesystem import Entry, FileSystem
+from storage.disk.names import META_PROPERTIES
+from storage.errors import CorruptionError
+
+_URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(//(?P<host>[^/]*))?(?=/)")
+"""How a URI begins, up to its path."""
+
+
+def data_directories(text: str) -> tuple[Path, ...]:
+    """Give each directory once, absolute, in the order named; those of a glob ascending.
+
+    `~` is the user's home, and `file:/srv/topics` and `file:///srv/topics` name local directories, as in Spark. A comma or
+    a bracket in the name of a directory that is there belongs to it. PipelineError where one is none, or in a mount.
+    """
+    whole = Path(text.strip())
+    names = [str(whole)] if whole.is_dir() else [one.strip() for one in text.split(",") if one.strip()]
+    found: dict[Path, None] = {}
+    for name in names:
+        found.update(dict.fromkeys(one.absolute() for one in _directories(name)))
+    if not found:
+        raise PipelineError("path names no data directory")
+    for one in found:
+        _check_is_not_mounted(one)
+    return tuple(found)
+
+
+def _directories(name: str) -> list[Path]:
+    """The directories that one name names; PipelineError where there are none."""
+    if Path(name).is_dir():
+        return [Path(name)]
+    local = _local(name)
+    for one in (local, unquote(local)):
+        if Path(one).is_dir():
+            return [Path(one)]
+    matches = sorted(one for one in map(Path, glob.glob(local)) if one.is_dir())  # noqa: PTH207 (an absolute pattern)
+    if not matches:
+        raise PipelineError(
+            f"{name}: no data directory there; path names one, several after commas, or a glob"
+        )
+    return matches
+
+
+def _local(name: str) -> str:
+    """A name as the shell has it; PipelineError for places that are none of this machine's directories."""
+    uri = _URI.match(name)
+    if uri is None:
+        return os.path.expanduser(name)  # noqa: PTH111 (leaves a user that is none as it stands)
+    if uri["scheme"].lower() != "file" or uri["host"] not in {None, "", "localhost"}:
+        raise PipelineError(
+            f"{name}: no directory of this machine; path names data directories, as /srv/topics"
+        )
+    return name[uri.end() :]
+
+
+def _check_is_not_mounted(path: Path) -> None:
+    """Whether the path is none in a mount of topicfs, which shows topics and has no segments to be read."""
+    for directory in (path, *path.parents):
+        status = directory / "@status"
+        if directory.is_mount() and status.is_file():
+            lines = (line.partition(" ") for line in status.read_text().splitlines())
+            there = ",".join(value for name, _, value in lines if name == "directory")
+            raise PipelineError(
+                f"{path}: lies in a mount of topicfs; name the data directory behind it: {there}"
+            )
+
+
+def check_is_data_directory(path: Path, entries: Iterable[Entry], contents: Contents) -> None:
+    """Whether a directory's entries, and what was read from them, are a data directory's (PipelineError)."""
+    if not contents.partitions and META_PROPERTIES not in {entry.name for entry in entries}:
+        raise PipelineError(f"{path}: no data directory: neither {META_PROPERTIES} nor a partition there")
+
+
+def topic_id_of(directory: Path, files: FileSystem) -> str | None:
+    """Read the topic id in a partition's directory; None without one, or where its file is damaged (OSError)."""
+    try:
+        return read_topic_id(files, directory)
+    except CorruptionError:
+        return None

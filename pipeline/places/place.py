@@ -1,0 +1,87 @@
+"""Where a job's topics are: data directories here, or a Kafka cluster.
+
+    /srv/topics    /srv/a,/srv/b    /srv/*/data         data directories, as `pipeline.places.paths` takes them
+    kafka://host:9092    kafka://one:9092,two:9092      brokers of one cluster
+
+Both are read and written by the same options but for those that say where, so a job is written once:
+
+    spark.read.format(place.format).options(**place.options, subscribe="orders")
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pipeline.errors import PipelineError
+
+SCHEME = "kafka://"
+EXAMPLE = "kafka://host:9092, or kafka://one:9092,two:9092"
+MAX_PORT = 65_535
+_ANY_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]*)(:(?P<port>[^:/]*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where topics are read or written."""
+
+    path: str | None = None
+    """Data directories, as the option of the format takes them; None for a cluster."""
+    bootstrap_servers: str | None = None
+    """Brokers, `host:port` after commas; None for data directories."""
+
+    @property
+    def is_kafka(self) -> bool:
+        return self.bootstrap_servers is not None
+
+    @property
+    def format(self) -> str:
+        """Name of the Spark format that reads and writes there."""
+        return "kafka" if self.is_kafka else "topicfs"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of that format that say where."""
+        if self.bootstrap_servers is not None:
+            return {"kafka.bootstrap.servers": self.bootstrap_servers}
+        return {"path": self.path or ""}
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.bootstrap_servers}" if self.is_kafka else self.path or ""
+
+
+def place_of(text: str) -> Place:
+    """Tell what `text` names; whether anything is there is found out when it is opened. PipelineError."""
+    text = text.strip()
+    if not text:
+        raise PipelineError(f"a place is a data directory, or a cluster: {EXAMPLE}")
+    if text[: len(SCHEME)].lower() == SCHEME:
+        return Place(bootstrap_servers=_servers(text))
+    for name in text.split(","):
+        scheme = _ANY_SCHEME.match(name.strip())
+        if scheme is not None and scheme[0].lower() != "file://":
+            raise PipelineError(f"{text}: {_unfit(scheme[0])}; a place is data directories, or {EXAMPLE}")
+    return Place(path=text)
+
+
+def _unfit(scheme: str) -> str:
+    if scheme.lower() == SCHEME:
+        return "a cluster and a directory are not one place"
+    return f"no places of the kind {scheme} are known"
+
+
+def _servers(text: str) -> str:
+    servers = [server.strip() for server in text[len(SCHEME) :].removesuffix("/").split(",")]
+    for server in servers:
+        match = _SERVER.fullmatch(server)
+        if match is None:
+            raise PipelineError(f"{text}: {server!r} is no host:port; expected {EXAMPLE}")
+        if not match["host"]:
+            raise PipelineError(f"{text}: no host; expected {EXAMPLE}")
+        if not match["port"]:
+            raise PipelineError(f"{text}: no port of {match['host']}; expected {EXAMPLE}")
+        port = match["port"]
+        if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= MAX_PORT):
+            raise PipelineError(f"{text}: {port!r} is no port (1 to {MAX_PORT})")
+    return ",".join(servers)

@@ -1,0 +1,89 @@
+"""A Spark session of one's own, for commands: quiet, in UTC, and with this interpreter in its workers.
+
+Where it runs is Spark's own rule: what is asked for here, else MASTER or SPARK_REMOTE of the environment, else
+`spark.master` of spark-defaults.conf, else every core of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from pipeline.errors import SparkMissingError
+from pipeline.places.place import Place
+from pipeline.tasks.output import children_speak_to
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What a user says of the session."""
+
+    master: str | None = None
+    """Spark's master URL; None: as the environment or Spark's own configuration has it."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Spark's settings by name; they win over those made here."""
+
+
+@contextmanager
+def job_session(
+    options: SessionOptions,
+    *,
+    noise: IO[bytes] | None = None,
+    places: Iterable[Place] = (),
+    say: Callable[[str], object] | None = None,
+) -> Iterator[SparkSession]:
+    """A session that ends with the block and reaches `places`; `say` gets a line when jars are fetched for that.
+
+    `noise` gets what Spark's processes say on standard error. Raises SparkMissingError without pyspark and pyarrow,
+    PipelineError where Spark's Kafka connector cannot be had.
+    """
+    try:
+        import pyarrow  # noqa: F401, ICN001, PLC0415 (asked for only whether it is there)
+        from pyspark.sql import SparkSession as Session  # noqa: PLC0415 (everything else works without Spark)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in {"pyspark", "pyarrow"}:
+            raise SparkMissingError from None
+        raise
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        # Between Spark and its Python processes, which is the way of every record: cheaper than TCP on the loopback.
+        "spark.python.unix.domain.socket.enabled": "true",
+        **options.settings,
+    }
+    if any(place.is_kafka for place in places) and "SPARK_REMOTE" not in os.environ:
+        settings |= _connector(options.settings, say)
+    builder = Session.builder.appName("topicfs")
+    if options.master is not None:
+        builder = builder.master(options.master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with children_speak_to(noise):
+        session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _connector(given: Mapping[str, str], say: Callable[[str], object] | None) -> dict[str, str]:
+    """What brings Spark's Kafka connector into a session; nothing where the user's own settings do."""
+    import pyspark  # noqa: PLC0415 (everything else works without Spark)
+
+    from pipeline.connector.jars import CONNECTOR  # noqa: PLC0415 (needed for clusters alone)
+    from pipeline.connector.settings import settings_of_session  # noqa: PLC0415 (as above)
+
+    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    jars = CONNECTOR.folder if say is None else lambda: CONNECTOR.folder(say=say)
+    return settings_of_session(home, jars, given)

@@ -1,0 +1,166 @@
+"""The data directory's offset checkpoints, read when it is opened and written while it is served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from types import MappingProxyType
+
+from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
+from storage.directories.offline import OfflinePartition
+from storage.disk import names
+from storage.disk.filesystem import FileSystem
+from storage.engine import Partition
+from storage.errors import CorruptionError
+from storage.log.log import Log
+from storage.model import Offset, TopicPartition
+from storage.recovery.load import Checkpointed
+
+Offsets = Mapping[TopicPartition, Offset]
+
+_SERVED = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFiles:
+    """The content of the files, by name."""
+
+    offsets: Mapping[str, Offsets]
+    malformed: frozenset[str]
+    """Those that could not be read and count as empty."""
+
+    @classmethod
+    def nothing(cls) -> CheckpointFiles:
+        """Give what is known before they are read."""
+        return cls(dict.fromkeys((*_SERVED, names.CLEANER_OFFSETS), MappingProxyType({})), frozenset())
+
+    @classmethod
+    def read(cls, files: FileSystem, directory: Path, warn: Callable[[str], None]) -> CheckpointFiles:
+        """Read them; a malformed one counts as empty, with a warning, as in Kafka (OSError)."""
+        offsets: dict[str, Offsets] = {}
+        malformed: set[str] = set()
+        for name in (*_SERVED, names.CLEANER_OFFSETS):
+            try:
+                offsets[name] = read_offsets(files, directory / name)
+            except CorruptionError as error:
+                warn(f"{error}; taken for empty")
+                offsets[name] = {}
+                malformed.add(name)
+        return cls(offsets, frozenset(malformed))
+
+
+class CheckpointWriter:
+    """Writes the files when their content changed. Safe from any thread.
+
+    Partitions that could not be loaded keep the lines they had: nothing new is known of them. Lines of
+    partitions that do not exist must go (`forget`), or a later topic of the same name would be taken for
+    flushed.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        files: FileSystem,
+        *,
+        present: CheckpointFiles,
+        lend: Callable[[Callable[[], None]], None] = lambda write: write(),
+    ) -> None:
+        """`lend` does a write, on a full disk too where that can be (`storage.directories.reserve`)."""
+        self._directory = directory
+        self._files = files
+        self._lend = lend
+        self._written = dict(present.offsets)
+        self._malformed = set(present.malformed)
+        self._lock = Lock()
+
+    def write_recovery_points(self, partitions: Iterable[Partition]) -> None:
+        self._write(names.RECOVERY_POINTS, partitions, lambda log: log.offsets().recovery_point)
+
+    def write_log_start_offsets(self, partitions: Iterable[Partition]) -> None:
+        """Write those that the segments' names do not tell."""
+        self._write(names.LOG_START_OFFSETS, partitions, _start_inside)
+
+    def write_high_watermarks(self, partitions: Iterable[Partition]) -> None:
+        self._write(names.HIGH_WATERMARKS, partitions, lambda log: log.offsets().high_watermark)
+
+    def write_first_dirty_offsets(self, partitions: Iterable[Partition]) -> None:
+        """Write where the cleaner goes on."""
+        self._write(
+            names.CLEANER_OFFSETS,
+            partitions,
+            lambda log: log.first_dirty_offset if isinstance(log, Log) else None,
+        )
+
+    def write_all(self, partitions: Iterable[Partition]) -> None:
+        """Write all four (OSError; blocking)."""
+        logs = list(partitions)
+        self.write_first_dirty_offsets(logs)
+        self.write_recovery_points(logs)
+        self.write_log_start_offsets(logs)
+        self.write_high_watermarks(logs)
+
+    def kept(self, partition: TopicPartition) -> Checkpointed:
+        """What the files say of one partition now."""
+        with self._lock:
+            return checkpointed(self._written, partition)
+
+    def first_dirty_offset(self, partition: TopicPartition) -> Offset | None:
+        """Where the cleaner goes on; None before the first cleaning."""
+        with self._lock:
+            return self._written[names.CLEANER_OFFSETS].get(partition)
+
+    def distrust(self) -> None:
+        """Write every file the next time, changed or not: what stands on the disk is not known any more."""
+        with self._lock:
+            self._malformed.update(self._written)
+
+    def named(self) -> set[TopicPartition]:
+        """Every partition that any file names."""
+        with self._lock:
+            return {partition for offsets in self._written.values() for partition in offsets}
+
+    def forget(self, gone: AbstractSet[TopicPartition]) -> None:
+        """Drop the lines of partitions that no longer exist from all files, the cleaner's too (OSError)."""
+        with self._lock:
+            for name, offsets in list(self._written.items()):
+                self._replace(name, {one: offset for one, offset in offsets.items() if one not in gone})
+
+    def _write(
+        self, name: str, partitions: Iterable[Partition], offset_of: Callable[[Partition], Offset | None]
+    ) -> None:
+        with self._lock:
+            offsets = {}
+            for log in partitions:
+                partition = name_of(log)
+                kept = isinstance(log, OfflinePartition)
+                offset = self._written[name].get(partition) if kept else offset_of(log)
+                if offset is not None:
+                    offsets[partition] = offset
+            self._replace(name, offsets)
+
+    def _replace(self, name: str, offsets: Offsets) -> None:
+        if offsets != self._written[name] or name in self._malformed:
+            self._lend(lambda: write_offsets(self._files, self._directory / name, offsets))
+            self._written[name] = offsets
+            self._malformed.discard(name)
+
+
+def checkpointed(offsets: Mapping[str, Offsets], partition: TopicPartition) -> Checkpointed:
+    """Pick one partition's lines out of the files' content."""
+    nothing = Offset(0)
+    return Checkpointed(*(offsets[name].get(partition, nothing) for name in _SERVED))
+
+
+def name_of(partition: Partition) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.number)
+
+
+def _start_inside(log: Partition) -> Offset | None:
+    """Give a log's start offset if it lies past its first segment's base."""
+    if not isinstance(log, Log):
+        return None
+    start = log.log_start_offset  # Of all logs, again and again: no file is looked at.
+    return start if start > log.chain.base_offsets[0] else None

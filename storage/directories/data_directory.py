@@ -1,0 +1,105 @@
+"""A data directory and what its keeper works with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.checkpoints.partition_metadata import (
+    place_topic_id,
+    prepare_topic_id,
+    read_topic_id,
+    write_topic_id,
+)
+from storage.config.broker import EngineConfig
+from storage.directories.contents import Contents, read_contents
+from storage.disk import names
+from storage.disk.filesystem import Clock, FileSystem
+from storage.disk.names import DirectoryMark
+from storage.log.flusher import Flusher
+from storage.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class DataDirectory:
+    """Where, on which disk, by which clock, with which settings."""
+
+    path: Path
+    files: FileSystem
+    clock: Clock
+    config: EngineConfig
+    flusher: Flusher
+    """Flusher of all logs in it."""
+
+    @property
+    def read_only(self) -> bool:
+        return self.files.read_only
+
+    def check(self) -> None:
+        """Raise OSError unless the directory is still there: one that was unmounted is an empty one, or none."""
+        self.files.size(self.path / names.META_PROPERTIES)
+
+    def contents(self) -> Contents:
+        """Look through it (NotALogDirectoryError, OSError)."""
+        return read_contents(self.files.list_directory(self.path), self.path)
+
+    def partition_path(self, partition: TopicPartition) -> Path:
+        """Where a partition lives."""
+        return self.path / names.partition_directory(partition)
+
+    def make_partition(self, partition: TopicPartition, topic_id: str) -> None:
+        """Make a partition's directory with its topic id, or complete an interrupted making (OSError).
+
+        Its name is on disk only after `sync`.
+        """
+        path = self.partition_path(partition)
+        if not self.files.exists(path):
+            self.files.make_directory(path)
+        write_topic_id(self.files, path, topic_id)
+
+    def begin_partition(self, partition: TopicPartition, topic_id: str) -> None:
+        """Do what of making a partition needs no waiting for the disk (OSError); `end_partition` does the rest."""
+        path = self.partition_path(partition)
+        if not self.files.exists(path):
+            self.files.make_directory(path)
+        if read_topic_id(self.files, path) is None:
+            prepare_topic_id(self.files, path, topic_id)
+
+    def end_partition(self, partition: TopicPartition, topic_id: str) -> None:
+        """Put the partition's topic id on disk (OSError, CorruptionError; blocking). Its name needs `sync`."""
+        path = self.partition_path(partition)
+        if read_topic_id(self.files, path) is None:
+            place_topic_id(self.files, path)
+        else:
+            write_topic_id(self.files, path, topic_id)
+
+    def unmake_partition(self, partition: TopicPartition) -> None:
+        """Remove a partition's directory with the files in it, if it is there (OSError)."""
+        path = self.partition_path(partition)
+        if self.files.exists(path):
+            self.remove_directory(path.name)
+
+    def deleted_name(self, partition: TopicPartition) -> str:
+        """Make up the name that a deleted partition's directory is given."""
+        return names.marked_directory(partition, DirectoryMark.DELETE)
+
+    def rename_partition(self, partition: TopicPartition, name: str) -> None:
+        """Rename a partition's directory (OSError); on disk only after `sync`."""
+        self.files.rename(self.partition_path(partition), self.path / name)
+
+    def remove_directory(self, name: str) -> None:
+        """Remove a directory of plain files (OSError; what is gone already is no error)."""
+        path = self.path / name
+        for entry in self.files.list_directory(path):
+            self.files.unlink(path / entry.name)
+        self.files.remove_directory(path)
+
+    def sync(self) -> None:
+        """The directory's names are on disk when this returns (OSError; blocking)."""
+        self.files.sync_directory(self.path)
+
+
+def partitions_of(topic: str, numbers: range) -> Iterator[TopicPartition]:
+    """Name a topic's partitions."""
+    return (TopicPartition(topic, number) for number in numbers)

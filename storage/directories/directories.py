@@ -1,0 +1,190 @@
+"""The data directories of one engine: which of them serve, and which partition stands in which.
+
+A directory *fails* when the disk no longer does what is asked of it (an I/O error, a directory that vanished, a
+checkpoint that cannot be written): then its own partitions are offline and the others go on. A full disk is no
+failure: what was asked for is refused, and works again once there is room.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from storage.config.broker import EngineConfig
+from storage.directories.checkpoints import CheckpointFiles, CheckpointWriter
+from storage.directories.data_directory import DataDirectory
+from storage.directories.deletion import DoomedDirectories
+from storage.directories.reserve import Reserve, is_full
+from storage.disk.filesystem import Clock, FileSystem
+from storage.disk.lock import DirectoryLock
+from storage.model import DirectoryStatus, TopicPartition
+
+Warn = Callable[[str], None]
+
+
+class KeptDirectory:
+    """A data directory, and what keeping it takes."""
+
+    def __init__(self, data: DataDirectory, warn: Warn) -> None:
+        self.data = data
+        self.failure: str | None = None
+        """Why it does not serve; None while it does."""
+        self.lock: DirectoryLock | None = None
+        self.clean = False
+        """Whether its last owner closed it in order, so that its logs need no recovery."""
+        self.below_high_watermark = False
+        """Whether only what lies below the checkpointed high watermarks counts: beside a live owner."""
+        self.was_read = False
+        """Whether `read_checkpoints` was called."""
+        self.reserve = Reserve(data.path, data.files, warn)
+        self.writer = self._writer(CheckpointFiles.nothing())
+        self.doomed = DoomedDirectories(data, warn)
+        self._warn = warn
+
+    def __str__(self) -> str:
+        return str(self.data.path)
+
+    def take_lock(self) -> None:
+        """Own the directory, or see that it still is owned (DirectoryLockedError, OSError)."""
+        if self.lock is None:
+            self.lock = DirectoryLock(self.data.path)
+        else:
+            self.lock.renew()
+
+    def read_checkpoints(self) -> None:
+        """Learn what its checkpoints say (OSError)."""
+        present = CheckpointFiles.read(self.data.files, self.data.path, self._warn)
+        self.writer = self._writer(present)
+        self.was_read = True
+
+    def _writer(self, present: CheckpointFiles) -> CheckpointWriter:
+        return CheckpointWriter(self.data.path, self.data.files, present=present, lend=self.reserve.lend)
+
+    def release(self) -> None:
+        """Give up the lock."""
+        if self.lock is not None:
+            self.lock.release()
+
+
+class Directories:
+    """All of an engine's data directories, in the order given. Changed under the manager's lock alone."""
+
+    def __init__(self, kept: Sequence[KeptDirectory], warn: Warn) -> None:
+        self.all = tuple(kept)
+        self.when_failed: Callable[[KeptDirectory], None] = lambda _: None
+        """Told of each directory that fails."""
+        self._warn = warn
+        self._homes: dict[TopicPartition, KeptDirectory] = {}
+        self._counts: Counter[KeptDirectory] = Counter()
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.all))
+
+    @property
+    def online(self) -> tuple[KeptDirectory, ...]:
+        return tuple(directory for directory in self.all if directory.failure is None)
+
+    @property
+    def failed(self) -> tuple[KeptDirectory, ...]:
+        return tuple(directory for directory in self.all if directory.failure is not None)
+
+    @property
+    def files(self) -> FileSystem:
+        return self.all[0].data.files
+
+    @property
+    def clock(self) -> Clock:
+        return self.all[0].data.clock
+
+    @property
+    def config(self) -> EngineConfig:
+        return self.all[0].data.config
+
+    @property
+    def read_only(self) -> bool:
+        return self.files.read_only
+
+    def status(self) -> tuple[DirectoryStatus, ...]:
+        """How each of them stands."""
+        return tuple(
+            DirectoryStatus(
+                path=str(directory),
+                state="online" if directory.failure is None else f"offline: {directory.failure}",
+                partitions=self._counts[directory],
+            )
+            for directory in self.all
+        )
+
+    # Which partition stands where.
+
+    @property
+    def homes(self) -> Mapping[TopicPartition, KeptDirectory]:
+        """The directory of each partition that was found or made."""
+        return self._homes
+
+    def place(self, partition: TopicPartition, directory: KeptDirectory) -> None:
+        """Note where a partition stands."""
+        self.forget([partition])
+        self._homes[partition] = directory
+        self._counts[directory] += 1
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note that partitions stand nowhere any more."""
+        for partition in partitions:
+            home = self._homes.pop(partition, None)
+            if home is not None:
+                self._counts[home] -= 1
+
+    def choose(self) -> KeptDirectory:
+        """Where a new partition goes: the serving directory with the fewest, the first of equals, as in Kafka.
+
+        OSError where none serves.
+        """
+        if not self.online:
+            raise OSError(errno.EIO, f"{self.all[0].failure}")
+        return min(self.online, key=lambda directory: self._counts[directory])
+
+    def check_room(self) -> None:
+        """Raise OSError where the room that is left on a disk is for what frees space."""
+        for directory in self.online:
+            if directory.reserve.room.kept_back:
+                raise OSError(
+                    errno.ENOSPC, "the disk is full; what is left is for what frees space", str(directory)
+                )
+
+    # Failing.
+
+    def fail(self, directory: KeptDirectory, error: OSError) -> None:
+        """Go on without `directory`, whose partitions are offline from now on."""
+        if directory.failure is None:
+            reason = _reason(error)
+            directory.failure = f"{directory} failed: {reason}"
+            self._warn(f"{directory}: failed, its partitions are offline: {reason}")
+            self.when_failed(directory)
+
+    def attempt(self, directory: KeptDirectory, action: Callable[[], object]) -> bool:
+        """Do something that takes one directory; whether it could be done.
+
+        A directory that fails in it is gone on without, unless it is the last one: then the OSError is raised, as that
+        of a full disk is.
+        """
+        try:
+            action()
+        except OSError as error:
+            if is_full(error) or len(self.online) <= 1:
+                raise
+            self.fail(directory, error)
+            return False
+        return True
+
+    def attempt_each(self, action: Callable[[KeptDirectory], object]) -> None:
+        """Do something in every directory that serves (`attempt`)."""
+        for directory in self.online:
+            self.attempt(directory, lambda: action(directory))  # noqa: B023 (called before the next round)
+
+
+def _reason(error: OSError) -> str:
+    """Without the number that only programs want."""
+    words = [error.strerror or str(error), *([str(error.filename)] if error.filename else [])]
+    return ": ".join(words)

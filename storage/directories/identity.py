@@ -1,0 +1,69 @@
+"""Whose data directories they are: each one's meta.properties, and all of them together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from storage.checkpoints.identifiers import new_id
+from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from storage.directories.directories import Directories, KeptDirectory
+from storage.errors import StorageError
+
+
+def settle_meta_properties(directories: Directories) -> None:
+    """Write the ids of new directories, or add the directory id that an old one lacks.
+
+    All directories are of one cluster and one node, and each has an id of its own; a new one joins those there are.
+    Raises StorageError where that is not so, CorruptionError, OSError.
+    """
+    found: dict[KeptDirectory, MetaProperties] = {}
+    new: list[KeptDirectory] = []
+
+    def read(directory: KeptDirectory) -> None:
+        present = read_meta_properties(directory.data.files, directory.data.path)
+        if present is None:
+            new.append(directory)
+        else:
+            found[directory] = present
+
+    directories.attempt_each(read)
+    _check_together(found)
+    node_id = next((meta.node_id for meta in found.values() if meta.node_id is not None), None)
+    cluster_id = next((meta.cluster_id for meta in found.values() if meta.cluster_id), new_id())
+    fresh = MetaProperties(
+        cluster_id=cluster_id,
+        node_id=directories.config.node_id if node_id is None else node_id,
+        directory_id=None,
+    )
+    for directory in new:
+        _write(directories, directory, replace(fresh, directory_id=new_id()))
+    for directory, meta in found.items():
+        if meta.directory_id is None and meta.cluster_id is not None and meta.node_id is not None:
+            _write(directories, directory, replace(meta, directory_id=new_id(), version=1))
+
+
+def _check_together(found: dict[KeptDirectory, MetaProperties]) -> None:
+    first: dict[str, tuple[str, KeptDirectory]] = {}
+    ids: dict[str, KeptDirectory] = {}
+    for directory, meta in found.items():
+        for name, value in (("cluster.id", meta.cluster_id), ("node.id", meta.node_id)):
+            if value is None:
+                continue
+            known, other = first.setdefault(name, (str(value), directory))
+            if known != str(value):
+                raise StorageError(
+                    f"{directory}: has {name}={value}, {other} has {known}: not directories of one and the same node"
+                )
+        if meta.directory_id is not None:
+            other = ids.setdefault(meta.directory_id, directory)
+            if other is not directory:
+                raise StorageError(
+                    f"{directory}: has the directory.id of {other}; one is a copy of the other, use only one"
+                )
+
+
+def _write(directories: Directories, directory: KeptDirectory, meta: MetaProperties) -> None:
+    data = directory.data
+    directories.attempt(
+        directory, lambda: write_meta_properties(data.files, data.path, meta, written_at=data.clock())
+    )

@@ -1,0 +1,184 @@
+"""What maintenance would do, as values: which segments would roll or be deleted, what would be compacted, and why.
+
+The same decisions that are carried out (`storage.log.roll`, `storage.retention.decide`, `storage.compaction.choose`),
+asked without doing anything. A segment whose time has passed counts as rolled for what follows: a record that
+came now would roll it, and so does maintenance that a person asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from storage.compaction.choose import CleanableSegment, plan
+from storage.compaction.clean import cleaning_params
+from storage.log.log import Log
+from storage.log.roll import RollParameters, RollReason, roll_reason, waited_ms
+from storage.model import NO_TIMESTAMP, Offset, SegmentInfo, Timestamp, TopicPartition
+from storage.retention.decide import LogFacts, Reason, decide_retention
+from storage.validation.batches import AppendRules
+
+ALL_GOES = "all of it goes"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRoll:
+    """An active segment would be closed and an empty one begun."""
+
+    partition: TopicPartition
+    base_offset: Offset
+    size_bytes: int
+    reason: str
+    """A `RollReason`'s value, or `ALL_GOES` where every segment is deleted."""
+    open_ms: int
+    """The span of time the segment covers up to now."""
+    limit_ms: int
+    """What it may cover: segment.ms, less its jitter."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDeletion:
+    """A segment would be deleted."""
+
+    partition: TopicPartition
+    base_offset: Offset
+    size_bytes: int
+    reason: Reason
+    age_ms: int
+    """Age of its newest record."""
+    excess_bytes: int
+    """What the partition holds beyond retention.bytes before this segment goes; negative: it has room."""
+    limit: int
+    """The value of the setting that is the reason, or the log start offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCleaning:
+    """A log would be compacted."""
+
+    partition: TopicPartition
+    first_dirty_offset: Offset
+    end_offset: Offset
+    clean_bytes: int
+    cleanable_bytes: int
+    cleanable_ratio: float
+    min_ratio: float
+    """min.cleanable.dirty.ratio."""
+    overdue: bool
+    """Whether something is older than max.compaction.lag.ms."""
+
+
+PlannedStep: TypeAlias = PlannedRoll | PlannedDeletion | PlannedCleaning
+
+
+def plan_log(log: Log, now: Timestamp) -> tuple[PlannedStep, ...]:
+    """What would be done to one log."""
+    roll = _planned_roll(log, now)
+    deletions, roll_first = _planned_deletions(log, now, rolled=roll is not None)
+    if roll_first:
+        roll = _roll(log, now, ALL_GOES)
+    return (*_one(roll), *deletions, *_one(_planned_cleaning(log, now, rolled=roll is not None)))
+
+
+def roll_due(log: Log, now: Timestamp) -> RollReason | None:
+    """Why a record that came now would make the log roll, however small it was."""
+    return roll_reason(_parameters(log, now)) if log.chain.active.size else None
+
+
+def _one(step: PlannedStep | None) -> Iterator[PlannedStep]:
+    if step is not None:
+        yield step
+
+
+def _parameters(log: Log, now: Timestamp) -> RollParameters:
+    active, rules = log.chain.active, AppendRules.of(log.config)
+    return RollParameters(
+        size_bytes=active.size,
+        base_offset=active.base_offset,
+        first_timestamp=active.first_timestamp,
+        created_ms=active.created_ms,
+        index_full=active.index_full,
+        max_segment_bytes=rules.max_segment_bytes,
+        max_wait_ms=rules.max_segment_ms - active.settings.jitter_ms,
+        append_bytes=0,
+        append_last_offset=log.log_end_offset,
+        append_max_timestamp=now,
+        now=now,
+    )
+
+
+def _planned_roll(log: Log, now: Timestamp) -> PlannedRoll | None:
+    reason = roll_due(log, now)
+    return None if reason is None else _roll(log, now, reason.value)
+
+
+def _roll(log: Log, now: Timestamp, reason: str) -> PlannedRoll:
+    active, parameters = log.chain.active, _parameters(log, now)
+    return PlannedRoll(
+        TopicPartition(log.topic, log.number),
+        active.base_offset,
+        active.size,
+        reason,
+        open_ms=waited_ms(parameters),
+        limit_ms=parameters.max_wait_ms,
+    )
+
+
+def _planned_deletions(log: Log, now: Timestamp, *, rolled: bool) -> tuple[list[PlannedDeletion], bool]:
+    """What retention would take, and whether all must roll for it first."""
+    offsets, config = log.offsets(), log.config
+    segments = _after_roll(log.segments()) if rolled else log.segments()
+    decision = decide_retention(
+        LogFacts(segments, offsets.log_start_offset, offsets.high_watermark), config, now
+    )
+    excess = sum(segment.size_bytes for segment in segments) - config.retention_bytes
+    limits = {
+        Reason.LOG_START: offsets.log_start_offset,
+        Reason.SIZE: config.retention_bytes,
+        Reason.AGE: config.retention_ms,
+    }
+    reasons = [removal.reason for removal in decision.removals for _ in range(removal.segments)]
+    found = []
+    for segment, reason in zip(segments, reasons, strict=False):
+        found.append(
+            PlannedDeletion(
+                TopicPartition(log.topic, log.number),
+                segment.base_offset,
+                segment.size_bytes,
+                reason,
+                age_ms=now - segment.largest_timestamp,
+                excess_bytes=excess,
+                limit=limits[reason],
+            )
+        )
+        excess -= segment.size_bytes
+    return found, decision.roll_first
+
+
+def _after_roll(segments: Sequence[SegmentInfo]) -> list[SegmentInfo]:
+    *sealed, active = segments
+    end = active.end_offset
+    return [*sealed, replace(active, active=False), SegmentInfo(end, end, 0, NO_TIMESTAMP, True, ())]
+
+
+def _planned_cleaning(log: Log, now: Timestamp, *, rolled: bool) -> PlannedCleaning | None:
+    if not log.config.compacts:
+        return None
+    params = cleaning_params(log, log.first_dirty_offset, now)
+    if rolled:
+        fresh = CleanableSegment(log.log_end_offset, 0, NO_TIMESTAMP, None)
+        params = replace(params, segments=[*params.segments, fresh])
+    found = plan(params)
+    if not found.due:
+        return None
+    return PlannedCleaning(
+        TopicPartition(log.topic, log.number),
+        found.first_dirty_offset,
+        found.end_offset,
+        found.clean_bytes,
+        found.cleanable_bytes,
+        found.cleanable_ratio,
+        params.min_dirty_ratio,
+        found.overdue,
+    )

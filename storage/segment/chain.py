@@ -1,0 +1,44 @@
+"""The segments of a log in order, as one immutable value: readers keep the one they began with."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from storage.model import Offset
+from storage.segment.segment import Segment
+
+
+class Chain(NamedTuple):
+    """At least one segment, base offsets ascending; the last one is active."""
+
+    segments: tuple[Segment, ...]
+    base_offsets: tuple[Offset, ...]
+
+    @classmethod
+    def of(cls, segments: Iterable[Segment]) -> Chain:
+        ordered = tuple(sorted(segments, key=lambda segment: segment.base_offset))
+        assert ordered, "a log without a segment"
+        return cls(ordered, tuple(segment.base_offset for segment in ordered))
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    def floor(self, offset: int) -> int:
+        """Index of the segment with the greatest base offset not above `offset`; the first one below all."""
+        return max(0, bisect_right(self.base_offsets, offset) - 1)
+
+    def with_active(self, segment: Segment) -> Chain:
+        assert segment.base_offset > self.base_offsets[-1], f"segment {segment.base_offset} is not the newest"
+        return Chain((*self.segments, segment), (*self.base_offsets, segment.base_offset))
+
+    def end_offset(self, index: int, log_end_offset: Offset) -> Offset:
+        """Exclusive end of a segment: where the next one begins."""
+        return self.base_offsets[index + 1] if index + 1 < len(self.base_offsets) else log_end_offset
+
+    def overlapping(self, start_offset: int, end_offset: int) -> tuple[Segment, ...]:
+        """Those that may hold offsets in [start_offset, end_offset)."""
+        first = self.floor(start_offset)
+        return tuple(s for s in self.segments[first:] if s.base_offset < end_offset)

@@ -1,0 +1,498 @@
+"""A segment: one stretch of a log in files named by its first offset (kafka-storage.md#segment-files).
+
+    <base offset>.log          record batches, one after the other
+    <base offset>.index        sparse: an offset and its position, now and then
+    <base offset>.timeindex    sparse: a timestamp and its offset, now and then
+    <base offset>.txnindex     the aborted transactions whose markers stand here, where there are any
+
+Sparse means: a batch gets its entries when more than index.interval.bytes of batches stand between it and the last
+batch that got one (kafka-storage.md#sparse-entries). Index files come into being when they are first needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from storage.codec.headers import HEADER_SIZE, Batches, BatchHeader
+from storage.disk.filesystem import Clock, File, FileSystem
+from storage.disk.memory import MemoryFile
+from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
+from storage.errors import CorruptionError, PartitionOfflineError
+from storage.indexes.offset_index import OffsetIndex, relative
+from storage.indexes.time_index import TimeEntry, TimeIndex
+from storage.indexes.transaction_index import AbortedSpan, TransactionIndex
+from storage.model import NO_TIMESTAMP, Offset, Position, Timestamp
+from storage.segment.scan import Window, windows
+from storage.segment.sparse import Placed, SparseState, due_entries, fitting
+from storage.segment.trace import BatchFound, BatchPassed, IndexSearched, Probe, ScanBegan, Trace
+
+SCAN_WINDOW_BYTES = 65_536
+LOOKUP_WINDOW_BYTES = 24_576
+"""What a lookup reads at a time: an index entry lies about index.interval.bytes (4096) before its target, a batch of
+16 KiB. A batch that does not fit is read twice.
+"""
+
+LARGEST_SLOT_BYTES = 12
+
+_Index = TypeVar("_Index", OffsetIndex, TimeIndex)
+
+
+class SegmentSettings(NamedTuple):
+    """What is fixed for a segment when it is created or loaded."""
+
+    index_interval_bytes: int
+    index_bytes: int
+    """Preallocated size of each index while the segment is active."""
+    preallocated_bytes: int = 0
+    """Size of a new log file; 0: it grows."""
+    jitter_ms: int = 0
+    """How much earlier than segment.ms this segment rolls."""
+
+
+class Segment:
+    """Changed under the log's lock; read by any thread below the log's published end."""
+
+    def __init__(  # noqa: PLR0913 (what a segment is made of; keyword-only)
+        self,
+        directory: Path,
+        base_offset: Offset,
+        *,
+        files: FileSystem,
+        settings: SegmentSettings,
+        clock: Clock,
+        log: File | None = None,
+        state: SegmentFileState = SegmentFileState.LIVE,
+    ) -> None:
+        """Take the segment whose `.log` exists in `directory`, or whose batches are in `log`. FileNotFoundError."""
+        self.base_offset = base_offset
+        self.state = state
+        """The temporary suffix that its files bear."""
+        self.settings = settings
+        self._files = files
+        self._clock = clock
+        self._directory = directory
+        self.log = log or files.open(self._path(SegmentFileKind.LOG))
+        self.size = self.log.size()
+        """Bytes of batches; a preallocated file is larger."""
+        self.created_ms = clock()
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._transaction_index: TransactionIndex | None = None
+        self.may_have_aborted = True
+        """False: there is no transaction index, and nobody looks for one."""
+        self._opening = threading.Lock()
+        self._largest: TimeEntry | None = None
+        self._first_timestamp: Timestamp | None = None
+        self._counted_from = self.size
+        """Position of the batch that got the last entries (or where counting began): the next is due by it."""
+        self._names: tuple[str, ...] | None = None
+        self.removed = False
+        """Whether it was taken out of the log; its files are `.deleted`, or gone."""
+        self.active = False
+        """Whether its indexes are kept at full size."""
+        self.index_full = False
+        """Whether an index takes no more entries; known while it is active."""
+
+    @classmethod
+    def create(  # noqa: PLR0913 (as the constructor)
+        cls,
+        directory: Path,
+        base_offset: Offset,
+        *,
+        files: FileSystem,
+        settings: SegmentSettings,
+        clock: Clock,
+        state: SegmentFileState = SegmentFileState.LIVE,
+    ) -> Segment:
+        """Make a new, empty segment: its `.log` alone. OSError leaves nothing behind."""
+        path = directory / segment_file(base_offset, SegmentFileKind.LOG, state)
+        file = files.open(path, create=True)
+        file.truncate(settings.preallocated_bytes)
+        file.close()
+        segment = cls(directory, base_offset, files=files, settings=settings, clock=clock, state=state)
+        segment.size = 0
+        segment.active = True
+        return segment
+
+    # What it knows of itself.
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        return self._offset_index or self._open_offset_index()
+
+    @property
+    def time_index(self) -> TimeIndex:
+        return self._time_index or self._open_time_index()
+
+    @property
+    def transaction_index(self) -> TransactionIndex:
+        """Raises CorruptionError for a file that is none."""
+        if self._transaction_index is None:
+            path = self._path(SegmentFileKind.TRANSACTION_INDEX)
+            self._transaction_index = TransactionIndex(self._files, path, self.base_offset)
+        return self._transaction_index
+
+    def add_aborted(self, span: AbortedSpan) -> None:
+        """An abort marker was appended: its entry in the transaction index, which comes with the first one."""
+        self.may_have_aborted = True
+        if not self.transaction_index.spans:
+            self._names = None
+        self.transaction_index.append(span)
+
+    @property
+    def largest(self) -> TimeEntry:
+        """The largest timestamp and the last offset of the batch that brought it; (-1, base offset) without."""
+        if self._largest is None:
+            self._largest = self.time_index.last if self.size else TimeEntry(NO_TIMESTAMP, self.base_offset)
+        return self._largest
+
+    @property
+    def largest_timestamp(self) -> Timestamp:
+        """Largest timestamp of its records; without one, the time at which its file was last changed (kafka-storage.md#time-lookups)."""
+        timestamp = self.largest.timestamp
+        return timestamp if timestamp >= 0 else self.modified_time
+
+    @property
+    def first_timestamp(self) -> Timestamp:
+        """Max timestamp of the first batch, -1 without one: what segment.ms is measured from."""
+        if self._first_timestamp is None:
+            first = self.read_first_batch()
+            if first is None:
+                return NO_TIMESTAMP
+            self._first_timestamp = first.max_timestamp
+        return self._first_timestamp
+
+    @property
+    def modified_time(self) -> Timestamp:
+        """When its log file was last changed."""
+        return self._files.modified_time_ms(self.log.path)
+
+    def set_modified_time(self, modified_time: Timestamp) -> None:
+        """Compaction hands a segment's time on to what it made of it: retention may go by it."""
+        self._files.set_modified_time(self.log.path, modified_time)
+
+    def file_names(self) -> tuple[str, ...]:
+        """Names of the files that exist for it, `.log` first."""
+        if self._names is None:
+            names = (self._path(kind).name for kind in SegmentFileKind)
+            self._names = tuple(name for name in names if self._files.exists(self._directory / name))
+        return self._names
+
+    # Finding.
+
+    def find_batch(self, offset: int, end: int, trace: Trace | None = None) -> BatchHeader | None:
+        """The first batch before position `end` whose last offset is not below `offset`; its position is the file's.
+
+        Raises CorruptionError where the log cannot be read on to it.
+        """
+        start = self._floor_position(Offset(offset), trace)
+        if trace:
+            trace(ScanBegan(self.log.path.name, start))
+        for window in windows(self.log, start, end, window_bytes=LOOKUP_WINDOW_BYTES):
+            found = bisect_left(window.batches.column("last_offset"), offset)
+            if trace:
+                for batch in list(window.batches)[:found]:
+                    trace(BatchPassed(window.position + batch.position, batch.base_offset, batch.last_offset))
+            if found < len(window.batches):
+                batch = window.batches[found]
+                batch = batch._replace(position=Position(window.position + batch.position))
+                if trace:
+                    trace(BatchFound(batch.position, batch.size_bytes, batch.base_offset, batch.last_offset))
+                return batch
+            self.raise_problem(window)
+        return None
+
+    def read_first_batch(self) -> BatchHeader | None:
+        """The header of the batch at its beginning; None without one."""
+        if not self.size:
+            return None
+        window = next(windows(self.log, 0, self.size, window_bytes=HEADER_SIZE))
+        return window.batches[0] if len(window.batches) else None
+
+    def read_end(self) -> tuple[Offset, int]:
+        """One past the last offset, and the position behind the last whole batch, as the headers tell.
+
+        Found from the last index entry on; (base offset, 0) in an empty segment.
+        """
+        start = self.offset_index.lookup(self.offset_index.last_offset).position
+        end_offset, position = self.base_offset, 0
+        for window in windows(self.log, start, self.size, window_bytes=SCAN_WINDOW_BYTES):
+            if len(window.batches):
+                end_offset = window.batches[-1].end_offset
+            position = window.position + window.batches.stop
+        return end_offset, position
+
+    def raise_problem(self, window: Window) -> None:
+        """Raise CorruptionError where a scan ended before its time."""
+        problem = window.problem
+        if problem is not None:
+            raise CorruptionError(self.log.path, window.position + problem.position, problem.cause)
+
+    def _floor_position(self, offset: Offset, trace: Trace | None) -> Position:
+        if trace is None:
+            return self.offset_index.lookup(offset).position
+        index = self.offset_index
+        slots: list[int] = []
+        found = index.lookup(offset, slots)
+        probes = tuple(Probe(slot, *index.entry(slot)) for slot in slots)
+        trace(IndexSearched(index.slots.path.name, index.entries, offset, probes, *found))
+        return found.position
+
+    # Growing.
+
+    def append(self, data: bytearray, batches: Sequence[Placed]) -> None:
+        """Write whole batches and their index entries; with OSError nothing of them stays.
+
+        ValueError when an offset lies below the base offset or more than 2^31-1 above it. PartitionOfflineError when
+        the write failed and what it left could not be cut off either.
+        """
+        relative(batches[-1][1], self.base_offset)
+        counted_from, largest = self._counted_from, self._largest or self.largest
+        try:
+            self.log.pwrite(data, Position(self.size))
+            self._index_batches(batches, largest.timestamp)
+        except OSError:
+            self._counted_from, self._largest = counted_from, largest
+            first = Offset(batches[0][1])
+            self.offset_index.truncate_to(first)
+            self.time_index.truncate_to(first)
+            self._cut_failed_write()
+            raise
+        self.size += len(data)
+
+    def _cut_failed_write(self) -> None:
+        try:
+            self.log.truncate(self.size)
+        except OSError as error:
+            raise PartitionOfflineError(
+                f"{self.log.path}: a failed write could not be undone: {error}"
+            ) from error
+
+    def _index_batches(self, batches: Sequence[Placed], largest: Timestamp) -> None:
+        position, interval_bytes = self.size, self.settings.index_interval_bytes
+        if not position:
+            self._first_timestamp = Timestamp(batches[0][2])
+        for size_bytes, last_offset, max_timestamp in batches:
+            if max_timestamp > largest:
+                largest = Timestamp(max_timestamp)
+                self._largest = TimeEntry(largest, Offset(last_offset))
+            if position - self._counted_from > interval_bytes:
+                self._add_entries(Offset(last_offset), Position(position))
+            position += size_bytes
+
+    def index_window(self, batches: Batches, count: int, position: int) -> None:
+        """Make the entries of `count` adjacent batches that stand in the log already, from `position` on: for recovery."""
+        if count and not position + batches[0].position:
+            self._first_timestamp = batches[0].max_timestamp
+        due = due_entries(
+            SparseState(self._counted_from, self.largest),
+            batches,
+            count,
+            position=position,
+            interval_bytes=self.settings.index_interval_bytes,
+        )
+        self._counted_from, self._largest = due.state
+        offsets, times = self.offset_index, self.time_index
+        entries, maxima = fitting(due, last=times.last, offset_room=offsets.room, time_room=times.room)
+        offsets.extend(entries)
+        times.extend(maxima)
+        self.index_full = offsets.full or times.full
+
+    def _add_entries(self, last_offset: Offset, position: Position) -> None:
+        # Full only where one append, or a rebuild under smaller settings, brings more than the index has room for:
+        # the index then stays sparser than it should be, which is slower and nothing else.
+        offsets, times = self.offset_index, self.time_index
+        if not (offsets.full or times.full):
+            offsets.append(last_offset, position)
+            times.append(*self.largest)
+        self.index_full = offsets.full or times.full
+        self._counted_from = position
+
+    # Closing, opening, cutting.
+
+    def create_indexes(self) -> None:
+        """Make the index files now where they do not exist: a clean close leaves no segment without."""
+        self._open_offset_index(create=True)
+        self._open_time_index(create=True)
+
+    def activate(self) -> None:
+        """Prepare for appends: indexes at full size."""
+        self.active = True
+        self.offset_index.slots.resize(self.settings.index_bytes)
+        self.time_index.slots.resize(self.settings.index_bytes)
+        self.index_full = self.offset_index.full or self.time_index.full
+
+    def deactivate(self) -> None:
+        """Make the final time entry and cut all files to what is used, as at a roll and at a clean close."""
+        self.create_indexes()
+        if self.size:
+            self.time_index.append(*self.largest, final=True)
+        self.active = False
+        for index in self._indexes():
+            index.slots.trim()
+        if self.log.size() != self.size:
+            self.log.truncate(self.size)
+
+    def reset(self) -> None:
+        """Start over as a new, empty segment at the same base offset, for one that never held a batch."""
+        assert self.size == 0, f"{self.log.path} holds {self.size} bytes"
+        self.created_ms = self._clock()
+        self.truncate_indexes()
+        self.activate()
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop the batches from the one that holds `offset` (or the next one after a gap) on; stays active."""
+        found = self.find_batch(offset, self.size)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        self.activate()
+        if found is not None:
+            self.cut(found.position)
+        self._counted_from = self.size
+        self._largest = self._read_largest()
+
+    def cut(self, position: int) -> None:
+        """Drop the log's bytes from `position` on."""
+        self.log.truncate(position)
+        self.size = position
+        if not position:
+            self.created_ms = self._clock()
+            self._first_timestamp = None
+
+    def truncate_indexes(self) -> None:
+        """Forget all index entries and what was learned from them: before they are rebuilt."""
+        self.create_indexes()
+        self.offset_index.reset(self.settings.index_bytes)
+        self.time_index.reset(self.settings.index_bytes)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._largest = TimeEntry(NO_TIMESTAMP, self.base_offset)
+        self._first_timestamp = None
+        self._counted_from = 0
+
+    def begin_rebuild(self) -> None:
+        """Forget the indexes and regard the log as empty; where nothing may be written, go on in memory."""
+        if self._files.read_only:
+            self._offset_index = self._in_memory(OffsetIndex, SegmentFileKind.OFFSET_INDEX)
+            self._time_index = self._in_memory(TimeIndex, SegmentFileKind.TIME_INDEX)
+            self._forget()
+        else:
+            self.truncate_indexes()
+        path = self._path(SegmentFileKind.TRANSACTION_INDEX)
+        self._transaction_index = TransactionIndex(self._files, path, self.base_offset, anew=True)
+        self._names = None
+        self.size = 0
+
+    def use_offset_index(self, file: File) -> None:
+        """Make the entries of a rebuild in this file, which gets its name later."""
+        self._offset_index = OffsetIndex(file, self.base_offset, new_bytes=self.settings.index_bytes)
+
+    def end_rebuild(self) -> None:
+        """Make the final time entry and, where that may be, cut every file to what was found good."""
+        if self._files.read_only:
+            if self.size:
+                self.time_index.append(*self.largest, final=True)
+        else:
+            self.deactivate()
+
+    def sync(self) -> None:
+        """Log and indexes are on disk after this (blocking)."""
+        self.log.sync()
+        for index in self._indexes():
+            index.slots.sync()
+        if self._transaction_index is not None:
+            self._transaction_index.sync()
+
+    def retired(self) -> None:
+        """Told after its files were renamed to `.deleted`: readers that still hold it go on."""
+        self.removed = True
+        self._rename(SegmentFileState.DELETED)
+        self._names = ()
+
+    def renamed(self, state: SegmentFileState) -> None:
+        """Told after its files got the temporary suffix of `state`, or lost theirs."""
+        self._rename(state)
+        self._names = None
+
+    def _rename(self, state: SegmentFileState) -> None:
+        old, self.state = self.state, state
+        self._move(lambda path: path.with_name(path.name.removesuffix(old.value) + state.value))
+
+    def moved(self, directory: Path) -> None:
+        """Told after the partition's directory was renamed."""
+        self._directory = directory
+        self._move(lambda path: directory / path.name)
+
+    def close(self) -> None:
+        self.log.close()
+        for index in self._indexes():
+            index.slots.close()
+        if self._transaction_index is not None:
+            self._transaction_index.close()
+
+    def _move(self, new_path: Callable[[Path], Path]) -> None:
+        self.log.moved(new_path(self.log.path))
+        for index in self._indexes():
+            index.slots.moved(new_path(index.slots.path))
+        if self._transaction_index is not None:
+            self._transaction_index.moved(new_path(self._transaction_index.path))
+
+    def _path(self, kind: SegmentFileKind) -> Path:
+        return self._directory / segment_file(self.base_offset, kind, self.state)
+
+    def _indexes(self) -> Iterator[OffsetIndex | TimeIndex]:
+        """Those that are open."""
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                yield index
+
+    def _read_largest(self) -> TimeEntry:
+        """The last time entry, or a later batch that exceeds it."""
+        largest = self.time_index.last
+        start = self.offset_index.lookup(largest.offset).position
+        for window in windows(self.log, start, self.size, window_bytes=SCAN_WINDOW_BYTES):
+            for batch in window.batches:
+                if batch.max_timestamp > largest.timestamp:
+                    largest = TimeEntry(batch.max_timestamp, batch.last_offset)
+        return largest
+
+    def _open_offset_index(self, *, create: bool = False) -> OffsetIndex:
+        with self._opening:
+            if self._offset_index is None:
+                self._offset_index = self._open_index(
+                    OffsetIndex, SegmentFileKind.OFFSET_INDEX, create=create
+                )
+            return self._offset_index
+
+    def _open_time_index(self, *, create: bool = False) -> TimeIndex:
+        with self._opening:
+            if self._time_index is None:
+                self._time_index = self._open_index(TimeIndex, SegmentFileKind.TIME_INDEX, create=create)
+            return self._time_index
+
+    def _open_index(self, index: Callable[..., _Index], kind: SegmentFileKind, *, create: bool) -> _Index:
+        path = self._path(kind)
+        if self._files.exists(path):
+            opened = index(self._files.open(path), self.base_offset)
+            if self.active and not self._files.read_only:  # perhaps made half-way, on a full disk
+                opened.slots.resize(self.settings.index_bytes)
+            return opened
+        if self._files.read_only:
+            return self._in_memory(index, kind)
+        # To a reader of a segment that is being removed, a missing index is not an empty one.
+        file = self._files.open(path, create=create or self.active)
+        self._names = None
+        return index(file, self.base_offset, new_bytes=self.settings.index_bytes if self.active else 0)
+
+    def _in_memory(self, index: Callable[..., _Index], kind: SegmentFileKind) -> _Index:
+        file = MemoryFile(self._path(kind))
+        # Entries come at least index.interval.bytes apart; a preallocated file of full size would take memory.
+        most_entries = self.size // max(1, self.settings.index_interval_bytes) + 2
+        new_bytes = min(self.settings.index_bytes, most_entries * LARGEST_SLOT_BYTES)
+        return index(file, self.base_offset, new_bytes=new_bytes)

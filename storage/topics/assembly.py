@@ -1,0 +1,61 @@
+"""From directories to topics: what stands in them, planned and loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from storage.directories.directories import Directories
+from storage.disk.names import DirectoryMark
+from storage.model import Timestamp, TopicPartition
+from storage.topics.loading import Found, load_all
+from storage.topics.reconciliation import FoundTopic, find_topics, marked, survey
+from storage.topics.registry import TopicRegistry
+from storage.topics.topic import LogTopic, lenient_config
+
+Warn = Callable[[str], None]
+
+
+def assemble(directories: Directories, registry: TopicRegistry, warn: Warn) -> dict[str, LogTopic]:
+    """Find and load every topic (blocking).
+
+    Raises NotALogDirectoryError, DuplicatePartitionError, OSError.
+    """
+    found = find_all(directories, registry, warn)
+    topics = {name: make_topic(directories, name, one, warn) for name, one in found.items()}
+    wanted = [
+        wanted_of(directories, topics[name], one, number)
+        for name, one in found.items()
+        for number in one.numbers
+    ]
+    loaded = load_all(directories, wanted, warn)
+    for name, topic in topics.items():
+        topic.set_partitions({number: loaded[TopicPartition(name, number)] for number in found[name].numbers})
+    return topics
+
+
+def find_all(directories: Directories, registry: TopicRegistry, warn: Warn) -> dict[str, FoundTopic]:
+    """Look through the directories: topics are found, deleted partitions are given their time."""
+    contents = survey(directories)
+    found = find_topics(directories, registry, warn)
+    due = Timestamp(directories.clock() + directories.config.topic_defaults.file_delete_delay_ms)
+    for directory, name in marked(contents, DirectoryMark.DELETE):
+        directory.doomed.add(name, due)
+    for _, name in marked(contents, DirectoryMark.STRAY, DirectoryMark.FUTURE):
+        warn(f"{name}: kept, but not served")
+    return found
+
+
+def make_topic(directories: Directories, name: str, found: FoundTopic, warn: Warn) -> LogTopic:
+    """Make a topic without partitions yet."""
+    config, problems = lenient_config(found.entry.overrides, directories.config.topic_defaults)
+    for problem in problems:
+        warn(f"{name}: setting passed over: {problem}")
+    return LogTopic(
+        name, topic_id=found.entry.topic_id, config=config, overrides=found.entry.overrides, partitions={}
+    )
+
+
+def wanted_of(directories: Directories, topic: LogTopic, found: FoundTopic, number: int) -> Found:
+    """Say what to load for one of a topic's partitions."""
+    partition = TopicPartition(topic.name, number)
+    return Found(partition, topic.config, directories.homes.get(partition), found.refused.get(number))

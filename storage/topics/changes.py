@@ -1,0 +1,211 @@
+"""Making, extending, altering and deleting topics: a kill at any point leaves the old state or the new.
+
+Each change writes its intention into the registry first and takes it out last (see `registry`); opening
+finishes what is found there. A change that fails is taken back, as far as the disk lets it, before its error
+is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from storage.checkpoints.identifiers import new_id
+from storage.config.topic import TopicConfig
+from storage.directories.checkpoints import name_of
+from storage.directories.directories import Directories, KeptDirectory
+from storage.engine import Partition
+from storage.errors import StorageError
+from storage.log.log import Log
+from storage.model import Timestamp, TopicPartition
+from storage.topics.loading import load_new, nothing_collected
+from storage.topics.parallel import for_each
+from storage.topics.progress import Progress
+from storage.topics.registry import Pending, TopicEntry, TopicRegistry
+from storage.topics.topic import LogTopic, merge_overrides
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChanges:
+    """Changes topics on disk. One call at a time (the manager's lock)."""
+
+    directories: Directories
+    registry: TopicRegistry
+    progress: Progress = field(default_factory=Progress)
+    """How far a change has come that takes long."""
+    _dying: dict[str, dict[int, Partition]] = field(default_factory=dict)
+    """Partitions of deleted topics whose directories are not all renamed yet."""
+
+    def create(self, name: str, *, partitions: int, overrides: Mapping[str, str]) -> LogTopic:
+        """Make a topic whose name was checked (InvalidConfigError, StorageError, OSError)."""
+        config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
+        left = self.registry.entries.get(name)
+        if left is not None and left.pending is Pending.DELETE:
+            self._check_all_serve(name)
+            self._finish_deletion(name)
+            left = None
+        # A failed attempt that could not be taken back left directories with its id.
+        entry = TopicEntry(left.topic_id if left else new_id(), overrides)
+        logs = self._make(name, entry, range(partitions), config, before=None)
+        return LogTopic(name, topic_id=entry.topic_id, config=config, overrides=overrides, partitions=logs)
+
+    def extend(self, topic: LogTopic, total: int) -> dict[int, Log]:
+        """Make the partitions that a topic lacks up to `total` (OSError)."""
+        entry = self.registry.entries[topic.name]
+        missing = [number for number in range(total) if number not in topic.partitions()]
+        return self._make(topic.name, entry, missing, topic.config, before=entry)
+
+    def alter(self, topic: LogTopic, changes: Mapping[str, str | None]) -> None:
+        """Set or, with None, remove overrides (InvalidConfigError, OSError)."""
+        overrides = merge_overrides(topic.overrides, changes)
+        config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
+        self.registry.put({topic.name: replace(self.registry.entries[topic.name], overrides=overrides)})
+        topic.set_overrides(config, overrides)
+        for partition in topic.partitions().values():
+            if isinstance(partition, Log):
+                partition.update_config(config)
+
+    def delete(self, topic: LogTopic) -> None:
+        """Rename a topic's directories away, to be removed later (OSError; see `is_deleted` then).
+
+        What stands in a directory that failed is renamed when that serves again.
+        """
+        entry = self.registry.entries[topic.name]
+        self.registry.put({topic.name: replace(entry, pending=Pending.DELETE)})
+        self._dying[topic.name] = dict(topic.partitions())
+        self._finish_deletion(topic.name)
+
+    def is_deleted(self, name: str) -> bool:
+        """Whether a deletion has begun, so that the topic is gone though something of it may be left."""
+        entry = self.registry.entries.get(name)
+        return entry is None or entry.pending is Pending.DELETE
+
+    def _make(
+        self,
+        name: str,
+        entry: TopicEntry,
+        numbers: Iterable[int],
+        config: TopicConfig,
+        *,
+        before: TopicEntry | None,
+    ) -> dict[int, Log]:
+        """Make and load partitions; `before` is the entry to go back to on failure."""
+        partitions = [TopicPartition(name, number) for number in numbers]
+        if not partitions:
+            return {}
+        total = max(entry.partitions, partitions[-1].partition + 1)
+        self.directories.check_room()
+        self.registry.put({name: replace(entry, pending=Pending.CREATE, partitions=total)})
+        made: dict[int, Log] = {}
+        try:
+            # To write that down may have taken the reserve, which is for what frees space.
+            self.directories.check_room()
+            self._make_directories(partitions, entry.topic_id)
+            with nothing_collected():
+                for partition in partitions:
+                    self.progress.say(f"{partition} of {len(partitions)} new partitions is opened")
+                    home = self.directories.homes[partition]
+                    made[partition.partition] = load_new(partition, config, home)
+            for home in {self.directories.homes[partition] for partition in partitions}:
+                home.data.sync()
+            self.registry.put({name: replace(entry, pending=Pending.NOTHING, partitions=total)})
+        except (OSError, StorageError):
+            self._unmake(partitions, made, before)
+            raise
+        finally:
+            self.progress.done()
+        return made
+
+    def _make_directories(self, partitions: list[TopicPartition], topic_id: str) -> None:
+        """All of them first, and then to the disk several at a time: one by one each would wait for it twice."""
+        for partition in partitions:
+            self.progress.say(f"{partition} of {len(partitions)} new partitions is made")
+            self._choose(partition).data.begin_partition(partition, topic_id)
+
+        def end(partition: TopicPartition) -> None:
+            self.progress.say(f"{partition} of {len(partitions)} new partitions is put on disk")
+            self.directories.homes[partition].data.end_partition(partition, topic_id)
+
+        for_each(partitions, end)
+
+    def _choose(self, partition: TopicPartition) -> KeptDirectory:
+        """Where a partition is to stand: where a failed attempt left it, or where there are the fewest."""
+        directories = self.directories
+        left = (
+            one for one in directories.online if one.data.files.exists(one.data.partition_path(partition))
+        )
+        home = next(left, None) or directories.choose()
+        directories.place(partition, home)
+        return home
+
+    def _unmake(
+        self, partitions: list[TopicPartition], made: Mapping[int, Log], before: TopicEntry | None
+    ) -> None:
+        """Take back what was made. What the disk refuses now is finished at the next opening."""
+        homes = self.directories.homes
+        placed = {partition: homes[partition] for partition in partitions if partition in homes}
+        self.directories.forget(partitions)
+        with suppress(OSError):
+            for log in made.values():
+                log.retire("its creation failed", gone=True)
+                log.close()
+            for partition, home in placed.items():
+                home.data.unmake_partition(partition)
+            self.registry.put({partitions[0].topic: before})
+
+    def _check_all_serve(self, name: str) -> None:
+        """Raise StorageError while something of a deleted topic may stand where it cannot be removed."""
+        failed = self.directories.failed
+        if failed:
+            raise StorageError(
+                f"{name}: a deleted topic of that name may be left in {failed[0]}; repair that first"
+            )
+
+    def _finish_deletion(self, name: str) -> None:
+        dying = self._dying.get(name, {})
+        now = self.directories.clock()
+        gone = {TopicPartition(name, number) for number in dying}
+        for number, partition in list(dying.items()):
+            home = self.directories.homes.get(name_of(partition))
+            if home is None or home.failure is not None:
+                _close(partition)
+            else:
+                due = Timestamp(now + partition.config.file_delete_delay_ms)
+                name_now = home.reserve.lend(partial(_doom, partition, home))
+                if isinstance(partition, Log):
+                    home.doomed.add(name_now, due, partition.close_files)
+                else:
+                    home.doomed.add(name_now, due)
+            del dying[number]
+        # A later topic of this name must not find recovery points or start offsets of this one. The new names need no
+        # flush of their own: the registry, which stands beside them, says to the end that they are to be deleted.
+        self.directories.attempt_each(
+            lambda home: home.writer.forget(gone | {one for one in home.writer.named() if one.topic == name})
+        )
+        self.directories.forget(gone)
+        if not self.directories.failed:
+            self.registry.put({name: None})
+        self._dying.pop(name, None)
+
+
+def _close(partition: Partition) -> None:
+    """End a deleted partition whose directory cannot be renamed now."""
+    if isinstance(partition, Log):
+        partition.retire("the topic was deleted", gone=True)
+        with suppress(OSError):
+            partition.close()
+
+
+def _doom(partition: Partition, home: KeptDirectory) -> str:
+    """Rename a partition's directory away; its new name."""
+    name = home.data.deleted_name(name_of(partition))
+    if isinstance(partition, Log):
+        # Offline first: a caller that finds the files renamed can tell why.
+        partition.retire("the topic was deleted", gone=True)
+        partition.rename(home.data.path / name)
+        partition.close()
+    else:
+        home.data.rename_partition(name_of(partition), name)
+    return name

@@ -1,0 +1,146 @@
+"""Loading the partitions of the data directories."""
+
+from __future__ import annotations
+
+import gc
+import resource
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from storage.config.topic import TopicConfig
+from storage.directories.directories import Directories, KeptDirectory
+from storage.directories.offline import OfflinePartition
+from storage.duties.cleaning import adopt
+from storage.engine import Partition
+from storage.errors import StorageError
+from storage.log.log import Log
+from storage.messages import reason_of
+from storage.model import Offset, TopicPartition
+from storage.recovery.load import Checkpointed, load_log
+
+Warn = Callable[[str], None]
+
+
+class Found(NamedTuple):
+    """A partition to be loaded."""
+
+    partition: TopicPartition
+    config: TopicConfig
+    home: KeptDirectory | None
+    """None: it is missing, and may stand in a directory that failed."""
+    refused: str | None = None
+    """Why it may not be loaded at all."""
+
+
+def load_all(
+    directories: Directories, wanted: Iterable[Found], warn: Warn
+) -> dict[TopicPartition, Partition]:
+    """Load partitions, a few of each directory at a time (blocking); what fails becomes an offline partition.
+
+    Threads are for what waits for the disk, or is recovered: others would wait for each other, for there is one interpreter.
+    """
+    found = list(wanted)
+    loaded: list[Partition] = []
+    with nothing_collected():
+        if all(directory.clean for directory in directories.online):
+            loaded += _load_what_is_near(directories, found, warn)
+        threads_wanted = directories.config.recovery_threads * len(directories.all)
+        with ThreadPoolExecutor(threads_wanted, thread_name_prefix="load") as threads:
+            loaded += threads.map(lambda one: load(directories, one, warn), found[len(loaded) :])
+    return {one.partition: log for one, log in zip(found, loaded, strict=True)}
+
+
+def _load_what_is_near(directories: Directories, found: Sequence[Found], warn: Warn) -> Iterator[Partition]:
+    """Load one after the other, as long as nothing has to be read from a disk: up to the first for which something was."""
+    before = _blocks_read()
+    for one in found:
+        yield load(directories, one, warn)
+        if _blocks_read() != before:
+            return
+
+
+def _blocks_read() -> int:
+    """Blocks that a disk has read for this thread so far, and not the page cache."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Look for no garbage meanwhile: what is loaded stays, and to look all of it through again and again takes a third of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def load(
+    directories: Directories, found: Found, warn: Warn, checkpointed: Checkpointed | None = None
+) -> Partition:
+    """Load a partition by what its directory's checkpoints say of it, or by `checkpointed` (blocking)."""
+    home = found.home
+    if home is None:
+        return _missing(directories, found)
+    clean = home.clean and checkpointed is None
+    checkpointed = checkpointed or home.writer.kept(found.partition)
+    if home.failure is not None:
+        return _offline(found, _place(found, home), home.failure, checkpointed.log_start_offset)
+    if found.refused is not None:
+        reason = found.refused
+    else:
+        try:
+            return load_found(found, home, checkpointed, clean=clean)
+        except (StorageError, OSError) as error:
+            reason = reason_of(error)
+    warn(f"{found.partition}: offline: {reason}")
+    return _offline(found, _place(found, home), reason, checkpointed.log_start_offset)
+
+
+def load_found(found: Found, home: KeptDirectory, checkpointed: Checkpointed, *, clean: bool) -> Log:
+    """Load a log from where it stands; without `clean` with recovery (StorageError, OSError)."""
+    data = home.data
+    log = load_log(
+        data.partition_path(found.partition),
+        files=data.files,
+        config=found.config,
+        clock=data.clock,
+        clean=clean,
+        recovery_point=checkpointed.recovery_point,
+        log_start_offset=checkpointed.log_start_offset,
+        high_watermark=checkpointed.high_watermark if home.below_high_watermark else None,
+        producer_expiration_ms=data.config.producer_id_expiration_ms,
+        flusher=data.flusher,
+    )
+    log.room = home.reserve.room
+    return adopt(log, home.writer.first_dirty_offset(found.partition), data.clock)
+
+
+def load_new(partition: TopicPartition, config: TopicConfig, home: KeptDirectory) -> Log:
+    """Load a partition whose directory was just made (StorageError, OSError)."""
+    return load_found(Found(partition, config, home), home, Checkpointed(), clean=True)
+
+
+def _missing(directories: Directories, found: Found) -> OfflinePartition:
+    """Stand in for a partition that is in none of the directories that serve."""
+    failed = directories.failed
+    assert failed, f"{found.partition} is missing, yet every directory was read"
+    reason = "; ".join(str(directory.failure) for directory in failed)
+    return _offline(found, " or ".join(_place(found, home) for home in failed), reason, Offset(0))
+
+
+def _place(found: Found, home: KeptDirectory) -> str:
+    return str(home.data.partition_path(found.partition))
+
+
+def _offline(found: Found, place: str, reason: str, log_start_offset: Offset) -> OfflinePartition:
+    return OfflinePartition(
+        found.partition,
+        config=found.config,
+        directory=place,
+        reason=reason,
+        log_start_offset=log_start_offset,
+    )

@@ -1,0 +1,244 @@
+"""Bringing directories and registry into agreement when data directories are opened.
+
+Changes that were under way are finished, topics without settings of their own are adopted, topic ids are
+settled. What may not be changed (read-only) is only planned around: the result says how the topics are, not
+what was done. While a directory is missing, nothing is taken for gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from storage.checkpoints.identifiers import new_id
+from storage.checkpoints.partition_metadata import read_topic_id, write_topic_id
+from storage.directories.contents import Contents
+from storage.directories.data_directory import DataDirectory, partitions_of
+from storage.directories.directories import Directories, KeptDirectory
+from storage.disk.names import DirectoryMark
+from storage.errors import CorruptionError, DuplicatePartitionError
+from storage.model import TopicPartition
+from storage.topics.registry import Pending, TopicEntry, TopicRegistry
+from storage.topics.topic import NO_TOPIC_ID, own_overrides
+
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTopic:
+    """A topic as it stands on disk."""
+
+    entry: TopicEntry
+    numbers: tuple[int, ...]
+    """Numbers of its partitions, ascending; also of those that must stand in a directory that failed."""
+    refused: Mapping[int, str]
+    """Why some of them are not the topic's own."""
+
+
+def survey(directories: Directories) -> dict[KeptDirectory, Contents]:
+    """Look through every directory that serves, and note where each partition stands.
+
+    Raises NotALogDirectoryError, DuplicatePartitionError; OSError when no directory is left.
+    """
+    contents: dict[KeptDirectory, Contents] = {}
+
+    def look(directory: KeptDirectory) -> None:
+        contents[directory] = directory.data.contents()
+
+    directories.attempt_each(look)
+    homes = _lay_out(contents)
+    directories.forget(set(directories.homes) - set(homes) - _standing_in(directories, directories.failed))
+    for partition, directory in homes.items():
+        directories.place(partition, directory)
+    return contents
+
+
+def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
+    """Complete what a kill interrupted: topics being made or deleted (OSError; writes).
+
+    What may stand in a directory that failed stays under way until that serves again.
+    """
+    if all(entry.pending is Pending.NOTHING for entry in registry.entries.values()):
+        return
+    survey(directories)
+    for topic, entry in registry.entries.items():
+        if entry.pending is Pending.DELETE:
+            _mark_all_deleted(directories, topic, entry.topic_id)
+        elif entry.pending is Pending.CREATE and not directories.failed:
+            _make_missing(directories, topic, entry)
+    directories.attempt_each(lambda directory: directory.data.sync())
+    if not directories.failed:
+        registry.put({topic: _settled(entry) for topic, entry in registry.entries.items()})
+
+
+def find_topics(directories: Directories, registry: TopicRegistry, warn: Warn) -> dict[str, FoundTopic]:
+    """Give the topics in the surveyed directories; those without an entry are adopted.
+
+    OSError; writes unless read-only.
+    """
+    found = {}
+    for topic, numbers in _numbers(directories, registry).items():
+        kept = registry.entries.get(topic)
+        if kept and kept.pending is Pending.DELETE:
+            continue
+        ids, refused = _read_ids(directories, topic, numbers)
+        entry = _settle_entry(topic, kept, ids, directories, warn)
+        refused |= {
+            number: f"its topic id is {topic_id}, the topic's is {entry.topic_id}"
+            for number, topic_id in ids.items()
+            if topic_id not in (None, entry.topic_id)
+        }
+        found[topic] = FoundTopic(entry, tuple(numbers), MappingProxyType(refused))
+        if not directories.read_only:
+            _write_missing_ids(directories, topic, ids, entry.topic_id)
+    _settle_registry(directories, registry, found, warn)
+    return found
+
+
+def _settle_registry(
+    directories: Directories, registry: TopicRegistry, found: Mapping[str, FoundTopic], warn: Warn
+) -> None:
+    changes: dict[str, TopicEntry | None] = {}
+    if not directories.failed:
+        gone = registry.entries.keys() - found.keys()
+        for topic in sorted(gone):
+            warn(f"{topic}: has settings but no directory any more; its settings are dropped")
+        changes.update(dict.fromkeys(gone))
+    for topic, one in found.items():
+        missing = [
+            number for number in range(one.entry.partitions) if (topic, number) not in directories.homes
+        ]
+        if missing and not directories.failed:
+            numbers = ", ".join(map(str, missing))
+            warn(f"{topic}: not in {directories}: partition{'s' * (len(missing) != 1)} {numbers}")
+        whole = one.numbers == tuple(range(len(one.numbers)))
+        changes[topic] = replace(one.entry, partitions=len(one.numbers)) if whole else one.entry
+    if not directories.read_only:
+        registry.put(changes)
+
+
+def _lay_out(contents: Mapping[KeptDirectory, Contents]) -> dict[TopicPartition, KeptDirectory]:
+    """Where each partition stands; DuplicatePartitionError for one that stands in two places."""
+    homes: dict[TopicPartition, KeptDirectory] = {}
+    for directory, content in contents.items():
+        for partition in content.partitions:
+            other = homes.setdefault(partition, directory)
+            if other is not directory:
+                raise DuplicatePartitionError(
+                    f"{partition}: stands in {other} and in {directory}; move one of the two away"
+                )
+    return homes
+
+
+def _standing_in(directories: Directories, those: Iterable[KeptDirectory]) -> set[TopicPartition]:
+    wanted = set(those)
+    return {partition for partition, home in directories.homes.items() if home in wanted}
+
+
+def _numbers(directories: Directories, registry: TopicRegistry) -> dict[str, list[int]]:
+    """The partition numbers of each topic, both ascending, as far as they can be known."""
+    topics: dict[str, set[int]] = {}
+    for topic, number in directories.homes:
+        topics.setdefault(topic, set()).add(number)
+    if directories.failed:
+        for topic, entry in registry.entries.items():
+            if entry.partitions:
+                topics.setdefault(topic, set()).update(range(entry.partitions))
+    return {topic: sorted(topics[topic]) for topic in sorted(topics)}
+
+
+def _settled(entry: TopicEntry) -> TopicEntry | None:
+    if entry.pending is Pending.DELETE:
+        return None
+    return replace(entry, pending=Pending.NOTHING)
+
+
+def _mark_all_deleted(directories: Directories, topic: str, topic_id: str) -> None:
+    """Rename what is left of a topic; a directory of another topic of the same name stays."""
+    for partition, home in sorted(directories.homes.items(), key=lambda item: item[0]):
+        if partition.topic == topic and home.failure is None:
+            directories.attempt(home, lambda: _mark_deleted(home.data, partition, topic_id))  # noqa: B023
+
+
+def _mark_deleted(data: DataDirectory, partition: TopicPartition, topic_id: str) -> None:
+    try:
+        found = read_topic_id(data.files, data.partition_path(partition))
+    except CorruptionError:
+        found = None
+    if found in (None, topic_id):
+        data.rename_partition(partition, data.deleted_name(partition))
+
+
+def _make_missing(directories: Directories, topic: str, entry: TopicEntry) -> None:
+    for partition in partitions_of(topic, range(entry.partitions)):
+        home = directories.homes.get(partition)
+        if home is None or not _has_topic_id(home.data, partition):
+            home = home or directories.choose()
+            if not directories.attempt(home, lambda: home.data.make_partition(partition, entry.topic_id)):  # noqa: B023
+                return
+            directories.place(partition, home)
+
+
+def _has_topic_id(data: DataDirectory, partition: TopicPartition) -> bool:
+    """Whether an existing directory says whose it is; a damaged file is for loading to complain about."""
+    try:
+        return read_topic_id(data.files, data.partition_path(partition)) is not None
+    except CorruptionError:
+        return True
+
+
+def _read_ids(
+    directories: Directories, topic: str, numbers: list[int]
+) -> tuple[dict[int, str | None], dict[int, str]]:
+    """Each partition's topic id, None where there is none; and why some cannot be read."""
+    ids: dict[int, str | None] = {}
+    refused: dict[int, str] = {}
+    for partition in (TopicPartition(topic, number) for number in numbers):
+        home = directories.homes.get(partition)
+        if home is None or home.failure is not None:
+            continue
+        try:
+            ids[partition.partition] = read_topic_id(home.data.files, home.data.partition_path(partition))
+        except (CorruptionError, OSError) as error:
+            refused[partition.partition] = str(error)
+    return ids, refused
+
+
+def _settle_entry(
+    topic: str, kept: TopicEntry | None, ids: Mapping[int, str | None], directories: Directories, warn: Warn
+) -> TopicEntry:
+    """Give the topic's entry: the kept one if it is of this topic, else one made for it."""
+    known = [topic_id for topic_id in ids.values() if topic_id is not None]
+    if kept and (not known or kept.topic_id in known or directories.failed):
+        return kept
+    if kept:
+        warn(f"{topic}: was made anew by someone else; its former settings are dropped")
+    if directories.read_only:
+        return TopicEntry(known[0] if known else NO_TOPIC_ID)
+    overrides = own_overrides(topic, directories.config.creation_overrides)
+    return TopicEntry(known[0] if known else new_id(), overrides)
+
+
+def _write_missing_ids(
+    directories: Directories, topic: str, ids: Mapping[int, str | None], topic_id: str
+) -> None:
+    for number, found in ids.items():
+        if found is None:
+            partition = TopicPartition(topic, number)
+            home = directories.homes[partition]
+            if home.failure is None:
+                directories.attempt(
+                    home,
+                    lambda: write_topic_id(home.data.files, home.data.partition_path(partition), topic_id),  # noqa: B023
+                )
+
+
+def marked(
+    contents: Mapping[KeptDirectory, Contents], *marks: DirectoryMark
+) -> Iterable[tuple[KeptDirectory, str]]:
+    """Name the directories of `contents` that bear one of `marks`, each with where it stands."""
+    for directory, content in contents.items():
+        for mark in marks:
+            for name in content.marked.get(mark, ()):
+                yield directory, name

@@ -1,0 +1,130 @@
+"""Bringing back what went offline, after a repair: a partition, or a directory with all of its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from storage.checkpoints.clean_shutdown import take_mark
+from storage.directories.checkpoints import name_of
+from storage.directories.directories import Directories, KeptDirectory
+from storage.directories.identity import settle_meta_properties
+from storage.disk.native import NativeFileSystem
+from storage.engine import Partition
+from storage.errors import StorageError
+from storage.log.log import Log
+from storage.topics.assembly import find_all, make_topic, wanted_of
+from storage.topics.loading import Found, load, load_found
+from storage.topics.reconciliation import finish_pending
+from storage.topics.registry import TopicRegistry
+from storage.topics.topic import LogTopic
+
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reopening:
+    """Opens what was offline again. One call at a time (the manager's lock)."""
+
+    directories: Directories
+    registry: TopicRegistry
+    warn: Warn
+
+    def partition(self, topic: LogTopic, number: int) -> Log:
+        """Load one partition of a directory that serves (StorageError, OSError: then all is as before)."""
+        old = topic.partitions()[number]
+        home = self.directories.homes.get(name_of(old))
+        if home is None:
+            raise StorageError(f"{name_of(old)}: in none of the data directories {self.directories}")
+        kept = home.writer.kept(name_of(old))
+        if isinstance(old, Log):
+            kept = kept._replace(recovery_point=old.recovery_point, log_start_offset=old.log_start_offset)
+            _end(old)
+        log = load_found(Found(name_of(old), topic.config, home), home, kept, clean=False)
+        topic.set_partitions({**topic.partitions(), number: log})
+        _supersede([old])
+        return log
+
+    def directory(self, directory: KeptDirectory, topics: Mapping[str, LogTopic]) -> dict[str, LogTopic]:
+        """Serve a directory that failed again, as an opening would; all topics then (blocking).
+
+        A partition in it that cannot be loaded is offline, for its own reason. Raises StorageError, OSError: then the
+        directory is as before.
+        """
+        failure = directory.failure
+        try:
+            self._own_again(directory)
+            directory.failure = None
+            return self._bring_back(directory, topics)
+        except (StorageError, OSError):
+            directory.failure = failure
+            self.directories.when_failed(directory)
+            raise
+
+    def _own_again(self, directory: KeptDirectory) -> None:
+        data = directory.data
+        data.check()
+        data.contents()
+        if isinstance(data.files, NativeFileSystem):
+            directory.take_lock()
+        clean = take_mark(data.files, data.path)
+        if directory.was_read:
+            # What is remembered is newer than what stands there, and a write of all shows that it can be done.
+            directory.writer.distrust()
+            directory.clean = False
+        else:
+            directory.read_checkpoints()
+            directory.clean = clean
+        self.registry.join(data.path)
+
+    def _bring_back(self, directory: KeptDirectory, topics: Mapping[str, LogTopic]) -> dict[str, LogTopic]:
+        settle_meta_properties(self.directories)
+        self.registry.settle()
+        finish_pending(self.directories, self.registry)
+        found = find_all(self.directories, self.registry, self.warn)
+        present = dict(topics)
+        for name, one in found.items():
+            topic = present.get(name) or make_topic(self.directories, name, one, self.warn)
+            partitions = dict(topic.partitions())
+            for number in one.numbers:
+                wanted = wanted_of(self.directories, topic, one, number)
+                old = partitions.get(number)
+                if wanted.home is directory or old is None:
+                    partitions[number] = self._load_anew(wanted, old)
+            before = topic.partitions()
+            topic.set_partitions(partitions)
+            _supersede(old for number, old in before.items() if partitions[number] is not old)
+            present[name] = topic
+        here = [
+            partition
+            for topic in present.values()
+            for partition in topic.partitions().values()
+            if self.directories.homes.get(name_of(partition)) is directory
+        ]
+        directory.writer.forget(directory.writer.named() - {name_of(partition) for partition in here})
+        directory.writer.write_all(here)
+        return present
+
+    def _load_anew(self, wanted: Found, old: Partition | None) -> Partition:
+        if not isinstance(old, Log):
+            return load(self.directories, wanted, self.warn)
+        _end(old)
+        home = wanted.home
+        assert home is not None, "a log stands somewhere"
+        kept = home.writer.kept(wanted.partition)
+        kept = kept._replace(recovery_point=old.recovery_point, log_start_offset=old.log_start_offset)
+        return load(self.directories, wanted, self.warn, kept)
+
+
+def _supersede(replaced: Iterable[Partition]) -> None:
+    for old in replaced:
+        if isinstance(old, Log):
+            old.supersede()
+
+
+def _end(old: Log) -> None:
+    """Let a log go whose place another one takes; what it could not write is recovered."""
+    old.retire("opened anew")
+    with suppress(OSError):
+        old.close()

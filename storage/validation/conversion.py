@@ -1,0 +1,159 @@
+"""Bringing a client's batches into the form that their topic wants: the part of an append that reads records.
+
+What a header says is checked against the records (times: kafka-storage.md#timestamps); a batch is encoded again only where its codec is not the topic's,
+or where a compressed one numbers its records otherwise than 0, 1, 2 … (kafka-storage.md#batch-conversion). Other levels of the
+same codec are left alone. Control batches pass as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from storage.codec.batch import set_max_timestamp
+from storage.codec.bounds import MAX_CONTENT_BYTES
+from storage.codec.columns import Columns, decode
+from storage.codec.headers import CODEC_MASK, CONTROL_MASK, TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK, Codec
+from storage.codec.records import encode_columns
+from storage.codec.stamp import BatchStamp
+from storage.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    OversizeBatchError,
+    RecordTooLargeError,
+)
+from storage.model import NO_TIMESTAMP, ProducerId, TimestampType
+from storage.validation.batches import AppendRules, Incoming
+
+WHOLE_BATCH_BYTES = 2**31 - 1
+"""A batch that is encoded again stays one batch, whatever its size; that is checked afterwards."""
+
+APPEND_BYTES = 2 * MAX_CONTENT_BYTES
+"""What the records of one append's compressed batches take in memory, one after the other; the last may go beyond."""
+
+_SHOWN = 5
+"""How many bad records an error names."""
+
+
+def conform(
+    batches: bytearray, incoming: Sequence[Incoming], rules: AppendRules, now: int
+) -> tuple[bytearray, Sequence[Incoming] | None]:
+    """The batches as they may enter the log, and what is true of them.
+
+    They are those that came, perhaps with a corrected largest timestamp; or new ones and None, to be read and checked as
+    those that came were.
+
+    Raises InvalidTimestampError, InvalidRecordError, each naming all records at fault, RecordTooLargeError where
+    compressed records inflate to more than is taken apart; nothing is changed then.
+    """
+    looked, left = list[_Looked](), APPEND_BYTES
+    for batch in incoming:
+        if batch.attributes & CONTROL_MASK:
+            looked.append(_Looked(batch.max_timestamp, None))
+            continue
+        columns = _records(batches, batch, left)
+        left -= columns.size_bytes if batch.attributes & CODEC_MASK else 0
+        _check_times(columns, rules, now)
+        _check_keys(columns, rules)
+        anew = _encoded(columns, batch, rules) if _wants_encoding(columns, batch, rules) else None
+        # A batch that is encoded again gets its largest time there.
+        largest = batch.max_timestamp if anew is not None else max(columns.timestamps, default=NO_TIMESTAMP)
+        looked.append(_Looked(largest, anew))
+    if any(one.anew is not None for one in looked):
+        whole = bytearray().join(
+            batches[batch.position : batch.position + batch.size_bytes] if one.anew is None else one.anew
+            for batch, one in zip(incoming, looked, strict=True)
+        )
+        return whole, None
+    true: list[Incoming] | None = None
+    for index, (largest, _) in enumerate(looked):
+        batch = incoming[index]
+        # Never so of a batch marked LogAppendTime: the header's time is that of all its records.
+        if largest != batch.max_timestamp:
+            set_max_timestamp(batches, batch.position, largest, TimestampType.CREATE_TIME)
+            true = true or list(incoming)
+            true[index] = batch._replace(max_timestamp=largest)
+    return batches, true or incoming
+
+
+class _Looked(NamedTuple):
+    """What is kept of one batch's records, which may be many times as large as it."""
+
+    max_timestamp: int
+    anew: bytearray | None
+    """The batch, encoded again; None: it stays as it is."""
+
+
+def _records(batches: bytearray, batch: Incoming, left: int) -> Columns:
+    """Take a batch's records apart; of a compressed one at most `left` bytes, however few it has itself."""
+    start, end = batch.position, batch.position + batch.size_bytes
+    limit = min(max(left, 0), MAX_CONTENT_BYTES)
+    try:
+        return decode(batches, start, end, check_crc=False, max_content_bytes=limit)[0]
+    except OversizeBatchError as error:
+        cause = f"batch at position {error.position}: {error.cause}"
+        if limit < MAX_CONTENT_BYTES:
+            cause += ", in one append with those before it: append less at once"
+        raise RecordTooLargeError(cause) from error
+    except CorruptBatchError as error:
+        raise InvalidRecordError(f"not a record batch: {error}") from error
+
+
+def _check_times(columns: Columns, rules: AppendRules, now: int) -> None:
+    if rules.stamps_append_time:
+        return
+    earliest, latest = now - rules.before_max_ms, now + rules.after_max_ms
+    bad = [
+        index
+        for index, timestamp in enumerate(columns.timestamps)
+        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest
+    ]
+    if bad:
+        timestamp = columns.timestamps[bad[0]]
+        name, limit = (
+            ("message.timestamp.before.max.ms", rules.before_max_ms)
+            if timestamp < earliest
+            else ("message.timestamp.after.max.ms", rules.after_max_ms)
+        )
+        raise InvalidTimestampError(
+            f"{_named(bad)}: timestamp {timestamp} is further from now ({now}) than {name}={limit}",
+            tuple(bad),
+        )
+
+
+def _check_keys(columns: Columns, rules: AppendRules) -> None:
+    if not rules.needs_keys:
+        return
+    bad = [index for index, length in enumerate(columns.key_lengths) if length < 0]
+    if bad:
+        raise InvalidRecordError(f"{_named(bad)} without a key, and the topic is compacted", tuple(bad))
+
+
+def _named(indexes: Sequence[int]) -> str:
+    shown = ", ".join(str(index) for index in indexes[:_SHOWN])
+    more = f" and {len(indexes) - _SHOWN} more" if len(indexes) > _SHOWN else ""
+    return f"record {shown}{more}"
+
+
+def _wants_encoding(columns: Columns, batch: Incoming, rules: AppendRules) -> bool:
+    codec = batch.attributes & CODEC_MASK
+    if rules.codec is not None and rules.codec != codec:
+        return True
+    first = batch.base_offset
+    return codec != Codec.NONE and any(
+        offset != first + index for index, offset in enumerate(columns.offsets)
+    )
+
+
+def _encoded(columns: Columns, batch: Incoming, rules: AppendRules) -> bytearray:
+    stamp = BatchStamp(
+        codec=Codec(batch.attributes & CODEC_MASK) if rules.codec is None else rules.codec,
+        compression_level=rules.compression_level,
+        timestamp_type=TimestampType((batch.attributes & TIMESTAMP_TYPE_MASK) >> 3),
+        producer_id=ProducerId(batch.producer_id),
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        transactional=bool(batch.attributes & TRANSACTIONAL_MASK),
+    )
+    return encode_columns(columns, stamp, max_batch_bytes=WHOLE_BATCH_BYTES)[0]

@@ -1,0 +1,212 @@
+"""Logs and open-ended ranges: their sizes, their generations, and what the kernel is told."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from fusefs.nodes.nodes import FOR_LONG
+from fusefs.views.rendering import WINDOW_BYTES
+from storage.model import Offset
+from tests.doubles.mount_client import APPEND, MountClient, refused
+
+
+def lines(start: int, end: int) -> bytes:
+    return b"".join(b"line %d\n" % number for number in range(start, end))
+
+
+async def test_sizes_are_exact_in_every_form(orders: MountClient):
+    """What stat says is what a reader gets."""
+    await orders.append("orders/0/log.kv", b"k\tv\nno key\nk\t\\N\n")
+
+    for name in ("log", "log.kv", "log.json", "1-", "0-1.kv", "-2.json"):
+        assert (await orders.stat(f"orders/0/{name}")).size == len(await orders.cat(f"orders/0/{name}"))
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 4096])
+async def test_reads_of_any_size_give_the_same_bytes(orders: MountClient, chunk: int):
+    """From any position."""
+    await orders.append("orders/0/log", lines(0, 50))
+
+    fh = await orders.open("orders/0/log")
+
+    assert await orders.read_on(fh, chunk=chunk) == lines(0, 50)
+    assert await orders.read_on(fh, 100, chunk=chunk) == lines(0, 50)[100:]
+    assert await orders.filesystem.read(fh, 10_000, 10) == b""
+
+
+async def test_programs_are_advised_to_read_what_a_window_holds(orders: MountClient):
+    """In every form, and of a range too: less takes more requests, more is rendered in several steps anyway."""
+    await orders.append("orders/0/log", lines(0, 3))
+    for name in ("log", "log.json", "1-"):
+        assert (await orders.stat(f"orders/0/{name}")).block_size == WINDOW_BYTES
+
+
+async def test_an_open_file_sees_the_log_grow(orders: MountClient):
+    """Handles on one file all do."""
+    await orders.append("orders/0/log", b"a\n")
+    fh = await orders.open("orders/0/log")
+    tail = await orders.open("orders/0/1-")
+    await orders.append("orders/0/log", b"b\n")
+
+    assert await orders.read_on(fh, 2) == b"b\n"
+    assert await orders.read_on(tail) == b"b\n"
+
+
+async def test_the_kernel_forgets_attributes_that_an_append_made_wrong(orders: MountClient):
+    """It was allowed to believe them for long; each other node it asked about gets one word, once."""
+    log, kv = orders.lookup("orders/0/log"), orders.lookup("orders/0/log.kv")
+    assert (await orders.filesystem.getattr(log.node_id)).timeout == FOR_LONG
+    await orders.append("orders/0/log", b"a\n")
+    await orders.append("orders/0/log", b"b\n")
+
+    assert orders.kernel.attributes == [kv.node_id]
+
+
+async def test_a_write_through_the_doors_is_told_of_too(orders: MountClient):
+    """There the kernel cannot know."""
+    log = orders.lookup("orders/0/log")
+    await orders.append("orders/log", b"a\n")
+
+    assert orders.kernel.attributes == [log.node_id]
+    assert (await orders.filesystem.getattr(log.node_id)).size == 2
+
+
+def remove_front(client: MountClient, before: int) -> None:
+    client.engine.partition("orders", 0).delete_records(Offset(before))
+
+
+async def test_removing_the_front_gives_the_name_a_new_node_that_shows_the_same_number(orders: MountClient):
+    """So `tail -F` neither repeats nor loses a line."""
+    await orders.append("orders/0/log", lines(0, 9))
+    old = orders.lookup("orders/0/log")
+    shown = (await orders.filesystem.getattr(old.node_id)).ino
+    remove_front(orders, 4)
+
+    new = orders.lookup("orders/0/log")
+
+    assert new.node_id != old.node_id
+    assert (await orders.filesystem.getattr(new.node_id)).ino == shown == old.node_id
+    assert await orders.cat("orders/0/log") == lines(4, 9)
+    assert (orders.lookup("orders/0").node_id, "log") in orders.kernel.names
+
+
+async def test_an_old_handle_keeps_its_positions(orders: MountClient):
+    """What was removed is stale there, and what is left is where it was; it grows on."""
+    await orders.append("orders/0/log", lines(0, 9))
+    fh = await orders.open("orders/0/log")
+    remove_front(orders, 4)
+    await orders.append("orders/0/log", lines(9, 10))
+
+    with refused("ESTALE"):
+        await orders.filesystem.read(fh, 0, 10)
+    assert await orders.read_on(fh, len(lines(0, 4))) == lines(4, 10)
+    assert (await orders.filesystem.getattr(orders.filesystem.root.node_id)).ino == 1
+
+
+async def test_opening_an_outdated_node_is_stale(orders: MountClient):
+    """Upon which the kernel looks the name up again by itself."""
+    await orders.append("orders/0/log", lines(0, 9))
+    node = orders.lookup("orders/0/log")
+    remove_front(orders, 4)
+
+    with refused("ESTALE"):
+        await orders.filesystem.open(node.node_id, os.O_RDONLY, 1)
+
+
+async def test_a_name_keeps_its_node_while_nothing_is_removed(orders: MountClient):
+    """However much is appended."""
+    node = orders.lookup("orders/0/log")
+    await orders.append("orders/0/log", lines(0, 9))
+
+    assert orders.lookup("orders/0/log") is node
+
+
+async def test_forgotten_nodes_are_let_go(orders: MountClient):
+    """When the kernel has given back as many references as it was given."""
+    node = orders.lookup("orders/0/log")
+    orders.lookup("orders/0/log")
+    orders.filesystem.forget([(node.node_id, 1)])
+    assert orders.lookup("orders/0/log") is node
+
+    orders.filesystem.forget([(node.node_id, 2)])
+
+    with refused("ESTALE"):
+        await orders.filesystem.getattr(node.node_id)
+    assert orders.lookup("orders/0/log") is not node
+
+
+async def test_the_root_is_never_forgotten(client: MountClient):
+    """The kernel gives its reference back when it unmounts."""
+    client.filesystem.forget([(1, 1)])
+
+    assert client.list() == ["@status"]
+
+
+async def test_the_kernel_does_not_hold_ever_more_selectors(
+    orders: MountClient, monkeypatch: pytest.MonkeyPatch
+):
+    """A loop over many offsets must not fill the memory: the oldest names are to be forgotten."""
+    monkeypatch.setattr("fusefs.filesystem.PASSING_NODES", 10)
+    await orders.append("orders/0/log", lines(0, 30))
+
+    for offset in range(30):
+        orders.lookup(f"orders/0/{offset}")
+
+    assert [name for _, name in orders.kernel.names] == [str(offset) for offset in range(20)]
+
+
+@pytest.mark.parametrize(("size", "accepted"), [(0, False), (14, True), (1, False), (15, False)])
+async def test_truncation_is_taken_where_it_means_nothing(orders: MountClient, size: int, accepted: bool):
+    """To the present size; any other is EPERM, to nothing too: the records would still be there."""
+    await orders.append("orders/0/log", lines(0, 2))
+
+    if accepted:
+        await orders.truncate("orders/0/log", size)
+    else:
+        with refused("EPERM"):
+            await orders.truncate("orders/0/log", size)
+
+    assert await orders.cat("orders/0/log") == lines(0, 2)
+
+
+async def test_an_empty_log_can_be_emptied(orders: MountClient):
+    """It has that size already."""
+    await orders.truncate("orders/0/log", 0)
+
+
+@pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
+async def test_what_looks_empty_to_its_opener_can_be_emptied(orders: MountClient, path: str):
+    """`>` opened it, and `ftruncate(fd, 0)` changes nothing of what that program sees, until it has written."""
+    await orders.append("orders/0/log", lines(0, 2))
+    fh = await orders.open(path, os.O_WRONLY | os.O_TRUNC)
+
+    await orders.truncate(path, 0, fh)
+    with refused("EPERM"):
+        await orders.truncate(path, 1, fh)
+    await orders.filesystem.write(fh, lines(2, 3))
+    with refused("EPERM"):
+        await orders.truncate(path, 0, fh)
+    await orders.close(fh)
+
+    assert await orders.cat("orders/0/log") == lines(0, 3)
+
+
+@pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
+async def test_an_appender_cannot_empty_a_log(orders: MountClient, path: str):
+    """It would be told that the records were gone."""
+    await orders.append("orders/0/log", lines(0, 2))
+    fh = await orders.open(path, APPEND)
+
+    with refused("EPERM"):
+        await orders.truncate(path, 0, fh)
+    await orders.close(fh)
+
+
+async def test_mtime_is_the_newest_records_time(orders: MountClient):
+    """The same after a remount as before, so that rsync copies nothing twice."""
+    await orders.append("orders/0/log.json", b'{"payload":"a","ts":1700000000123}\n')
+
+    assert (await orders.stat("orders/0/log")).mtime_ns == 1_700_000_000_123_000_000
+    assert (await orders.stat("orders/0")).mtime_ns == 1_700_000_000_123_000_000

@@ -1,0 +1,163 @@
+"""Records and ranges by offset and by time, as files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from storage.model import Offset
+from tests.doubles.mount_client import APPEND, MountClient, refused
+
+TIMES = [1000, 3000, 2000, 4000]
+
+
+@pytest.fixture
+async def timed(orders: MountClient) -> MountClient:
+    """Four records a, b, c, d, of which c is older than b."""
+    for value, time in zip("abcd", TIMES, strict=True):
+        await orders.append("orders/0/log.json", json.dumps({"payload": value, "ts": time}).encode() + b"\n")
+    return orders
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("1", b"b"),
+        ("1-2", b"b\nc\n"),
+        ("1-1", b"b\n"),
+        ("2-99", b"c\nd\n"),
+        ("2-", b"c\nd\n"),
+        ("4-", b""),
+        ("4-9", b""),
+        ("-1", b"d\n"),
+        ("-99", b"a\nb\nc\nd\n"),
+        ("@2000", b"b"),
+        ("@3001", b"d"),
+        ("@0", b"a"),
+        ("@1970-01-01T00:00:03.5", b"d"),
+        ("@2000-@4000", b"b\nc\n"),
+        ("@3500-", b"d\n"),
+        ("@5000-", b""),
+        ("@5000-@6000", b""),
+        ("3.kv", b"\\N\td\n"),
+        ("0-0.kv", b"\\N\ta\n"),
+    ],
+)
+async def test_what_a_selector_holds(timed: MountClient, name: str, content: bytes):
+    """First and last are inclusive; ends past the log's are clipped; a single record has no newline added."""
+    assert await timed.cat(f"orders/0/{name}") == content
+    assert (await timed.stat(f"orders/0/{name}")).size == len(content)
+
+
+@pytest.mark.parametrize(
+    "name", ["4", "5-", "3-2", "-0", "@4001", "@2000-@1000", "04", "4.batch.json", "@", "@x", "--1"]
+)
+async def test_what_selects_nothing_does_not_exist(timed: MountClient, name: str):
+    """ENOENT."""
+    with refused("ENOENT"):
+        timed.lookup(f"orders/0/{name}")
+
+
+@pytest.mark.parametrize("name", ["4", "5-", "@4001"])
+async def test_the_reports_say_which_offsets_exist(timed: MountClient, name: str):
+    """For a person who wonders."""
+    with refused("ENOENT"):
+        timed.lookup(f"orders/0/{name}")
+
+    assert f"orders/0/{name}" in timed.reports
+    assert "offsets 0 to 3 exist" in timed.reports
+
+
+async def test_a_null_value_is_an_empty_file(orders: MountClient):
+    """A tombstone; in `log` it is an empty line."""
+    await orders.append("orders/0/log.kv", b"k\t\\N\n")
+
+    assert await orders.cat("orders/0/0") == b""
+    assert await orders.cat("orders/0/log") == b"\n"
+
+
+async def test_a_record_shows_its_time(timed: MountClient):
+    """As mtime."""
+    assert (await timed.stat("orders/0/1")).mtime_ns == 3000 * 1_000_000
+
+
+async def test_the_last_records_are_those_of_the_lookup(timed: MountClient):
+    """`-1` keeps its node while it is open, and what it holds."""
+    fh = await timed.open("orders/0/-1")
+    node = timed.lookup("orders/0/-1")
+    await timed.append("orders/0/log", b"e\n")
+
+    assert timed.lookup("orders/0/-1") is node
+    assert await timed.read_on(fh) == b"d\n"
+
+
+async def test_the_last_records_are_looked_up_anew_after_a_second(
+    timed: MountClient, monkeypatch: pytest.MonkeyPatch
+):
+    """Once nobody has them open."""
+    monkeypatch.setattr("fusefs.files.selected.REMEMBERED_SECONDS", -1.0)
+    assert await timed.cat("orders/0/-1") == b"d\n"
+    await timed.append("orders/0/log", b"e\n")
+
+    assert await timed.cat("orders/0/-1") == b"e\n"
+
+
+async def test_a_closed_range_reaches_further_once_the_log_does(timed: MountClient):
+    """Looked up again, `3-4` takes in what has come."""
+    assert await timed.cat("orders/0/3-4") == b"d\n"
+    await timed.append("orders/0/log", b"e\nf\n")
+
+    assert await timed.cat("orders/0/3-4") == b"d\ne\n"
+
+
+@pytest.mark.parametrize("name", ["1", "1.json", "1-2", "1-", "-1", "@0", "follow"])
+async def test_nothing_is_written_there(timed: MountClient, name: str):
+    """EPERM, for root too."""
+    with refused("EPERM"):
+        await timed.open(f"orders/0/{name}", APPEND)
+    with refused("EPERM"):
+        await timed.truncate(f"orders/0/{name}", 0)
+
+
+async def test_a_deleted_record_is_stale_under_an_old_name(timed: MountClient):
+    """And gone under a new lookup."""
+    node = timed.lookup("orders/0/1")
+    timed.engine.partition("orders", 0).delete_records(Offset(2))
+
+    with refused("ESTALE"):
+        await timed.filesystem.open(node.node_id, 0, 1)
+    with refused("ENOENT"):
+        timed.lookup("orders/0/1")
+
+
+async def test_a_large_record_is_read_when_it_is_opened(orders: MountClient):
+    """It is not kept with its node."""
+    value = b"x" * 500_000
+    await orders.append("orders/0/log", value + b"\n")
+
+    assert (await orders.stat("orders/0/0")).size == len(value)
+    assert await orders.cat("orders/0/0") == value
+
+
+async def test_extended_attributes_tell_a_records_metadata(orders: MountClient):
+    """What is null is not there."""
+    line = {"key": "k", "payload": "v", "ts": 1234, "headers": ["h", "1", "h", None]}
+    await orders.append("orders/0/log.json", json.dumps(line).encode() + b"\n")
+    await orders.append("orders/0/log", b"plain\n")
+    keyed, plain = (orders.lookup(f"orders/0/{offset}").node_id for offset in (0, 1))
+
+    names = orders.filesystem.listxattr(keyed)
+
+    assert {name: orders.filesystem.getxattr(keyed, name) for name in names} == {
+        "user.kafka.timestamp": b"1234",
+        "user.kafka.timestamp_type": b"CreateTime",
+        "user.kafka.leader_epoch": b"0",
+        "user.kafka.batch": b"base_offset 0 position 0 segment 00000000000000000000.log",
+        "user.kafka.key": b"k",
+        "user.kafka.headers": b'["h","1","h",null]',
+    }
+    assert "user.kafka.key" not in orders.filesystem.listxattr(plain)
+    for name in ("user.kafka.key", "user.kafka.nothing", "security.capability"):
+        with refused("ENODATA"):
+            orders.filesystem.getxattr(plain, name)

@@ -1,0 +1,461 @@
+"""The cleaner as a duty of real engines: which log is next, what is remembered, and who is not disturbed."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from storage.codec.records import BatchStamp, decode, encode
+from storage.compaction.choose import CleaningPlan
+from storage.duties import cleaning
+from storage.log.log import Log
+from storage.manager import LogManager, open_engine
+from storage.model import Offset, ProducerId, Record, Timestamp
+from tests.doubles.engines import DATA, QUIET, TINY_SEGMENTS, engine_on
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+
+pytestmark = pytest.mark.slow
+
+COMPACT = {**TINY_SEGMENTS, "cleanup.policy": "compact"}
+CHECKPOINT = DATA / "cleaner-offset-checkpoint"
+BACKOFF_MS = 15_000
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def put(log: Log, key: bytes, value: bytes | None, *, time: int = 1_700_000_000_000, **stamp) -> int:
+    record = Record(Offset(0), Timestamp(time), key, value)
+    return log.append(encode([record], BatchStamp(**stamp))).base_offset
+
+
+def topic(engine: LogManager, name: str, records: int, *, keys: int = 2, **overrides) -> Log:
+    """A topic whose records repeat so many keys; a few of them fill a segment."""
+    settings = {key.replace("_", "."): str(value) for key, value in overrides.items()}
+    engine.create_topic(name, overrides={**COMPACT, **settings})
+    log = engine.partition(name, 0)
+    assert isinstance(log, Log)
+    for number in range(records):
+        put(log, b"k%d" % (number % keys), b"%060d" % number)
+    return log
+
+
+def offsets_in(log: Log) -> list[int]:
+    offset, found = log.log_start_offset, []
+    while len((fetched := log.read(offset, max_bytes=1000)).data):
+        found += [r.offset for columns in decode(fetched.data) for r in columns if r.offset >= offset]
+        offset = fetched.next_offset
+    return found
+
+
+def clean(engine: LogManager, clock: ManualClock) -> None:
+    clock.advance(BACKOFF_MS)
+    engine.maintenance(clock())
+
+
+def test_a_dirty_log_is_cleaned_when_the_backoff_has_passed(disk, clock):
+    """Every key's newest record stays, and all of the active segment; the checkpoint is written."""
+    engine = engine_on(disk, clock=clock)
+    log = topic(engine, "t", 9)
+    active = log.chain.active.base_offset
+    clock.advance(BACKOFF_MS - 1)
+    engine.maintenance(clock())
+    assert offsets_in(log) == list(range(9))
+    clean(engine, clock)
+    assert offsets_in(log) == list(range(active - 2, 9))
+    assert disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 %d\n" % active
+    assert (log.first_dirty_offset, engine.warnings) == (active, ())
+
+
+def test_the_checkpoint_outlives_a_restart(disk, clock):
+    """A second engine goes on where the first one ended; nothing is cleaned twice."""
+    engine = engine_on(disk, clock=clock)
+    active = topic(engine, "t", 9).chain.active.base_offset
+    clean(engine, clock)
+    engine.close()
+    again = engine_on(disk, clock=clock)
+    log = again.partition("t", 0)
+    assert log.status().first_dirty_offset == active
+    clean(again, clock)
+    assert log.rewrites == 0
+
+
+@pytest.mark.parametrize("line", [b"t 0 99", b"t 0 0"], ids=["beyond the end", "before the start"])
+def test_a_bad_checkpoint_is_replaced_by_the_log_start(disk, clock, line, caplog):
+    """Row 119: one outside the log is dropped at opening, and cleaning begins anew."""
+    engine = engine_on(disk, clock=clock)
+    log = topic(engine, "t", 9, cleanup_policy="compact,delete")
+    log.delete_records(Offset(1))
+    engine.close()
+    disk.write_bytes(CHECKPOINT, b"0\n1\n" + line + b"\n")
+    with caplog.at_level(logging.INFO, "storage"):
+        again = engine_on(disk, clock=clock)
+    assert "lies outside offsets 1 to 9" in caplog.text
+    opened = again.partition("t", 0)
+    assert opened.status().first_dirty_offset == 1
+    clean(again, clock)
+    assert opened.rewrites > 0
+
+
+def test_a_checkpoint_that_cannot_be_read_counts_as_empty(disk, clock):
+    """With a warning; the next cleaning writes it anew."""
+    engine = engine_on(disk, clock=clock)
+    topic(engine, "t", 9)
+    engine.close()
+    disk.write_bytes(CHECKPOINT, b"garbage\n")
+    again = engine_on(disk, clock=clock)
+    assert "taken for empty" in again.warnings[0]
+    clean(again, clock)
+    assert disk.read_bytes(CHECKPOINT).startswith(b"0\n1\nt 0 ")
+
+
+def test_truncation_lowers_the_checkpoint(disk, clock):
+    """What comes after the cut is dirty again, however far the log grows."""
+    engine = engine_on(disk, clock=clock)
+    log = topic(engine, "t", 9)
+    clean(engine, clock)
+    log.truncate_to(Offset(4))
+    assert log.first_dirty_offset == 4
+    clean(engine, clock)
+    assert disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 4\n"
+
+
+def test_a_log_that_was_truncated_meanwhile_is_not_clean_beyond_its_end(disk, clock):
+    """A follower may have to give up records while they are compacted."""
+    engine = engine_on(disk, clock=clock)
+    log = topic(engine, "t", 4)
+    assert len(log.chain.segments) == 2
+    cancel = log.listen(lambda: (cancel(), log.truncate_to(Offset(1))))
+    clean(engine, clock)
+    assert (1, 1) == (log.log_end_offset, log.first_dirty_offset)
+    assert disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 1\n"
+
+
+def test_a_deleted_topic_leaves_no_checkpoint(disk, clock):
+    """A later topic of the same name begins dirty."""
+    engine = engine_on(disk, clock=clock)
+    topic(engine, "t", 9)
+    clean(engine, clock)
+    engine.delete_topic("t")
+    assert disk.read_bytes(CHECKPOINT) == b"0\n0\n"
+
+
+@pytest.mark.parametrize(("most", "less"), [("a", "b"), ("b", "a")])
+def test_the_dirtiest_log_is_first(disk, clock, caplog, most, less):
+    """By cleanable ratio, whatever the size and the name; one that is not dirty enough waits."""
+    engine = engine_on(disk, clock=clock)
+    half = topic(engine, less, 12, keys=12)
+    topic(engine, most, 9)
+    clean(engine, clock)
+    for number in range(16):
+        put(half, b"new%d" % number, b"%060d" % number)
+    for number in range(40):
+        put(engine.partition(most, 0), b"k%d" % (number % 2), b"%060d" % number)
+    idle = topic(engine, "idle", 9, min_cleanable_dirty_ratio="1")
+    with caplog.at_level(logging.INFO, "storage.duties.cleaning"):
+        clean(engine, clock)
+    assert [line.split(":")[0] for line in caplog.messages] == [f"{most}-0", f"{less}-0"]
+    assert idle.rewrites == 0
+
+
+def test_overdue_records_are_cleaned_whatever_the_ratio(disk, clock, caplog):
+    """max.compaction.lag.ms counts from the oldest dirty record."""
+    engine = engine_on(disk, clock=clock)
+    log = topic(engine, "t", 9, min_cleanable_dirty_ratio="1", max_compaction_lag_ms=60_000)
+    clean(engine, clock)
+    assert log.rewrites == 0
+    clock.advance(60_000)
+    with caplog.at_level(logging.INFO, "storage.duties.cleaning"):
+        clean(engine, clock)
+    assert "max.compaction.lag.ms has passed" in caplog.text
+
+
+def test_each_cleaning_leaves_one_line(disk, clock, caplog):
+    """Partition, offsets, reason, segments, records, bytes and time."""
+    engine = engine_on(disk, clock=clock)
+    topic(engine, "t", 9)
+    with caplog.at_level(logging.INFO, "storage.duties.cleaning"):
+        clean(engine, clock)
+    (line,) = caplog.messages
+    assert re.fullmatch(
+        r"t-0: compacted offsets 0 to 7: dirty enough, cleanable ratio 1\.00; "
+        r"segments 0{20} to 0{19}6 \(4\) -> 0{20} to 0{19}6 \(4\), 8 -> 2 records, \d+ -> \d+ bytes \(0 ms\)",
+        line,
+    )
+
+
+def test_rolls_deletions_and_truncations_leave_one_line_each(disk, clock, caplog):
+    """With segment, reason, bytes and time."""
+    engine = engine_on(disk, clock=clock)
+    engine.create_topic("t", overrides={**TINY_SEGMENTS, "retention.bytes": "1"})
+    log = engine.partition("t", 0)
+    with caplog.at_level(logging.INFO, "storage.log"):
+        for number in range(4):
+            put(log, b"k", b"%060d" % number)
+        clock.advance(400_000)
+        engine.maintenance(clock())
+        log.truncate_to(Offset(3), "for the test")
+    assert caplog.messages == [
+        f"t-0: rolled {0:020}: segment.bytes; 260 bytes, next is {2:020} (0 ms)",
+        f"t-0: deleted {0:020}: retention.bytes=1; 520 -> 260 bytes (0 ms)",
+        "t-0: truncated from offset 4 to 3: for the test; 260 -> 130 bytes (0 ms)",
+    ]
+
+
+def test_a_damaged_log_is_told_once_and_the_others_go_on(disk, clock):
+    """It is not tried again before it is loaded anew; its retention goes on."""
+    engine = engine_on(disk, clock=clock)
+    bad, good = topic(engine, "bad", 9), topic(engine, "good", 9)
+    path = bad.directory / "00000000000000000002.log"
+    data = bytearray(disk.read_bytes(path))
+    data[-1] ^= 1
+    disk.write_bytes(path, data)
+    clean(engine, clock)
+    assert good.rewrites > 0
+    (warning,) = engine.warnings
+    assert warning.startswith(f"bad-0: not compacted any more: {path}: position ")
+    for _ in range(3):
+        clean(engine, clock)
+    assert (bad.rewrites, len(engine.warnings)) == (0, 1)
+    assert [name for name in names(disk, bad) if name.endswith((".cleaned", ".swap"))] == []
+
+
+def names(disk: SimulatedDisk, log: Log) -> list[str]:
+    return [entry.name for entry in disk.list_directory(log.directory)]
+
+
+def test_a_failing_disk_is_told_once_and_tried_again(disk, clock):
+    """As long as the reason is the same; the others go on, and once the disk works again it is cleaned."""
+    engine = engine_on(disk, clock=clock)
+    log, other = topic(engine, "a", 9), topic(engine, "b", 9)
+    for _ in range(2):
+        disk.fail("rename", suffix="a-0/00000000000000000000.log.cleaned")
+        clean(engine, clock)
+        assert (log.rewrites, len(engine.warnings)) == (0, 1)
+    assert other.rewrites > 0
+    assert engine.warnings[0].startswith("a-0: compaction: ")
+    clean(engine, clock)
+    assert log.rewrites > 0
+
+
+def test_an_offline_log_is_left_alone(disk, clock):
+    """Neither cleaned nor warned of."""
+    engine = engine_on(disk, clock=clock)
+    log = topic(engine, "t", 9)
+    log.mark_offline("for the test")
+    clean(engine, clock)
+    assert (log.rewrites, engine.warnings) == (0, ())
+
+
+def test_without_the_cleaner_nothing_is_compacted(disk, clock):
+    """log.cleaner.enable=false; retention of such topics is then done with that of the others."""
+    engine = engine_on(disk, clock=clock, config=replace(QUIET, cleaner_enable=False))
+    log = topic(engine, "t", 9, cleanup_policy="compact,delete", retention_ms=1000)
+    clean(engine, clock)
+    assert log.rewrites == 0
+    clock.advance(400_000)
+    engine.maintenance(clock())
+    assert log.log_start_offset == 9
+
+
+def test_compacted_topics_get_their_retention_after_each_round(disk, clock):
+    """compact,delete by time, and every policy by the log start; not by the retention duty of the others."""
+    engine = engine_on(disk, clock=clock)
+    log = topic(engine, "t", 9, cleanup_policy="compact,delete", retention_ms=10_000)
+    only = topic(engine, "only", 9, retention_ms=10_000)
+    clean(engine, clock)
+    assert (log.log_start_offset, only.log_start_offset) == (9, 0)
+    assert [segment.size_bytes for segment in log.segments()] == [0]
+
+
+def test_the_log_start_releases_segments_of_compacted_topics(disk, clock):
+    """Segments wholly below it go, whatever the policy (kafka-storage.md#retention)."""
+    engine = engine_on(disk, clock=clock)
+    log = topic(engine, "t", 9, cleanup_policy="compact,delete", min_cleanable_dirty_ratio="1")
+    log.delete_records(Offset(7))
+    engine.alter_config("t", {"cleanup.policy": "compact"})
+    clean(engine, clock)
+    assert log.segments()[0].end_offset > 7
+
+
+def test_undecided_transactions_wait(disk, clock):
+    """Row 120: a segment with the last stable offset is not cleaned, and nothing behind it."""
+    engine = engine_on(disk, clock=clock)
+    log = topic(engine, "t", 3)
+    put(log, b"x", b"1", producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
+    for number in range(6):
+        put(log, b"k", b"%060d" % number)
+    clean(engine, clock)
+    assert log.first_dirty_offset == 2
+
+
+def test_a_batch_with_more_keys_than_the_buffer_is_told_of(disk, clock):
+    """The pass cannot get past it; that is a warning, not a loop."""
+    engine = engine_on(disk, clock=clock, config=replace(QUIET, cleaner_dedupe_buffer_bytes=24 * 3))
+    log = topic(engine, "t", 1, min_cleanable_dirty_ratio="0.01")
+    log.append(encode([Record(Offset(n), Timestamp(0), b"%d" % n, b"v") for n in range(9)]))
+    log.roll()
+    clean(engine, clock)
+    assert "more keys than log.cleaner.dedupe.buffer.size=72 holds" in engine.warnings[0]
+    assert log.first_dirty_offset == 1
+
+
+def test_a_small_buffer_takes_several_passes_in_one_round(disk, clock):
+    """Row 113: the round goes on until nothing is dirty enough."""
+    engine = engine_on(disk, clock=clock, config=replace(QUIET, cleaner_dedupe_buffer_bytes=24 * 5))
+    log = topic(engine, "t", 30, keys=10, min_cleanable_dirty_ratio="0.01")
+    active = log.chain.active.base_offset
+    clean(engine, clock)
+    assert (log.first_dirty_offset, engine.warnings) == (active, ())
+    assert len([offset for offset in offsets_in(log) if offset < active]) <= 10
+
+
+def test_status_tells_what_is_left_to_clean(disk, clock):
+    """First dirty offset and cleanable ratio; nothing where nothing is compacted."""
+    engine = engine_on(disk, clock=clock)
+    log = topic(engine, "t", 9)
+    assert (log.status().first_dirty_offset, log.status().cleanable_ratio) == (0, 1.0)
+    clean(engine, clock)
+    assert (log.status().first_dirty_offset, log.status().cleanable_ratio) == (8, 0.0)
+    engine.alter_config("t", {"cleanup.policy": "delete"})
+    assert (log.status().first_dirty_offset, log.status().cleanable_ratio) == (None, None)
+
+
+def test_status_tells_the_last_flush(disk, clock):
+    """Of the opening at first, then of each flush."""
+    engine = engine_on(disk, clock=clock)
+    log = topic(engine, "t", 1)
+    opened = log.status().last_flush
+    clock.advance(77)
+    log.sync()
+    assert log.status().last_flush == opened + 77
+
+
+class Gate:
+    """Holds a cleaning at its first window until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.open = threading.Event(), threading.Event()
+        real = cleaning.clean
+
+        def gated(log: Log, plan: CleaningPlan, **settings):
+            self.reached.set()
+            assert self.open.wait(30)
+            return real(log, plan, **settings)
+
+        monkeypatch.setattr(cleaning, "clean", gated)
+
+
+def beside_a_cleaning(engine: LogManager, clock: ManualClock, gate: Gate) -> threading.Thread:
+    thread = threading.Thread(target=clean, args=(engine, clock))
+    thread.start()
+    assert gate.reached.wait(30)
+    return thread
+
+
+def test_a_cleaning_holds_up_neither_appends_nor_other_duties(disk, clock, monkeypatch):
+    """A second thread does the other duties meanwhile; a second cleaning does not begin."""
+    engine = engine_on(disk, clock=clock)
+    log, gate = topic(engine, "t", 9), Gate(monkeypatch)
+    thread = beside_a_cleaning(engine, clock, gate)
+    assert put(log, b"k0", b"new") == 9
+    log.sync()
+    clock.advance(100_000)
+    engine.maintenance(clock())
+    assert disk.read_bytes(DATA / "recovery-point-offset-checkpoint") == b"0\n1\nt 0 10\n"
+    assert log.rewrites == 0
+    gate.open.set()
+    thread.join()
+    assert log.rewrites > 0
+    assert offsets_in(log)[-1] == 9
+
+
+def test_retention_waits_for_a_cleaning(disk, clock, monkeypatch):
+    """The policy changed meanwhile: segments that are being replaced are not counted for deletion."""
+    engine = engine_on(disk, clock=clock)
+    log, gate = topic(engine, "t", 9), Gate(monkeypatch)
+    thread = beside_a_cleaning(engine, clock, gate)
+    engine.alter_config("t", {"cleanup.policy": "delete", "retention.ms": "1"})
+    clock.advance(400_000)
+    engine.maintenance(clock())
+    assert log.log_start_offset == 0
+    gate.open.set()
+    thread.join()
+    clock.advance(400_000)
+    engine.maintenance(clock())
+    assert log.log_start_offset == 9
+
+
+def test_close_ends_a_cleaning(disk, clock, monkeypatch):
+    """At its next window; nothing half-made is left, and nothing is told."""
+    engine = engine_on(disk, clock=clock)
+    log, gate = topic(engine, "t", 9), Gate(monkeypatch)
+    thread = beside_a_cleaning(engine, clock, gate)
+    closing = threading.Thread(target=engine.close)
+    closing.start()
+    gate.open.set()
+    for one in (thread, closing):
+        one.join()
+    assert (log.rewrites, engine.warnings) == (0, ())
+    assert [name for name in names(disk, log) if name.endswith(".cleaned")] == []
+    assert offsets_in(engine_on(disk, clock=clock).partition("t", 0)) == list(range(9))
+
+
+def test_deleting_a_topic_ends_its_cleaning(disk, clock, monkeypatch):
+    """Without a warning; the topic is gone."""
+    engine = engine_on(disk, clock=clock)
+    _, gate = topic(engine, "t", 9), Gate(monkeypatch)
+    thread = beside_a_cleaning(engine, clock, gate)
+    engine.delete_topic("t")
+    gate.open.set()
+    thread.join()
+    assert (engine.warnings, dict(engine.topics())) == ((), {})
+
+
+def test_appends_go_on_beside_real_cleanings(tmp_path: Path):
+    """On a real disk, with threads: every key's newest record is there in the end, after a restart too."""
+    config = replace(QUIET, cleaner_backoff_ms=0)
+    engine = open_engine(tmp_path / "data", config=config)
+    log = topic(engine, "t", 0, min_cleanable_dirty_ratio="0.01")
+    stop = threading.Event()
+
+    def tend() -> None:
+        while not stop.is_set():
+            engine.maintenance(Timestamp(1_900_000_000_000))
+
+    tending = threading.Thread(target=tend)
+    tending.start()
+    for number in range(2_000):
+        put(log, b"k%d" % (number % 7), b"%d" % number)
+    stop.set()
+    tending.join()
+    engine.maintenance(Timestamp(1_900_000_000_000))
+    assert engine.warnings == ()
+    assert log.rewrites > 0
+    engine.close()
+    again = open_engine(tmp_path / "data", config=config)
+    newest = {}
+    for columns in decode(b"".join(bytes(one.data) for one in everything(again.partition("t", 0)))):
+        newest |= {record.key: record.value for record in columns}
+    assert newest == {b"k%d" % (number % 7): b"%d" % number for number in range(1_993, 2_000)}
+    again.close()
+
+
+def everything(log):
+    offset = log.log_start_offset
+    while len((fetched := log.read(offset, max_bytes=1 << 20)).data):
+        yield fetched
+        offset = fetched.next_offset

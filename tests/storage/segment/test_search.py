@@ -1,0 +1,117 @@
+"""Searching a log file forward: by offset, by timestamp, up to a torn end (FileRecordsTest)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.codec.headers import Codec
+from storage.errors import OversizeError
+from storage.log import times
+from storage.model import TimestampOffset
+from storage.segment.scan import windows
+from storage.segment.trace import BatchPassed
+from tests.doubles.hostile import record, sealed
+from tests.doubles.logs import LogOnDisk, batch, offsets_of
+
+
+@pytest.mark.parametrize("window_bytes", [64, 100, 1000])
+@pytest.mark.parametrize("tail_bytes", [0, 1, 17, 18, 60, 68])
+def test_a_partial_batch_at_the_end_is_not_there(tail_bytes, window_bytes):
+    """Row 140: going through a file stops before it, whatever its length; loading cuts it."""
+    on_disk = LogOnDisk()
+    whole = batch(b"a") + batch(b"b", b"c")
+    on_disk.log.append(bytearray(whole))
+    on_disk.log.close()
+    stored = on_disk.content("00000000000000000000.log")
+    on_disk.write("00000000000000000000.log", stored + bytes(batch(b"torn", offset=3))[:tail_bytes])
+    file = on_disk.disk.open(on_disk.log.directory / "00000000000000000000.log")
+    found = list(windows(file, 0, file.size(), window_bytes=window_bytes))
+    assert [0, 2] == [header.last_offset for window in found for header in window.batches]
+    assert len(whole) == found[-1].position + found[-1].batches.stop
+    assert (tail_bytes == 0) == (found[-1].problem is None)
+    on_disk.log = on_disk.load(clean=False)
+    assert len(whole) == on_disk.log.segments()[0].size_bytes
+    assert [0, 1, 2] == offsets_of(on_disk.log)
+
+
+@pytest.mark.parametrize(
+    ("target", "number"), [(0, 0), (1, 1), (2, 1), (3, 2), (5, 2), (6, 3), (7, 3), (10, 3), (11, None)]
+)
+def test_the_batch_of_an_offset_is_the_first_that_does_not_end_before_it(target, number):
+    """Row 140: batches of 0, 1-2, 3-5 and, behind a gap, 7-10; an offset without a record leads to the next batch."""
+    on_disk = LogOnDisk()
+    sizes = []
+    for first, count in ((0, 1), (1, 2), (3, 3), (7, 4)):
+        data = batch(*[b"v"] * count, offset=first)
+        sizes.append(len(data))
+        on_disk.log.append_as_follower(data)
+    segment = on_disk.log.chain.active
+    found = segment.find_batch(target, segment.size)
+    assert (None if number is None else sum(sizes[:number])) == (None if found is None else found.position)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"),
+    [
+        (9, TimestampOffset(10, 5, 0)),
+        (10, TimestampOffset(10, 5, 0)),
+        (11, TimestampOffset(11, 6, 1)),
+        (12, None),
+    ],
+)
+def test_the_first_record_at_or_after_a_timestamp(timestamp, expected):
+    """Row 140: records at 5 (time 10) and 6 (time 11): the record, its time and its leader epoch."""
+    on_disk = LogOnDisk()
+    on_disk.log.truncate_fully_and_start_at(5)
+    on_disk.log.append_as_follower(batch(b"a", offset=5, timestamp=10, epoch=0))
+    on_disk.log.append_as_follower(batch(b"b", offset=6, timestamp=11, epoch=1))
+    found = on_disk.log.offset_for_timestamp(timestamp)
+    assert expected == found
+
+
+@pytest.mark.parametrize(("start", "offset"), [(5, 5), (6, 6), (7, None)])
+def test_a_record_before_the_start_is_not_found_by_time(start, offset):
+    """Row 140: the log start offset bounds the search, also inside a batch."""
+    on_disk = LogOnDisk()
+    on_disk.log.truncate_fully_and_start_at(5)
+    on_disk.log.append_as_follower(batch(b"a", b"b", offset=5, timestamp=[10, 11]))
+    on_disk.log.delete_records(start)
+    found = on_disk.log.offset_for_timestamp(9)
+    assert offset == (None if found is None else found.offset)
+
+
+def claiming(size: int, *, codec: Codec = Codec.ZSTD) -> bytearray:
+    """A batch whose header says that a record of it is of time 9; it is of time 1."""
+    return sealed(record(bytes(size)), codec=codec, timestamps=(1, 9))
+
+
+def test_a_search_among_batches_that_claim_too_much_ends(monkeypatch):
+    """A few compressed bytes inflate to many: after some of them in vain it is an error that names the place."""
+    monkeypatch.setattr(times, "IN_VAIN_BYTES", 100_000)
+    on_disk = LogOnDisk()
+    for _ in range(3):
+        on_disk.log.append(claiming(30_000), encoded_here=True)
+    on_disk.log.append(batch(b"late", timestamp=9))
+    assert TimestampOffset(9, 3, 0) == on_disk.log.offset_for_timestamp(5)
+    on_disk.log.append(claiming(50_000), encoded_here=True)
+    assert TimestampOffset(9, 3, 0) == on_disk.log.offset_for_timestamp(5)
+    on_disk.log.delete_records(4)
+    for _ in range(2):
+        on_disk.log.append(claiming(50_000), encoded_here=True)
+    with pytest.raises(OversizeError, match=r"00000\.log: position \d+: 100150 bytes of records searched"):
+        on_disk.log.offset_for_timestamp(5)
+
+
+def test_windows_in_which_all_is_earlier_are_passed(monkeypatch):
+    """What is late stands behind many batches that are not, without an index entry between."""
+    monkeypatch.setattr(times, "LOOKUP_WINDOW_BYTES", 500)
+    on_disk = LogOnDisk(index_interval_bytes=10**6)
+    for _ in range(50):
+        on_disk.log.append(batch(b"early", timestamp=1))
+    on_disk.log.append(batch(b"late", timestamp=9))
+    for _ in range(50):
+        on_disk.log.append(batch(b"early", timestamp=1))
+    assert TimestampOffset(9, 50, 0) == on_disk.log.offset_for_timestamp(2)
+    steps = []
+    assert TimestampOffset(9, 50, 0) == on_disk.log.locate_timestamp(2, trace=steps.append)
+    assert 50 == sum(isinstance(step, BatchPassed) for step in steps)

@@ -1,0 +1,331 @@
+"""One segment: what it writes, finds, truncates and recovers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.codec.records import BatchStamp
+from storage.errors import CorruptionError
+from storage.log.read import Bound, Reader
+from storage.log.times import Search, TimeSearch
+from storage.model import Offset
+from storage.segment.chain import Chain
+from storage.segment.segment import Segment, SegmentSettings
+from storage.segment.sparse import PlacedBatch
+from tests.doubles.headers import headers
+from tests.doubles.logs import batch
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+
+DIRECTORY = Path("/")
+
+
+class OneSegment:
+    """A segment on a disk of its own, appended to batch by batch."""
+
+    def __init__(
+        self, base_offset: int = 40, *, interval: int = 10, index_bytes: int = 1200, **settings
+    ) -> None:
+        self.disk = SimulatedDisk()
+        self.clock = ManualClock()
+        self.settings = SegmentSettings(interval, index_bytes, **settings)
+        self.segment = Segment.create(
+            DIRECTORY, Offset(base_offset), files=self.disk, settings=self.settings, clock=self.clock
+        )
+
+    def append(self, offset: int, *values: bytes, timestamp: int = -1) -> int:
+        """Append one batch; its size."""
+        data = batch(*(values or (b"hello",)), offset=offset, timestamp=timestamp)
+        last_offset = offset + max(len(values), 1) - 1
+        self.segment.append(data, [PlacedBatch(len(data), last_offset, timestamp)])
+        return len(data)
+
+    def load(self) -> Segment:
+        """Open the same files again."""
+        base_offset = self.segment.base_offset
+        self.segment = Segment(
+            DIRECTORY, base_offset, files=self.disk, settings=self.settings, clock=self.clock
+        )
+        return self.segment
+
+    def read(self, offset: int, max_bytes: int = 1000) -> tuple[int, int] | None:
+        """First offset and bytes of what a reader gets, None for nothing."""
+        bound = Bound(Offset(10**6), self.segment, self.segment.size)
+        fetched = Reader().read(Chain.of([self.segment]), bound, Offset(offset), max_bytes)
+        if not fetched.data:
+            return None
+        return int.from_bytes(fetched.data[:8], "big"), len(fetched.data)
+
+    def find_time(self, timestamp: int) -> int | None:
+        bound = Bound(Offset(10**6), self.segment, self.segment.size)
+        found = TimeSearch().find(
+            Chain.of([self.segment]), bound, Search(timestamp, self.segment.base_offset)
+        )
+        return None if found is None else found.offset
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "last_offset"), [(0, -(2**31)), (0, 2**31), (1, 0), (100, 10), (2**31, 0), (2**31, 2**32)]
+)
+def test_offsets_outside_the_segments_range_are_refused(base_offset, last_offset):
+    """Row 1: below the base or more than 2^31-1 above it raises, and nothing is written."""
+    one = OneSegment(base_offset)
+    with pytest.raises(ValueError, match="does not fit"):
+        one.segment.append(batch(b"x"), [PlacedBatch(80, last_offset, 1)])
+    assert 0 == one.disk.size(one.segment.log.path)
+
+
+def test_reading_an_empty_segment():
+    """Row 2: nothing there is no result, not an error."""
+    assert OneSegment().read(40) is None
+
+
+def test_reading_after_the_last():
+    """Row 2: past the last offset there is no result."""
+    one = OneSegment()
+    one.append(50, b"hello", b"there")
+    assert one.read(52) is None
+
+
+def test_reading_before_the_first_offset():
+    """Row 3: base 40, data from 50: reading 41 begins at 50."""
+    one = OneSegment()
+    size = one.append(50, b"hello", b"there", b"little", b"bee")
+    assert (50, size) == one.read(41)
+
+
+def test_reading_from_a_gap():
+    """Row 3: 50-51 and 60-61: reading 55 begins at 60."""
+    one = OneSegment()
+    one.append(50, b"hello", b"there")
+    size = one.append(60, b"alpha", b"beta")
+    assert (60, size) == one.read(55)
+
+
+def test_reading_from_the_middle_of_a_batch():
+    """Row 4: reads are aligned to batches; reading 52 of a batch from 50 gives it whole."""
+    one = OneSegment()
+    size = one.append(50, b"a", b"b", b"c", b"d")
+    assert (50, size) == one.read(52)
+
+
+def test_a_small_limit_still_gives_a_whole_batch():
+    """Row 58: at least one batch, however small the limit; with a larger limit no partial one."""
+    one = OneSegment()
+    first = one.append(40, b"v" * 100)
+    second = one.append(41, b"w")
+    assert (40, first) == one.read(40, max_bytes=1)
+    assert (40, first) == one.read(40, max_bytes=first + second - 1)
+    assert (40, first + second) == one.read(40, max_bytes=first + second)
+
+
+def test_truncation_removes_from_the_offset_on():
+    """Row 6: what begins at or after the offset goes; before it all stays."""
+    one = OneSegment()
+    for offset in range(40, 70, 2):
+        size = one.append(offset, b"hello", b"there")
+    one.segment.truncate_to(Offset(52))
+    assert (50, size) == one.read(50)
+    assert one.read(52) is None
+    assert (Offset(52), one.segment.size) == one.segment.read_end()
+
+
+def test_truncation_in_a_gap():
+    """Row 6: an offset in a gap removes what follows the gap."""
+    one = OneSegment()
+    size = one.append(40, b"a")
+    one.append(100, b"b")
+    one.segment.truncate_to(Offset(70))
+    assert (40, size) == one.read(40)
+    assert one.read(41) is None
+    assert size == one.segment.size
+
+
+def test_truncating_an_empty_segment_gives_indexes_their_room_back():
+    """Row 7: indexes that were trimmed are extended again, so that the segment is not full."""
+    one = OneSegment(interval=0)
+    one.segment.deactivate()
+    assert 0 == one.segment.time_index.slots.capacity
+    one.segment.truncate_to(Offset(45))
+    assert not one.segment.index_full
+    one.append(40)
+    one.append(41)
+    assert 1 == one.segment.offset_index.entries
+
+
+def test_truncating_everything_restarts_the_creation_clock():
+    """Row 8: an emptied segment is as old as its truncation, and its indexes are not full."""
+    one = OneSegment(interval=0, index_bytes=36)
+    one.clock.advance(500)
+    for offset in range(40, 43):
+        one.append(offset, timestamp=offset)
+    assert one.segment.index_full
+    assert one.segment.created_ms + 500 == one.clock.now
+    one.segment.truncate_to(Offset(0))
+    assert 0 == one.segment.size
+    assert one.clock.now == one.segment.created_ms
+    assert not one.segment.index_full
+    assert -1 == one.segment.first_timestamp
+
+
+def test_largest_timestamp_and_end_after_truncation():
+    """Row 9: 30 batches give 14 time entries; truncated to the first record: none, timestamp 400, end 41."""
+    probe = OneSegment()
+    size = probe.append(40, timestamp=400)
+    one = OneSegment(interval=2 * size - 1)
+    for offset in range(40, 70):
+        one.append(offset, timestamp=offset * 10)
+    assert 14 == one.segment.time_index.entries
+    one.segment.truncate_to(Offset(41))
+    assert 0 == one.segment.time_index.entries
+    assert (400, 40) == one.segment.largest
+    assert (Offset(41), size) == one.segment.read_end()
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"),
+    [(420, 42), (421, 43), (430, 43), (431, 44), (491, None), (401, 41), (399, 40), (490, 49)],
+)
+def test_finding_an_offset_by_timestamp(timestamp, expected):
+    """Row 10: the first record at or after the time; none past the last."""
+    one = OneSegment()
+    for offset in range(40, 50):
+        one.append(offset, timestamp=offset * 10)
+    assert expected == one.find_time(timestamp)
+
+
+def test_renaming_moves_the_files_that_exist():
+    """Row 11: index files that do not exist yet are none to rename; opened later they are found at the new place."""
+    one = OneSegment()
+    one.disk.make_directory(Path("/new"))
+    one.disk.rename(DIRECTORY / "00000000000000000040.log", Path("/new/00000000000000000040.log"))
+    one.segment.moved(Path("/new"))
+    one.append(40)
+    one.append(41)
+    assert [
+        "00000000000000000040.index",
+        "00000000000000000040.log",
+        "00000000000000000040.timeindex",
+    ] == [entry.name for entry in one.disk.list_directory(Path("/new"))]
+
+
+def test_preallocation_keeps_the_logical_size_apart():
+    """Row 16: the file has its full size at once, the segment only what was appended."""
+    one = OneSegment(preallocated_bytes=512 * 1024)
+    size = one.append(50, b"hello", b"there")
+    assert 512 * 1024 == one.disk.size(one.segment.log.path)
+    assert size == one.segment.size
+    assert (50, size) == one.read(41)
+
+
+def test_closing_trims_a_preallocated_file():
+    """Row 16: a clean close cuts the file to its batches, and the next load finds their end."""
+    one = OneSegment(preallocated_bytes=512 * 1024)
+    size = one.append(50, b"hello", b"there")
+    one.segment.deactivate()
+    segment = one.load()
+    assert size == segment.size
+    assert (Offset(52), size) == segment.read_end()
+    one.append(52, b"again")
+    assert (52, segment.size - size) == one.read(52)
+
+
+def test_every_batch_of_an_append_is_indexed_when_it_is_due():
+    """Row 17: one append with three batches gives entries at offsets 1 and 2."""
+    one = OneSegment(0, interval=1)
+    data = bytearray()
+    placed = []
+    for offset in range(3):
+        part = batch(b"hello", offset=offset, timestamp=1)
+        placed.append(PlacedBatch(len(part), offset, 1))
+        data += part
+    one.segment.append(data, placed)
+    assert [1, 2] == [entry.offset for entry in one.segment.offset_index]
+
+
+def test_the_time_index_takes_only_higher_maxima():
+    """Row 18: timestamps 1, 0, 2: after the second batch the maximum is still (1, 0), then (2, 2)."""
+    one = OneSegment(0, interval=1)
+    data = bytearray()
+    placed = []
+    for offset, timestamp in enumerate((1, 0, 2)):
+        part = batch(b"hello", offset=offset, timestamp=timestamp)
+        placed.append(PlacedBatch(len(part), offset, timestamp))
+        data += part
+    one.segment.append(data, placed)
+    assert [(1, 0), (2, 2)] == list(one.segment.time_index)
+
+
+def test_the_sparse_rule_on_batches_of_1071_bytes():
+    """An entry is due when more than 4096 bytes lie between it and the last one: 4@4284, 8@8568."""
+    one = OneSegment(0, interval=4096)
+    for offset in range(10):
+        data = batch(b"v" * 1000, offset=offset, timestamp=offset)
+        data = batch(b"v" * (1000 + 1071 - len(data)), offset=offset, timestamp=offset)
+        one.segment.append(data, [PlacedBatch(len(data), offset, offset)])
+    assert 10_710 == one.segment.size
+    assert [(4, 4284), (8, 8568)] == list(one.segment.offset_index)
+    assert [(4, 4), (8, 8)] == list(one.segment.time_index)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 400), st.integers(-1, 50)), min_size=1, max_size=60),
+    st.integers(0, 2000),
+    st.integers(1, 20),
+)
+def test_a_rebuild_makes_the_entries_that_appending_made(batches, interval, window):
+    """However the batches come in windows, both ways of applying the sparse rule agree."""
+    appended, rebuilt = OneSegment(0, interval=interval), OneSegment(0, interval=interval)
+    found, position = [], 0
+    for offset, (size, timestamp) in enumerate(batches):
+        appended.segment.append(bytearray(size), [PlacedBatch(size, offset, timestamp)])
+        found.append({"position": position, "last_offset": offset, "max_timestamp": timestamp})
+        position += size
+    for start in range(0, len(batches), window):
+        begins = found[start]["position"]
+        rows = headers({**row, "position": row["position"] - begins} for row in found[start:])
+        rebuilt.segment.index_window(rows, min(window, len(rows)), begins)
+    assert list(appended.segment.offset_index) == list(rebuilt.segment.offset_index)
+    assert list(appended.segment.time_index) == list(rebuilt.segment.time_index)
+    assert appended.segment.largest == rebuilt.segment.largest
+    assert appended.segment.first_timestamp == rebuilt.segment.first_timestamp
+
+
+def test_a_failed_write_leaves_the_segment_as_it_was():
+    """Whichever write fails, log or index: no byte, no entry, no timestamp stays."""
+    for suffix in (".log", ".index", ".timeindex"):
+        one = OneSegment(0, interval=1)
+        one.append(0, timestamp=5)
+        before = (one.disk.read_bytes(one.segment.log.path), one.segment.size, one.segment.largest)
+        one.disk.fail("pwrite", suffix=suffix)
+        with pytest.raises(OSError, match="Input/output"):
+            one.append(1, timestamp=9)
+        assert before == (one.disk.read_bytes(one.segment.log.path), one.segment.size, one.segment.largest)
+        assert [] == list(one.segment.offset_index)
+        assert [] == list(one.segment.time_index)
+        one.append(1, timestamp=7)
+        assert [1] == [entry.offset for entry in one.segment.offset_index]
+        assert [(7, 1)] == list(one.segment.time_index)
+
+
+def test_a_damaged_batch_on_the_way_is_named():
+    """A lookup that cannot pass a batch tells the file and the position."""
+    one = OneSegment(interval=10_000)
+    size = one.append(40)
+    one.append(41)
+    one.segment.log.pwrite(b"\x7f", size + 16)
+    with pytest.raises(CorruptionError, match=f"40.log: position {size}: "):
+        one.read(41)
+
+
+def test_timestamps_of_log_append_time_are_found():
+    """A batch stamped by the broker has one time for all its records: the first of them is found."""
+    one = OneSegment()
+    stamp = BatchStamp(timestamp_type=1)
+    data = batch(b"a", b"b", offset=40, timestamp=[5, 100], stamp=stamp)
+    one.segment.append(data, [PlacedBatch(len(data), 41, 100)])
+    assert 40 == one.find_time(50)

@@ -1,0 +1,107 @@
+"""Thousands of partitions at once: the disk is waited for together, and how far it is can be seen."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from storage.manager import LogManager
+from storage.topics.parallel import FEW, for_each
+from tests.doubles.engines import DATA, append_lines, engine_on
+from tests.doubles.simulated_disk import SimulatedDisk
+
+COUNT = FEW + 24
+
+
+class WatchedDisk(SimulatedDisk):
+    """Asks at each call what the engine says that it is doing."""
+
+    engine: LogManager | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.doing: list[str | None] = []
+
+    def happens(self, operation: str, path: Path, *, changes: bool) -> None:
+        self.doing.append(self.engine.doing if self.engine else None)
+        super().happens(operation, path, changes=changes)
+
+
+def test_all_are_written_before_the_first_waits_for_the_disk() -> None:
+    """One flush of a journal then puts many on disk; each by itself waited twice, a minute for ten thousand."""
+    disk = SimulatedDisk()
+    engine = engine_on(disk)
+    engine.create_topic("t")
+    disk.calls.clear()
+    engine.add_partitions("t", total=COUNT)
+    ids = [(call, path) for call, path in disk.calls if path.endswith("partition.metadata.tmp")]
+    written = [index for index, (call, _path) in enumerate(ids) if call == "write_bytes"]
+    flushed = [index for index, (call, _path) in enumerate(ids) if call == "sync"]
+    assert (COUNT - 1, COUNT - 1) == (len(written), len(flushed))
+    assert max(written) < min(flushed)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_partitions_that_were_made_survive_a_loss_of_power(seed: int) -> None:
+    """Each with its topic's id, though nothing else was ever flushed."""
+    disk = SimulatedDisk(seed=seed)
+    engine = engine_on(disk)
+    topic = engine.create_topic("t", partitions=COUNT)
+    disk.crash(keep=0.0)
+    again = engine_on(disk)
+    states = {one.status().state for one in again.topic("t").partitions().values()}
+    assert ({"online"}, COUNT) == (states, len(again.topic("t").partitions()))
+    assert topic.topic_id == again.topic("t").topic_id
+    assert topic.topic_id.encode() in disk.read_bytes(DATA / f"t-{COUNT - 1}" / "partition.metadata")
+
+
+def test_what_is_being_done_can_be_seen() -> None:
+    """A change that takes long says how far it is; afterwards nothing is said."""
+    disk = WatchedDisk()
+    engine = disk.engine = engine_on(disk)
+    engine.create_topic("t", partitions=COUNT)
+    said = list(dict.fromkeys(line for line in disk.doing if line))
+    assert f"t-0 of {COUNT} new partitions is made" == said[0]
+    assert f"t-{COUNT - 1} of {COUNT} new partitions is opened" == said[-1]
+    assert None is engine.doing
+    disk.fail("make_directory")
+    with pytest.raises(OSError, match="u-0"):
+        engine.create_topic("u", partitions=COUNT)
+    assert None is engine.doing
+
+
+def test_one_of_many_that_cannot_be_made_leaves_none() -> None:
+    """As of few: the topic is not there, and can be made once the disk works."""
+    disk = SimulatedDisk()
+    engine = engine_on(disk)
+    disk.fail("sync", after=COUNT // 2, suffix="partition.metadata.tmp")
+    with pytest.raises(OSError, match="Input/output error"):
+        engine.create_topic("t", partitions=COUNT)
+    assert [] == [entry.name for entry in disk.list_directory(DATA) if entry.is_directory]
+    assert COUNT == len(engine.create_topic("t", partitions=COUNT).partitions())
+
+
+@pytest.mark.parametrize("failing", [0, COUNT // 2, COUNT - 1])
+def test_one_of_many_that_cannot_be_closed_leaves_no_mark(failing: int) -> None:
+    """All the others are closed, and the next opening recovers."""
+    disk = SimulatedDisk()
+    engine = engine_on(disk)
+    engine.create_topic("t", partitions=COUNT)
+    for partition in engine.topic("t").partitions().values():
+        append_lines(partition, "x\n")
+    disk.fail("sync", suffix=f"t-{failing}/00000000000000000000.log")
+    engine.close()
+    assert not disk.exists(DATA / ".kafka_cleanshutdown")
+    assert (f"t-{failing}: close: ",) == tuple(
+        line[: len(f"t-{failing}: close: ")] for line in engine.warnings
+    )
+
+
+def test_many_are_done_by_several_and_given_in_order() -> None:
+    """Few by the caller itself, one after the other."""
+    here = threading.get_ident()
+    assert {here} == set(for_each(range(FEW), lambda _: threading.get_ident()))
+    assert here not in for_each(range(FEW + 1), lambda _: threading.get_ident())
+    assert [2 * number for number in range(100)] == for_each(range(100), lambda number: 2 * number)
