@@ -245,6 +245,7 @@ class Log(GrowingLog):
             self._chain.segments,
             log_start_offset=self._log_start_offset,
             end_offset=offset,
+            snapshots_at=self._chain.base_offsets[-2:],
         )
         self._publish_stable()
         if self._high_watermark is not None:
@@ -266,6 +267,7 @@ class Log(GrowingLog):
         if offset > self._log_start_offset:
             self._log_start_offset = offset
             self._epochs.truncate_from_start(offset)
+            self._producers.start_moved(offset)
             self._aborted = tuple(span for span in self._aborted if span.last_offset >= offset)
             self._publish_stable()
 

@@ -79,6 +79,9 @@ class LogProducers:
         self.state = ProducerState(partition, expiration_ms=self._rules.expiration_ms)
         self._snapshots = set(_snapshot_offsets(directory, files))
         self._newest = max(self._snapshots, default=Offset(0))
+        """The newest snapshot, or a bound that none is wanted at or below: the log start, where nothing is known."""
+        self._saved = Offset(-1)
+        """Where the state itself was saved last."""
         self._unsynced: tuple[Offset, ...] = ()
 
     # Appending.
@@ -147,15 +150,21 @@ class LogProducers:
     def take(self, offset: Offset) -> None:
         """Write what is known below `offset`, where the state stands, unless there is a snapshot as new."""
         assert self.state.end_offset == offset, f"at {self.state.end_offset}, not {offset}"
-        if offset <= self._newest or self._files.read_only:
+        if offset <= self._newest:
             return
-        self._files.write_bytes(self._path(offset), snapshot.encode(self.state))
-        self._unsynced = (*self._unsynced, offset)
-        self._snapshots.add(offset)
-        self._newest = offset
+        if not self._files.read_only:
+            self._files.write_bytes(self._path(offset), snapshot.encode(self.state))
+            self._unsynced = (*self._unsynced, offset)
+            self._snapshots.add(offset)
+        self._newest = self._saved = offset
 
     def load(self, log_start_offset: Offset) -> Offset:
-        """Become the newest sound snapshot; where it stands, the log start without one."""
+        """Become the newest sound snapshot, without the producers that expired; where it stands, the log start without one."""
+        newest = max(self._snapshots, default=Offset(0))
+        if newest <= self._saved == self.state.end_offset:
+            # The state knows what the snapshot says, and more: the newest batches of each producer, not one.
+            self.state.remove_expired(self._clock())
+            return self._saved
         for offset in sorted(self._snapshots, reverse=True):
             try:
                 entries = snapshot.decode(self._files.read_bytes(self._path(offset)))
@@ -164,9 +173,20 @@ class LogProducers:
                 self._delete(offset)
                 continue
             self.state.load(entries, end_offset=offset, now=self._clock())
+            self._newest = offset
             return offset
         self.state.clear(log_start_offset)
+        self._newest = log_start_offset
         return log_start_offset
+
+    def know_nothing(self) -> None:
+        """Forget every producer; the next snapshot is taken wherever it is wanted."""
+        self.state.clear(Offset(0))
+        self._newest = Offset(0)
+
+    def start_moved(self, log_start_offset: Offset) -> None:
+        """Told after the log start was raised: without a snapshot, none is wanted at it."""
+        self._newest = max(self._snapshots, default=log_start_offset)
 
     def keep_only(self, segment_base_offsets: Sequence[Offset]) -> None:
         """Delete snapshots that stand at no segment's base, but for the newest one if it is above all of them."""
@@ -179,9 +199,10 @@ class LogProducers:
 
     def truncate_to(self, log_start_offset: Offset, end_offset: Offset) -> None:
         """Delete the snapshots outside (log start, end]."""
-        for offset in sorted(self._snapshots):
-            if not log_start_offset < offset <= end_offset:
-                self._delete(offset)
+        for offset in [each for each in self._snapshots if not log_start_offset < each <= end_offset]:
+            self._delete(offset)
+        if not log_start_offset < self._saved <= end_offset:
+            self._saved = Offset(-1)
 
     def removed(self, offsets: Iterable[Offset]) -> None:
         """Told after snapshot files went with their segments."""

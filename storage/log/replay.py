@@ -22,24 +22,35 @@ def rebuild_producers(
     end_offset: Offset,
     snapshots_at: Collection[Offset] = (),
 ) -> None:
-    """Stand at `end_offset`: from the newest snapshot below it, and the batches from there on.
+    """Stand at `end_offset`, with a snapshot: from the newest one below it, and the batches from there on.
 
-    On the way snapshots are taken at those of `snapshots_at` that begin a segment.
+    On the way snapshots are taken at those of `snapshots_at` that begin a segment. None is taken at the log start.
     """
     producers.truncate_to(log_start_offset, end_offset)
     start_offset = producers.load(log_start_offset)
+    if start_offset < end_offset:
+        _replay_segments(producers, segments, start_offset, end_offset, snapshots_at)
+    producers.state.end_offset = end_offset
+    producers.take(end_offset)
+
+
+def _replay_segments(
+    producers: LogProducers,
+    segments: Sequence[Segment],
+    start_offset: Offset,
+    end_offset: Offset,
+    snapshots_at: Collection[Offset],
+) -> None:
     next_bases = [*[segment.base_offset for segment in segments][1:], end_offset]
     for segment, next_base in zip(segments, next_bases, strict=False):
         if next_base <= start_offset or segment.base_offset >= end_offset:
             continue
-        batch = segment.find_batch(start_offset, segment.size)
-        if batch is None:
-            continue
         if segment.base_offset in snapshots_at and segment.base_offset >= start_offset:
             producers.state.end_offset = segment.base_offset
             producers.take(segment.base_offset)
-        _replay(producers, segment, batch.position, start_offset, end_offset)
-    producers.state.end_offset = end_offset
+        batch = segment.find_batch(start_offset, segment.size)
+        if batch is not None:
+            _replay(producers, segment, batch.position, start_offset, end_offset)
 
 
 def _replay(

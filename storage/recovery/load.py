@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
@@ -292,6 +292,8 @@ class Loader:
             if name.endswith(SegmentFileState.SWAP.value) or not self._has_indexes(segment):
                 with index_last(segment, self._directory, self._files):
                     self._recover(segment, segments)
+                    # No start after this one has a reason to write these snapshots again.
+                    self._producers.sync()
             segments.append(segment)
         return segments
 
@@ -322,12 +324,11 @@ class Loader:
     def _recover_from(self, segments: list[Segment], unflushed_from: Offset, *, dense: bool) -> list[Segment]:
         """Recover the segments from `unflushed_from` on; what follows lost records is removed."""
         first = Chain.of(segments).floor(unflushed_from)
-        # Snapshots from there on were written in place and perhaps never flushed.
-        self._producers.truncate_to(self._checkpointed.log_start_offset, segments[first].base_offset)
+        newest_bases = [segment.base_offset for segment in segments[-2:]]
         for index in range(first, len(segments)):
             following = segments[index + 1 :]
             judge = partial(self._judge, segments[index], following)
-            recovered = self._recover(segments[index], segments[:index], judge)
+            recovered = self._recover(segments[index], segments[:index], judge, newest_bases)
             if recovered.cut_bytes:
                 return segments[: index + 1]
             if dense and following and recovered.end_offset < following[0].base_offset:
@@ -359,19 +360,22 @@ class Loader:
         segment: Segment,
         before: list[Segment],
         judge: Callable[[Recovered], None] | None = None,
+        snapshots_at: Sequence[Offset] = (),
     ) -> Recovered:
         """Recover one segment, its producers as they were where it begins, and snapshots at both its ends.
 
+        Snapshots behind its beginning go: they were written in place and perhaps never flushed. Where segments before
+        it have to be read for its producers, they are taken at those of `snapshots_at` (without any, at the last two).
+
         `judge` is told what was found, before anything is cut off.
         """
-        if self._producers.state.end_offset != segment.base_offset:
-            rebuild_producers(
-                self._producers,
-                before,
-                log_start_offset=self._checkpointed.log_start_offset,
-                end_offset=segment.base_offset,
-            )
-        self._producers.take(segment.base_offset)
+        rebuild_producers(
+            self._producers,
+            before,
+            log_start_offset=self._checkpointed.log_start_offset,
+            end_offset=segment.base_offset,
+            snapshots_at=snapshots_at or [each.base_offset for each in before[-2:]],
+        )
         recovered = recover_segment(
             segment, self._epochs, self._producers, may_split=self._may_split, judge=judge
         )
@@ -409,19 +413,18 @@ class Loader:
         at = [*chain.base_offsets[-2:], end_offset]
         if clean and not producers.snapshots:
             # A log that a broker closed in order, yet without a snapshot, never had a producer.
+            producers.know_nothing()
             for offset in at:
                 producers.state.end_offset = offset
                 producers.take(offset)
             return
-        if producers.state.end_offset != end_offset or clean:
-            rebuild_producers(
-                producers,
-                chain.segments,
-                log_start_offset=log_start_offset,
-                end_offset=end_offset,
-                snapshots_at=at,
-            )
-        producers.take(end_offset)
+        rebuild_producers(
+            producers,
+            chain.segments,
+            log_start_offset=log_start_offset,
+            end_offset=end_offset,
+            snapshots_at=at,
+        )
 
     def _end_offset(self, segment: Segment, before: list[Segment]) -> Offset:
         end_offset, position = segment.read_end()

@@ -17,6 +17,8 @@ from storage.errors import (
 from storage.indexes.transaction_index import AbortedSpan
 from storage.model import Isolation, Offset, ProducerId, Timestamp
 from storage.producers.append import Origin
+from storage.producers.snapshot import decode
+from storage.producers.state import DEFAULT_EXPIRATION_MS
 from tests.doubles.logs import LogOnDisk, batch, offsets_of
 
 NOW = Timestamp(1_700_000_000_000)
@@ -210,6 +212,78 @@ def test_recovery_takes_a_snapshot_at_every_recovered_base_and_at_the_end():
     on_disk.kill(recovery_point=0)
     assert snapshots(on_disk) == [1, 2, 3, 4, 5]
     assert on_disk.log.append(data(sequence=4)).duplicate
+
+
+def rolled(count=4):
+    """A log of a segment for each of several producers, and an empty one behind them."""
+    on_disk = LogOnDisk()
+    for pid in range(count):
+        on_disk.log.append(data(pid=pid))
+        on_disk.log.roll()
+    return on_disk
+
+
+def producers_in(on_disk, offset):
+    return [entry.producer_id for entry in decode(on_disk.content(f"{offset:020d}.snapshot"))]
+
+
+def test_recovery_forgets_expired_producers_at_each_segments_base():
+    """As a broker, which loads each recovered segment's snapshot again: each tells those of its own segment alone."""
+    on_disk = rolled()
+    on_disk.clock.now = NOW + DEFAULT_EXPIRATION_MS
+    on_disk.kill()
+    assert [[0], [1], [2], [3]] == [producers_in(on_disk, offset) for offset in (1, 2, 3, 4)]
+    assert [] == on_disk.log.producers()
+
+
+@pytest.mark.parametrize("log_start", [2, 4])
+def test_recovery_leaves_no_snapshot_at_the_log_start(log_start):
+    """Nor below it; the producers of what is gone are forgotten, and a close adds none without an append."""
+    on_disk = rolled()
+    on_disk.kill(log_start_offset=log_start)
+    expected = list(range(log_start + 1, 5))
+    assert expected == snapshots(on_disk)
+    assert list(range(log_start, 4)) == [entry.producer_id for entry in on_disk.log.producers()]
+    on_disk.log.close()
+    assert expected == snapshots(on_disk)
+
+
+def test_a_close_takes_no_snapshot_at_a_log_start_that_was_raised_to_the_end():
+    """DeleteRecords with no snapshot below: there is nothing to know."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(data())
+    on_disk.log.delete_records(1)
+    on_disk.log.close()
+    assert [] == snapshots(on_disk)
+
+
+def test_what_is_read_for_a_recoverys_producers_leaves_a_snapshot_at_the_last_base_but_one():
+    """The recovery point is in the last segment; a truncation then has to read less."""
+    on_disk = rolled(3)
+    on_disk.log.append(data(pid=3))
+    for offset in snapshots(on_disk):
+        on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
+    on_disk.kill(recovery_point=3)
+    assert [2, 3, 4] == snapshots(on_disk)
+
+
+def test_a_truncation_takes_a_snapshot_at_the_new_end():
+    """As a broker does, so that a start after a crash reads nothing again."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(data(pid=1))
+    on_disk.log.append(data(pid=2))
+    on_disk.log.truncate_to(1)
+    assert [1] == snapshots(on_disk)
+    assert [1] == producers_in(on_disk, 1)
+
+
+def test_a_segment_recovered_after_a_clean_close_takes_the_later_snapshots_along():
+    """Its index was lost: what was known behind it is read again, for the last two bases and the end."""
+    on_disk = rolled()
+    on_disk.log.close()
+    on_disk.disk.unlink(on_disk.log.directory / "00000000000000000000.index")
+    on_disk.log = on_disk.load(clean=True)
+    assert [1, 3, 4] == snapshots(on_disk)
 
 
 def test_a_bad_snapshot_is_deleted_and_an_older_one_used():

