@@ -248,6 +248,14 @@ def test_recovery_leaves_no_snapshot_at_the_log_start(log_start):
     assert expected == snapshots(on_disk)
 
 
+def test_a_clean_start_deletes_the_snapshot_at_the_log_start():
+    """It tells of nobody whose records are still in the log."""
+    on_disk = rolled()
+    on_disk.log.close()
+    on_disk.log = on_disk.load(clean=True, log_start_offset=2)
+    assert [3, 4] == snapshots(on_disk)
+
+
 def test_a_close_takes_no_snapshot_at_a_log_start_that_was_raised_to_the_end():
     """DeleteRecords with no snapshot below: there is nothing to know."""
     on_disk = LogOnDisk()
