@@ -17,6 +17,7 @@ from fusefs.appending.handle import Appending
 from fusefs.appending.holding import holds
 from fusefs.appending.partitioners import partitioner_factory
 from fusefs.blocking import Blocking
+from fusefs.files.status import engine_lines, warnings_of
 from fusefs.filesystem import FileSystem
 from fusefs.following.waiting import WaitingReads
 from fusefs.mounting.background import Foreground, Readiness, run_in_background
@@ -36,7 +37,6 @@ from storage.engine import Engine, Partition
 from storage.errors import DirectoryLockedError, StorageError
 from storage.manager import open_engine
 from storage.messages import PrintableFormatter, reason_of
-from storage.model import DirectoryStatus
 
 __all__ = ["MountOptions", "run", "unmount"]
 
@@ -128,7 +128,7 @@ def open_when_free(
 
 def _close(engine: Engine, options: MountOptions) -> list[str]:
     """Close the engine; what it could not do, a line each."""
-    before = set(_warnings(engine))
+    before = set(warnings_of(engine))
     failed = []
     try:
         engine.close()
@@ -138,12 +138,7 @@ def _close(engine: Engine, options: MountOptions) -> list[str]:
         log.error("%s", failed[0])  # noqa: TRY400 - the text says it all
     else:
         log.info("%s: closed", _named(options))
-    return [*(line for line in _warnings(engine) if line not in before), *failed]
-
-
-def _warnings(engine: Engine) -> tuple[str, ...]:
-    warnings: tuple[str, ...] = getattr(engine, "warnings", ())
-    return warnings
+    return [*(line for line in warnings_of(engine) if line not in before), *failed]
 
 
 def _begin_log(options: MountOptions) -> None:
@@ -251,30 +246,25 @@ class _Daemon:
 
     def _status_lines(self) -> list[str]:
         options = self._options
-        mode = "foreign" if self._engine.foreign else "read-only" if self._engine.read_only else "read-write"
-        partitions = sum(len(topic.partitions()) for topic in self._engine.topics().values())
         uptime_s = (system_clock() - self._started) // 1000
         lines = {
             "mountpoint": options.mountpoint.absolute(),
-            "mode": mode,
             "acks": options.acks.value,
             "linger_ms": options.linger_ms,
             "partitioner": options.partitioner,
             "isolation": options.isolation.value,
             "request_loop": self._request_loop.value,
             "uptime_s": uptime_s,
-            "topics": len(self._engine.topics()),
-            "partitions": partitions,
             "open_files": self._filesystem.open_files if self._filesystem else 0,
             "waiting_reads": f"{len(self._waiting)} of {self._waiting.bound}",
         }
         return [
             f"pid {os.getpid()}",
             f"last_words {self._words.path}",
-            *(f"directory {_shown(directory)}" for directory in self._engine.directories()),
+            *engine_lines(self._engine),
             *(f"{name} {value}" for name, value in lines.items()),
             *(f"doing {line}" for line in [getattr(self._engine, "doing", None)] if line),
-            *(f"warning {line}" for line in _warnings(self._engine)),
+            *(f"warning {line}" for line in warnings_of(self._engine)),
         ]
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None]) -> None:
@@ -309,10 +299,6 @@ class _Daemon:
 
 def _named(options: MountOptions) -> str:
     return ",".join(map(str, options.directories))
-
-
-def _shown(directory: DirectoryStatus) -> str:
-    return directory.path if directory.state == "online" else f"{directory.path} {directory.state}"
 
 
 def _view_stores(*, read_only: bool) -> Callable[[Partition], ViewStore | None]:

@@ -55,7 +55,7 @@ class RecordLink(Link):
         except StorageError as error:
             raise file_error(error) from error
         if offset is None:
-            raise FileError(errno.ENOENT)
+            raise FileError(errno.ENOENT, "no record is visible")
         return offset
 
     def _mtime_ns(self, offset: Offset) -> int:

@@ -31,6 +31,7 @@ from fusefs.nodes.nodes import (
     accept_truncation,
 )
 from fusefs.views.view import View
+from storage.model import Offset
 
 
 class ViewFile(File):
@@ -45,6 +46,15 @@ class ViewFile(File):
         self._opened = 0
 
     mode = READ_MODE
+
+    @property
+    def growing(self) -> bool:
+        """Whether the file grows with its partition."""
+        return self._view.growing
+
+    def end_offset(self) -> Offset:
+        """The offset behind the last record that a growing file shows now."""
+        return self._files.visible_end()
 
     def attributes(self) -> Attributes:
         self._files.check_exists()

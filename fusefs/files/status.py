@@ -12,8 +12,9 @@ from fusefs.files.topic_files import TopicFiles
 from fusefs.forms import VALUES
 from fusefs.nodes.nodes import NANOSECONDS_A_MILLISECOND, Directory
 from fusefs.views.allowance import leave_event_loop
+from storage.engine import Engine
 from storage.messages import printable
-from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
+from storage.model import NO_TIMESTAMP, DirectoryStatus, PartitionStatus, Timestamp
 
 
 class PartitionStatusFile(TextFile):
@@ -138,3 +139,25 @@ class DaemonStatusFile(TextFile):
     def render(self) -> str:
         lines = [*self.context.status_lines(), *self.context.reports.lines()]
         return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def engine_lines(engine: Engine) -> list[str]:
+    """The lines about an engine as a whole: its data directories, how they are opened, and what they hold."""
+    mode = "foreign" if engine.foreign else "read-only" if engine.read_only else "read-write"
+    topics = engine.topics().values()
+    return [
+        *(f"directory {_shown(directory)}" for directory in engine.directories()),
+        f"mode {mode}",
+        f"topics {len(topics)}",
+        f"partitions {sum(len(topic.partitions()) for topic in topics)}",
+    ]
+
+
+def warnings_of(engine: Engine) -> tuple[str, ...]:
+    """The lines of the engine about what it came upon and passed over; none where it keeps none."""
+    warnings: tuple[str, ...] = getattr(engine, "warnings", ())
+    return warnings
+
+
+def _shown(directory: DirectoryStatus) -> str:
+    return directory.path if directory.state == "online" else f"{directory.path} {directory.state}"

@@ -47,7 +47,9 @@ class TopicFiles:
         if files is None:
             partition = self.topic.partitions().get(number)
             if partition is None or self.deleted:
-                raise FileError(errno.ENOENT)
+                raise FileError(
+                    errno.ENOENT, f"no such partition; {self.topic.name} has {_counted(self.topic)}"
+                )
             files = self._partitions[number] = PartitionFiles(
                 self.context, partition, internal=self.topic.internal
             )
@@ -107,6 +109,11 @@ class TopicFiles:
         self._news.signal()
 
 
+def _counted(topic: Topic) -> str:
+    count = len(topic.partitions())
+    return "partition 0 alone" if count == 1 else f"{count} partitions, numbered from 0"
+
+
 class AllTopics:
     """The files of every topic, kept in step with the engine."""
 
@@ -128,7 +135,7 @@ class AllTopics:
         try:
             topic = self._context.engine.topic(name)
         except UnknownTopicError:
-            raise FileError(errno.ENOENT) from None
+            raise FileError(errno.ENOENT, "no such topic") from None
         files = self._topics[name] = TopicFiles(self._context, topic)
         return files
 

@@ -1,0 +1,201 @@
+"""Files of a mount read by their paths, without a kernel and without a daemon: `topicfs cat`.
+
+The tree, the names and the open files are those of the mount itself. There is one program, which waits for each
+answer: calls that take long need no thread of their own, and no allowance bounds what one request takes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from fusefs.appending.gathering import Gatherer
+from fusefs.appending.handle import Acks, Appending
+from fusefs.appending.holding import holds
+from fusefs.appending.partitioners import partitioner_factory
+from fusefs.blocking import Blocking
+from fusefs.errors import FileError
+from fusefs.files.follow_file import FollowNode
+from fusefs.files.log_file import ViewFile
+from fusefs.files.status import engine_lines, warnings_of
+from fusefs.filesystem import FileSystem
+from fusefs.following.waiting import WaitingReads
+from fusefs.nodes.context import MountContext, NoKernel, Settings
+from fusefs.nodes.measuring import Measurable, Settling
+from fusefs.nodes.nodes import READ_BLOCK, Directory, File, Link, Node
+from fusefs.reports import Reports
+from fusefs.tree.partitions import PartitionDirectory
+from fusefs.tree.topics import TopicDirectory
+from storage.disk.native import system_clock
+from storage.engine import Engine
+from storage.model import Isolation, Offset
+
+T = TypeVar("T")
+
+WHOLE = "log"
+"""The file with all records: it is read of a partition where none was named."""
+
+LISTED_NAMES = 20
+"""Names of a directory that an error tells."""
+
+
+class PathError(Exception):
+    """A file could not be found or read: its path, and why."""
+
+    def __init__(self, path: str, error: FileError) -> None:
+        super().__init__(f"{path or '/'}: {error.reason or os.strerror(error.number)}")
+
+
+class MountReader:
+    """The files of a mount over an engine that is read only. Made and used inside one run of trio."""
+
+    def __init__(self, engine: Engine, *, directories: tuple[Path, ...], isolation: Isolation) -> None:
+        settings = Settings(directories=directories, isolation=isolation)
+        self._filesystem = FileSystem(_context(engine, settings))
+
+    def close(self) -> None:
+        """Listen to the engine no more."""
+        self._filesystem.root.topics.close()
+
+    def find(self, path: str) -> File:
+        """The file that a path leads to; of a partition its `log`. Raises PathError."""
+        node: Node = self._filesystem.root
+        for name in filter(None, path.split("/")):
+            node = self._step(node, name)
+        if isinstance(node, PartitionDirectory):
+            node = self._step(node, WHOLE)
+        if isinstance(node, Directory):
+            raise PathError(node.path, FileError(errno.EISDIR, _described(node)))
+        if isinstance(node, FollowNode):
+            remedy = "`topicfs cat --follow TOPIC/PARTITION` goes on with what is appended"
+            raise PathError(
+                node.path, FileError(errno.EINVAL, f"waits for records, and has no end; {remedy}")
+            )
+        assert isinstance(node, File)
+        return node
+
+    def _step(self, directory: Node, name: str) -> Node:
+        """The node of a name, or the one that a link of this name points to."""
+        try:
+            node = self._filesystem.lookup(directory.node_id, os.fsencode(name)).node
+            if not isinstance(node, Link):
+                return node
+            return self._step(directory, self._filesystem.readlink(node.node_id))
+        except FileError as error:
+            path = f"{directory.path}/{name}" if directory.path else name
+            raise PathError(path, error) from error
+
+    async def contents(self, file: File) -> AsyncGenerator[bytes | memoryview]:
+        """Give a file from its first byte to its end, in pieces of bounded size.
+
+        Raises PathError; at a damaged batch after all that stands before it.
+        """
+        try:
+            opened = await self._filesystem.open(file.node_id, os.O_RDONLY, 0)
+            # No page cache fills up what a damaged batch cut short.
+            opened.handle.direct_io = True
+            try:
+                position = 0
+                while data := await self._filesystem.read(opened.fh, position, READ_BLOCK):
+                    position += len(data)
+                    yield data
+            finally:
+                await self._filesystem.release(opened.fh)
+        except FileError as error:
+            raise PathError(file.path, error) from error
+
+    @staticmethod
+    def end_of(file: File) -> Offset | None:
+        """The offset behind the last record of a file that grows with its partition; None for any other file."""
+        return file.end_offset() if isinstance(file, ViewFile) and file.growing else None
+
+
+def _described(directory: Directory) -> str:
+    names = directory.names()
+    left = len(names) - LISTED_NAMES
+    listed = ", ".join(names[:LISTED_NAMES]) + (f" and {left} more" if left > 0 else "")
+    whole = (
+        f"; {directory.path}/{WHOLE} has the records of all partitions"
+        if isinstance(directory, TopicDirectory)
+        else ""
+    )
+    return f"is a directory; name a file in it{whole} (it has {listed or 'nothing'})"
+
+
+class _SameThread(Blocking):
+    """Runs calls where they are asked for: nobody else is kept waiting."""
+
+    async def run(self, call: Callable[[], T], *, abandon: bool = False) -> T:
+        del abandon
+        return call()
+
+    async def patiently(self, call: Callable[[], T], *, ended: Callable[[], bool] = lambda: False) -> T:
+        del ended
+        return call()
+
+    async def in_thread(self, call: Callable[[], T], *, ended: Callable[[], bool] = lambda: False) -> T:
+        del ended
+        return call()
+
+
+class _NoMeasuring(Settling):
+    """Leaves sizes unknown: a file that is read to its end needs none."""
+
+    def settled(self, view: Measurable) -> bool:
+        del view
+        return False
+
+    async def settle(
+        self, view: Measurable, *, seconds: float, ended: Callable[[], bool] = lambda: False
+    ) -> bool:
+        del view, seconds, ended
+        return False
+
+    def settle_behind(self, view: Measurable, then: Callable[[], None]) -> None:
+        del view, then
+
+
+class _NoReports(Reports):
+    """Writes no line: each error is raised to the one program there is."""
+
+    def error(self, where: str, reason: str) -> None:
+        del where, reason
+
+    def warning(self, where: str, reason: str) -> None:
+        del where, reason
+
+
+def _context(engine: Engine, settings: Settings) -> MountContext:
+    blocking = _SameThread()
+    reports = _NoReports(system_clock)
+
+    def status_lines() -> list[str]:
+        return [
+            *engine_lines(engine),
+            f"isolation {settings.isolation.value}",
+            *(f"warning {line}" for line in warnings_of(engine)),
+        ]
+
+    return MountContext(
+        engine=engine,
+        settings=settings,
+        reports=reports,
+        clock=system_clock,
+        appending=Appending(
+            acks=Acks.LEADER,
+            gatherer=Gatherer(linger_ms=0),
+            blocking=blocking,
+            reports=reports,
+            still_held=holds,
+        ),
+        waiting=WaitingReads(blocking),
+        settling=_NoMeasuring(blocking),
+        partitioners=partitioner_factory("kafka"),
+        kernel=NoKernel(),
+        view_store=lambda _partition: None,
+        status_lines=status_lines,
+        started=system_clock(),
+    )
