@@ -21,9 +21,8 @@ from fusefs.files.status import engine_lines, warnings_of
 from fusefs.filesystem import FileSystem
 from fusefs.following.waiting import WaitingReads
 from fusefs.mounting.background import Foreground, Readiness, run_in_background
-from fusefs.mounting.last_words import LastWords
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
-from fusefs.mounting.mountpoint import MountError, prepare, unmount
+from fusefs.mounting.mountpoint import LastWords, MountError, prepare, unmount
 from fusefs.mounting.options import MountOptions
 from fusefs.mounting.request_loop import choose, use
 from fusefs.mounting.stacks import describe_stacks

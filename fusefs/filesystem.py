@@ -22,7 +22,7 @@ import trio
 from fusefs.appending.flags import access_of
 from fusefs.errors import FileError, file_error
 from fusefs.following.follow import Notify
-from fusefs.mounting.space import disk_space
+from fusefs.mounting.limits import disk_space
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.handles import Handle
 from fusefs.nodes.inodes import InodeTable

@@ -8,10 +8,9 @@ from typing import IO
 
 import click
 
-from fusefs.appending.choosing import OnceLines
 from fusefs.appending.framing import BATCHES, LINES, NOTHING, Framing
 from fusefs.appending.partitioners import KafkaPartitioner
-from fusefs.appending.targets import DoorTarget, Encoder, LineTarget, PartitionTarget
+from fusefs.appending.targets import DoorTarget, Encoder, LineTarget, OnceLines, PartitionTarget
 from fusefs.forms import FORMS, FormError, by_suffix
 from fusefs.reports import Reports
 from storage.disk.native import NativeFileSystem, system_clock

@@ -13,10 +13,9 @@ from storage.config.broker import EngineConfig
 from storage.config.listing import ShownSetting, Source, engine_settings, matching, topic_settings
 from storage.errors import InvalidConfigError
 from storage.messages import printable
-from topicfs.data_directory import data_option, opened_for_reading, opened_for_writing
+from topicfs.data_directory import data_option, opened_for_reading, opened_for_writing, read_config
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
-from topicfs.server_properties import read_config
 from topicfs.terminal import console, is_terminal, plain
 
 NOTHING_GIVEN: Mapping[str, str] = {}

@@ -1,4 +1,4 @@
-"""The data directories of a command: how they are given, and how they are opened."""
+"""The data directories of a command: how they and their settings are given, how they are opened, where they are mounted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from storage.errors import DirectoryLockedError, StorageError
-from topicfs.mounts import mountpoint_of
+from storage.config.broker import EngineConfig, FromProperties
+from storage.config.properties import PropertiesError, parse_properties
+from storage.errors import DirectoryLockedError, InvalidConfigError, StorageError
+from topicfs.lines import say
 
 if TYPE_CHECKING:
     from storage.config.broker import EngineConfig
@@ -118,3 +120,42 @@ def opened_for_writing(
 
 def _as_given(directory: Path, directories: Sequence[Path]) -> Path:
     return next((one for one in directories if one.absolute() == directory), directory)
+
+
+def mountpoint_of(pid: int | None) -> Path | None:
+    """Find the mount that the process serves; None where there is none that can be seen."""
+    # Only here: what it is found with belongs to machines with FUSE.
+    from fusefs.mounting.limits import mounts  # noqa: PLC0415
+    from fusefs.mounting.mountpoint import FSTYPE  # noqa: PLC0415
+
+    try:
+        mountpoints = [Path(path) for path in mounts(FSTYPE)]
+    except OSError:
+        return None
+    return next((path for path in mountpoints if pid is not None and _daemon_of(path) == pid), None)
+
+
+def _daemon_of(mountpoint: Path) -> int | None:
+    try:
+        for line in (mountpoint / "@status").read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == "pid":
+                return int(value)
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def read_config(path: Path) -> FromProperties:
+    """Read the file. Raises InvalidConfigError, OSError."""
+    try:
+        properties = parse_properties(path.read_bytes())
+    except PropertiesError as error:
+        raise InvalidConfigError(f"{path}: {error}") from None
+    return EngineConfig.from_properties(properties)
+
+
+def tell_ignored(path: Path, ignored: list[str]) -> None:
+    """Say once, on standard error, which names of the file have no meaning here."""
+    if ignored:
+        say(f"topicfs: {path}: without meaning here: {', '.join(ignored)}", error=True)

@@ -8,9 +8,8 @@ import click
 
 from storage.errors import StorageError
 from storage.model import Isolation
-from topicfs.data_directory import parse_directories
+from topicfs.data_directory import parse_directories, read_config, tell_ignored
 from topicfs.examples import ExampleCommand
-from topicfs.server_properties import read_config, tell_ignored
 
 
 @click.command(

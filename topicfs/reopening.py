@@ -10,10 +10,9 @@ import click
 
 from storage.engine import Engine
 from storage.errors import DirectoryLockedError, StorageError, UnknownTopicError
-from topicfs.data_directory import data_option, require_directories
+from topicfs.data_directory import data_option, mountpoint_of, require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
-from topicfs.mounts import mountpoint_of
 from topicfs.paths import parse_place
 
 ONLINE = "online"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from storage.errors import InvalidConfigError, InvalidRecordError
-from storage.partitioning.murmur2 import partition_of_key
+from storage.partitioning import partition_of_key
 
 BATCH_SIZE = 16_384
 """Kafka's default batch.size in bytes: after this much without a key, another partition has its turn."""

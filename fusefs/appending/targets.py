@@ -13,6 +13,7 @@ from storage.codec.columns import decode
 from storage.engine import Partition, Topic
 from storage.errors import NotEnoughReplicasError
 from storage.model import Timestamp
+from storage.partitioning import partition_of_key
 
 Clock = Callable[[], Timestamp]
 
@@ -196,3 +197,31 @@ def check_replicas(partition: Partition) -> None:
 def lines_of(text: bytes) -> list[bytes]:
     """The LF-ended lines of `text`, each with its newline (bytes.splitlines would cut at CR too)."""
     return [line + b"\n" for line in text[:-1].split(b"\n")]
+
+
+class OnceLines:
+    """Lines of one form that are appended once, whatever crashes, as `storage.idempotence` asks for them.
+
+    Their partitions must be the same in every run. A key goes where its hash says, as always. A line without a key
+    goes around by its number in the file, for a partition chosen at random would be another one the next time.
+    """
+
+    def __init__(self, encoder: Encoder, any_partition: Partition) -> None:
+        self._encoder = encoder
+        self._any_partition = any_partition
+
+    def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
+        return self._encoder.appends(lines, partition)
+
+    def choose(self, lines: Sequence[bytes], first_record: int, partitions: int) -> list[int]:
+        if partitions == 1:
+            return [0] * len(lines)
+        if not self._encoder.form.suffix:  # Values alone carry no keys.
+            return [(first_record + number) % partitions for number in range(len(lines))]
+        records = key_values(self._encoder.appends(b"".join(lines), self._any_partition))
+        return [
+            (first_record + number) % partitions
+            if record.key is None
+            else partition_of_key(record.key, partitions)
+            for number, record in enumerate(records)
+        ]

@@ -101,3 +101,12 @@ def _cause(printed: str) -> str:
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")]
     return (errors or lines[-1:] or ["it printed nothing"])[0]
+
+
+CONNECTOR = Jars(
+    name="spark-kafka",
+    pom=Path(__file__).with_name("pom.xml"),
+    variable="TOPICFS_SPARK_KAFKA_JARS",
+    first="spark-sql-kafka-0-10_*.jar",
+)
+"""Spark's connector with what it needs beyond Spark itself."""

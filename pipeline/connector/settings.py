@@ -13,7 +13,7 @@ from fnmatch import fnmatch
 from itertools import pairwise
 from pathlib import Path
 
-from pipeline.connector.jars import CONNECTOR
+from pipeline.connector.maven import CONNECTOR
 from pipeline.errors import PipelineError
 from storage.config.properties import PropertiesError, parse_properties
 

@@ -30,8 +30,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import pipeline
 from pipeline.errors import InvalidOptionError
 from pipeline.jobs import clock
-from pipeline.jobs.counted_writing import write_counted
-from pipeline.jobs.losses import OTHER_CHECKPOINT, losses_told
+from pipeline.jobs.queries import OTHER_CHECKPOINT, losses_told, write_counted
 from pipeline.places.place import Place, place_of
 from pipeline.tasks.output import FOR_PEOPLE
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 import pipeline
 from pipeline.errors import PipelineError
 from pipeline.jobs.archived import CHECKPOINT, TopicNote, archived_rows, read_notes, write_notes
-from pipeline.jobs.losses import losses_told
+from pipeline.jobs.queries import losses_told
 from pipeline.places.paths import data_directories
 from pipeline.places.place import Place, place_of
 from pipeline.sink.layout import broker_settings, read_topics

@@ -13,8 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 
 import pipeline
-from pipeline.jobs.counted_writing import write_counted
-from pipeline.jobs.losses import OTHER_CHECKPOINT, losses_told
+from pipeline.jobs.queries import OTHER_CHECKPOINT, losses_told, write_counted
 from pipeline.places.place import Place, place_of
 
 RESULT = "source string, target string, records long"

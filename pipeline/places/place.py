@@ -11,6 +11,7 @@ Both are read and written by the same options but for those that say where, so a
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import dataclass
 
 from pipeline.errors import PipelineError
@@ -85,3 +86,24 @@ def _servers(text: str) -> str:
         if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= MAX_PORT):
             raise PipelineError(f"{text}: {port!r} is no port (1 to {MAX_PORT})")
     return ",".join(servers)
+
+
+TIMEOUT_S = 5.0
+"""To wait for each of the brokers named."""
+
+
+def require_reachable(place: Place) -> None:
+    """Return when one of the brokers named takes a connection (PipelineError; blocking).
+
+    Kafka's clients themselves try for minutes before they say that a cluster does not answer.
+    """
+    reasons = []
+    for server in (place.bootstrap_servers or "").split(","):
+        host, _, port = server.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_S).close()
+        except OSError as error:
+            reasons.append(f"{server}: {error.strerror or error}")
+        else:
+            return
+    raise PipelineError(f"{place}: no broker can be reached ({'; '.join(reasons)})")

@@ -18,7 +18,7 @@ from pipeline.sink.layout import MAX_BATCH_BYTES, Layout
 from storage.codec.records import Columns, encode_columns
 from storage.errors import InvalidRecordError, RecordTooLargeError
 from storage.model import NO_TIMESTAMP, TopicPartition
-from storage.partitioning.murmur2 import partition_of_key
+from storage.partitioning import partition_of_key
 
 UNKEYED_BYTES = 16_384
 """Kafka's default batch.size: after this much without a key, another partition has its turn."""

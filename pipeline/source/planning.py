@@ -1,10 +1,12 @@
-"""Ranges of offsets, split into tasks and limited per trigger: arithmetic alone (spark.sql.kafka010's rules)."""
+"""Ranges of offsets, split into tasks and limited per trigger, and what a query has left: arithmetic alone (spark.sql.kafka010's rules)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from pipeline.source.offsets import decode_stream_offset
 from storage.model import TopicPartition
 
 
@@ -88,3 +90,29 @@ def must_wait(*, new_offsets: int, min_offsets: int | None, waited_ms: int, max_
 def lag(end: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """How many offsets of each partition a query has still to read; one it has not seen yet counts whole."""
     return {one: max(0, latest[one] - end.get(one, 0)) for one in sorted(latest)}
+
+
+_NAME = "PythonMicroBatchStream"
+"""How Spark's name for every stream of a Python data source begins, behind its package."""
+
+
+def lag_by_partition(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Offsets left to read, a partition, over all sources of a query that are of this format.
+
+    `progress` is what `StreamingQueryProgress.json` says, read: each source tells where its batch ended and where the
+    partitions did (`reportLatestOffset`). Sources that tell neither, or in another form, are passed over.
+    """
+    found: dict[TopicPartition, int] = {}
+    for source in progress.get("sources", []):
+        if _NAME in source.get("description", ""):
+            end, latest = (_offsets(source.get(name)) for name in ("endOffset", "latestOffset"))
+            found.update(lag(end, latest))
+    return found
+
+
+def _offsets(told: Any) -> dict[TopicPartition, int]:
+    """Offsets come as an object, or as its text; none before the first batch, or in another source's form."""
+    try:
+        return decode_stream_offset(json.loads(told) if isinstance(told, str) else told).offsets
+    except (AttributeError, TypeError, ValueError):
+        return {}

@@ -17,7 +17,7 @@ from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptBatchError, CorruptionError
 from storage.log.log import Log
 from storage.model import AbortedTransaction, Isolation, Offset
-from storage.segment.aborted import overlapping
+from storage.segment.chain import overlapping
 from storage.segment.scan import Window, windows
 
 _LOGGER = logging.getLogger(__name__)

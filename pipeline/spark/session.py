@@ -81,7 +81,7 @@ def _connector(given: Mapping[str, str], say: Callable[[str], object] | None) ->
     """What brings Spark's Kafka connector into a session; nothing where the user's own settings do."""
     import pyspark  # noqa: PLC0415 (everything else works without Spark)
 
-    from pipeline.connector.jars import CONNECTOR  # noqa: PLC0415 (needed for clusters alone)
+    from pipeline.connector.maven import CONNECTOR  # noqa: PLC0415 (needed for clusters alone)
     from pipeline.connector.settings import settings_of_session  # noqa: PLC0415 (as above)
 
     home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from storage.checkpoints.atomic import write_atomically
 from storage.checkpoints.table import decode_table, encode_table, field_number
+from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.model import Offset, TopicPartition
 
@@ -46,3 +47,26 @@ def read_offsets(files: FileSystem, path: Path) -> dict[TopicPartition, Offset]:
 def write_offsets(files: FileSystem, path: Path, offsets: Mapping[TopicPartition, Offset]) -> None:
     """Replace a checkpoint file atomically (OSError; blocking)."""
     write_atomically(files, path, encode_offsets(offsets))
+
+
+Lines = Mapping[str, Offset | None]
+"""A partition's lines, by checkpoint file; None: no line. They are changed from outside while nobody serves it."""
+
+FILES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)
+
+
+def read_lines(files: FileSystem, directory: Path, partition: TopicPartition) -> dict[str, Offset | None]:
+    """Give a partition's line of each file (CorruptionError, OSError)."""
+    return {name: read_offsets(files, directory / name).get(partition) for name in FILES}
+
+
+def write_lines(files: FileSystem, directory: Path, partition: TopicPartition, lines: Lines) -> None:
+    """Set or remove a partition's lines; files without change are left alone (CorruptionError, OSError; blocking)."""
+    for name, offset in lines.items():
+        present = read_offsets(files, directory / name)
+        if present.get(partition) == offset:
+            continue
+        changed = {one: kept for one, kept in present.items() if one != partition}
+        if offset is not None:
+            changed[partition] = offset
+        write_offsets(files, directory / name, changed)

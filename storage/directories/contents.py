@@ -1,4 +1,4 @@
-"""What stands in a data directory, told from its names alone (kafka-storage.md#names)."""
+"""The contents of data directories, known from their names alone (kafka-storage.md#names)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.disk.filesystem import Entry
+from storage.disk.filesystem import Entry, FileSystem
 from storage.disk.names import (
     PARTITION_METADATA,
     SKIPPED_DIRECTORIES,
     DirectoryMark,
     parse_partition_directory,
 )
-from storage.errors import NotALogDirectoryError
+from storage.errors import NotALogDirectoryError, StorageError
 from storage.model import TopicPartition
 
 
@@ -59,3 +59,17 @@ def read_contents(entries: Iterable[Entry], directory: Path) -> Contents:
         else:
             marked[parsed.mark] = (*marked.get(parsed.mark, ()), entry.name)
     return Contents(frozenset(partitions), marked)
+
+
+def find_homes(files: FileSystem, directories: Iterable[Path]) -> dict[TopicPartition, Path]:
+    """Give the directory of each live partition, by topic and number.
+
+    Raises StorageError for a partition that two of them have, NotALogDirectoryError, OSError.
+    """
+    homes: dict[TopicPartition, Path] = {}
+    for directory in directories:
+        for partition in read_contents(files.list_directory(directory), directory).partitions:
+            other = homes.setdefault(partition, directory)
+            if other != directory:
+                raise StorageError(f"{partition}: in {other} and in {directory}; remove one of them")
+    return dict(sorted(homes.items()))

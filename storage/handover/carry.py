@@ -6,6 +6,11 @@
 
 Between the steps a broker may start, or this engine: both remove `-delete` directories by themselves, so that a copy
 that was interrupted is never taken for a partition (kafka-storage.md#names).
+
+Leader epochs are lowered where another leader goes on: a broker that has led a partition in epoch 3 must not find
+batches of epoch 7 there, for consumers remember the highest epoch they saw and would take what the broker says for
+outdated. Batches may be given a lower epoch in place, for it stands outside their checksum
+(kafka-storage.md#batch-header, kafka-storage.md#moving-partitions).
 """
 
 from __future__ import annotations
@@ -13,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from struct import Struct
 
-from storage.checkpoints.leader_epochs import decode_epochs, encode_epochs
+from storage.checkpoints.leader_epochs import Entries, EpochEntry, decode_epochs, encode_epochs
 from storage.checkpoints.partition_metadata import write_topic_id
+from storage.codec.headers import CURRENT_MAGIC, Batches
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import (
@@ -26,9 +33,36 @@ from storage.disk.names import (
     parse_segment_file,
 )
 from storage.errors import CorruptionError, StorageError
-from storage.handover.epochs import lower_batches, lower_epochs
 from storage.model import Position, TopicPartition
 from storage.segment.scan import windows
+
+LEADER_EPOCH_POSITION = 12
+"""In a batch of format 2; the older formats have no epoch."""
+_EPOCH = Struct(">i")
+
+
+def lower_epochs(entries: Entries, highest: int) -> Entries:
+    """Give `entries` with no epoch above `highest`; of those that become equal the first stays."""
+    lowered: list[EpochEntry] = []
+    for entry in entries:
+        epoch = min(entry.epoch, highest)
+        if not lowered or lowered[-1].epoch < epoch:
+            lowered.append(EpochEntry(epoch, entry.start_offset))
+    return tuple(lowered)
+
+
+def lower_batches(data: bytes, batches: Batches, highest: int) -> bytes | bytearray:
+    """Give the whole batches at the front of `data` with no leader epoch above `highest`."""
+    high = [
+        batch.position for batch in batches if batch.magic == CURRENT_MAGIC and batch.leader_epoch > highest
+    ]
+    if not high:
+        return data[: batches.stop]
+    lowered = bytearray(data[: batches.stop])
+    for position in high:
+        _EPOCH.pack_into(lowered, position + LEADER_EPOCH_POSITION, highest)
+    return lowered
+
 
 COPY_BYTES = 4 << 20
 """How much is read and written at a time."""

@@ -21,7 +21,9 @@ from pathlib import Path
 from storage.checkpoints.clean_shutdown import is_marked_clean
 from storage.checkpoints.leader_epochs import decode_epochs
 from storage.checkpoints.meta_properties import read_meta_properties
+from storage.checkpoints.offset_checkpoint import read_lines, write_lines
 from storage.checkpoints.partition_metadata import read_topic_id
+from storage.directories.contents import find_homes
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.lock import DirectoryLock
@@ -29,10 +31,8 @@ from storage.disk.native import NativeFileSystem
 from storage.engine import Topic
 from storage.errors import StorageError
 from storage.handover.carry import Parcel, carry, first_base_offset
-from storage.handover.checkpoint_lines import read_lines, write_lines
 from storage.handover.cluster import Cluster, ClusterError, ClusterTopic
 from storage.handover.giving_positions import PositionGiver
-from storage.handover.homes import find_homes
 from storage.handover.journal import (
     HandedTopic,
     Journal,

@@ -24,12 +24,12 @@ from storage.coordinators.group_records import (
     read_key,
     write_committed_offset,
 )
-from storage.coordinators.placement import coordinator_partition
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, SegmentFileState
 from storage.errors import CorruptBatchError, CorruptionError
 from storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
+from storage.partitioning import coordinator_partition
 from storage.segment.scan import windows
 
 TOPIC = "__consumer_offsets"

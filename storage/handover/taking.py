@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.checkpoints.clean_shutdown import is_marked_clean, take_mark
+from storage.checkpoints.offset_checkpoint import read_lines, write_lines
 from storage.checkpoints.partition_metadata import read_topic_id
 from storage.config.broker import KEEP_FOREVER
 from storage.coordinators.group_records import CommittedOffset
+from storage.directories.contents import find_homes
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.lock import DirectoryLock, find_holder
@@ -24,9 +26,7 @@ from storage.disk.native import NativeFileSystem
 from storage.engine import Engine
 from storage.errors import DirectoryLockedError, StorageError
 from storage.handover.carry import Parcel, carry
-from storage.handover.checkpoint_lines import read_lines, write_lines
 from storage.handover.cluster_metadata import DIRECTORY, ClusterImage, read_cluster_metadata
-from storage.handover.homes import find_homes
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import Positions, belongs, newer_than, position_batches, read_positions
 from storage.manager import open_engine

@@ -18,12 +18,12 @@ from storage.codec.batch import scan, set_producer
 from storage.codec.headers import sequence_plus
 from storage.engine import Partition
 from storage.errors import StorageError
-from storage.idempotence.progress import catch_up
 from storage.idempotence.registry import (
     InputProgress,
     PartitionProgress,
     ProducerRegistry,
     RegisteredProducer,
+    catch_up,
 )
 from storage.model import ProducerId
 from storage.producers.entry import MAX_PRODUCER_EPOCH

@@ -33,8 +33,7 @@ from storage.model import (
     Offset,
     Timestamp,
 )
-from storage.segment.aborted import aborted_spans
-from storage.segment.chain import Chain
+from storage.segment.chain import Chain, aborted_spans
 from storage.segment.segment import Segment
 from storage.validation.batches import AppendRules
 

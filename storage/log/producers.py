@@ -30,8 +30,7 @@ from storage.producers.append import (
     Origin,
     ProducerAppend,
 )
-from storage.producers.entry import SequencedBatch
-from storage.producers.sequence import NO_SEQUENCE
+from storage.producers.entry import NO_SEQUENCE, SequencedBatch
 from storage.producers.state import DEFAULT_EXPIRATION_MS, ProducerState
 from storage.producers.verification import VerificationGuard
 from storage.validation.batches import Incoming

@@ -46,8 +46,7 @@ from storage.model import (
     TimestampOffset,
     TopicPartition,
 )
-from storage.segment.aborted import aborted_spans, overlapping
-from storage.segment.chain import Chain
+from storage.segment.chain import Chain, aborted_spans, overlapping
 from storage.segment.trace import SegmentsSearched, Trace
 
 _LOGGER = logging.getLogger(__name__)

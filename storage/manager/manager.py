@@ -29,8 +29,7 @@ from storage.manager.warnings import WarningBook
 from storage.messages import reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
 from storage.staging.placement import NewTopic
-from storage.topics.changes import TopicChanges
-from storage.topics.parallel import for_each
+from storage.topics.changes import TopicChanges, for_each
 from storage.topics.registry import TopicRegistry
 from storage.topics.reopening import Reopening
 from storage.topics.topic import LogTopic, check_new_topic, check_partitions, own_overrides

@@ -1,6 +1,6 @@
 """What a log remembers of its producers: sequences for idempotence, open transactions, snapshots of both.
 
-`sequence` is the arithmetic, `entry` what is known of one producer, `append` the checks of one append against it,
+`entry` is what is known of one producer, with the arithmetic of sequences, `append` the checks of one append against it,
 `verification` what its coordinator was asked, `state` the whole map with its open transactions, `snapshot` its file. Rules:
 kafka-storage.md#producers, after Kafka's ProducerStateManager, ProducerAppendInfo and VerificationStateEntry.
 """

@@ -13,8 +13,14 @@ from typing import NamedTuple
 
 from storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
 from storage.model import Offset, ProducerId, Timestamp, TopicPartition
-from storage.producers.entry import MAX_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, ProducerEntry, SequencedBatch
-from storage.producers.sequence import NO_SEQUENCE, follows
+from storage.producers.entry import (
+    MAX_PRODUCER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    ProducerEntry,
+    SequencedBatch,
+    follows,
+)
 from storage.producers.verification import Verification
 
 

@@ -1,4 +1,7 @@
-"""What is known of one producer in one partition."""
+"""What is known of one producer in one partition.
+
+Sequence numbers count a producer's records from 0 to 2^31 - 1 and then from 0 again.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,24 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from storage.model import NO_TIMESTAMP, Offset, ProducerId, Timestamp
-from storage.producers.sequence import NO_SEQUENCE, decrement
+
+SEQUENCES = 2**31
+"""How many sequence numbers there are."""
+
+MAX_SEQUENCE = SEQUENCES - 1
+
+NO_SEQUENCE = -1
+
+
+def decrement(sequence: int, by: int) -> int:
+    """The sequence number `by` records back."""
+    return (sequence - by) % SEQUENCES
+
+
+def follows(last_sequence: int, next_sequence: int) -> bool:
+    """Whether `next_sequence` comes right after `last_sequence` (-1: nothing came yet)."""
+    return next_sequence == last_sequence + 1 or (next_sequence == 0 and last_sequence == MAX_SEQUENCE)
+
 
 REMEMBERED_BATCHES = 5
 """Batches remembered of each producer: as many as an idempotent client may have in flight."""

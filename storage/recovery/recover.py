@@ -6,11 +6,15 @@ Rules: kafka-storage.md#segment-recovery.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from storage.checkpoints.leader_epochs import LeaderEpochs
 from storage.codec.headers import Batches
+from storage.disk.filesystem import FileSystem
+from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.log.producers import LogProducers
 from storage.log.replay import replay_window
@@ -133,3 +137,31 @@ def _note_epochs(batches: Batches, good: int, epochs: LeaderEpochs) -> None:
             epochs.assign(latest, batches[index].base_offset)
             if latest == newest:
                 return
+
+
+@contextmanager
+def index_last(segment: Segment, directory: Path, files: FileSystem) -> Iterator[None]:
+    """Let a segment below the recovery point be rebuilt inside, so that its `.index` appears last (blocking, OSError).
+
+    A missing `.index` is what tells a start that a segment must be rebuilt. So it goes before any of the segment's
+    files is touched, the new one is made under a temporary name that every start removes, and it gets its own name
+    when all of the segment is on disk. On a read-only disk the segment is rebuilt in memory.
+    """
+    if files.read_only:
+        yield
+        return
+    name = segment_file(segment.base_offset, SegmentFileKind.OFFSET_INDEX)
+    aside = segment_file(segment.base_offset, SegmentFileKind.OFFSET_INDEX, SegmentFileState.CLEANED)
+    if files.exists(directory / name):
+        files.unlink(directory / name)
+    segment.use_offset_index(files.open(directory / aside, create=True))
+    try:
+        yield
+    except Exception:
+        # What follows, splitting the segment, makes files of that name.
+        files.unlink(directory / aside)
+        raise
+    segment.sync()
+    files.rename(directory / aside, directory / name)
+    segment.offset_index.slots.moved(directory / name)
+    files.sync_directory(directory)

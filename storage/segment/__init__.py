@@ -2,5 +2,5 @@
 
 Rules: kafka-storage.md#segments. `segment` writes and reads the files; `sparse` (compiled) decides which batch gets an
 index entry; `scan` walks over batches, and `trace` names the steps of a search. `chain` is the segments of a log in
-order, `aborted` their aborted transactions.
+order, with their aborted transactions.
 """

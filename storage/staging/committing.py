@@ -22,7 +22,7 @@ from storage.model import Isolation, Offset, TopicPartition
 from storage.staging.area import StagingArea
 from storage.staging.manifest import Begun, Manifest
 from storage.staging.placement import Placement
-from storage.staging.placing import CreateTopic, FindPartition, Placer, PlaceTakenError
+from storage.staging.placing import CreateTopic, FindPartition, Placer, PlaceTakenError, check_room
 from storage.staging.record import (
     CommittedQuery,
     next_producer,
@@ -30,7 +30,6 @@ from storage.staging.record import (
     with_committed,
     write_committed,
 )
-from storage.staging.space import check_room
 from storage.staging.staged_file import Frame, check_whole, read_frames
 from storage.validation.batches import AppendRules, check_as_leader
 from storage.validation.conversion import conform

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from storage.codec.batch import assign_offsets, read_header, scan
 from storage.codec.columns import decode
+from storage.disk.filesystem import DiskSpace, FileSystem
 from storage.disk.names import is_internal
 from storage.engine import Partition
 from storage.errors import (
@@ -28,9 +29,38 @@ from storage.model import NO_PRODUCER_ID, Isolation, Offset, ProducerId, TopicPa
 from storage.staging.area import StagingArea
 from storage.staging.manifest import Begun, Manifest
 from storage.staging.placement import NewTopic, Place, Placement
-from storage.staging.space import check_room
 from storage.staging.staged_file import Frame, check_whole, read_frames
 from storage.validation.batches import check_as_follower
+
+BESIDE_BYTES = 1 << 20
+"""For what comes beside the batches: index entries, checkpoints, names."""
+
+
+class NoRoomError(StorageError):
+    """A write does not fit the disk."""
+
+
+def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
+    """Require that so many bytes of batches fit what is free, by directory (NoRoomError, OSError).
+
+    Asked before the first record of a write, so that none of it is visible where there is no room.
+
+    Directories whose disks show the same figures are taken for one disk.
+    """
+    by_disk: Counter[DiskSpace] = Counter()
+    directories: dict[DiskSpace, Path] = {}
+    for directory, size in needed.items():
+        space = files.space(directory)
+        by_disk[space] += size
+        directories[space] = directory
+    for space, size in by_disk.items():
+        free = space.available_blocks * space.block_bytes
+        if size + BESIDE_BYTES > free:
+            raise NoRoomError(
+                f"{directories[space].parent}: the write has {size} bytes of batches and needs {BESIDE_BYTES} beside "
+                f"them, but {free} bytes are free on the disk; nothing of it was written"
+            )
+
 
 WINDOW_BYTES = 1 << 20
 """Read at a time to find what is in a log already."""

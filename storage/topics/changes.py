@@ -7,10 +7,12 @@ is raised.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 from storage.checkpoints.identifiers import new_id
 from storage.config.topic import TopicConfig
@@ -21,10 +23,47 @@ from storage.errors import StorageError
 from storage.log.log import Log
 from storage.model import Timestamp, TopicPartition
 from storage.topics.loading import load_new, nothing_collected
-from storage.topics.parallel import for_each
-from storage.topics.progress import Progress
 from storage.topics.registry import Pending, TopicEntry, TopicRegistry
 from storage.topics.topic import LogTopic, merge_overrides
+
+
+class Progress:
+    """How far a change has come: one line for status pages, or none. Read from any thread."""
+
+    def __init__(self) -> None:
+        self.line: str | None = None
+
+    def say(self, line: str) -> None:
+        """This is done now."""
+        self.line = line
+
+    def done(self) -> None:
+        """Nothing is done any more."""
+        self.line = None
+
+
+Item = TypeVar("Item")
+T = TypeVar("T")
+
+FEW = 16
+"""So many are done one after the other."""
+THREADS = 8
+"""File systems put on disk together what several ask for at a time."""
+
+
+def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
+    """Results of `act` for each item, in their order (blocking). Many run several at once, for each waits for the disk.
+
+    Raises the first error; what waits then is left out.
+    """
+    if len(items) <= FEW:
+        return [act(item) for item in items]
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="many") as threads:
+        try:
+            return list(threads.map(act, items))
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from storage.coordinators.group_records import (
     write_committed_offset,
     write_group,
 )
-from storage.coordinators.placement import coordinator_partition
 from storage.disk.native import NativeFileSystem
 from storage.inspect.dump.decoders import RecordDecoder
 from storage.inspect.dump.files import dump
 from storage.inspect.dump.options import DumpOptions
 from storage.model import Offset, Record, Timestamp, TopicPartition
+from storage.partitioning import coordinator_partition
 
 NOW = Timestamp(1_700_000_000_000)
 GROUP = "test-consumer-group"

@@ -9,8 +9,7 @@ import pytest
 
 import pipeline
 from pipeline.connector import maven
-from pipeline.connector.jars import CONNECTOR
-from pipeline.connector.maven import Jars, JarsMissingError
+from pipeline.connector.maven import CONNECTOR, Jars, JarsMissingError
 from pipeline.connector.settings import JARS, PACKAGES, settings_of_session
 from pipeline.errors import PipelineError
 

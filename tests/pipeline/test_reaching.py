@@ -6,9 +6,8 @@ import socket
 
 import pytest
 
-from pipeline.connector.reaching import require_reachable
 from pipeline.errors import PipelineError
-from pipeline.places.place import place_of
+from pipeline.places.place import place_of, require_reachable
 
 
 def closed_port():

@@ -11,7 +11,7 @@ from storage.codec.batch import read_header
 from storage.codec.records import decode
 from storage.errors import InvalidRecordError, PolicyViolationError, RecordTooLargeError, UnknownTopicError
 from storage.model import Header, TopicPartition
-from storage.partitioning.murmur2 import partition_of_key
+from storage.partitioning import partition_of_key
 
 pytestmark = pytest.mark.spark
 

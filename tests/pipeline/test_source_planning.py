@@ -15,11 +15,11 @@ from pipeline.source.planning import (
     OffsetRange,
     count_new,
     lag,
+    lag_by_partition,
     limit_offsets,
     must_wait,
     split_ranges,
 )
-from pipeline.source.progress import lag_by_partition
 from storage.model import TopicPartition
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))

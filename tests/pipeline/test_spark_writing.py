@@ -11,7 +11,7 @@ from storage.codec.records import decode
 from storage.disk.names import WriteFileKind, parse_write_file
 from storage.manager import open_engine
 from storage.model import Header, Offset
-from storage.partitioning.murmur2 import partition_of_key
+from storage.partitioning import partition_of_key
 from tests.pipeline.crashes import left_after_sweeping, wait_until
 
 pytestmark = pytest.mark.spark

@@ -11,7 +11,7 @@ import pytest
 from storage.config.broker import BROKER_SETTINGS
 from storage.config.topic import SETTINGS
 from storage.disk.lock import DirectoryLock
-from topicfs.server_properties import read_config
+from topicfs.data_directory import read_config
 
 BROKERS_OWN = """
 process.roles=broker,controller

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from topicfs.pipelining.causes import cause as cause_of
+from topicfs.pipelining.running import cause as cause_of
 
 pytestmark = pytest.mark.slow
 

@@ -54,7 +54,7 @@ def target_place_option(command: Command) -> Command:
 def found(place: Place) -> Place:
     """The same with directories absolute, or an error at once (PipelineError): Spark needs seconds, Kafka minutes."""
     if place.is_kafka:
-        from pipeline.connector.reaching import require_reachable  # noqa: PLC0415 (for clusters alone)
+        from pipeline.places.place import require_reachable  # noqa: PLC0415 (for clusters alone)
 
         require_reachable(place)
         return place

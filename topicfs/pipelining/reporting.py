@@ -13,8 +13,8 @@ from pipeline.errors import PlotsMissingError
 from pipeline.places.place import Place
 from topicfs.examples import ExampleCommand
 from topicfs.pipelining.places import found, place_option
+from topicfs.pipelining.results import as_time
 from topicfs.pipelining.running import run_job
-from topicfs.pipelining.times import as_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -45,3 +45,16 @@ def _for_people(value: Any) -> Text:
 
 def _plain(value: Any) -> str:
     return "" if value is None else printable(str(value))
+
+
+_LAST_DATE = 253_402_300_799_999
+"""Beyond the year 9999 the number is printed as it is."""
+
+
+def as_time(column: str) -> str:
+    """A column of milliseconds as text under its own name, in SQL: 2026-01-02T03:04:05.678Z; records may claim any time."""
+    return (
+        f"CASE WHEN {column} BETWEEN 0 AND {_LAST_DATE} "
+        f"THEN date_format(timestamp_millis({column}), \"yyyy-MM-dd'T'HH:mm:ss.SSS'Z'\") "
+        f"ELSE string({column}) END AS {column}"
+    )

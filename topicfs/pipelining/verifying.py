@@ -10,8 +10,8 @@ from pipeline.places.place import Place
 from pipeline.verification import require_files
 from topicfs.examples import ExampleCommand
 from topicfs.pipelining.places import found, place_option
+from topicfs.pipelining.results import as_time
 from topicfs.pipelining.running import run_job
-from topicfs.pipelining.times import as_time
 from topicfs.terminal import console
 
 if TYPE_CHECKING:

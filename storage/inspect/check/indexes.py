@@ -14,7 +14,9 @@ from pathlib import Path
 from struct import Struct
 
 from storage.codec.headers import Batches
-from storage.indexes import offset_index, time_index
+from storage.disk.filesystem import FileSystem
+from storage.errors import CorruptionError
+from storage.indexes import offset_index, time_index, transaction_index
 from storage.inspect.check.findings import Finding
 from storage.model import Offset, Position
 
@@ -160,3 +162,21 @@ class TimeEntries:
                 f"timestamp {timestamp} at offset {self._base_offset + relative} leads behind the last batch"
             )
             yield self.slots.finding(slot, cause)
+
+
+def check_transactions(files: FileSystem, path: Path, base_offset: Offset) -> Iterator[Finding]:
+    """Check the `.txnindex` of the segment that begins at `base_offset`. FileNotFoundError without one.
+
+    Aborted transactions ascend by their markers, which stand in the segment.
+    """
+    try:
+        spans = transaction_index.decode(files.read_bytes(path), path)
+    except CorruptionError as error:
+        yield Finding.of(error)
+        return
+    before = Offset(base_offset - 1)
+    for slot, span in enumerate(spans):
+        if span.last_offset <= before or span.first_offset > span.last_offset:
+            cause = f"transaction at {span.first_offset} to {span.last_offset} after marker {before}"
+            yield Finding(path, Position(slot * transaction_index.SLOT.size), cause)
+        before = span.last_offset

@@ -6,18 +6,43 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.codec.headers import HEADER_SIZE
+from storage.checkpoints.leader_epochs import Entries, decode_epochs
+from storage.codec.batch import scan
+from storage.codec.headers import HEADER_SIZE, Batches
 from storage.disk.filesystem import FileSystem
-from storage.disk.names import SegmentFileKind, segment_file
-from storage.errors import CorruptBatchError, NotAPlainFileError
+from storage.disk.names import LEADER_EPOCHS, SegmentFileKind, segment_file
+from storage.errors import CorruptBatchError, CorruptionError, NotAPlainFileError, TornBatchError
 from storage.inspect.check.batches import BatchCheck
-from storage.inspect.check.chunks import chunks, is_torn
-from storage.inspect.check.epochs import read_epochs
-from storage.inspect.check.facts import SegmentFacts
-from storage.inspect.check.findings import Finding
-from storage.inspect.check.indexes import ChunkColumns, OffsetEntries, TimeEntries
-from storage.inspect.check.transactions import check_transactions
+from storage.inspect.check.findings import Finding, SegmentFacts
+from storage.inspect.check.indexes import ChunkColumns, OffsetEntries, TimeEntries, check_transactions
 from storage.model import NO_TIMESTAMP, Offset, Position
+
+CHUNK_BYTES = 1 << 20
+"""Bytes of log in a chunk; its records' columns take 64 bytes each, so 10 MB for the smallest ones."""
+
+
+def chunks(data: memoryview) -> Iterator[Batches]:
+    """Give the whole batches of `data`, in order; a last, empty piece has the `problem` that ended the walk.
+
+    No checksum is looked at: only where a batch's own header makes the next one unfindable does the walk end early.
+    """
+    start = Position(0)
+    while start < len(data):
+        found = scan(data, start, min(start + CHUNK_BYTES, len(data)))
+        if not len(found):
+            # A batch longer than a chunk, or one that ends the walk: the whole rest tells which.
+            found = scan(data, start, max_batches=1)
+        if not len(found):
+            yield found
+            return
+        yield found
+        start = Position(found.stop)
+
+
+def is_torn(problem: CorruptBatchError | None) -> bool:
+    """Whether the walk ended in what an interrupted write leaves behind."""
+    return isinstance(problem, TornBatchError)
+
 
 Advance = Callable[[int], None]
 """Told how many bytes of log were looked at since the last call."""
@@ -127,3 +152,14 @@ class SegmentCheck:
             path = self._work.path(kind)
             if self._files.exists(path):
                 yield entries(path, self._files.read_bytes(path), self._work.base_offset)
+
+
+def read_epochs(files: FileSystem, directory: Path) -> tuple[Entries, Finding | None]:
+    """Read a partition directory's entries; none where there is no file, or none that can be read."""
+    path = directory / LEADER_EPOCHS
+    try:
+        return decode_epochs(files.read_bytes(path), file=path), None
+    except CorruptionError as error:
+        return (), Finding.of(error)
+    except FileNotFoundError:
+        return (), None

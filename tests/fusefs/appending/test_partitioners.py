@@ -13,7 +13,7 @@ from fusefs.appending.partitioners import (
     partitioner_factory,
 )
 from storage.errors import InvalidConfigError, InvalidRecordError
-from storage.partitioning.murmur2 import murmur2
+from storage.partitioning import murmur2
 
 
 def signed(number: int) -> int:

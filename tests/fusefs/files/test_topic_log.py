@@ -9,7 +9,7 @@ import pytest
 
 from fusefs.appending.handle import Acks
 from storage.engine import Engine
-from storage.partitioning.murmur2 import murmur2
+from storage.partitioning import murmur2
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 
 

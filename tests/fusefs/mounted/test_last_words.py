@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.mounting.last_words import LastWords, read_last_words, shortened
+from fusefs.mounting.mountpoint import LastWords, read_last_words, shortened
 from tests.doubles.small_disk import fill, small_disk
 from tests.fusefs.mounted.conftest import ROOT, Mount, wait_until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.mounting.space import disk_space
+from fusefs.mounting.limits import disk_space
 from tests.fusefs.mounted.conftest import ROOT, Mount, wait_until
 
 pytestmark = pytest.mark.fuse

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from storage.coordinators import consumer_protocol, group_records, transaction_records
 from storage.coordinators.group_records import CommittedOffset
-from storage.coordinators.placement import coordinator_partition, java_string_hash
 from storage.errors import CorruptBatchError
+from storage.partitioning import coordinator_partition, java_string_hash
 
 KEY = bytes.fromhex("000100016700017400000003")
 VALUE_V4 = bytes.fromhex("0004000000000000002a00000005026d0000018bcfe5680000")

@@ -14,7 +14,7 @@ import pytest
 from storage.checkpoints.identifiers import encode_id
 from storage.checkpoints.leader_epochs import decode_epochs
 from storage.checkpoints.meta_properties import read_meta_properties
-from storage.checkpoints.offset_checkpoint import read_offsets
+from storage.checkpoints.offset_checkpoint import read_lines, read_offsets, write_lines
 from storage.codec.batch import scan
 from storage.codec.columns import decode
 from storage.codec.records import encode
@@ -23,7 +23,6 @@ from storage.disk import names
 from storage.engine import Engine, Partition
 from storage.errors import StorageError
 from storage.handover.carry import Parcel, carry
-from storage.handover.checkpoint_lines import read_lines, write_lines
 from storage.handover.cluster import ClusterError, ClusterTopic, GroupPosition
 from storage.handover.giving import Handover
 from storage.handover.taking import Source, Takeover

@@ -19,7 +19,6 @@ from storage.coordinators.group_records import (
     write_group,
     write_offset_key,
 )
-from storage.coordinators.placement import coordinator_partition
 from storage.disk import names
 from storage.errors import CorruptionError, StorageError
 from storage.handover.cluster import ClusterError, GroupPosition
@@ -27,6 +26,7 @@ from storage.handover.giving import Handover
 from storage.handover.positions import TOPIC, Place, read_positions
 from storage.handover.taking import Source, Takeover
 from storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
+from storage.partitioning import coordinator_partition
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.storage.handover.test_carry import (
     DATA,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from storage.codec.records import decode, encode_lines
 from storage.errors import CorruptionError, ProducerFencedError
 from storage.idempotence.producer import InputChangedError, NamedProducer, whole_lines
-from storage.idempotence.progress import ProgressLostError
-from storage.idempotence.registry import ProducerRegistry
+from storage.idempotence.registry import ProducerRegistry, ProgressLostError
 from storage.model import Offset
 from tests.doubles.logs import DIRECTORY, LogOnDisk, records_of
 from tests.doubles.mortal_disk import End, MortalDisk, dies

@@ -16,9 +16,9 @@ from storage.errors import (
     ProducerFencedError,
 )
 from storage.model import Offset, ProducerId, Timestamp, TopicPartition
-from storage.producers import sequence, snapshot
+from storage.producers import snapshot
 from storage.producers.append import CompletedTransaction, DataBatch, EndMarker, Origin
-from storage.producers.entry import ProducerEntry, SequencedBatch
+from storage.producers.entry import MAX_SEQUENCE, ProducerEntry, SequencedBatch, decrement
 from storage.producers.state import ProducerState
 
 PID = ProducerId(7)
@@ -87,21 +87,21 @@ def test_a_refused_append_changes_nothing(producers):
 
 def test_sequences_wrap_around(producers):
     """Row 88: after 2^31 - 1 comes 0, also within a batch; 1 is refused."""
-    producers.data(sequence.MAX_SEQUENCE)
+    producers.data(MAX_SEQUENCE)
     with pytest.raises(OutOfOrderSequenceError):
         producers.data(1)
     producers.data(0)
     across = Producers()
-    entry = across.data(sequence.MAX_SEQUENCE - 10, count=20)
+    entry = across.data(MAX_SEQUENCE - 10, count=20)
     assert entry.last_sequence == 8
-    assert entry.batches[-1].first_sequence == sequence.MAX_SEQUENCE - 10
+    assert entry.batches[-1].first_sequence == MAX_SEQUENCE - 10
 
 
 @pytest.mark.parametrize(("start", "by", "expected"), [(0, 1, 1), (2**31 - 1, 1, 0), (2**31 - 5, 10, 5)])
 def test_sequence_arithmetic_is_modulo_2_31(start, by, expected):
     """Row 130: increment and decrement undo each other over the edge."""
     assert sequence_plus(start, by) == expected
-    assert sequence.decrement(expected, by) == start
+    assert decrement(expected, by) == start
 
 
 @pytest.mark.parametrize(

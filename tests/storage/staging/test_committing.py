@@ -17,7 +17,7 @@ from storage.staging.area import ABANDONED_AFTER_MS, StagingArea, WriteState
 from storage.staging.committing import Committer
 from storage.staging.manifest import decode_manifest
 from storage.staging.placement import NewTopic
-from storage.staging.space import BESIDE_BYTES
+from storage.staging.placing import BESIDE_BYTES
 from storage.staging.staged_file import StagedFile
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock

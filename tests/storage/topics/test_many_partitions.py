@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from storage.manager import LogManager
-from storage.topics.parallel import FEW, for_each
+from storage.topics.changes import FEW, for_each
 from tests.doubles.engines import DATA, append_lines, engine_on
 from tests.doubles.simulated_disk import SimulatedDisk
 

@@ -1,16 +1,40 @@
-"""Rows into a topic at once, and how many that were: sinks tell a writer nothing of it."""
+"""The queries of jobs: how many rows one wrote, and the records that one lost, as one line with the job's own remedy."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pyspark import StorageLevel
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as spark_functions
 
+from pipeline.errors import DataLossError
 from pipeline.places.place import Place
+
+OTHER_CHECKPOINT = "to bring what is there now, name another checkpoint"
+
+_LOST = re.compile(
+    r"^pipeline\.errors\.DataLossError: (?P<said>.*?)(; failOnDataLoss=false [^;]*)?$", re.MULTILINE
+)
+
+
+@contextmanager
+def losses_told(remedy: str) -> Iterator[None]:
+    """Raise a DataLossError with `remedy` where a query that ends in the block has lost records."""
+    try:
+        yield
+    except StreamingQueryException as error:
+        lost = _LOST.search(str(error))
+        if lost is None:
+            raise
+        raise DataLossError(f"{lost['said']}; {remedy}") from error
 
 
 def write_counted(rows: DataFrame, target: Place, *, topic: str) -> int:
-    """Append `rows` to a topic; give their number. What is raised is Spark's own."""
+    """Append `rows` to a topic; give their number, which sinks do not tell. What is raised is Spark's own."""
     if target.is_kafka:
         return _send_counted(rows, target, topic=topic)
     written = Observation()

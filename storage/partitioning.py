@@ -1,0 +1,53 @@
+"""Partitions chosen by a hash, the same for everybody who writes.
+
+A record's key is hashed by 32-bit MurmurHash2 with Kafka's seed (kafka-coordinators.md#partitioning). A group or a
+transactional id goes to a partition of an internal topic by the hash of a Java string
+(kafka-coordinators.md#coordinator-partitions).
+"""
+
+from __future__ import annotations
+
+import struct
+
+SEED = 0x9747B28C
+MULTIPLIER = 0x5BD1E995
+SHIFT = 24
+MASK = 0xFFFFFFFF
+
+
+def murmur2(key: bytes) -> int:
+    """Hash `key`; unsigned 32 bits (Kafka's Java prints the same bits as a signed integer)."""
+    length = len(key)
+    digest = SEED ^ length
+    for (raw,) in struct.iter_unpack("<I", key[: length & ~3]):
+        word = raw * MULTIPLIER & MASK
+        word ^= word >> SHIFT
+        digest = (digest * MULTIPLIER & MASK) ^ (word * MULTIPLIER & MASK)
+    if length & 3:
+        digest = (digest ^ int.from_bytes(key[length & ~3 :], "little")) * MULTIPLIER & MASK
+    digest = (digest ^ digest >> 13) * MULTIPLIER & MASK
+    return digest ^ digest >> 15
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """Which of so many partitions a key goes to, as with every Kafka producer: the hash without its sign, modulo."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+DEFAULT_PARTITIONS = 50
+"""offsets.topic.num.partitions and transaction.state.log.num.partitions."""
+
+
+def java_string_hash(text: str) -> int:
+    """Java's String.hashCode: 31 h + unit over UTF-16 units, as a signed 32-bit number."""
+    units = text.encode("utf-16-be")
+    h = 0
+    for at in range(0, len(units), 2):
+        h = (31 * h + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return h - 2**32 if h >= 2**31 else h
+
+
+def coordinator_partition(name: str, partitions: int = DEFAULT_PARTITIONS) -> int:
+    """abs(hash) modulo the number of partitions; the one number without an absolute value counts as 0."""
+    h = java_string_hash(name)
+    return (0 if h == -(2**31) else abs(h)) % partitions
