@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from storage.disk.lock import DirectoryLock
-from storage.disk.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS
+from storage.disk.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS, TOPIC_SETTINGS
 from storage.manager import open_engine
 from tests.doubles.engines import append_lines
 from tests.processes import started
@@ -369,3 +369,12 @@ def test_what_is_no_batch_is_refused(topicfs, tmp_path):
         assert (1, True) == (ran.status, reason in ran.errors)
         assert ran.errors.endswith(b"; nothing was appended\n")
     assert b"one\n" == topicfs("cat", "orders/0").output
+
+
+def test_a_range_of_a_brokers_directory_ends_at_a_damaged_batch_too(damaged, directory):
+    """What stands before it is printed where a mount would let the kernel keep pages of the range."""
+    (directory / TOPIC_SETTINGS).unlink()
+    assert b"mode foreign\n" in damaged("cat", "@status").output
+    ran = damaged("cat", "orders/0/0-4")
+    assert (1, b"one\ntwo\nthree\n") == ran[:2]
+    assert b"position 93" in ran.errors
