@@ -7,8 +7,10 @@ checkpoint that was put back brings nothing twice and passes over nothing withou
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -172,7 +174,8 @@ class Stream:
 
 
 def session() -> Any:
-    """A Spark session of this process."""
+    """A Spark session of this process, whose workers run this Python."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
