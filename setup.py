@@ -23,7 +23,7 @@ COMPILED = (
     "fusefs/forms/kv.py",
     "fusefs/forms/json_strings.py",
     "fusefs/forms/json_lines.py",
-    "pipeline/source/gather.py",
+    "pipeline/source/arrow_buffers.py",
 )
 """Each of these also runs as it stands, with the same results."""
 

@@ -12,9 +12,9 @@ from functools import partial
 import pyfuse3
 import trio
 
-from fusefs.appending.gathering import Gatherer
 from fusefs.appending.handle import Appending
-from fusefs.appending.holding import holds
+from fusefs.appending.linger_buffer import LingerBuffer
+from fusefs.appending.open_descriptors import holds
 from fusefs.appending.partitioners import partitioner_factory
 from fusefs.blocking import Blocking
 from fusefs.files.status import engine_lines, warnings_of
@@ -219,7 +219,7 @@ class _Daemon:
         options = self._options
         appending = Appending(
             acks=options.acks,
-            gatherer=Gatherer(options.linger_ms),
+            linger_buffer=LingerBuffer(options.linger_ms),
             blocking=self._blocking,
             reports=self._reports,
             still_held=holds,

@@ -102,7 +102,7 @@ class FileSystem:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(context.waiting.watch)
             nursery.start_soon(context.settling.run)
-            nursery.start_soon(context.appending.gatherer.run)
+            nursery.start_soon(context.appending.linger_buffer.run)
             try:
                 yield
             finally:

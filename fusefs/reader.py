@@ -12,9 +12,9 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from fusefs.appending.gathering import Gatherer
 from fusefs.appending.handle import Acks, Appending
-from fusefs.appending.holding import holds
+from fusefs.appending.linger_buffer import LingerBuffer
+from fusefs.appending.open_descriptors import holds
 from fusefs.appending.partitioners import partitioner_factory
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError
@@ -186,7 +186,7 @@ def _context(engine: Engine, settings: Settings) -> MountContext:
         clock=system_clock,
         appending=Appending(
             acks=Acks.LEADER,
-            gatherer=Gatherer(linger_ms=0),
+            linger_buffer=LingerBuffer(linger_ms=0),
             blocking=blocking,
             reports=reports,
             still_held=holds,

@@ -11,8 +11,8 @@ import click
 from storage.disk.lock import LockHolder, find_holder
 from storage.errors import StorageError
 from storage.handover.cluster import KafkaCluster
-from storage.handover.giving import Handover
-from storage.handover.taking import Source, Takeover
+from storage.handover.handover import Handover
+from storage.handover.takeover import Source, Takeover
 from topicfs.data_directory import parse_directories, require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say

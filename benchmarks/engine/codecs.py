@@ -16,7 +16,7 @@ from benchmarks.frame.question import OURS
 from benchmarks.partitions import START_TIME
 from fusefs.forms.values import VALUES
 from pipeline.source.arrow import record_batch
-from pipeline.source.gather import Part
+from pipeline.source.arrow_buffers import Part
 from storage.codec.columns import decode
 from storage.codec.records import encode_lines
 from storage.model import TopicPartition

@@ -35,7 +35,7 @@ from benchmarks.spark.records import KEY_BYTES, TOPIC, VALUE_BYTES, make_topic
 from benchmarks.spark.session import Spent, session, spent
 from pipeline.places.place import Place
 from storage.handover.cluster import KafkaCluster
-from storage.handover.giving import Handover
+from storage.handover.handover import Handover
 from tests.broker.broker import running_broker
 from tests.broker.libraries import UnavailableError, find_java
 

@@ -12,7 +12,7 @@ import trio
 
 from fusefs.appending.failed_write import FailedWrite, may_go_on
 from fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
-from fusefs.appending.gathering import Gatherer
+from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.targets import LineTarget
 from fusefs.blocking import Blocking
 from fusefs.errors import errno_of, file_error
@@ -47,7 +47,7 @@ class Appending:
     """The objects with which all open files of a mount append."""
 
     acks: Acks
-    gatherer: Gatherer
+    linger_buffer: LingerBuffer
     blocking: Blocking
     reports: Reports
     still_held: Callable[[int, str], bool]
@@ -152,7 +152,7 @@ class AppendHandle:
     def _append(self, lines: bytes) -> None:
         if self._gathers:
             self._target.check(lines)
-            self._appending.gatherer.add(self._target, lines, self)
+            self._appending.linger_buffer.add(self._target, lines, self)
         else:
             self._target.append(lines)
 
@@ -161,7 +161,7 @@ class AppendHandle:
         if not self._durable and not self._framing.takes_long(lines):
             self._append(lines)
             return
-        self._appending.gatherer.append_now(self._target)  # What was written before stands before.
+        self._appending.linger_buffer.append_now(self._target)  # What was written before stands before.
         await self._appending.blocking.run(lambda: self._target.append(lines, durable=self._durable))
 
     def failed(self, error: Exception) -> None:
@@ -211,7 +211,7 @@ class AppendHandle:
             self._raise_unheard()
             if self._waiting.tail:
                 await self._sync_tail()
-        self._appending.gatherer.append_now(self._target)
+        self._appending.linger_buffer.append_now(self._target)
         self._raise_earlier_failure()
         await self._appending.blocking.run(self._target.sync)
 

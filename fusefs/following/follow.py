@@ -14,9 +14,9 @@ from fusefs.errors import FileError
 from fusefs.following.waiting import WaitingReads
 from fusefs.forms import Form
 from fusefs.views.allowance import INLINE_BYTES, Allowance, ThreadNeededError, leave_event_loop, take_turn
+from fusefs.views.decoded_fetch import Damage
 from fusefs.views.measuring import Source
 from fusefs.views.rendering import Rendering, Text
-from fusefs.views.stretches import Damage
 from storage.engine import Partition
 from storage.errors import SegmentDeletedError, StorageError
 from storage.model import Isolation, Offset

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from fusefs.appending.holding import holds
+from fusefs.appending.open_descriptors import holds
 
 _FIELDS = (b"PPid:", b"State:", b"SigPnd:", b"ShdPnd:", b"SigBlk:")
 

@@ -22,6 +22,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import cast
 
+from storage.codec.aborted_filter import hide_aborted
 from storage.codec.batch import scan, set_producer
 from storage.codec.bounds import MAX_CONTENT_BYTES
 from storage.codec.columns import Columns, decode
@@ -38,7 +39,6 @@ from storage.codec.headers import (
     BatchHeader,
     Buffer,
 )
-from storage.codec.hiding import hide_aborted
 from storage.codec.records import encode_columns
 from storage.codec.stamp import BatchStamp
 from storage.errors import CorruptBatchError, InvalidRecordError, OversizeBatchError, RecordTooLargeError

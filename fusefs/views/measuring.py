@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from fusefs.forms import Form, decoder_of
 from fusefs.views.allowance import Allowance, ThreadNeededError, take_turn
+from fusefs.views.decoded_fetch import Damage, Stretch, decoded, fetch
 from fusefs.views.sparse_index import Entry, SparseIndex
 from fusefs.views.store import ViewStore
-from fusefs.views.stretches import Damage, Stretch, decoded, fetch
 from fusefs.views.view_file import Section, ViewFileError, mark_log
 from storage.codec.columns import Columns
 from storage.codec.headers import BatchHeader
@@ -57,7 +57,7 @@ class Source(NamedTuple):
         return fetched if isinstance(fetched, Stretch) else self.decoded(offset, fetched)
 
     def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
-        """Read batches as they are. See `stretches.fetch`."""
+        """Read batches as they are. See `decoded_fetch.fetch`."""
         return fetch(self.partition, offset, max_bytes=max_bytes, isolation=self.isolation)
 
     def decoded(self, offset: Offset, fetched: Fetched) -> Stretch:

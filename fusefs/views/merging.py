@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from fusefs.forms import VALUES, Form
 from fusefs.views.allowance import RequestTooLargeError
+from fusefs.views.decoded_fetch import Damage, Piece
 from fusefs.views.measuring import Source
-from fusefs.views.stretches import Damage, Piece
 from storage.codec.columns import Columns
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition

@@ -17,9 +17,9 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from fusefs.views.allowance import RequestTooLargeError, take_turn
+from fusefs.views.decoded_fetch import Damage
 from fusefs.views.rendering import Rendering, Text
 from fusefs.views.sparse_index import Entry
-from fusefs.views.stretches import Damage
 from storage.errors import CorruptionError, SegmentDeletedError
 
 if TYPE_CHECKING:

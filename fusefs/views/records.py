@@ -14,11 +14,11 @@ from pathlib import Path
 from fusefs.forms import BATCH, Form
 from fusefs.forms.decoding import check_line
 from fusefs.views.allowance import ThreadNeededError, current
-from fusefs.views.stretches import Damage, Stretch, read_stretch
+from fusefs.views.decoded_fetch import Damage, Stretch, read_stretch
+from storage.codec.aborted_filter import hide_aborted
 from storage.codec.batch import scan
 from storage.codec.columns import Columns
 from storage.codec.headers import Batches, BatchHeader
-from storage.codec.hiding import hide_aborted
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
 from storage.errors import OffsetOutOfRangeError, OversizeBatchError, SearchTooLongError, SegmentDeletedError

@@ -10,9 +10,9 @@ from collections import deque
 from typing import Protocol, TypeAlias
 
 from fusefs.forms import VALUES
+from fusefs.views.decoded_fetch import Damage, Piece, Stretch
 from fusefs.views.measuring import Source
 from fusefs.views.sparse_index import Entry
-from fusefs.views.stretches import Damage, Piece, Stretch
 from storage.codec.columns import Columns
 from storage.codec.joining import begin_text, join_values
 from storage.errors import SegmentDeletedError

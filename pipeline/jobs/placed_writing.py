@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pipeline.sink.handing_in import Handover, staging_area
-from pipeline.sink.kept_offsets import KeepingEncoder, TopicForm
+from pipeline.sink.commit_request import Handover, staging_area
+from pipeline.sink.offset_preserving_write import KeepingEncoder, TopicForm
 from storage.codec.headers import Codec
 from storage.disk.names import WriteId
 from storage.model import TopicPartition

@@ -24,8 +24,8 @@ from pipeline.report.records import collect_records
 from pipeline.report.rows import SCHEMA, batch_of, numbers_of, table_of
 from pipeline.report.segments import bytes_of, collect, held
 from pipeline.source.slices import Task
-from pipeline.tasks.packing import TASK_BYTES, pack
-from pipeline.tasks.portions import in_tasks
+from pipeline.tasks.task_sizing import TASK_BYTES, pack
+from pipeline.tasks.task_source import in_tasks
 from storage.disk.names import INTERNAL_TOPICS
 
 TOP = 12

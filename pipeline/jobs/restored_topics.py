@@ -8,8 +8,8 @@ from pathlib import Path
 from pipeline.errors import PipelineError
 from pipeline.jobs.archived import TopicNote
 from pipeline.jobs.rounds import Bounds, ConflictError, Extent, partitions_needed
-from pipeline.sink.kept_offsets import TopicForm
 from pipeline.sink.layout import TopicFacts, read_topics
+from pipeline.sink.offset_preserving_write import TopicForm
 from pipeline.source.directories import SourceDirectories
 from storage.codec.headers import Codec
 from storage.config.topic import TopicConfig

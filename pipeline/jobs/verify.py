@@ -17,8 +17,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipeline.places.paths import data_directories
 from pipeline.places.place import Place
-from pipeline.tasks.packing import TASK_BYTES, pack
-from pipeline.tasks.portions import in_tasks
+from pipeline.tasks.task_sizing import TASK_BYTES, pack
+from pipeline.tasks.task_source import in_tasks
 from pipeline.verification import CheckedSegment, Row, Verification, Wrong, check_segment, require_files
 from storage.disk.native import NativeFileSystem
 from storage.inspect.check.segment import SegmentWork

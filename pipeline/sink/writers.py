@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from pipeline.errors import InvalidOptionError, PipelineError
-from pipeline.sink.handing_in import Handover, staging_area
+from pipeline.sink.commit_request import Handover, staging_area
 from pipeline.sink.layout import Layout, read_layout
 from pipeline.sink.options import SinkOptions, check_columns, parse_sink_options
 from storage.codec.batch import read_header

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from pipeline.source.gather import (
+from pipeline.source.arrow_buffers import (
     KEYS,
     VALUES,
     Part,

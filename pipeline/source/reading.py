@@ -10,9 +10,9 @@ from typing import Any
 from pipeline.errors import DataLossError
 from pipeline.places.paths import data_directories
 from pipeline.source.arrow import BATCH_ROWS, record_batch
+from pipeline.source.arrow_buffers import Part
 from pipeline.source.bounds import clamp, ending_offsets, in_order, select, starting_offsets, within
 from pipeline.source.directories import SourceDirectories, visible_end
-from pipeline.source.gather import Part
 from pipeline.source.narrowing import EVERYTHING, Narrowing
 from pipeline.source.options import SourceOptions
 from pipeline.source.planning import OffsetRange, divide, split_ranges

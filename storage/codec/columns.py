@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 
 import cython
 
+from storage.codec.aborted_filter import hide_aborted
 from storage.codec.batch import scan
 from storage.codec.bounds import MAX_CONTENT_BYTES, MAX_RECORDS
 from storage.codec.compression import inflate
 from storage.codec.headers import CURRENT_MAGIC, HEADER_SIZE, Batches, BatchHeader, Buffer
-from storage.codec.hiding import hide_aborted
 from storage.codec.legacy import read_records
 from storage.codec.record_parts import CAUSES, TOO_MANY_HEADERS
 from storage.errors import CorruptBatchError, OversizeBatchError

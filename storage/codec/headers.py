@@ -138,7 +138,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_hidden(self) -> bool:
-        """Whether it belongs to an aborted transaction, as `storage.codec.hiding` found: nothing a file says."""
+        """Whether it belongs to an aborted transaction, as `storage.codec.aborted_filter` found: nothing a file says."""
         return self.attributes & HIDDEN_MASK != 0
 
     @property

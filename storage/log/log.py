@@ -6,7 +6,7 @@ Invariants, each changed in one place only:
 * log start <= high watermark <= log end, and recovery point <= log end.
 * the last segment of the chain is active; all others are trimmed and never change until they are removed.
 
-Three modules, each a class on top of the one before: `readable` looks, `growing` appends, and here is what takes away
+Three modules, each a class on top of the one before: `readable` looks, `appending` appends, and here is what takes away
 and replaces. One lock guards changes; readers hold none: they take `_end`, then `_chain`, both immutable.
 """
 
@@ -24,7 +24,7 @@ from storage.errors import (
     PartitionOfflineError,
     PolicyViolationError,
 )
-from storage.log.growing import GrowingLog
+from storage.log.appending import GrowingLog
 from storage.log.read import Bound
 from storage.log.replay import rebuild_producers
 from storage.log.roll import segment_settings

@@ -31,10 +31,10 @@ from storage.log.roll import segment_settings
 from storage.model import Offset, Timestamp, TopicPartition
 from storage.producers.state import DEFAULT_EXPIRATION_MS
 from storage.recovery.index_ends import indexes_fit
-from storage.recovery.leftovers import base_offsets, orphans, parse_names, replaced, sort_leftovers
 from storage.recovery.mend import HeadersMendedError, mend_headers
 from storage.recovery.recover import Recovered, index_last, recover_segment
 from storage.recovery.split import SegmentOverflowError, split_segment
+from storage.recovery.temporary_files import base_offsets, orphans, parse_names, replaced, sort_leftovers
 from storage.segment.chain import Chain
 from storage.segment.scan import windows
 from storage.segment.segment import SCAN_WINDOW_BYTES, Segment

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Self
 
-from fusefs.appending.gathering import Gatherer
 from fusefs.appending.handle import Acks, Appending
+from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.partitioners import partitioner_factory
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError
@@ -177,7 +177,7 @@ async def mounted(
         clock=system_clock,
         appending=Appending(
             acks=acks,
-            gatherer=Gatherer(linger_ms=1),
+            linger_buffer=LingerBuffer(linger_ms=1),
             blocking=blocking,
             reports=reports,
             still_held=lambda pid, path: clients[0].still_held,

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.errors import DataLossError, PipelineError
 from pipeline.places.paths import data_directories
 from pipeline.source import reading, slices
-from pipeline.source.gather import (
+from pipeline.source.arrow_buffers import (
     KEYS,
     Part,
     gather,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import PipelineError
-from pipeline.tasks.packing import FILE_BYTES, MAX_TASKS, pack
+from pipeline.tasks.task_sizing import FILE_BYTES, MAX_TASKS, pack
 from pipeline.verification import Verification, Wrong, check_segment
 from storage.codec.batch import scan, seal
 from storage.disk.lock import DirectoryLock

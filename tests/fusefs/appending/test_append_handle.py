@@ -12,8 +12,8 @@ import trio.testing
 
 from fusefs.appending.failed_write import MAX_REQUEST_BYTES, SMALLEST_CUT_BYTES, may_go_on
 from fusefs.appending.framing import BATCHES
-from fusefs.appending.gathering import Gatherer
 from fusefs.appending.handle import Acks, AppendHandle, Appending
+from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError, errno_of
 from fusefs.forms import FormError
@@ -70,7 +70,7 @@ class Desk:
         self.reports = Reports(lambda: Timestamp(0))
         self.appending = Appending(
             acks=acks,
-            gatherer=Gatherer(linger_ms=0),
+            linger_buffer=LingerBuffer(linger_ms=0),
             blocking=Blocking(),
             reports=self.reports,
             still_held=lambda pid, path: self.held and (pid, path) == (7, "/orders/0/log"),
@@ -283,7 +283,7 @@ async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, 
     desk = Desk(acks)
     desk.held = end.held
     await desk.handle.write(b"whole\nbegun ")
-    desk.appending.gatherer.append_all()
+    desk.appending.linger_buffer.append_all()
     desk.book.error = OSError(number, "not now")
     if acks is Acks.NONE:
         desk.handle.failed(desk.book.error)
@@ -292,7 +292,7 @@ async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, 
 
     await getattr(desk.handle, end.name)()
     await desk.handle.release()
-    desk.appending.gatherer.append_all()
+    desk.appending.linger_buffer.append_all()
 
     assert desk.book.kept == [b"whole\n"]
 
@@ -422,7 +422,7 @@ async def test_acks_0_tells_an_earlier_failure_again_where_the_kernel_may_drop_i
     await fails(desk.handle.write(b"a\n"), errno.ENOSPC)
     await fails(desk.handle.write(b"a\n"), errno.ENOSPC)
     await desk.handle.write(b"a\n")
-    desk.appending.gatherer.append_all()
+    desk.appending.linger_buffer.append_all()
 
     assert desk.book.kept[1:] == [b"a\n"]
 
@@ -465,7 +465,7 @@ async def test_what_was_gathered_is_appended_when_the_mount_ends():
     """The wait is cut short, the lines are not lost."""
     desk = Desk(Acks.NONE)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(desk.appending.gatherer.run)
+        nursery.start_soon(desk.appending.linger_buffer.run)
         await trio.testing.wait_all_tasks_blocked()
         await desk.handle.write(b"a\n")
         nursery.cancel_scope.cancel()
@@ -481,7 +481,7 @@ async def test_acks_0_reports_what_fails_after_the_file_was_closed():
     await desk.handle.release()
     desk.book.full = True
 
-    desk.appending.gatherer.append_all()
+    desk.appending.linger_buffer.append_all()
 
     assert "lost when the file was closed" in desk.reports.lines()[-1]
 
@@ -572,7 +572,7 @@ async def test_acks_0_gathers_the_lines_of_all_writers():
     assert desk.book.kept == []
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(desk.appending.gatherer.run)
+        nursery.start_soon(desk.appending.linger_buffer.run)
         while not desk.book.kept:
             await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
@@ -586,7 +586,7 @@ async def test_acks_0_tells_a_failure_at_the_next_call_of_that_handle(call: str)
     desk = Desk(Acks.NONE)
     await desk.handle.write(b"a\n")
     desk.book.full = True
-    desk.appending.gatherer.append_all()
+    desk.appending.linger_buffer.append_all()
     desk.book.full = False
 
     await fails(desk.handle.write(b"b\n") if call == "write" else getattr(desk.handle, call)(), errno.ENOSPC)
@@ -599,7 +599,7 @@ async def test_acks_0_refuses_a_bad_line_at_once():
 
     await fails(desk.handle.write(b"bad\n"), errno.EINVAL)
 
-    desk.appending.gatherer.append_all()
+    desk.appending.linger_buffer.append_all()
     assert desk.book.kept == []
 
 

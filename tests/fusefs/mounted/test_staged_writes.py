@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.sink.handing_in import Handover, staging_area
+from pipeline.sink.commit_request import Handover, staging_area
 from storage.codec.records import encode_lines
 from storage.disk.names import WriteId, parse_write_file
 from storage.model import TopicPartition

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from fusefs.forms import BATCH, FORMS, JSON, VALUES
-from fusefs.views import allowance, measuring, stretches
+from fusefs.views import allowance, decoded_fetch, measuring
 from fusefs.views.allowance import (
     Allowance,
     RequestTooLargeError,
@@ -16,9 +16,9 @@ from fusefs.views.allowance import (
     leave_event_loop,
     take_turn,
 )
+from fusefs.views.decoded_fetch import Damage, read_stretch
 from fusefs.views.partition_views import DIRECT_OFFSETS, PartitionViews
 from fusefs.views.records import find_record, last_records_start, latest_offset
-from fusefs.views.stretches import Damage, read_stretch
 from storage.codec.bounds import MAX_CONTENT_BYTES
 from storage.codec.compression import deflate
 from storage.codec.headers import Codec
@@ -84,7 +84,7 @@ def test_in_the_event_loop_a_stretch_ends_before_a_batch_too_large():
 
 def test_a_stretch_ends_with_the_batch_that_fills_it(monkeypatch):
     """Compressed batches side by side are not all held at once; nothing is left out between two stretches."""
-    monkeypatch.setattr(stretches, "DECODED_BYTES", 90_000)
+    monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 90_000)
     partition = compressed(*SIZES)
     offset, found = Offset(0), []
     while offset < 4:
@@ -97,7 +97,7 @@ def test_a_stretch_ends_with_the_batch_that_fills_it(monkeypatch):
 
 def test_a_stretch_with_damage_is_as_short(monkeypatch):
     """A compressed batch that cannot be read may have taken as much as any; plain ones behind a damaged one are one run."""
-    monkeypatch.setattr(stretches, "DECODED_BYTES", 90_000)
+    monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 90_000)
     partition = compressed(*SIZES)
     partition.damage(0)
     stretch = read_stretch(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
@@ -115,7 +115,7 @@ def test_a_stretch_with_damage_is_as_short(monkeypatch):
 
 def test_in_a_thread_one_more_batch_is_taken_apart_than_is_left(monkeypatch):
     """Whatever its size; then the request ends."""
-    monkeypatch.setattr(stretches, "DECODED_BYTES", 1)
+    monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 1)
     partition = compressed(*SIZES)
     with Allowance(100_000, inline=False):
         for offset in (0, 1):
@@ -139,7 +139,7 @@ def test_one_request_decodes_a_batch_once():
 
 def test_a_read_that_takes_too_much_is_short_where_it_may_be(monkeypatch):
     """A program that reads on gets all of it in the end; the page cache, which takes no short read, an error."""
-    monkeypatch.setattr(stretches, "DECODED_BYTES", 1)
+    monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 1)
     partition = MemoryPartition()
     for number in range(6):
         value = record(b"%d" % number, headers=empty_headers(10_000))

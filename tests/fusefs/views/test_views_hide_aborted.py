@@ -6,10 +6,10 @@ import pytest
 
 from fusefs.forms import JSON, VALUES
 from fusefs.selectors import parse, resolve
+from fusefs.views.decoded_fetch import Damage, decoded
 from fusefs.views.partition_views import PartitionViews
 from fusefs.views.records import earliest_offset, find_record, latest_offset
 from fusefs.views.sparse_index import Entry
-from fusefs.views.stretches import Damage, decoded
 from storage.codec.batch import scan
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.records import BatchStamp

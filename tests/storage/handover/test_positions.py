@@ -22,13 +22,13 @@ from storage.coordinators.group_records import (
 from storage.disk import names
 from storage.errors import CorruptionError, StorageError
 from storage.handover.cluster import ClusterError, GroupPosition
-from storage.handover.giving import Handover
+from storage.handover.handover import Handover
 from storage.handover.positions import TOPIC, Place, read_positions
-from storage.handover.taking import Source, Takeover
+from storage.handover.takeover import Source, Takeover
 from storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
 from storage.partitioning import coordinator_partition
 from tests.doubles.simulated_disk import SimulatedDisk
-from tests.storage.handover.test_carry import (
+from tests.storage.handover.test_partition_copy import (
     DATA,
     LOG_DIR,
     NOW,

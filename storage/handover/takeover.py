@@ -25,8 +25,8 @@ from storage.disk.lock import DirectoryLock, find_holder
 from storage.disk.native import NativeFileSystem
 from storage.engine import Engine
 from storage.errors import DirectoryLockedError, StorageError
-from storage.handover.carry import Parcel, carry
 from storage.handover.cluster_metadata import DIRECTORY, ClusterImage, read_cluster_metadata
+from storage.handover.partition_copy import Parcel, carry
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import Positions, belongs, newer_than, position_batches, read_positions
 from storage.manager import open_engine

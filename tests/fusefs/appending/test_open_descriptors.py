@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.appending.holding import holds
+from fusefs.appending.open_descriptors import holds
 
 
 def test_an_open_file_is_held_until_it_is_closed(tmp_path: Path):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 
+from storage.codec.aborted_filter import hide_aborted, still_aborted
 from storage.codec.batch import scan, seal
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.hiding import hide_aborted, still_aborted
 from storage.codec.records import BatchStamp, decode, encode
 from storage.model import AbortedTransaction, Offset, ProducerId, Record, Timestamp
 

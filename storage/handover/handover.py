@@ -30,15 +30,15 @@ from storage.disk.lock import DirectoryLock
 from storage.disk.native import NativeFileSystem
 from storage.engine import Topic
 from storage.errors import StorageError
-from storage.handover.carry import Parcel, carry, first_base_offset
 from storage.handover.cluster import Cluster, ClusterError, ClusterTopic
-from storage.handover.giving_positions import PositionGiver
+from storage.handover.handover_positions import PositionGiver
 from storage.handover.journal import (
     HandedTopic,
     Journal,
     read_journal,
     write_journal,
 )
+from storage.handover.partition_copy import Parcel, carry, first_base_offset
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import belongs, read_positions
 from storage.manager import open_engine

@@ -6,7 +6,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from pipeline.sink.kept_offsets import KeepingEncoder, TopicForm  # noqa: E402 (needs pyarrow)
+from pipeline.sink.offset_preserving_write import KeepingEncoder, TopicForm  # noqa: E402 (needs pyarrow)
 from storage.codec.batch import read_header  # noqa: E402
 from storage.codec.headers import Codec  # noqa: E402
 from storage.codec.records import decode  # noqa: E402

@@ -32,7 +32,7 @@ class Gathered:
         self.size = 0
 
 
-class Gatherer:
+class LingerBuffer:
     """The waiting lines of every target. Used from the event loop's thread alone."""
 
     def __init__(self, linger_ms: float) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.sink.handing_in import CommittedBeforeError, CommitTimeoutError, Handover, staging_area
+from pipeline.sink.commit_request import CommittedBeforeError, CommitTimeoutError, Handover, staging_area
 from storage.codec.records import encode_lines
 from storage.disk.names import COMMITTED_WRITES, WriteFileKind, WriteId, parse_write_file
 from storage.errors import NotALogDirectoryError

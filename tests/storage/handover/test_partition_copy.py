@@ -22,10 +22,10 @@ from storage.config.broker import EngineConfig
 from storage.disk import names
 from storage.engine import Engine, Partition
 from storage.errors import StorageError
-from storage.handover.carry import Parcel, carry
 from storage.handover.cluster import ClusterError, ClusterTopic, GroupPosition
-from storage.handover.giving import Handover
-from storage.handover.taking import Source, Takeover
+from storage.handover.handover import Handover
+from storage.handover.partition_copy import Parcel, carry
+from storage.handover.takeover import Source, Takeover
 from storage.manager import open_engine
 from storage.model import Offset, Record, Timestamp, TopicPartition
 from storage.recovery.load import load_log

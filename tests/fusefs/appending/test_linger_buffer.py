@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from fusefs.appending.framing import BATCHES, LINES, NOTHING
-from fusefs.appending.gathering import MAX_GATHERED_BYTES, Gatherer
 from fusefs.appending.handle import Acks, AppendHandle, Appending
+from fusefs.appending.linger_buffer import MAX_GATHERED_BYTES, LingerBuffer
 from fusefs.blocking import Blocking
 from fusefs.reports import Reports
 from storage.errors import RecordTooLargeError
@@ -43,10 +43,10 @@ class Desk:
     """What open files of a mount with acks=0 append with; nothing is appended until it is asked for."""
 
     def __init__(self) -> None:
-        self.gatherer = Gatherer(linger_ms=60_000)
+        self.linger_buffer = LingerBuffer(linger_ms=60_000)
         self.reports = Reports(lambda: Timestamp(0))
         self.appending = Appending(
-            Acks.NONE, self.gatherer, Blocking(), self.reports, lambda _pid, _path: False
+            Acks.NONE, self.linger_buffer, Blocking(), self.reports, lambda _pid, _path: False
         )
 
     def open(self, book: Book, *, durable: bool = False) -> AppendHandle:
@@ -60,7 +60,7 @@ async def test_lines_keep_the_order_in_which_they_were_answered() -> None:
     for number in range(6):
         await (first, second)[number % 2].write(b"%d\n" % number)
     assert [] == book.kept
-    desk.gatherer.append_all()
+    desk.linger_buffer.append_all()
     assert [b"0\n1\n2\n3\n4\n5\n"] == book.kept
 
 
@@ -79,7 +79,7 @@ async def test_a_line_that_ends_in_a_later_write_stands_where_it_ended() -> None
     await first.write(b"a\nbeg")
     await second.write(b"b\n")
     await first.write(b"un\n")
-    desk.gatherer.append_all()
+    desk.linger_buffer.append_all()
     assert [b"a\nb\nbegun\n"] == book.kept
 
 
@@ -122,8 +122,8 @@ async def test_so_much_waits_and_no_more(size: int, appended: int) -> None:
     await handle.write(b"x" * 9 + b"\n")
     await handle.write(b"\n" * (size - 10))
     assert appended == len(book.kept)
-    desk.gatherer.append_all()
-    desk.gatherer.append_all()
+    desk.linger_buffer.append_all()
+    desk.linger_buffer.append_all()
     assert [size] == [len(lines) for lines in book.kept]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from storage.disk.names import SegmentFile, SegmentFileKind, SegmentFileState
 from storage.model import Offset
-from storage.recovery.leftovers import orphans, replaced, sort_leftovers
+from storage.recovery.temporary_files import orphans, replaced, sort_leftovers
 from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
 
 BASES = (0, 3, 6)
