@@ -40,7 +40,8 @@ def test_recovery_makes_the_brokers_own_files(name: str, tmp_path: Path) -> None
     """From the `.log` files alone recovery and a close in order make every other file, byte for byte.
 
     But for what snapshots and transaction indexes inside a cleaned section tell of: batches that compaction has
-    removed since. It is as early as can be: a day after their last batch producers are forgotten.
+    removed since. It is as early as can be: a day after their last batch producers are forgotten. And but for the
+    snapshot at the log start: there is none after a recovery, a broker's neither.
     """
     directory = tmp_path / name
     directory.mkdir()
@@ -52,6 +53,7 @@ def test_recovery_makes_the_brokers_own_files(name: str, tmp_path: Path) -> None
     expected, made = (
         contents(folder, dirty_start=dirty_start(name)) for folder in (LOG_DIR / name, directory)
     )
+    expected.pop(f"{min(expected)[:20]}.snapshot", None)
     assert expected == made
 
 
