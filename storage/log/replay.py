@@ -50,7 +50,9 @@ def _replay_segments(
             producers.take(segment.base_offset)
         batch = segment.find_batch(start_offset, segment.size)
         if batch is not None:
+            known = len(producers.state)
             _replay(producers, segment, batch.position, start_offset, end_offset)
+            producers.state.put_newest_first(known)
 
 
 def _replay(

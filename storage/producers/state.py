@@ -115,6 +115,14 @@ class ProducerState:
             if entry.transaction_first_offset is not None:
                 self._open[entry.transaction_first_offset] = entry.producer_id
 
+    def put_newest_first(self, known: int) -> None:
+        """Order all but the first `known` producers as a broker that read their batches again does: the last met first.
+
+        Only the order of the entries in a snapshot hangs on it.
+        """
+        for producer_id in reversed([*self._entries][known:]):
+            self._entries[producer_id] = self._entries.pop(producer_id)
+
     def clear(self, end_offset: Offset) -> None:
         """Know nothing, and stand at `end_offset`."""
         self._entries.clear()

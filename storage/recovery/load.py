@@ -145,6 +145,8 @@ class Loader:
         for segment in self._opened:
             segment.close()
         self._opened = []
+        self._unindexed: set[Offset] = set()
+        """Base offsets of segments to be recovered whose offset index is missing."""
         self._logs = self._complete_interrupted_work()
         self._producers = LogProducers(
             self._surroundings.partition,
@@ -286,6 +288,9 @@ class Loader:
         for base_offset, name in logs.items():
             segment = self._open_segment(base_offset, self._files.open(self._directory / name))
             if unflushed_from is not None and base_offset >= unflushed_from:
+                index = segment_file(base_offset, SegmentFileKind.OFFSET_INDEX)
+                if not self._files.exists(self._directory / index):
+                    self._unindexed.add(base_offset)
                 segments.append(segment)
                 continue
             if name.endswith(SegmentFileState.SWAP.value) or not self._has_indexes(segment):
@@ -326,9 +331,11 @@ class Loader:
         newest_bases = [segment.base_offset for segment in segments[-2:]]
         for index in range(first, len(segments)):
             following = segments[index + 1 :]
-            judge = partial(self._judge, segments[index], following)
+            # A broker makes a missing index before it looks for what was not flushed, and keeps what stands behind.
+            lost = [] if segments[index].base_offset in self._unindexed else following
+            judge = partial(self._judge, segments[index], following, lost)
             recovered = self._recover(segments[index], segments[:index], judge, newest_bases)
-            if recovered.cut_bytes:
+            if recovered.cut_bytes and lost:
                 return segments[: index + 1]
             if dense and following and recovered.end_offset < following[0].base_offset:
                 self._retire(following)
@@ -384,14 +391,16 @@ class Loader:
         self._producers.take(recovered.end_offset)
         return recovered
 
-    def _judge(self, segment: Segment, following: list[Segment], recovered: Recovered) -> None:
-        """Before a segment is cut: set it right, where that can be, or let those go that stand behind what is lost."""
+    def _judge(
+        self, segment: Segment, following: list[Segment], lost: list[Segment], recovered: Recovered
+    ) -> None:
+        """Before a segment is cut: set it right, where that can be, or let those go that are `lost` with its end."""
         beyond = bool(following) and recovered.end_offset > following[0].base_offset
         if (recovered.cut_bytes or recovered.overlaps or beyond) and self._mend(segment):
             raise HeadersMendedError
         if recovered.cut_bytes:
             # Now: once the cut is made, a start after a crash would find nothing wrong with this segment.
-            self._retire(following)
+            self._retire(lost)
 
     def _mend(self, segment: Segment) -> bool:
         """Set right what a flipped bit did outside the checksums; whether anything was."""

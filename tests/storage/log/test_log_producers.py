@@ -18,6 +18,7 @@ from storage.indexes.transaction_index import AbortedSpan
 from storage.model import Isolation, Offset, ProducerId, Timestamp
 from storage.producers.append import Origin
 from storage.producers.snapshot import decode
+from storage.producers.snapshot import decode as decode_snapshot
 from storage.producers.state import DEFAULT_EXPIRATION_MS
 from tests.doubles.logs import LogOnDisk, batch, offsets_of
 
@@ -613,3 +614,33 @@ def test_read_only_loading_knows_the_transactions_and_writes_nothing():
     assert shown.offsets().last_stable_offset == 22
     assert [_pair(a) for a in shown.read(Offset(0), max_bytes=9999).aborted] == [(1, 0), (2, 8)]
     assert log.on_disk.names() == names
+
+
+def test_what_stands_behind_a_segment_without_an_index_stays():
+    """A broker makes a missing index first, and then finds nothing wrong with the segment: so its damage costs it alone."""
+    on_disk = LogOnDisk()
+    for sequence in range(0, 6, 2):
+        on_disk.log.append(data(sequence=sequence))
+        on_disk.log.append(data(sequence=sequence + 1))
+        on_disk.log.roll()
+    name = "00000000000000000002.log"
+    content = bytearray(on_disk.content(name))
+    content[-1] ^= 1
+    on_disk.write(name, bytes(content))
+    on_disk.disk.unlink(on_disk.log.directory / "00000000000000000002.index")
+    on_disk.kill()
+    assert [0, 1, 2, 4, 5] == offsets_of(on_disk.log)
+    assert [2, 4, 6] == snapshots(on_disk)
+
+
+def test_producers_whose_batches_are_read_again_stand_in_a_brokers_order():
+    """7 and 23 share a place of Java's table: a broker that reads a segment again puts the last one first, in each place."""
+    on_disk = LogOnDisk()
+    for pid in (7, 23):
+        on_disk.log.append(data(pid=pid))
+    on_disk.log.roll()
+    on_disk.log.append(data(pid=39))
+    on_disk.disk.unlink(on_disk.log.directory / "00000000000000000002.snapshot")
+    on_disk.kill(recovery_point=2)
+    found = decode_snapshot(on_disk.content("00000000000000000003.snapshot"))
+    assert [23, 7, 39] == [entry.producer_id for entry in found]
