@@ -25,6 +25,14 @@ class Entry(NamedTuple):
     is_directory: bool
 
 
+class FileEnds(NamedTuple):
+    """Size of a file in bytes, and its first and its last bytes."""
+
+    size: int
+    first: bytes
+    last: bytes
+
+
 class DiskSpace(NamedTuple):
     """What statvfs(2) says of the file system that holds a path."""
 
@@ -131,6 +139,13 @@ class FileSystem(Protocol):
 
     def read_bytes(self, path: Path) -> bytes:
         """A whole small file."""
+        ...
+
+    def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
+        """The first and the last `length` bytes of a file that is not kept open; fewer where it is shorter.
+
+        A start calls it for two files of each segment. FileNotFoundError.
+        """
         ...
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:

@@ -15,10 +15,11 @@ import resource
 import stat
 import threading
 import time
-from collections import deque
+from collections import OrderedDict
+from operator import itemgetter
 from pathlib import Path
 
-from storage.disk.filesystem import Buffer, DiskSpace, Entry, File
+from storage.disk.filesystem import Buffer, DiskSpace, Entry, File, FileEnds
 from storage.errors import NotAPlainFileError, ReadOnlyError
 from storage.model import Position, Timestamp
 
@@ -33,7 +34,7 @@ _KINDS = {
 }
 
 
-def open_plain(path: Path, flags: int) -> int:
+def open_plain(path: Path | str, flags: int) -> int:
     """Open as os.open does, without ever waiting; a new file can be read by all. NotAPlainFileError, OSError.
 
     A FIFO would make the one who opens it wait for a writer, a device may do anything, and a link leads out of the
@@ -44,7 +45,7 @@ def open_plain(path: Path, flags: int) -> int:
     except OSError as error:
         # What links, sockets, directories, and FIFOs and devices that nobody serves, answer.
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR):
-            check_plain(path, path.lstat().st_mode)
+            check_plain(path, os.lstat(path).st_mode)
         raise
     try:
         check_plain(path, os.fstat(descriptor).st_mode)
@@ -54,10 +55,10 @@ def open_plain(path: Path, flags: int) -> int:
     return descriptor
 
 
-def check_plain(path: Path, mode: int) -> None:
+def check_plain(path: Path | str, mode: int) -> None:
     """Raise NotAPlainFileError for a mode, as stat tells it, of anything else."""
     if not stat.S_ISREG(mode):
-        raise NotAPlainFileError(path, _KINDS.get(stat.S_IFMT(mode), "special file"))
+        raise NotAPlainFileError(Path(path), _KINDS.get(stat.S_IFMT(mode), "special file"))
 
 
 _SYNC = getattr(os, "fdatasync", os.fsync)
@@ -98,7 +99,8 @@ class DescriptorPool:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._files: deque[NativeFile] = deque()
+        # In the order of the hand; not a deque, because a file that is closed leaves from anywhere.
+        self._files: OrderedDict[NativeFile, None] = OrderedDict()
         self._lock = threading.Lock()
 
     def lend(
@@ -109,7 +111,7 @@ class DescriptorPool:
             if not file.pooled:
                 self._make_room()
                 file.pooled = True
-                self._files.append(file)
+                self._files[file] = None
             file.hold(descriptor, mapping)
 
     def take_back(self, file: NativeFile) -> None:
@@ -117,15 +119,15 @@ class DescriptorPool:
         with self._lock:
             if file.pooled:
                 file.pooled = False
-                self._files.remove(file)
+                del self._files[file]
             file.release()
 
     def _make_room(self) -> None:
         while len(self._files) >= self._capacity:
-            candidate = self._files.popleft()
+            candidate, _ = self._files.popitem(last=False)
             if candidate.used:
                 candidate.used = False
-                self._files.append(candidate)
+                self._files[candidate] = None
             else:
                 candidate.pooled = False
                 candidate.release()
@@ -316,7 +318,7 @@ class NativeFileSystem:
 
     def list_directory(self, path: Path) -> list[Entry]:
         with os.scandir(path) as names:
-            return sorted(Entry(name.name, name.is_dir()) for name in names)
+            return sorted((Entry(name.name, name.is_dir()) for name in names), key=itemgetter(0))
 
     def make_directory(self, path: Path) -> None:
         self._writable(path)
@@ -347,6 +349,17 @@ class NativeFileSystem:
     def read_bytes(self, path: Path) -> bytes:
         with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
             return file.read()
+
+    def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
+        # Of a string: to make a Path takes as long as the rest.
+        descriptor = open_plain(f"{directory}/{name}", os.O_RDONLY)
+        try:
+            size = os.fstat(descriptor).st_size
+            first = os.pread(descriptor, length, 0)
+            last = first if size <= length else os.pread(descriptor, length, size - length)
+        finally:
+            os.close(descriptor)
+        return FileEnds(size, first, last)
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
         self._writable(path)

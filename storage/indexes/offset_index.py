@@ -13,7 +13,7 @@ from collections.abc import Iterator, MutableSequence, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from storage.disk.filesystem import File
+from storage.disk.filesystem import File, FileEnds
 from storage.errors import CorruptionError
 from storage.indexes.search import NO_SLOT, WARM_BYTES, find_floor
 from storage.indexes.slots import SlotFile
@@ -132,15 +132,14 @@ class OffsetIndex:
         return Offset(self._base_offset + last)
 
 
-def may_end(file: File, log_bytes: int) -> bool:
+def may_end(ends: FileEnds, log_bytes: int) -> bool:
     """Whether an inactive segment with so many bytes of batches may have this index, going by its size and last slot.
 
     An unused slot is no entry: the first batch, at position 0, never gets one.
     """
-    size = file.size()
-    if not size or size % SLOT.size:
-        return not size
-    relative_offset, position = SLOT.unpack(file.pread(SLOT.size, Position(size - SLOT.size)))
+    if not ends.size or ends.size % SLOT.size:
+        return not ends.size
+    relative_offset, position = SLOT.unpack(ends.last)
     return bool(relative_offset >= 0 and 0 < position < log_bytes)
 
 

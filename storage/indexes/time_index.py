@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from storage.disk.filesystem import File
+from storage.disk.filesystem import File, FileEnds
 from storage.errors import CorruptionError
 from storage.indexes.offset_index import relative
 from storage.indexes.search import NO_SLOT, WARM_BYTES, find_floor
 from storage.indexes.slots import SlotFile
-from storage.model import NO_TIMESTAMP, Offset, Position, Timestamp
+from storage.model import NO_TIMESTAMP, Offset, Timestamp
 
 SLOT = Struct(">qi")
 WARM_ENTRIES = WARM_BYTES // SLOT.size
@@ -150,19 +150,17 @@ class TimeIndex:
         return TimeEntry(Timestamp(timestamp), Offset(self._base_offset + relative_offset))
 
 
-def may_end(file: File, first_batch: Callable[[], TimeEntry], *, has_later: Callable[[], bool]) -> bool:
+def may_end(ends: FileEnds, first_batch: Callable[[], TimeEntry], *, has_later: Callable[[], bool]) -> bool:
     """Whether an inactive segment may have this index, going by its size and by its first and last slots.
 
     `first_batch` reads the largest timestamp and the last offset, relative to the base, of the segment's first batch;
     `has_later` looks for a later one in the others. An index is empty only where no batch has a time; and an unused
     slot is no entry, unless that batch makes just this one and none of the others another one.
     """
-    size = file.size()
-    if not size or size % SLOT.size:
-        return not size and first_batch().timestamp < 0
-    first, last = (
-        TimeEntry(*SLOT.unpack(file.pread(SLOT.size, Position(at)))) for at in (0, size - SLOT.size)
-    )
-    if last == UNUSED:
-        return size == SLOT.size and first_batch() == UNUSED and not has_later()
-    return last.offset >= 0 and last.timestamp >= first.timestamp
+    if not ends.size or ends.size % SLOT.size:
+        return not ends.size and first_batch().timestamp < 0
+    last_timestamp, last_offset = SLOT.unpack(ends.last)
+    if (last_timestamp, last_offset) == UNUSED:
+        return ends.size == SLOT.size and first_batch() == UNUSED and not has_later()
+    first_timestamp, _ = SLOT.unpack(ends.first)
+    return bool(last_offset >= 0 and last_timestamp >= first_timestamp)

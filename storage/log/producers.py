@@ -18,7 +18,7 @@ from storage.codec.columns import decode
 from storage.codec.control import ControlType, control_type, read_marker
 from storage.codec.headers import CONTROL_MASK, TRANSACTIONAL_MASK, sequence_plus
 from storage.disk.filesystem import Buffer, Clock, FileSystem
-from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
+from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import CorruptBatchError
 from storage.indexes.transaction_index import AbortedSpan
 from storage.model import NO_PRODUCER_ID, Offset, ProducerId, Timestamp, TopicPartition
@@ -62,21 +62,23 @@ NOTHING_PENDING = Pending()
 class LogProducers:
     """The producers of one partition. Guarded by the log's lock."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (where its snapshots are and by which rules it keeps them; keyword-only)
         self,
         partition: TopicPartition,
         directory: Path,
         *,
+        snapshots: Iterable[Offset],
         files: FileSystem,
         clock: Clock,
         rules: ProducerRules | None = None,
     ) -> None:
+        """Start without producers, knowing the offsets of the snapshots in `directory`."""
         self._rules = rules or ProducerRules()
         self._directory = directory
         self._files = files
         self._clock = clock
         self.state = ProducerState(partition, expiration_ms=self._rules.expiration_ms)
-        self._snapshots = set(_snapshot_offsets(directory, files))
+        self._snapshots = set(snapshots)
         self._newest = max(self._snapshots, default=Offset(0))
         """The newest snapshot, or a bound that none is wanted at or below: the log start, where nothing is known."""
         self._saved = Offset(-1)
@@ -307,9 +309,3 @@ def _data_batch(batch: Incoming) -> DataBatch:
         max_timestamp=Timestamp(batch.max_timestamp),
         transactional=bool(batch.attributes & TRANSACTIONAL_MASK),
     )
-
-
-def _snapshot_offsets(directory: Path, files: FileSystem) -> list[Offset]:
-    parsed = (parse_segment_file(entry.name) for entry in files.list_directory(directory))
-    live_snapshot = (SegmentFileKind.SNAPSHOT, SegmentFileState.LIVE)
-    return sorted(file.base_offset for file in parsed if file and (file.kind, file.state) == live_snapshot)

@@ -7,10 +7,9 @@ nobody recovers; taken for entries they say that the segment's newest record is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from storage.disk.filesystem import File, FileSystem
+from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.indexes import offset_index, time_index
 from storage.indexes.time_index import TimeEntry
@@ -18,27 +17,23 @@ from storage.model import NO_TIMESTAMP, Offset
 from storage.segment.scan import windows
 from storage.segment.segment import SCAN_WINDOW_BYTES, Segment
 
+_SLOTS = (
+    (SegmentFileKind.OFFSET_INDEX, offset_index.SLOT),
+    (SegmentFileKind.TIME_INDEX, time_index.SLOT),
+)
+
 
 def indexes_fit(segment: Segment, directory: Path, files: FileSystem) -> bool:
     """Whether both index files of an inactive segment exist and end as those of its log may."""
-
-    def fits(kind: SegmentFileKind, may_have: Callable[[File], bool]) -> bool:
-        try:
-            file = files.open(directory / segment_file(segment.base_offset, kind), read_only=True)
-        except FileNotFoundError:
-            return False
-        try:
-            return may_have(file)
-        finally:
-            file.close()
-
-    return fits(
-        SegmentFileKind.OFFSET_INDEX, lambda index: offset_index.may_end(index, segment.size)
-    ) and fits(
-        SegmentFileKind.TIME_INDEX,
-        lambda index: time_index.may_end(
-            index, lambda: _first_entry(segment), has_later=lambda: _has_later(segment)
-        ),
+    try:
+        offsets, times = (
+            files.read_ends(directory, segment_file(segment.base_offset, kind), slot.size)
+            for kind, slot in _SLOTS
+        )
+    except FileNotFoundError:
+        return False
+    return offset_index.may_end(offsets, segment.size) and time_index.may_end(
+        times, lambda: _first_entry(segment), has_later=lambda: _has_later(segment)
     )
 
 

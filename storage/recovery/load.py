@@ -151,6 +151,7 @@ class Loader:
         self._producers = LogProducers(
             self._surroundings.partition,
             self._directory,
+            snapshots=base_offsets(self._present, SegmentFileKind.SNAPSHOT),
             files=self._files,
             clock=self._clock,
             rules=self._producer_rules,

@@ -66,12 +66,12 @@ def orphans(names: Sequence[str]) -> list[str]:
     ]
 
 
-def base_offsets(names: Iterable[str]) -> list[Offset]:
-    """Base offsets of the segments, ascending."""
+def base_offsets(names: Iterable[str], kind: SegmentFileKind = SegmentFileKind.LOG) -> list[Offset]:
+    """Offsets in the names of the log's own files of one kind, ascending; by default of its segments."""
     return sorted(
         file.base_offset
         for file in parse_names(names)
-        if file.kind is SegmentFileKind.LOG and file.state is SegmentFileState.LIVE
+        if file.kind is kind and file.state is SegmentFileState.LIVE
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from storage.disk.filesystem import Buffer, DiskSpace, Entry, File
+from storage.disk.filesystem import Buffer, DiskSpace, Entry, File, FileEnds
 from storage.model import Timestamp
 from tests.doubles.simulated_disk import SimulatedDisk
 
@@ -65,6 +65,9 @@ class SeveralDisks:
 
     def read_bytes(self, path: Path) -> bytes:
         return self.of(path).read_bytes(path)
+
+    def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
+        return self.of(directory).read_ends(directory, name, length)
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
         self.of(path).write_bytes(path, data, sync=sync)

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
-from storage.disk.filesystem import Buffer, DiskSpace, Entry, File
+from storage.disk.filesystem import Buffer, DiskSpace, Entry, File, FileEnds
 from storage.errors import ReadOnlyError
 from storage.model import Position, Timestamp
 
@@ -241,6 +241,11 @@ class SimulatedDisk:
     def read_bytes(self, path: Path) -> bytes:
         self.happens("read_bytes", path, changes=False)
         return bytes(self._content(path).data)
+
+    def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
+        self.happens("read_ends", directory / name, changes=False)
+        data = bytes(self._content(directory / name).data)
+        return FileEnds(len(data), data[:length], data[-length:])
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
         self.happens("write_bytes", path, changes=True)

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from storage.disk import native
-from storage.disk.filesystem import Entry
+from storage.disk.filesystem import Entry, FileEnds
 from storage.disk.native import NativeFileSystem
 from storage.errors import ReadOnlyError
 from storage.model import Position, Timestamp
+from tests.doubles.simulated_disk import SimulatedDisk
 
 
 @pytest.fixture
@@ -236,3 +237,33 @@ def test_a_descriptor_in_use_is_not_closed(tmp_path, monkeypatch, call, system_c
         monkeypatch.setattr(native, "_SYNC", take_back_first)
     call(file)
     assert [system_call] == begun
+
+
+@pytest.fixture(params=["native", "simulated"])
+def either_disk(request, tmp_path):
+    """The real disk, or that of tests, and an empty directory on it."""
+    return (NativeFileSystem(), tmp_path) if request.param == "native" else (SimulatedDisk(), Path("/"))
+
+
+@pytest.mark.parametrize(
+    ("data", "ends"),
+    [
+        (b"", FileEnds(0, b"", b"")),
+        (b"12", FileEnds(2, b"12", b"12")),
+        (b"1234", FileEnds(4, b"1234", b"1234")),
+        (b"12345", FileEnds(5, b"1234", b"2345")),
+        (b"123456789", FileEnds(9, b"1234", b"6789")),
+    ],
+)
+def test_the_ends_of_a_file(either_disk, data, ends):
+    """Its size, and its first and last bytes, of which a file that is shorter has fewer; on either disk."""
+    disk, root = either_disk
+    disk.write_bytes(root / "file", data)
+    assert ends == disk.read_ends(root, "file", 4)
+
+
+def test_the_ends_of_a_file_that_is_not_there(either_disk):
+    """FileNotFoundError, as everything answers that reads."""
+    disk, root = either_disk
+    with pytest.raises(FileNotFoundError):
+        disk.read_ends(root, "file", 4)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage.disk.filesystem import FileEnds
 from storage.disk.memory import MemoryFile
 from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptionError
@@ -153,10 +154,8 @@ def test_sanity_check_for_tools():
         OffsetIndex(below, BASE).check()
 
 
-def file_of(data: bytes) -> MemoryFile:
-    file = MemoryFile(Path("/45.index"))
-    file.append(data)
-    return file
+def ends_of(data: bytes) -> FileEnds:
+    return FileEnds(len(data), data[: SLOT.size], data[-SLOT.size :])
 
 
 @pytest.mark.parametrize(
@@ -175,7 +174,7 @@ def file_of(data: bytes) -> MemoryFile:
 )
 def test_the_end_of_an_index_tells_whether_it_may_be_a_logs(data: bytes, right: bool) -> None:
     """Whole slots, the last one used, not below the base offset, and leading into the log, here of 10,000 bytes."""
-    assert right == may_end(file_of(data), 10_000)
+    assert right == may_end(ends_of(data), 10_000)
 
 
 def test_the_warm_section_is_searched_alone():
