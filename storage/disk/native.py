@@ -330,7 +330,7 @@ class NativeFileSystem:
 
     def rename(self, source: Path, target: Path) -> None:
         self._writable(source)
-        source.replace(target)
+        os.replace(source, target)  # noqa: PTH105 (Path.replace makes a Path of the target once more)
 
     def link(self, source: Path, target: Path) -> bool:
         self._writable(target)

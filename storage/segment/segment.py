@@ -178,7 +178,7 @@ class Segment:
     def file_names(self) -> tuple[str, ...]:
         """Names of the files that exist for it, `.log` first."""
         if self._names is None:
-            names = (self._path(kind).name for kind in SegmentFileKind)
+            names = (segment_file(self.base_offset, kind, self.state) for kind in SegmentFileKind)
             self._names = tuple(name for name in names if self._files.exists(self._directory / name))
         return self._names
 
