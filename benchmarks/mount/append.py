@@ -10,10 +10,10 @@ from benchmarks.frame.question import (
     Cases,
     Conditions,
 )
-from benchmarks.mount.one_processor import one_processor
-from benchmarks.mount.places import Place, Showing, append_places
-from benchmarks.mount.spending import Spent
-from benchmarks.mount.system_calls import append_lines
+from benchmarks.mount.setup.cpu_time import Spent
+from benchmarks.mount.setup.one_processor import one_processor
+from benchmarks.mount.setup.system_calls import append_lines
+from benchmarks.mount.setup.targets import Place, Showing, append_places
 
 WRITTEN_BYTES = 50 * 2**20
 """More than all rounds write, batch headers and all."""

@@ -12,10 +12,10 @@ from benchmarks.frame.question import (
     Cases,
     Conditions,
 )
-from benchmarks.mount.one_processor import one_processor
-from benchmarks.mount.places import Place, Showing, append_places
-from benchmarks.mount.spending import Spent
-from benchmarks.mount.system_calls import KIB, MIB, append_pieces, check_text
+from benchmarks.mount.setup.cpu_time import Spent
+from benchmarks.mount.setup.one_processor import one_processor
+from benchmarks.mount.setup.system_calls import KIB, MIB, append_pieces, check_text
+from benchmarks.mount.setup.targets import Place, Showing, append_places
 
 PIECES = {"16 KiB": 16 * KIB, "128 KiB": 128 * KIB, "1 MiB": MIB}
 MOST_ROUNDS = 11

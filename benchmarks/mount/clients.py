@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import lines
-from benchmarks.frame.looks import Looks
 from benchmarks.frame.question import (
     LINES_A_SECOND,
     LINES_A_SECOND_OF_PROCESSOR,
@@ -34,10 +33,11 @@ from benchmarks.frame.question import (
     Unit,
     WrongResultError,
 )
+from benchmarks.frame.rounds import Looks
 from benchmarks.in_memory import directory_in_memory
-from benchmarks.mount.mounts import EMPTY, Mount, empty_filesystem, topicfs
-from benchmarks.mount.spending import seconds_of
-from benchmarks.mount.system_calls import KIB
+from benchmarks.mount.setup.cpu_time import seconds_of
+from benchmarks.mount.setup.mounts import EMPTY, Mount, empty_filesystem, topicfs
+from benchmarks.mount.setup.system_calls import KIB
 from benchmarks.partitions import SIXTEEN_KIB, data_directory, whole_batches
 
 SHARE = Unit("slowest of fastest", Better.HIGHER)

@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.frame.looks import Looks
 from benchmarks.frame.question import (
     MILLISECONDS,
     OURS,
@@ -27,7 +26,8 @@ from benchmarks.frame.question import (
     Side,
     WrongResultError,
 )
-from benchmarks.mount.mounts import EMPTY, ROOT, empty_filesystem, topicfs
+from benchmarks.frame.rounds import Looks
+from benchmarks.mount.setup.mounts import EMPTY, ROOT, empty_filesystem, topicfs
 
 PIPE = "a pipe"
 IDLE_SECONDS = 0.002

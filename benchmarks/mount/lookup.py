@@ -31,9 +31,9 @@ from benchmarks.frame.question import (
     SkippedError,
     WrongResultError,
 )
-from benchmarks.mount.caches import check_can_drop, drop
-from benchmarks.mount.mounts import EMPTY, empty_filesystem, topicfs
-from benchmarks.mount.system_calls import read_small
+from benchmarks.mount.setup.mounts import EMPTY, empty_filesystem, topicfs
+from benchmarks.mount.setup.page_cache import check_can_drop, drop
+from benchmarks.mount.setup.system_calls import read_small
 from benchmarks.partitions import BATCH_MS, SIXTEEN_KIB, START_TIME, data_directory, whole_batches
 
 MEGABYTE = 10**6

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import lines
-from benchmarks.frame.looks import Looks
 from benchmarks.frame.question import (
     MICROSECONDS,
     MICROSECONDS_OF_PROCESSOR,
@@ -19,11 +18,12 @@ from benchmarks.frame.question import (
     Goal,
     Side,
 )
+from benchmarks.frame.rounds import Looks
 from benchmarks.in_memory import directory_in_memory
-from benchmarks.mount.mounts import Mount, topicfs
-from benchmarks.mount.one_processor import one_processor
-from benchmarks.mount.spending import Spent, spent
-from benchmarks.mount.system_calls import append_lines, open_and_close
+from benchmarks.mount.setup.cpu_time import Spent, spent
+from benchmarks.mount.setup.mounts import Mount, topicfs
+from benchmarks.mount.setup.one_processor import one_processor
+from benchmarks.mount.setup.system_calls import append_lines, open_and_close
 from fusefs.mounting.request_loop import RequestLoop
 
 WRITTEN_BYTES = 50 * 2**20

@@ -18,12 +18,12 @@ from benchmarks.frame.question import (
     Conditions,
     SkippedError,
 )
-from benchmarks.mount.caches import check_can_drop, drop
-from benchmarks.mount.mounts import empty_filesystem, topicfs
-from benchmarks.mount.one_processor import one_processor
-from benchmarks.mount.places import Place, Places, Showing
-from benchmarks.mount.spending import Spent, spent
-from benchmarks.mount.system_calls import KIB, MIB, check_text, read_through
+from benchmarks.mount.setup.cpu_time import Spent, spent
+from benchmarks.mount.setup.mounts import empty_filesystem, topicfs
+from benchmarks.mount.setup.one_processor import one_processor
+from benchmarks.mount.setup.page_cache import check_can_drop, drop
+from benchmarks.mount.setup.system_calls import KIB, MIB, check_text, read_through
+from benchmarks.mount.setup.targets import Place, Places, Showing
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, Shape, data_directory, whole_batches
 
 PIECES = {"128 KiB": 128 * KIB, "512 KiB": 512 * KIB, "1 MiB": MIB}

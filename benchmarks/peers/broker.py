@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.frame.question import SkippedError
-from tests.broker.broker import running_broker
-from tests.broker.client import Client, let_go
-from tests.broker.libraries import Java, UnavailableError, find_java
+from testing.broker.broker import running_broker
+from testing.broker.client import Client, let_go
+from testing.broker.libraries import Java, UnavailableError, find_java
 
 SETTINGS = {
     # Kafka's own defaults again, where tests want something else.

@@ -33,7 +33,7 @@ from benchmarks.frame.question import (
     WrongResultError,
 )
 from benchmarks.in_memory import directory_in_memory, touch_memory
-from benchmarks.mount.mounts import topicfs
+from benchmarks.mount.setup.mounts import topicfs
 from benchmarks.peers.broker import Shop, shop
 from benchmarks.peers.commands import seconds_of
 

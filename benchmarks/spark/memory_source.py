@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pipeline.source.options import parse_source_options
-from pipeline.source.reading import Source, read_task
-from pipeline.source.schema import arrow_schema, full_schema
+from pipeline.source.query.options import parse_source_options
+from pipeline.source.query.schema import arrow_schema, full_schema
+from pipeline.source.topic_source import Source, read_task
 
 NAME = "prebuilt"
 

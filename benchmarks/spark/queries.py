@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.frame.looks import Looks
 from benchmarks.frame.question import (
     MILLION_RECORDS_A_SECOND,
     MILLION_RECORDS_A_SECOND_OF_PROCESSOR,
@@ -28,6 +27,7 @@ from benchmarks.frame.question import (
     SkippedError,
     WrongResultError,
 )
+from benchmarks.frame.rounds import Looks
 from benchmarks.in_memory import directory_in_memory
 from benchmarks.peers.broker import SETTINGS, ServerJava
 from benchmarks.spark.memory_source import NAME, PrebuiltSource, write_batches
@@ -36,8 +36,8 @@ from benchmarks.spark.session import Spent, session, spent
 from pipeline.places.place import Place
 from storage.handover.cluster import KafkaCluster
 from storage.handover.handover import Handover
-from tests.broker.broker import running_broker
-from tests.broker.libraries import UnavailableError, find_java
+from testing.broker.broker import running_broker
+from testing.broker.libraries import UnavailableError, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,6 @@ from rich.console import Console
 from benchmarks import registry
 from benchmarks.__main__ import main
 from benchmarks.frame import page, plots, record
-from benchmarks.frame.looks import Looks
 from benchmarks.frame.question import (
     MEGABYTES_A_SECOND,
     MICROSECONDS,
@@ -26,7 +25,7 @@ from benchmarks.frame.question import (
     WrongResultError,
 )
 from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures, Report, Verdict
-from benchmarks.frame.rounds import measure_case, run_benchmark
+from benchmarks.frame.rounds import Looks, measure_case, run_benchmark
 from benchmarks.frame.table import show, show_goals
 
 pytestmark = pytest.mark.slow

@@ -10,11 +10,17 @@ import pytest
 
 from benchmarks import lines
 from benchmarks.frame.question import Conditions, SkippedError, WrongResultError
-from benchmarks.mount.caches import cached_share, check_can_drop
-from benchmarks.mount.mounts import empty_filesystem, topicfs
-from benchmarks.mount.places import Place, append_places
-from benchmarks.mount.spending import _processor_clock, spent
-from benchmarks.mount.system_calls import append_lines, append_pieces, check_text, read_small, read_through
+from benchmarks.mount.setup.cpu_time import _processor_clock, spent
+from benchmarks.mount.setup.mounts import empty_filesystem, topicfs
+from benchmarks.mount.setup.page_cache import cached_share, check_can_drop
+from benchmarks.mount.setup.system_calls import (
+    append_lines,
+    append_pieces,
+    check_text,
+    read_small,
+    read_through,
+)
+from benchmarks.mount.setup.targets import Place, append_places
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, data_directory, whole_batches
 from storage.codec.columns import decode
 from storage.manager import open_engine

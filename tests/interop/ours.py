@@ -16,7 +16,7 @@ from storage.engine import Partition
 from storage.log.log import Log
 from storage.model import Header, Isolation, Offset, Record, Timestamp
 from storage.recovery.load import load_log
-from tests.broker.client import Outgoing
+from testing.broker.client import Outgoing
 
 READ_BYTES = 1 << 20
 

@@ -23,10 +23,10 @@ from storage.engine import Engine
 from storage.log.log import Log
 from storage.manager import open_engine
 from storage.model import Isolation, Offset, ProducerId, Record, Timestamp, TopicPartition
-from tests.broker import kcat, tools
-from tests.broker.broker import Broker
-from tests.broker.client import Client, Outgoing
-from tests.broker.libraries import Java
+from testing.broker import kcat, tools
+from testing.broker.broker import Broker
+from testing.broker.client import Client, Outgoing
+from testing.broker.libraries import Java
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import SMALL_SEGMENTS, START_TIME, plain_records, segment_files
 

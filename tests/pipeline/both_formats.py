@@ -13,10 +13,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as spark_functions
 
-from pipeline.source.following import Following
-from pipeline.source.options import SourceOptions, parse_source_options
-from pipeline.source.reading import Source, read_task
+from pipeline.source.query.options import SourceOptions, parse_source_options
 from pipeline.source.slices import Task
+from pipeline.source.stream_progress import Following
+from pipeline.source.topic_source import Source, read_task
 from storage.errors import StorageError
 
 IMPATIENT = {

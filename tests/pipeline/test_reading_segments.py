@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from pipeline.errors import DataLossError, PipelineError
 from pipeline.places.paths import data_directories
-from pipeline.source import reading, slices
+from pipeline.source import slices
+from pipeline.source import topic_source as reading
 from pipeline.source.arrow_buffers import (
     KEYS,
     Part,
@@ -24,10 +25,10 @@ from pipeline.source.arrow_buffers import (
     gather_offsets,
     gather_timestamps,
 )
-from pipeline.source.narrowing import EVERYTHING, at_least, one_of
-from pipeline.source.options import parse_source_options
-from pipeline.source.reading import Source, read_task
+from pipeline.source.query.narrowing import EVERYTHING, at_least, one_of
+from pipeline.source.query.options import parse_source_options
 from pipeline.source.slices import WINDOW_BYTES
+from pipeline.source.topic_source import Source, read_task
 from storage.codec.columns import decode
 from storage.codec.headers import Codec
 from storage.codec.records import encode, encode_lines

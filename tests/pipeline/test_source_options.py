@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.errors import InvalidOptionError
-from pipeline.source.offsets import (
+from pipeline.source.query.offsets import (
     AtOffsets,
     AtTime,
     AtTimes,
@@ -14,7 +14,7 @@ from pipeline.source.offsets import (
     decode_stream_offset,
     encode_stream_offset,
 )
-from pipeline.source.options import parse_source_options
+from pipeline.source.query.options import parse_source_options
 from storage.model import Isolation, TopicPartition
 
 BASE = {"path": "/data", "subscribe": "orders"}

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import DataLossError, InvalidOptionError, PipelineError
-from pipeline.source.bounds import clamp, ending_offsets, in_order, select, starting_offsets, within
-from pipeline.source.narrowing import EVERYTHING, at_least, below, one_of
-from pipeline.source.offsets import AtOffsets, AtTime, AtTimes, Everywhere
-from pipeline.source.options import Selection
-from pipeline.source.planning import (
+from pipeline.source.query.bounds import clamp, ending_offsets, in_order, select, starting_offsets, within
+from pipeline.source.query.narrowing import EVERYTHING, at_least, below, one_of
+from pipeline.source.query.offsets import AtOffsets, AtTime, AtTimes, Everywhere
+from pipeline.source.query.options import Selection
+from pipeline.source.query.ranges import (
     OffsetRange,
     count_new,
     lag,

@@ -10,10 +10,11 @@ import pytest
 from rich.console import Console
 
 from pipeline.spark.progress import Work
-from topicfs.pipelining import bar as drawing
-from topicfs.pipelining import results, running
-from topicfs.pipelining.bar import Bar, told
-from topicfs.pipelining.results import print_rows, table
+from topicfs.jobs import progress_bar as drawing
+from topicfs.jobs import results
+from topicfs.jobs import run as running
+from topicfs.jobs.progress_bar import Bar, told
+from topicfs.jobs.results import print_rows, table
 from topicfs.terminal import THEME
 
 COLUMNS = ("topic", "date", "first_offset", "ratio", "note")
