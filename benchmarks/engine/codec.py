@@ -12,7 +12,7 @@ from operator import methodcaller
 from typing import Any
 
 from benchmarks import lines
-from benchmarks.engine.codecs import AIOKAFKA, KAFKA_PYTHON, Codec, codecs, texts
+from benchmarks.engine.codecs import AIOKAFKA, KAFKA_PYTHON, MeasuredCodec, codecs, texts
 from benchmarks.frame.question import (
     MILLION_RECORDS_A_SECOND,
     Benchmark,
@@ -57,10 +57,12 @@ def cases(conditions: Conditions) -> Cases:
             yield _case(f"{work}, {name}", whole, call, floors[f"{work}, {name}"])
 
 
-def _case(name: str, whole: bytes, work: Callable[[Codec], object], floors: tuple[float, float]) -> Case:
+def _case(
+    name: str, whole: bytes, work: Callable[[MeasuredCodec], object], floors: tuple[float, float]
+) -> Case:
     records = len(whole) // lines.LINE_BYTES
 
-    def speed(codec: Codec) -> float:
+    def speed(codec: MeasuredCodec) -> float:
         return records / seconds_each(partial(work, codec)) / 1e6
 
     return Case(

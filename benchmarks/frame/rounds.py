@@ -17,7 +17,7 @@ from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures
 T = TypeVar("T")
 
 Progress = Callable[[str], None]
-"""Is told what is being measured, for a person who waits."""
+"""Called with what is being measured, to show it to a person who waits."""
 
 
 def measure_case(case: Case, rounds: int) -> CaseResult:
@@ -28,7 +28,7 @@ def measure_case(case: Case, rounds: int) -> CaseResult:
     figures: dict[str, list[float]] = {side.name: [] for side in case.sides}
     for number in range(min(rounds, case.most_rounds or rounds)):
         for side in case.sides if number % 2 == 0 else reversed(case.sides):
-            gc.collect()  # What the other side left behind is not this one's to clear away.
+            gc.collect()  # So that no side collects the garbage of another.
             figures[side.name].append(side.measure())
     return CaseResult(
         case.name,
@@ -68,15 +68,18 @@ def run_benchmark(
     )
 
 
-class Looks(Generic[T]):
-    """What a side's rounds gave. All of its cases run as many rounds, and the one that measures comes first."""
+class SharedRounds(Generic[T]):
+    """One side's rounds, from which several cases take a figure each: the first measures, later ones reuse.
+
+    All of these cases run the same number of rounds.
+    """
 
     def __init__(self, measure: Callable[[], T]) -> None:
         self._measure = measure
         self._kept: list[T] = []
 
-    def first(self, figure: Callable[[T], float]) -> Callable[[], float]:
-        """Measure a round, and give one figure of it."""
+    def measure(self, figure: Callable[[T], float]) -> Callable[[], float]:
+        """Return a function that measures a round and returns one figure of it."""
 
         def measure() -> float:
             found = self._measure()
@@ -85,7 +88,7 @@ class Looks(Generic[T]):
 
         return measure
 
-    def again(self, figure: Callable[[T], float]) -> Callable[[], float]:
-        """Give another figure of each round, in their order."""
-        rounds = iter(self._kept)  # Of a list that grows: it goes on with what comes.
+    def reuse(self, figure: Callable[[T], float]) -> Callable[[], float]:
+        """Return a function that returns another figure of each round, in their order."""
+        rounds = iter(self._kept)  # The list grows while it is iterated.
         return lambda: figure(next(rounds))

@@ -52,7 +52,7 @@ class ServerJava(Java):
 
 
 @dataclass(frozen=True, slots=True)
-class Shop:
+class BrokerTools:
     """A running broker, and the commands of a person at a shell."""
 
     bootstrap_server: str
@@ -75,7 +75,7 @@ class Shop:
 
 
 @contextmanager
-def shop(home: Path) -> Iterator[Shop]:
+def broker_tools(home: Path) -> Iterator[BrokerTools]:
     """Run a broker. Raises SkippedError where there is no Java, no Maven or no kcat."""
     if shutil.which("kcat") is None:
         raise SkippedError("kcat is missing: install the package kcat")
@@ -85,6 +85,6 @@ def shop(home: Path) -> Iterator[Shop]:
         raise SkippedError(str(error)) from None
     java = ServerJava(found.program, found.jars)
     with running_broker(home, java, SETTINGS) as broker:
-        yield Shop(broker.bootstrap_server, java, Client(broker.bootstrap_server))
+        yield BrokerTools(broker.bootstrap_server, java, Client(broker.bootstrap_server))
         let_go()
         broker.stop()

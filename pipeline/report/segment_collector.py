@@ -11,7 +11,7 @@ from pipeline.report.counter import Counter
 from pipeline.report.numbers import PartitionNumbers, SegmentLag, merged
 from pipeline.source.query.options import parse_source_options
 from pipeline.source.slices import SegmentChangedError, Slice, SliceReader, Task
-from pipeline.source.topic_source import Source
+from pipeline.source.topic_source import TopicSource
 from storage.disk.names import is_internal
 from storage.disk.native import NativeFileSystem
 from storage.model import TopicPartition
@@ -31,7 +31,7 @@ def held(path: str, topics: Iterable[str] | None) -> Held:
     StorageError, OSError.
     """
     named = {"subscribePattern": ".*"} if topics is None else {"subscribe": ",".join(topics)}
-    source = Source(parse_source_options({"path": path, **named}, streaming=False))
+    source = TopicSource(parse_source_options({"path": path, **named}, streaming=False))
     try:
         ranges = [
             one for one in source.batch_ranges() if topics is not None or not is_internal(one.partition.topic)

@@ -12,7 +12,7 @@ from pipeline.source.query.narrowing import EVERYTHING
 from pipeline.source.query.options import SourceOptions
 from pipeline.source.query.schema import arrow_schema
 from pipeline.source.slices import Task
-from pipeline.source.topic_source import Source, read_task
+from pipeline.source.topic_source import TopicSource, read_task
 
 
 class TaskPartition(InputPartition):
@@ -31,7 +31,7 @@ class BatchReader(DataSourceReader):
         self._narrowing = EVERYTHING
 
     def partitions(self) -> Sequence[InputPartition]:
-        source = Source(self._options)
+        source = TopicSource(self._options)
         try:
             return [TaskPartition(task) for task in source.tasks(source.batch_ranges(self._narrowing))]
         finally:

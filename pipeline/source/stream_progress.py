@@ -16,7 +16,7 @@ from pipeline.errors import DataLossError
 from pipeline.source.query.offsets import Offsets, StreamState
 from pipeline.source.query.ranges import OffsetRange, count_new, limit_offsets, must_wait
 from pipeline.source.slices import Task
-from pipeline.source.topic_source import Source
+from pipeline.source.topic_source import TopicSource
 from storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class _Seen(NamedTuple):
 class Following:
     """One streaming query's way through its source."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TopicSource) -> None:
         self._source = source
         self._final: _Seen | None = None
         """What was there when the query was told to stop at that."""

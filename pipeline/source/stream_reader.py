@@ -26,7 +26,7 @@ from pipeline.source.query.offsets import (
 from pipeline.source.query.options import SourceOptions
 from pipeline.source.query.schema import arrow_schema
 from pipeline.source.stream_progress import Following
-from pipeline.source.topic_source import Source, read_task
+from pipeline.source.topic_source import TopicSource, read_task
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -40,7 +40,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _follow(self) -> Following:
         """Only the process that plans looks into the directories; readers are copied to others before that."""
         if self._following is None:
-            self._following = Following(Source(self._options))
+            self._following = Following(TopicSource(self._options))
         return self._following
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as those below)

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.errors import DataLossError
 from pipeline.places.paths import data_directories
 from pipeline.source.arrow import BATCH_ROWS, record_batch
-from pipeline.source.arrow_buffers import Part
+from pipeline.source.arrow_buffers import ColumnRange
 from pipeline.source.directories import SourceDirectories, visible_end
 from pipeline.source.query.bounds import clamp, ending_offsets, in_order, select, starting_offsets, within
 from pipeline.source.query.narrowing import EVERYTHING, Narrowing
@@ -31,7 +31,7 @@ _ATTEMPTS = 3
 """How often a task is planned again when segments change under it."""
 
 
-class Source:
+class TopicSource:
     """What one query reads. It implements `bounds.Ends`."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -173,7 +173,7 @@ def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[An
 def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | None:
     """What is left of a task; None where that is gone and does not matter (DataLossError)."""
     left = replace(task, range=task.range._replace(start_offset=next_offset))
-    source = Source(options)
+    source = TopicSource(options)
     try:
         lost = source.what_became_of(left)
         if lost is None:
@@ -189,7 +189,7 @@ def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | N
 def _batches(reader: SliceReader, task: Task, schema: Any) -> Iterator[Any]:
     """Arrow batches of enough rows or enough bytes; all that was read is given out before a change of files is told."""
     partition = task.range.partition
-    waiting: list[Part] = []
+    waiting: list[ColumnRange] = []
     rows = size_bytes = 0
     try:
         for part in _parts(reader):
@@ -207,7 +207,7 @@ def _batches(reader: SliceReader, task: Task, schema: Any) -> Iterator[Any]:
         yield record_batch(waiting, partition=partition, schema=schema)
 
 
-def _parts(reader: SliceReader) -> Iterator[Part]:
+def _parts(reader: SliceReader) -> Iterator[ColumnRange]:
     for columns, start, end in reader:
         for first in range(start, end, BATCH_ROWS):
-            yield Part(columns, first, min(end, first + BATCH_ROWS))
+            yield ColumnRange(columns, first, min(end, first + BATCH_ROWS))

@@ -26,7 +26,7 @@ from storage.compaction.retain import (
     tombstones_stay,
 )
 from storage.compaction.survivors import (
-    Kind,
+    RunKind,
     count_staying,
     drop_tombstones,
     end_of_thinned,
@@ -91,11 +91,11 @@ class Rewriter:
         while first < len(positions):
             kind, stop = next_run(columns, marks, first, keep_end_offset=keep_end_offset)
             kept: memoryview | bytearray | None = None
-            if kind is Kind.COPIED:
+            if kind is RunKind.COPIED:
                 end = positions[stop] if stop < len(positions) else batches.stop
                 kept = data[positions[first] : end]
                 counts.records_kept += record_ends[stop - 1] - (record_ends[first - 1] if first else 0)
-            elif kind is Kind.SINGLE:
+            elif kind is RunKind.SINGLE:
                 stop, kept = self._rewritten(data, columns, marks, first, modified)
             if kept is not None:
                 counts.batches_kept += stop - first

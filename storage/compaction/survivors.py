@@ -31,7 +31,7 @@ BEYOND_MAP = 4
 _THINNED = cython.declare(cython.int, 3)
 
 
-class Kind(IntEnum):
+class RunKind(IntEnum):
     """What a run of batches has in common."""
 
     SINGLE = 0
@@ -45,7 +45,7 @@ class Kind(IntEnum):
 class Run(NamedTuple):
     """Adjacent batches, up to the one numbered `stop` (exclusive)."""
 
-    kind: Kind
+    kind: RunKind
     stop: int
 
 
@@ -64,10 +64,10 @@ def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset:
     kind: cython.int = _kind(rows, at, mark, keep_end_offset)
     at += 1
     if kind in (0, _THINNED):
-        return Run(Kind.SINGLE, at)
+        return Run(RunKind.SINGLE, at)
     while at < total and _kind(rows, at, mark, keep_end_offset) == kind:
         at += 1
-    return Run(Kind.COPIED if kind == 1 else Kind.DROPPED, at)
+    return Run(RunKind.COPIED if kind == 1 else RunKind.DROPPED, at)
 
 
 def end_of_thinned(columns: Columns, marks: bytearray, first: int) -> int:
@@ -170,7 +170,7 @@ def drop_tombstones(marks: bytearray, first: int, last: int) -> None:
 def _kind(
     rows: cython.p_longlong, batch: cython.Py_ssize_t, mark: cython.p_uchar, keep_end_offset: cython.longlong
 ) -> cython.int:
-    """The number of the batch's `Kind`, or what `end_of_thinned` looks for."""
+    """The number of the batch's `RunKind`, or what `end_of_thinned` looks for."""
     row: cython.Py_ssize_t = 15 * batch
     if rows[row + 5] != 2 or rows[row + 7] & 0x70:
         return 0

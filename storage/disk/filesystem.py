@@ -18,7 +18,7 @@ Clock: TypeAlias = Callable[[], Timestamp]
 """Gives the present time in milliseconds since the epoch."""
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """One name in a directory."""
 
     name: str
@@ -113,7 +113,7 @@ class FileSystem(Protocol):
         """Bytes of a file. FileNotFoundError."""
         ...
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
         """By name, ascending. FileNotFoundError, NotADirectoryError."""
         ...
 

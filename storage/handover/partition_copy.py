@@ -27,8 +27,8 @@ from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import (
     DirectoryMark,
-    SegmentFile,
     SegmentFileKind,
+    SegmentFileName,
     SegmentFileState,
     parse_segment_file,
 )
@@ -163,7 +163,7 @@ def _live_names(files: FileSystem, directory: Path) -> list[str]:
     return found
 
 
-def _segment_files(file_names: Iterable[str]) -> list[SegmentFile]:
+def _segment_files(file_names: Iterable[str]) -> list[SegmentFileName]:
     return [file for file in map(parse_segment_file, file_names) if file is not None]
 
 

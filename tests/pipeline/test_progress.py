@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.spark.progress import Tally, Work
+from pipeline.spark.progress import JobProgress, Tally
 
 SOURCE = "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream"
 
@@ -23,9 +23,9 @@ def test_tasks_are_counted_over_all_stages():
     tally = Tally()
     assert (0, None) == (tally.work().done, tally.work().total)
     tally.see_stages({0: (1, 4)})
-    assert Work(1, 4) == tally.work()
+    assert JobProgress(1, 4) == tally.work()
     tally.see_stages({1: (2, 3), 2: (0, 1)})
-    assert Work(6, 8) == tally.work()
+    assert JobProgress(6, 8) == tally.work()
     tally.see_stages({})
     assert (8, 8) == (tally.work().done, tally.work().total)
 

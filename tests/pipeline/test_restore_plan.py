@@ -9,14 +9,14 @@ from pipeline.jobs.restore.plan import (
     Bounds,
     ConflictError,
     Extent,
-    Part,
+    PartitionPlan,
     Span,
     overlaps,
-    plan_part,
+    plan_partition,
     plan_rounds,
 )
 from storage.model import Offset, TopicPartition
-from storage.staging.placement import Place
+from storage.staging.placement import LogPlacement
 
 ORDERS = TopicPartition("orders", 0)
 EXTENT = Extent(first=10, last=29, records=15, oldest_ms=0)
@@ -26,19 +26,19 @@ EXTENT = Extent(first=10, last=29, records=15, oldest_ms=0)
 @pytest.mark.parametrize(
     ("bounds", "overlap", "rest", "place"),
     [
-        (Bounds(0, 0), Span(10, 10), Span(10, 30), Place(Offset(0), Offset(10))),
-        (Bounds(10, 10), Span(10, 10), Span(10, 30), Place(Offset(10))),
-        (Bounds(30, 30), Span(10, 10), Span(10, 30), Place(Offset(30), Offset(10))),
-        (Bounds(10, 17), Span(10, 17), Span(17, 30), Place(Offset(17))),
-        (Bounds(3, 7), Span(10, 7), Span(10, 30), Place(Offset(7))),
-        (Bounds(10, 30), Span(10, 30), Span(30, 30), Place(Offset(30))),
-        (Bounds(0, 99), Span(10, 30), Span(99, 30), Place(Offset(99))),
+        (Bounds(0, 0), Span(10, 10), Span(10, 30), LogPlacement(Offset(0), Offset(10))),
+        (Bounds(10, 10), Span(10, 10), Span(10, 30), LogPlacement(Offset(10))),
+        (Bounds(30, 30), Span(10, 10), Span(10, 30), LogPlacement(Offset(30), Offset(10))),
+        (Bounds(10, 17), Span(10, 17), Span(17, 30), LogPlacement(Offset(17))),
+        (Bounds(3, 7), Span(10, 7), Span(10, 30), LogPlacement(Offset(7))),
+        (Bounds(10, 30), Span(10, 30), Span(30, 30), LogPlacement(Offset(30))),
+        (Bounds(0, 99), Span(10, 30), Span(99, 30), LogPlacement(Offset(99))),
     ],
     ids=["absent", "begins there", "emptied", "begun", "older ones", "all there", "more there"],
 )
 def test_what_is_there_is_compared_and_the_rest_appended(bounds, overlap, rest, place):
     """A log without records begins where the archive does; one that has some goes on where it ends."""
-    assert Part(overlap, rest, place) == plan_part(ORDERS, EXTENT, bounds)
+    assert PartitionPlan(overlap, rest, place) == plan_partition(ORDERS, EXTENT, bounds)
 
 
 @pytest.mark.parametrize(
@@ -52,22 +52,22 @@ def test_what_is_there_is_compared_and_the_rest_appended(bounds, overlap, rest, 
 def test_what_cannot_stand_together_is_told(bounds, reason):
     """Before anything is changed, with what to do."""
     with pytest.raises(ConflictError, match=reason) as caught:
-        plan_part(ORDERS, EXTENT, bounds)
+        plan_partition(ORDERS, EXTENT, bounds)
     assert "restore into another topic" in str(caught.value)
 
 
 def test_only_what_is_there_on_both_sides_is_compared():
     """Nothing of a topic that is new."""
     parts = {
-        ORDERS: plan_part(ORDERS, EXTENT, Bounds(10, 17)),
-        ORDERS._replace(partition=1): plan_part(ORDERS, EXTENT, Bounds()),
-        ORDERS._replace(partition=2): plan_part(ORDERS, EXTENT, Bounds(3, 7)),
+        ORDERS: plan_partition(ORDERS, EXTENT, Bounds(10, 17)),
+        ORDERS._replace(partition=1): plan_partition(ORDERS, EXTENT, Bounds()),
+        ORDERS._replace(partition=2): plan_partition(ORDERS, EXTENT, Bounds(3, 7)),
     }
     assert {ORDERS: Span(10, 17)} == overlaps(parts)
 
 
 def spans(extents, most_records):
-    parts = {one: plan_part(one, extent, Bounds()) for one, extent in extents.items()}
+    parts = {one: plan_partition(one, extent, Bounds()) for one, extent in extents.items()}
     return plan_rounds(parts, extents, most_records)
 
 
@@ -98,5 +98,5 @@ def test_a_round_has_not_too_many_partitions():
 
 def test_nothing_left_is_no_round():
     """Where everything is there."""
-    part = plan_part(ORDERS, EXTENT, Bounds(10, 30))
+    part = plan_partition(ORDERS, EXTENT, Bounds(10, 30))
     assert [] == plan_rounds({ORDERS: part}, {ORDERS: EXTENT}, 100)

@@ -15,7 +15,7 @@ from pipeline.errors import DataLossError, PipelineError, SparkMissingError
 from pipeline.source.query.offsets import StreamState
 from pipeline.source.query.options import parse_source_options
 from pipeline.source.stream_progress import Following
-from pipeline.source.topic_source import Source
+from pipeline.source.topic_source import TopicSource
 from storage.codec.records import encode_lines
 from storage.manager import open_engine
 from storage.model import TopicPartition
@@ -56,7 +56,7 @@ def follow(data):
 
     def make(**given):
         options = {"path": str(data), "subscribe": "orders", "startingOffsets": "earliest"} | given
-        made.append(Following(Source(parse_source_options(options, streaming=True))))
+        made.append(Following(TopicSource(parse_source_options(options, streaming=True))))
         return made[-1]
 
     yield make

@@ -27,7 +27,7 @@ from storage.idempotence.registry import ProducerRegistry
 from topicfs.data_directory import data_option, opened_for_writing
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
-from topicfs.paths import Place, parse_place
+from topicfs.paths import TopicPath, parse_path
 
 DOORS = tuple(f"log{form.suffix}" for form in FORMS)
 BATCH_DOOR = "log.batch"
@@ -81,7 +81,7 @@ def append(target: str, *, file: Path, producer: str | None, directories: tuple[
     data directory, the first of several. Run again after a crash at any point, or after the file has grown, it
     appends what is missing and nothing twice.
     """
-    place = parse_place(target)
+    place = parse_path(target)
     if place.name == BATCH_DOOR and place.partition is None:
         raise InvalidNameError(
             f"{target}: batches are appended to one partition, as {place.topic}/0/{place.name}"
@@ -111,7 +111,14 @@ def append(target: str, *, file: Path, producer: str | None, directories: tuple[
 
 
 def _append_once(  # noqa: PLR0913 (what a run is made of; most of it keyword-only)
-    engine: Engine, directory: Path, place: Place, path: str, *, producer: str, stream: IO[bytes], file: Path
+    engine: Engine,
+    directory: Path,
+    place: TopicPath,
+    path: str,
+    *,
+    producer: str,
+    stream: IO[bytes],
+    file: Path,
 ) -> None:
     """Append what of the file is not in the log yet, and say how much that was."""
     topic = engine.topic(place.topic)
@@ -128,7 +135,7 @@ def _append_once(  # noqa: PLR0913 (what a run is made of; most of it keyword-on
     )
 
 
-def _target(engine: Engine, place: Place, name: str) -> LineTarget:
+def _target(engine: Engine, place: TopicPath, name: str) -> LineTarget:
     topic = engine.topic(place.topic)
     if topic.internal:
         raise PolicyViolationError(f"{topic.name}: Kafka's own; nobody else writes there")

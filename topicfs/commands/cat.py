@@ -19,7 +19,7 @@ from topicfs.data_directory import data_option, opened_for_reading
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.main import describe
-from topicfs.paths import Place, parse_place
+from topicfs.paths import TopicPath, parse_path
 
 POLL_SECONDS = 0.2
 TICK_NS = 100_000_000
@@ -73,7 +73,7 @@ def cat(paths: tuple[str, ...], *, follow: bool, isolation: str, directories: tu
     output = sys.stdout.buffer
     level = Isolation(isolation)
     if follow:
-        follow_from(directories, parse_place(paths[0]), output, level)
+        follow_from(directories, parse_path(paths[0]), output, level)
         return
     failures: list[StorageError | click.ClickException] = []
     with opened_for_reading(directories) as engine:
@@ -119,7 +119,9 @@ async def _copy(
         reader.close()
 
 
-def follow_from(directories: tuple[Path, ...], place: Place, output: BinaryIO, isolation: Isolation) -> None:
+def follow_from(
+    directories: tuple[Path, ...], place: TopicPath, output: BinaryIO, isolation: Isolation
+) -> None:
     """Write the content of a place and go on with what is appended, until interrupted.
 
     The one who appends is another process; what it checkpoints is seen here by opening the directories again. They are
@@ -148,7 +150,7 @@ def follow_from(directories: tuple[Path, ...], place: Place, output: BinaryIO, i
         output.flush()
 
 
-def _followed_path(place: Place) -> tuple[str, str]:
+def _followed_path(place: TopicPath) -> tuple[str, str]:
     """The path of a place in a partition, and the suffix of its form. Raises InvalidNameError for a topic's."""
     topic, partition = place.topic_partition
     suffix = next((suffix for suffix in SUFFIXES if place.name.endswith(suffix)), "")

@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from storage.config.broker import EngineConfig
-from storage.config.listing import ShownSetting, Source, engine_settings, matching, topic_settings
+from storage.config.listing import ConfigSource, ShownSetting, engine_settings, matching, topic_settings
 from storage.errors import InvalidConfigError
 from storage.messages import printable
 from topicfs.data_directory import data_option, opened_for_reading, opened_for_writing, read_config
@@ -19,7 +19,7 @@ from topicfs.lines import say
 from topicfs.terminal import console, is_terminal, plain
 
 NOTHING_GIVEN: Mapping[str, str] = {}
-STYLES = {Source.TOPIC: "good", Source.FILE: "number", Source.DEFAULT: "quiet"}
+STYLES = {ConfigSource.TOPIC: "good", ConfigSource.FILE: "number", ConfigSource.DEFAULT: "quiet"}
 
 
 @click.command(

@@ -27,7 +27,7 @@ from storage.model import Isolation, Offset
 from topicfs.data_directory import data_option, opened_for_reading
 from topicfs.examples import ExampleCommand
 from topicfs.explanation import Explanation, as_json, as_text
-from topicfs.paths import parse_place
+from topicfs.paths import parse_path
 from topicfs.terminal import console
 
 
@@ -50,7 +50,7 @@ def explain(place: str, *, as_program: bool, directories: tuple[Path, ...]) -> N
     The steps are those of the search that readers use, not a retelling: which segments there are and which one was
     chosen, which slots of its index the binary search looked at, where reading began, which batches were passed.
     """
-    parsed = parse_place(place)
+    parsed = parse_path(place)
     with opened_for_reading(directories) as engine:
         partition = engine.partition(*parsed.topic_partition)
         if not isinstance(partition, Log):

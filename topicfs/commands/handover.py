@@ -12,7 +12,7 @@ from storage.disk.lock import LockHolder, find_holder
 from storage.errors import StorageError
 from storage.handover.cluster import KafkaCluster
 from storage.handover.handover import Handover
-from storage.handover.takeover import Source, Takeover
+from storage.handover.takeover import BrokerDirectories, Takeover
 from topicfs.data_directory import parse_directories, require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
@@ -140,7 +140,9 @@ def takeover(
     Run it again after an interruption.
     """
     require_directories(log_dirs)
-    source = Source(log_dirs=log_dirs, metadata_dir=metadata_dir, without_settings=without_settings)
+    source = BrokerDirectories(
+        log_dirs=log_dirs, metadata_dir=metadata_dir, without_settings=without_settings
+    )
     Takeover(source, directories, tell=say).take(link=link)
     say(f"done: topicfs mount {_text(directories)} MOUNTPOINT")
 

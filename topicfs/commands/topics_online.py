@@ -13,7 +13,7 @@ from storage.errors import DirectoryLockedError, StorageError, UnknownTopicError
 from topicfs.data_directory import data_option, mountpoint_of, require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
-from topicfs.paths import parse_place
+from topicfs.paths import parse_path
 
 ONLINE = "online"
 
@@ -52,7 +52,7 @@ def online(context: click.Context, /, places: tuple[str, ...], *, directories: t
     require_directories(directories)
     wanted = tuple(place.strip("/") for place in places)
     for place in wanted:
-        parse_place(place)
+        parse_path(place)
     try:
         engine = open_engine(directories)
     except DirectoryLockedError as error:

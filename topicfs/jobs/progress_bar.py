@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from pipeline.spark.progress import Watch, Work
+from pipeline.spark.progress import JobProgress, Watch
 from storage.messages import printable
 from topicfs.terminal import console, plain
 
@@ -25,7 +25,7 @@ PATIENCE_S = 5.0
 STARTING = "Spark starts"
 
 
-class Bar:
+class ProgressBar:
     """One line that tells of one job. Where nobody looks at a terminal it is nothing at all."""
 
     def __init__(self, job: str, progress: Progress) -> None:
@@ -68,13 +68,13 @@ class Bar:
         else:
             click.echo(printable(line), err=True)
 
-    def show(self, work: Work) -> None:
+    def show(self, work: JobProgress) -> None:
         """Draw how far it is."""
         self._progress.update(self._task, completed=work.done, total=work.total, told=told(work))
 
 
 @contextmanager
-def bar(job: str) -> Iterator[Bar]:
+def progress_bar(job: str) -> Iterator[ProgressBar]:
     """A bar that is gone when the block ends."""
     screen = console(error=True)
     if screen.is_terminal:
@@ -93,12 +93,12 @@ def bar(job: str) -> Iterator[Bar]:
         disable=not screen.is_terminal,
     )
     with progress:
-        yield Bar(job, progress)
+        yield ProgressBar(job, progress)
     if screen.is_terminal:
         screen.file.close()
 
 
-def told(work: Work) -> str:
+def told(work: JobProgress) -> str:
     """What the bar says beside itself: names of topics are shown so that a terminal obeys nothing in them."""
     parts = []
     if work.records is not None:

@@ -15,7 +15,7 @@ from pipeline.places.place import Place
 from pipeline.spark.session import SessionOptions, job_session
 from pipeline.tasks.output import for_people
 from storage.errors import StorageError
-from topicfs.jobs.progress_bar import Bar, bar
+from topicfs.jobs.progress_bar import ProgressBar, progress_bar
 from topicfs.jobs.results import print_rows
 
 _OWN = ("pipeline.errors.", "storage.errors.", "storage.staging.")
@@ -91,7 +91,7 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place]
     """
     context = click.get_current_context()
     with (
-        bar(context.info_name or "") as drawn,
+        progress_bar(context.info_name or "") as drawn,
         _noise(drawn) as noise,
         job_session(_session_options(), noise=noise, places=places, say=drawn.say) as session,
         drawn.watching(session),
@@ -108,7 +108,7 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place]
 
 
 @contextmanager
-def _noise(drawn: Bar) -> Iterator[IO[bytes] | None]:
+def _noise(drawn: ProgressBar) -> Iterator[IO[bytes] | None]:
     """Where Spark's processes talk while a bar is drawn.
 
     Lines of ours that must be read are told at the end; all of it where a job fails and details are asked for.

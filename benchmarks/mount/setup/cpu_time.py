@@ -1,7 +1,7 @@
-"""What work on a mount takes: time that passes, and time of processors, the program's and the daemon's together.
+"""What work on a mount takes: elapsed time, and processor time, the program's and the daemon's together.
 
-On a machine that others use as well the first says little, for whoever waits for an answer waits for a processor
-first. The second is nearly the same however busy the machine is.
+Elapsed time depends on what else the machine does: who waits for an answer waits for a processor first. Processor time
+is nearly the same however busy the machine is.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-class Spent(NamedTuple):
-    """Seconds of both kinds."""
+class Timing(NamedTuple):
+    """Seconds that some work took."""
 
-    passed: float
-    of_processors: float
+    elapsed: float
+    cpu: float
 
-    def plus(self, other: Spent) -> Spent:
-        """One after the other."""
-        return Spent(self.passed + other.passed, self.of_processors + other.of_processors)
+    def plus(self, other: Timing) -> Timing:
+        """Return the sum: one work after the other."""
+        return Timing(self.elapsed + other.elapsed, self.cpu + other.cpu)
 
 
-def spent(work: Callable[[], float], daemon: int | None) -> Spent:
-    """Run work that times itself, and tell what this process, its children and the daemon took meanwhile."""
+def timed(work: Callable[[], float], daemon: int | None) -> Timing:
+    """Run work that times itself; add the processor time of this process, its children and the daemon meanwhile."""
     before = _processor_seconds(daemon)
-    passed = work()
-    return Spent(passed, _processor_seconds(daemon) - before)
+    elapsed = work()
+    return Timing(elapsed, _processor_seconds(daemon) - before)
 
 
 def _processor_seconds(daemon: int | None) -> float:
@@ -37,7 +37,7 @@ def _processor_seconds(daemon: int | None) -> float:
 
 
 def seconds_of(pid: int) -> float:
-    """What another process has taken so far."""
+    """Processor time of another process so far."""
     return time.clock_gettime(_processor_clock(pid))
 
 

@@ -44,7 +44,7 @@ READABLE = BLOCK * 3
 """Any span of up to a MiB of the log's text lies in it in one piece, and it stays in the processor's cache."""
 
 
-class Kind(Enum):
+class NodeKind(Enum):
     """What a name is."""
 
     DIRECTORY = "directory"
@@ -54,13 +54,13 @@ class Kind(Enum):
     RECORD = "record"
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> NodeKind:
     """Tell by the name alone."""
-    if name in {Kind.LOG.value, Kind.FOLLOW.value, Kind.WRITTEN.value}:
-        return Kind(name)
+    if name in {NodeKind.LOG.value, NodeKind.FOLLOW.value, NodeKind.WRITTEN.value}:
+        return NodeKind(name)
     if name.startswith("@") or (name.isdigit() and len(name) > 1):
-        return Kind.RECORD
-    return Kind.DIRECTORY
+        return NodeKind.RECORD
+    return NodeKind.DIRECTORY
 
 
 @dataclass(eq=False, slots=True)
@@ -81,11 +81,11 @@ class EmptyFileSystem(pyfuse3.Operations):
         self._log_bytes = log_bytes
         self._written = 0
         self._readable = memoryview(READABLE)
-        self._kinds = {pyfuse3.ROOT_INODE: Kind.DIRECTORY}
+        self._kinds = {pyfuse3.ROOT_INODE: NodeKind.DIRECTORY}
         self._known: dict[tuple[int, bytes], int] = {}
         self._next_inode = itertools.count(2).__next__
         self._next_fh = itertools.count(1).__next__
-        self._open: dict[int, Kind] = {}
+        self._open: dict[int, NodeKind] = {}
         self._followers: dict[int, Follower] = {}
         self._owner = os.getuid(), os.getgid()
 
@@ -93,12 +93,12 @@ class EmptyFileSystem(pyfuse3.Operations):
         kind = self._kinds[inode]
         entry = pyfuse3.EntryAttributes()
         entry.st_ino = inode
-        entry.entry_timeout = REMEMBERED_SECONDS if kind is Kind.RECORD else FOR_LONG
-        entry.attr_timeout = REMEMBERED_SECONDS if kind is Kind.RECORD else FOR_LONG
-        entry.st_mode = {Kind.DIRECTORY: DIRECTORY_MODE, Kind.LOG: LOG_MODE}.get(kind, READ_MODE)
+        entry.entry_timeout = REMEMBERED_SECONDS if kind is NodeKind.RECORD else FOR_LONG
+        entry.attr_timeout = REMEMBERED_SECONDS if kind is NodeKind.RECORD else FOR_LONG
+        entry.st_mode = {NodeKind.DIRECTORY: DIRECTORY_MODE, NodeKind.LOG: LOG_MODE}.get(kind, READ_MODE)
         entry.st_uid, entry.st_gid = self._owner
-        entry.st_size = {Kind.LOG: self._log_bytes, Kind.RECORD: LINE_BYTES - 1}.get(kind, 0)
-        entry.st_blksize = READ_BLOCK if kind is Kind.LOG else 4096
+        entry.st_size = {NodeKind.LOG: self._log_bytes, NodeKind.RECORD: LINE_BYTES - 1}.get(kind, 0)
+        entry.st_blksize = READ_BLOCK if kind is NodeKind.LOG else 4096
         entry.st_blocks = -(-entry.st_size // STAT_BLOCK)
         entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = 0
         return entry
@@ -108,13 +108,13 @@ class EmptyFileSystem(pyfuse3.Operations):
         if inode is None:
             inode = self._next_inode()
             self._kinds[inode] = kind = kind_of(name.decode())
-            if kind is not Kind.RECORD:
+            if kind is not NodeKind.RECORD:
                 self._known[parent_inode, name] = inode
         return self._attributes(inode)
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         for inode, _count in inode_list:
-            if self._kinds.get(inode) is Kind.RECORD:
+            if self._kinds.get(inode) is NodeKind.RECORD:
                 del self._kinds[inode]
 
     async def getattr(self, inode: int, ctx: Any) -> pyfuse3.EntryAttributes:
@@ -129,20 +129,20 @@ class EmptyFileSystem(pyfuse3.Operations):
     async def open(self, inode: int, flags: int, ctx: Any) -> pyfuse3.FileInfo:
         fh = self._next_fh()
         kind = self._open[fh] = self._kinds[inode]
-        if kind is Kind.FOLLOW:
+        if kind is NodeKind.FOLLOW:
             self._followers[fh] = Follower()
-        ours: Any = {Kind.RECORD: BytesHandle, Kind.FOLLOW: FollowFile}.get(kind, LogHandle)
+        ours: Any = {NodeKind.RECORD: BytesHandle, NodeKind.FOLLOW: FollowFile}.get(kind, LogHandle)
         return pyfuse3.FileInfo(fh=fh, direct_io=ours.direct_io, keep_cache=ours.keep_cache)
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
         kind = self._open[fh]
-        if kind is Kind.LOG:
+        if kind is NodeKind.LOG:
             place = off % len(BLOCK)
             # Any contiguous buffer does, whatever the stub says.
             return cast("bytes", self._readable[place : place + max(0, min(size, self._log_bytes - off))])
-        if kind is Kind.RECORD:
+        if kind is NodeKind.RECORD:
             return BLOCK[off : min(off + size, LINE_BYTES - 1)]
-        if kind is Kind.WRITTEN:
+        if kind is NodeKind.WRITTEN:
             return str(self._written).encode()[off : off + size]
         return await self._next_arrived(self._followers[fh], size)
 

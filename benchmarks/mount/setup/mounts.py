@@ -107,7 +107,7 @@ def _wait_until_mounted(daemon: subprocess.Popen[bytes], mountpoint: Path, log: 
     while "mounted" not in log.read_text():
         if daemon.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"{mountpoint}: no mount: {log.read_text()}")
-        time.sleep(0.01)  # Between two looks for the line that says that it stands.
+        time.sleep(0.01)  # Between two checks for the line that it is mounted.
 
 
 def _end(daemon: subprocess.Popen[bytes], mountpoint: Path) -> None:

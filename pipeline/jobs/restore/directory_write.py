@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pipeline.sink.commit_request import Handover, staging_area
+from pipeline.sink.commit_request import CommitRequest, staging_area
 from pipeline.sink.offset_preserving_write import KeepingEncoder, TopicForm
 from storage.codec.headers import Codec
 from storage.disk.names import WriteId
@@ -71,15 +71,15 @@ def write_placed(
             with suppress(OSError):
                 staging_area(write.directories).abandon(name)
             raise
-        staged = [TaskStaged.from_json(one) for one in json.loads(report.read_text())]
+        staged = [TaskReport.from_json(one) for one in json.loads(report.read_text())]
     files = [one.file for one in staged]
-    Handover(write.directories, name, files, placement).commit(write.timeout_s)
+    CommitRequest(write.directories, name, files, placement).commit(write.timeout_s)
     return _sum(one.written for one in staged)
 
 
 def make_topics(write: PlacedWrite, placement: Placement) -> None:
     """Make topics that get no records (WriteRefusedError, CommitTimeoutError, …)."""
-    Handover(write.directories, WriteId(str(uuid4())), [], placement).commit(write.timeout_s)
+    CommitRequest(write.directories, WriteId(str(uuid4())), [], placement).commit(write.timeout_s)
 
 
 def register(spark: SparkSession) -> None:
@@ -88,7 +88,7 @@ def register(spark: SparkSession) -> None:
 
 
 @dataclass(frozen=True)
-class TaskStaged(WriterCommitMessage):
+class TaskReport(WriterCommitMessage):
     """What a task staged."""
 
     task: int
@@ -100,7 +100,7 @@ class TaskStaged(WriterCommitMessage):
         return [self.task, list(self.file), written]
 
     @classmethod
-    def from_json(cls, told: Sequence[object]) -> TaskStaged:
+    def from_json(cls, told: Sequence[object]) -> TaskReport:
         task, file, written = told
         assert isinstance(task, int)
         assert isinstance(file, list)
@@ -154,7 +154,7 @@ class PlacedWriter(DataSourceArrowWriter):
                     writer.append(kept.partition, kept.batch)
                     before = written.get(kept.partition, Written(0, 0))
                     written[kept.partition] = Written(kept.last_offset, before.records + kept.records)
-            return WriterCommitMessage() if writer is None else TaskStaged(task, writer.finish(), written)
+            return WriterCommitMessage() if writer is None else TaskReport(task, writer.finish(), written)
         except BaseException:
             if writer is not None:
                 writer.abandon()
@@ -162,7 +162,7 @@ class PlacedWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Tell the job what there is, in the order of the tasks, which is that of the offsets."""
-        staged = sorted((one for one in messages if isinstance(one, TaskStaged)), key=lambda one: one.task)
+        staged = sorted((one for one in messages if isinstance(one, TaskReport)), key=lambda one: one.task)
         self._report.write_text(json.dumps([one.as_json() for one in staged]))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

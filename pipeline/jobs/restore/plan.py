@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pipeline.errors import PipelineError
 from storage.model import Offset, TopicPartition
-from storage.staging.placement import Place
+from storage.staging.placement import LogPlacement
 
 MOST_RANGES = 50
 """In one round: each is a condition of its query."""
@@ -40,18 +40,18 @@ class Span(NamedTuple):
     end: int
 
 
-class Part(NamedTuple):
+class PartitionPlan(NamedTuple):
     """What is to be done for a partition."""
 
     overlap: Span
     """What must be there already, and the same; empty where its end is not above its start."""
     rest: Span
     """What is to be appended; empty as above."""
-    place: Place
+    place: LogPlacement
     """Where, for the first of it."""
 
 
-def plan_part(partition: TopicPartition, extent: Extent, bounds: Bounds) -> Part:
+def plan_partition(partition: TopicPartition, extent: Extent, bounds: Bounds) -> PartitionPlan:
     """How an archive's part and a log fit together (ConflictError)."""
     whole = Span(extent.first, extent.last + 1)
     if bounds.start == bounds.end:
@@ -61,21 +61,21 @@ def plan_part(partition: TopicPartition, extent: Extent, bounds: Bounds) -> Part
                 f"{extent.last}; restore into another topic, or delete this one first"
             )
         start = None if bounds.end == extent.first else Offset(extent.first)
-        return Part(Span(extent.first, extent.first), whole, Place(Offset(bounds.end), start))
+        return PartitionPlan(Span(extent.first, extent.first), whole, LogPlacement(Offset(bounds.end), start))
     if bounds.start > extent.first:
         raise ConflictError(
             f"{partition}: begins at {bounds.start}, the archive at {extent.first}, and nothing can be put in front "
             "of a log; restore into another topic, or delete this one first"
         )
-    return Part(
+    return PartitionPlan(
         Span(extent.first, min(bounds.end, whole.end)),
         Span(max(bounds.end, extent.first), whole.end),
-        Place(Offset(bounds.end)),
+        LogPlacement(Offset(bounds.end)),
     )
 
 
 def plan_rounds(
-    parts: Mapping[TopicPartition, Part], extents: Mapping[TopicPartition, Extent], most_records: int
+    parts: Mapping[TopicPartition, PartitionPlan], extents: Mapping[TopicPartition, Extent], most_records: int
 ) -> list[dict[TopicPartition, Span]]:
     """What is appended at once: at most about so many records a round, supposed that gaps are spread evenly."""
     rounds: list[dict[TopicPartition, Span]] = []
@@ -90,7 +90,7 @@ def plan_rounds(
 
 
 def _slices(
-    parts: Mapping[TopicPartition, Part], extents: Mapping[TopicPartition, Extent], most_records: int
+    parts: Mapping[TopicPartition, PartitionPlan], extents: Mapping[TopicPartition, Extent], most_records: int
 ) -> Iterator[tuple[TopicPartition, Span, float]]:
     for partition in sorted(parts):
         rest, extent = parts[partition].rest, extents[partition]
@@ -101,7 +101,7 @@ def _slices(
             yield partition, Span(start, end), density * (end - start)
 
 
-def overlaps(parts: Mapping[TopicPartition, Part]) -> dict[TopicPartition, Span]:
+def overlaps(parts: Mapping[TopicPartition, PartitionPlan]) -> dict[TopicPartition, Span]:
     """What must be compared."""
     return {one: part.overlap for one, part in parts.items() if part.overlap.end > part.overlap.start}
 

@@ -23,14 +23,14 @@ from pipeline.jobs.restore import cluster_write as cluster_writing
 from pipeline.jobs.restore import directory_write as placed_writing
 from pipeline.jobs.restore.directory_write import PlacedWrite, make_topics, write_placed
 from pipeline.jobs.restore.overlap import check_same, within
-from pipeline.jobs.restore.plan import Extent, overlaps, plan_part, plan_rounds
+from pipeline.jobs.restore.plan import Extent, overlaps, plan_partition, plan_rounds
 from pipeline.jobs.restore.topics import empty_topics, forms_of, known_topics, log_bounds, topics_to_make
 from pipeline.places.paths import data_directories
 from pipeline.places.place import SCHEME, Place, place_of
 from storage.disk.native import system_clock
 from storage.model import Offset, TopicPartition
 from storage.staging.area import WriteRefusedError
-from storage.staging.placement import Place as LogPlace
+from storage.staging.placement import LogPlacement as LogPlace
 from storage.staging.placement import Placement
 
 RESULT = "topic string, partition int, first_offset long, last_offset long, restored long, already_there long"
@@ -123,7 +123,7 @@ class _Restoration:
         )
         made |= empty_topics(self._empty - known.keys(), self._notes, partitions=self._options.partitions)
         bounds = log_bounds(self._directories, extents, known)
-        parts = {one: plan_part(one, extents[one], bounds[one]) for one in extents}
+        parts = {one: plan_partition(one, extents[one], bounds[one]) for one in extents}
         check_same(self._spark, self._rows, self._place, overlaps(parts))
         topics = sorted({one.topic for one in extents})
         write = PlacedWrite(self._directories, forms_of(topics, known, made), self._options.commit_timeout_s)

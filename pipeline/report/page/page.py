@@ -9,7 +9,7 @@ from html import escape
 from pipeline.report.numbers import PartitionNumbers
 from pipeline.report.page.formatting import moment, plural, short, size, whole
 from pipeline.report.page.sections import compression, lag, over_time, sizes
-from pipeline.report.page.selection import Choice, TopicNumbers, choose, together
+from pipeline.report.page.selection import PageTopics, TopicNumbers, choose, together
 from pipeline.report.page.style import STYLE
 from pipeline.report.page.tables import partition_tables, topic_table
 
@@ -55,7 +55,7 @@ def page(numbers: Iterable[PartitionNumbers], heading: Heading) -> str:
     )
 
 
-def _plots(choice: Choice, heading: Heading) -> Iterator[str]:
+def _plots(choice: PageTopics, heading: Heading) -> Iterator[str]:
     drawn = list(choice.shown)
     if choice.others:
         partitions = [one for topic in choice.others for one in topic.partitions]

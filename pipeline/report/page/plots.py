@@ -84,14 +84,14 @@ class Panel(NamedTuple):
         }
 
 
-class Room(NamedTuple):
+class LabelMargins(NamedTuple):
     """For labels, in points."""
 
     left: float
     below: float
 
 
-OVER_TIME, BY_SIZE = Room(left=50, below=36), Room(left=14, below=22)
+OVER_TIME, BY_SIZE = LabelMargins(left=50, below=36), LabelMargins(left=14, below=22)
 SMALL = Panel(4.6, 2.2)
 WIDE = Panel(11.4, 3.0)
 
@@ -260,7 +260,7 @@ class _Drawing:
 
 
 @contextmanager
-def _drawing(panel: Panel, name: str, room: Room | None = None) -> Iterator[_Drawing]:
+def _drawing(panel: Panel, name: str, room: LabelMargins | None = None) -> Iterator[_Drawing]:
     """Axes to draw on, under settings that hang on nobody's own; without `room` labels take what they need."""
     with mpl.rc_context():
         mpl.rcdefaults()

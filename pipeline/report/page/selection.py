@@ -41,7 +41,7 @@ class TopicNumbers:
         return cls(name, everything, together(everything))
 
 
-class Choice(NamedTuple):
+class PageTopics(NamedTuple):
     """The topics of a page."""
 
     shown: list[TopicNumbers]
@@ -92,7 +92,7 @@ def _largest_first(numbers: PartitionNumbers) -> tuple[int, int]:
     return -numbers.log_bytes, -(numbers.keys.total + numbers.values.total)
 
 
-def choose(numbers: Iterable[PartitionNumbers], *, top: int) -> Choice:
+def choose(numbers: Iterable[PartitionNumbers], *, top: int) -> PageTopics:
     """Take the `top` topics with the most bytes; and one more, where it would be the only other."""
     by_topic: dict[str, list[PartitionNumbers]] = {}
     for one in numbers:
@@ -100,7 +100,7 @@ def choose(numbers: Iterable[PartitionNumbers], *, top: int) -> Choice:
     topics = [TopicNumbers.of(name, partitions) for name, partitions in by_topic.items()]
     topics.sort(key=lambda topic: (*_largest_first(topic.total), topic.name))
     shown = len(topics) if len(topics) <= top + 1 else top
-    return Choice(topics[:shown], topics[shown:])
+    return PageTopics(topics[:shown], topics[shown:])
 
 
 def series_of(topic: TopicNumbers) -> list[Series]:

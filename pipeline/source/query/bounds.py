@@ -8,7 +8,15 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from pipeline.errors import DataLossError, InvalidOptionError, PipelineError
-from pipeline.source.query.offsets import EARLIEST, LATEST, AtOffsets, AtTime, AtTimes, Bound, Everywhere
+from pipeline.source.query.offsets import (
+    EARLIEST,
+    LATEST,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Bound,
+    Everywhere,
+)
 from pipeline.source.query.options import Selection
 from pipeline.source.query.ranges import OffsetRange
 from storage.disk.names import is_internal
@@ -78,7 +86,7 @@ def starting_offsets(
     wanted = _by_partition(bound, list(partitions), option="startingOffsets")
     found = {}
     for partition, end in wanted.items():
-        if isinstance(end, AtTime):
+        if isinstance(end, AtTimestamp):
             offset = ends.at_time(partition, end.timestamp)
             if offset is None and not latest_if_none_as_late:
                 raise PipelineError(
@@ -97,7 +105,7 @@ def ending_offsets(
     """Where each partition ends (exclusive); a time beyond the last record means the latest. InvalidOptionError."""
     found = {}
     for partition, end in _by_partition(bound, list(partitions), option="endingOffsets").items():
-        if isinstance(end, AtTime):
+        if isinstance(end, AtTimestamp):
             offset = ends.at_time(partition, end.timestamp)
             found[partition] = ends.latest(partition) if offset is None else offset
         else:
@@ -113,22 +121,22 @@ def _concrete(partition: TopicPartition, offset: int, ends: Ends) -> int:
 
 def _by_partition(
     bound: Bound, partitions: list[TopicPartition], *, option: str
-) -> dict[TopicPartition, Everywhere | AtTime]:
+) -> dict[TopicPartition, Everywhere | AtTimestamp]:
     if isinstance(bound, Everywhere):
         return dict.fromkeys(partitions, bound)
-    if isinstance(bound, AtTime):
+    if isinstance(bound, AtTimestamp):
         return dict.fromkeys(partitions, _at_time(bound.timestamp))
     if isinstance(bound, AtOffsets):
         _check_names(bound.offsets, partitions, option)
         return {one: Everywhere(bound.offsets[one]) for one in partitions}
-    assert isinstance(bound, AtTimes)
+    assert isinstance(bound, AtTimestamps)
     _check_names(bound.timestamps, partitions, f"{option}ByTimestamp")
     times: Mapping[TopicPartition, int] = bound.timestamps
     return {one: _at_time(times[one]) for one in partitions}
 
 
-def _at_time(timestamp: int) -> Everywhere | AtTime:
-    return Everywhere(timestamp) if timestamp in {EARLIEST, LATEST} else AtTime(timestamp)
+def _at_time(timestamp: int) -> Everywhere | AtTimestamp:
+    return Everywhere(timestamp) if timestamp in {EARLIEST, LATEST} else AtTimestamp(timestamp)
 
 
 def _check_names(named: Mapping[TopicPartition, int], partitions: list[TopicPartition], option: str) -> None:

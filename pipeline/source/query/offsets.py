@@ -53,19 +53,19 @@ class AtOffsets(NamedTuple):
     offsets: Mapping[TopicPartition, int]
 
 
-class AtTime(NamedTuple):
+class AtTimestamp(NamedTuple):
     """The first record at or after a time, in milliseconds, of every partition; EARLIEST and LATEST are none."""
 
     timestamp: int
 
 
-class AtTimes(NamedTuple):
+class AtTimestamps(NamedTuple):
     """The same with a time a partition."""
 
     timestamps: Mapping[TopicPartition, int]
 
 
-Bound: TypeAlias = Everywhere | AtOffsets | AtTime | AtTimes
+Bound: TypeAlias = Everywhere | AtOffsets | AtTimestamp | AtTimestamps
 """Where a query begins or ends."""
 
 

@@ -31,8 +31,8 @@ from pipeline.source.query.offsets import (
     EARLIEST,
     LATEST,
     AtOffsets,
-    AtTime,
-    AtTimes,
+    AtTimestamp,
+    AtTimestamps,
     Bound,
     Everywhere,
     parse_assignment,
@@ -244,13 +244,13 @@ def _bound(options: Mapping[str, str], end: str, default: Bound) -> Bound:
     if timestamp is not None:
         if _WHOLE.fullmatch(timestamp.strip()) is None or int(timestamp) < EARLIEST:
             raise InvalidOptionError(f"{end}Timestamp: expected milliseconds since 1970, got {timestamp}")
-        return AtTime(int(timestamp))
+        return AtTimestamp(int(timestamp))
     timestamps = options.get(f"{end}offsetsbytimestamp")
     if timestamps is not None:
         option = f"{end}OffsetsByTimestamp"
         times = parse_partition_numbers(timestamps, option=option)
         _check_numbers(times, option, "no time")
-        return AtTimes(times)
+        return AtTimestamps(times)
     text = options.get(f"{end}offsets")
     if text is None:
         return default

@@ -16,7 +16,7 @@ from storage.errors import CorruptBatchError, CorruptionError, InvalidNameError,
 from storage.inspect.dump.decoders import RecordDecoder, decode_record
 from storage.inspect.dump.java import optional_long
 from storage.inspect.dump.options import UNLIMITED_BYTES, DumpOptions
-from storage.inspect.dump.report import Report
+from storage.inspect.dump.report import DumpReport
 from storage.model import Offset, Position, Record
 
 BEFORE_FIRST = Offset(-1)
@@ -51,7 +51,7 @@ def base_offset_of(path: Path) -> Offset:
     return Offset(int(digits))
 
 
-def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: Report) -> Iterator[str]:
+def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpReport) -> Iterator[str]:
     """Print the batches of a segment, and how many bytes follow the last whole one.
 
     Raises CorruptionError where no further batch can be found though bytes are left, or a record is damaged.
