@@ -119,7 +119,7 @@ def load_found(
         producer_expiration_ms=data.config.producer_id_expiration_ms,
         flusher=data.flusher,
     )
-    log.room = home.reserve.room
+    log.parts.room = home.reserve.room
     return adopt(log, home.writer.first_dirty_offset(found.partition), data.clock)
 
 

@@ -179,8 +179,8 @@ def end_transaction(partition: Log, kind: ControlType) -> None:
 def clean_up(partition: Log, *, now: int) -> None:
     """One pass, as the engine's cleaner does it."""
     time = Timestamp(now)
-    chosen = plan(cleaning_params(partition, partition.first_dirty_offset, time))
-    partition.first_dirty_offset = clean(partition, chosen, now=time).end_offset
+    chosen = plan(cleaning_params(partition, partition.parts.first_dirty_offset, time))
+    partition.parts.first_dirty_offset = clean(partition, chosen, now=time).end_offset
 
 
 WRITERS = {

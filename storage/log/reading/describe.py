@@ -6,7 +6,7 @@ from pathlib import Path
 
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, parse_segment_file
-from storage.log.read import Bound
+from storage.log.state import LogState
 from storage.model import NO_TIMESTAMP, SegmentInfo, Timestamp
 from storage.segment.chain import Chain
 from storage.segment.segment import Segment
@@ -14,30 +14,21 @@ from storage.segment.segment import Segment
 _INDEX_SUFFIXES = tuple(kind.value for kind in SegmentFileKind if kind.value.endswith("index"))
 
 
-def describe_segments(chain: Chain, end: Bound) -> tuple[SegmentInfo, ...]:
+def describe_segments(state: LogState) -> tuple[SegmentInfo, ...]:
     """Oldest first, the active one last."""
-    return tuple(describe_segment(chain, index, end) for index in range(len(chain.segments)))
+    return tuple(describe_segment(state, index) for index in range(len(state.chain.segments)))
 
 
-def describe_segment(chain: Chain, index: int, end: Bound) -> SegmentInfo:
-    segment = chain.segments[index]
+def describe_segment(state: LogState, index: int) -> SegmentInfo:
+    chain, segment = state.chain, state.chain.segments[index]
     return SegmentInfo(
         base_offset=segment.base_offset,
-        end_offset=chain.end_offset(index, end.offset),
-        size_bytes=segment_bytes(segment, end),
+        end_offset=chain.end_offset(index, state.end_offset),
+        size_bytes=state.end.bytes_of(segment),
         largest_timestamp=segment.largest_timestamp,
         active=segment is chain.active,
         files=segment.file_names(),
     )
-
-
-def segment_bytes(segment: Segment, end: Bound) -> int:
-    """Bytes of whole batches that readers may see."""
-    return end.position if segment is end.segment else segment.size
-
-
-def log_bytes(chain: Chain, end: Bound) -> int:
-    return sum(segment_bytes(segment, end) for segment in chain.segments)
 
 
 def index_bytes(chain: Chain, directory: Path, files: FileSystem) -> int:

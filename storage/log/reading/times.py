@@ -15,7 +15,7 @@ from storage.codec.bounds import MAX_CONTENT_BYTES
 from storage.codec.columns import decode
 from storage.codec.headers import Batches, BatchHeader
 from storage.errors import CorruptBatchError, OversizeBatchError, SearchTooLongError
-from storage.log.read import Bound
+from storage.log.state import Bound
 from storage.model import Offset, Timestamp, TimestampOffset
 from storage.segment.chain import Chain
 from storage.segment.scan import Window, windows
