@@ -10,15 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
-from storage.model import Position, Timestamp
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from storage.model import Buffer, Position, Timestamp
 
 Clock: TypeAlias = Callable[[], Timestamp]
 """Gives the present time in milliseconds since the epoch."""
 
 
-class DirectoryEntry(NamedTuple):
+class Entry(NamedTuple):
     """One name in a directory."""
 
     name: str
@@ -113,7 +111,7 @@ class FileSystem(Protocol):
         """Bytes of a file. FileNotFoundError."""
         ...
 
-    def list_directory(self, path: Path) -> list[DirectoryEntry]:
+    def list_directory(self, path: Path) -> list[Entry]:
         """By name, ascending. FileNotFoundError, NotADirectoryError."""
         ...
 

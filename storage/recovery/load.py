@@ -21,11 +21,12 @@ from storage.disk.names import (
     segment_file,
 )
 from storage.errors import CorruptionError, InvalidNameError
-from storage.log.flushing import Flusher, NoFlusher
+from storage.log.flusher import Flusher, NoFlusher
 from storage.log.log import Log
-from storage.log.parts import Loaded, LogContext, SmallFiles
-from storage.log.producers import LogProducers, ProducerRules, rebuild_producers
+from storage.log.producers import LogProducers, ProducerRules
+from storage.log.readable import LogState, SmallFiles, Surroundings
 from storage.log.removal import Removal
+from storage.log.replay import rebuild_producers
 from storage.log.roll import segment_settings
 from storage.model import Offset, Timestamp, TopicPartition
 from storage.producers.state import DEFAULT_EXPIRATION_MS
@@ -89,7 +90,7 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
 
     Raises InvalidNameError, CorruptionError (the epoch file), OSError.
     """
-    context = LogContext(
+    surroundings = Surroundings(
         partition or _partition_of(directory),
         files,
         clock,
@@ -98,7 +99,7 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
     )
     checkpointed = Checkpointed(recovery_point, log_start_offset, high_watermark)
     producer_rules = ProducerRules(producer_expiration_ms, verify_transactions)
-    loader = Loader(directory, context, config, checkpointed, producer_rules)
+    loader = Loader(directory, surroundings, config, checkpointed, producer_rules)
     return loader.load(clean=clean, dense=dense)
 
 
@@ -121,14 +122,14 @@ class Loader:
     def __init__(
         self,
         directory: Path,
-        context: LogContext,
+        surroundings: Surroundings,
         config: TopicConfig,
         checkpointed: Checkpointed,
         producer_rules: ProducerRules,
     ) -> None:
-        _, files, clock, *_ = context
+        _, files, clock, *_ = surroundings
         self._directory = directory
-        self._context = context
+        self._surroundings = surroundings
         self._files = files
         self._config = config
         self._checkpointed = checkpointed
@@ -148,7 +149,7 @@ class Loader:
         """Base offsets of segments to be recovered whose offset index is missing."""
         self._logs = self._complete_interrupted_work()
         self._producers = LogProducers(
-            self._context.partition,
+            self._surroundings.partition,
             self._directory,
             snapshots=base_offsets(self._present, SegmentFileKind.SNAPSHOT),
             files=self._files,
@@ -178,7 +179,7 @@ class Loader:
             overflow.segment,
             self._directory,
             files=self._files,
-            settings=segment_settings(self._config, self._context.random),
+            settings=segment_settings(self._config, self._surroundings.random),
             clock=self._clock,
         )
         _LOGGER.warning("%s; split into segments at %s", overflow, ", ".join(map(str, parts)))
@@ -198,17 +199,17 @@ class Loader:
         if high_watermark is not None:
             high_watermark = Offset(max(log_start_offset, min(high_watermark, end_offset)))
         self._learn_producers(chain, log_start_offset, end_offset, clean=clean)
-        loaded = Loaded(
+        state = LogState(
             chain=chain,
-            end_offset=end_offset,
-            start_offset=log_start_offset,
+            log_end_offset=end_offset,
+            log_start_offset=log_start_offset,
             recovery_point=end_offset if clean else min(checkpointed.recovery_point, end_offset),
             high_watermark=high_watermark,
         )
         return Log(
             self._directory,
-            loaded,
-            self._context,
+            state,
+            self._surroundings,
             config=self._config,
             small_files=self.small_files,
         )
@@ -306,7 +307,7 @@ class Loader:
             self._directory,
             base_offset,
             files=self._files,
-            settings=segment_settings(self._config, self._context.random),
+            settings=segment_settings(self._config, self._surroundings.random),
             clock=self._clock,
             log=log,
         )
@@ -451,7 +452,7 @@ class Loader:
             self._directory,
             base_offset,
             files=self._files,
-            settings=segment_settings(self._config, self._context.random),
+            settings=segment_settings(self._config, self._surroundings.random),
             clock=self._clock,
         )
 
