@@ -16,7 +16,7 @@ from rich.console import Console
 
 from benchmarks.frame import page, record
 from benchmarks.frame.machine import load, machine_facts
-from benchmarks.frame.results import BenchmarkResult, Report
+from benchmarks.frame.results import BenchmarkResult, RunResult
 from benchmarks.frame.rounds import Progress, run_benchmark
 from benchmarks.frame.table import show, show_goals
 from benchmarks.registry import MODULES
@@ -24,7 +24,7 @@ from benchmarks.registry import load as load_benchmark
 
 FULL_ROUNDS, SHORT_ROUNDS = 9, 3
 TABLE_WIDTH = 160
-"""Columns of the tables where nobody looks on: a log file, a pipe."""
+"""Columns of the tables where there is no terminal: a log file, a pipe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def main(  # noqa: PLR0913 - the options of a command
         short=short, rounds=rounds or (SHORT_ROUNDS if short else FULL_ROUNDS), directory=directory
     )
     kept = [record.from_json(source.read_text()) for source in sources]
-    measured = Report(
+    measured = RunResult(
         machine_facts(directory), short, tuple(_settled(name, choices, console) for name in chosen)
     )
     report = record.merged([*kept, measured] if chosen else kept)
@@ -156,13 +156,13 @@ def _missing(error: ImportError) -> str:
 
 @contextmanager
 def _progress(console: Console) -> Iterator[Progress]:
-    """A line that says what is being measured, for as long as it is; nothing where nobody looks on."""
+    """A line that says what is being measured, while it is measured; nothing without a terminal."""
     with console.status("") as status:
         yield lambda what: status.update(f"{what}  [dim]load {load():.1f}[/dim]")
 
 
 def _keep(
-    report: Report, *, json_file: Path | None, plots_directory: Path | None, page_file: Path | None
+    report: RunResult, *, json_file: Path | None, plots_directory: Path | None, page_file: Path | None
 ) -> None:
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)

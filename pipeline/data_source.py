@@ -8,10 +8,10 @@ from pyspark.sql.types import StructType
 
 from pipeline.errors import PipelineError
 from pipeline.sink.writers import TopicStreamWriter, TopicWriter, batch_writer, stream_writer
-from pipeline.source.batch import BatchReader, FilteringBatchReader
-from pipeline.source.options import SourceOptions, includes_headers, parse_source_options
-from pipeline.source.schema import full_schema
-from pipeline.source.stream import RefusedStream, StreamReader
+from pipeline.source.batch_reader import BatchReader, FilteringBatchReader
+from pipeline.source.query.options import SourceOptions, includes_headers, parse_source_options
+from pipeline.source.query.schema import full_schema
+from pipeline.source.stream_reader import RefusedStream, StreamReader
 from pipeline.sql_tables import reading_options, with_options, without_options, writing_options
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

@@ -53,7 +53,7 @@ class CheckedSegment(NamedTuple):
     """One past the last offset, damaged batches' too."""
 
 
-class Row(NamedTuple):
+class VerificationRow(NamedTuple):
     """A line of the result: a segment; or, where `segment` is None, what is wrong beside the segments."""
 
     directory: str
@@ -70,7 +70,7 @@ class Row(NamedTuple):
     codecs: Sequence[str] | None = None
     wrong: Sequence[Wrong] = ()
 
-    def of_segment(self, base_offset: int, found: CheckedSegment) -> Row:
+    def of_segment(self, base_offset: int, found: CheckedSegment) -> VerificationRow:
         """The same with a segment's numbers."""
         return self._replace(
             segment=base_offset,
@@ -127,7 +127,7 @@ class _Part(NamedTuple):
     end: int
 
 
-class Verification:
+class DirectoryVerification:
     """What is to be checked in some directories. Checkpoints are read at once: before any log, as they must be."""
 
     def __init__(self, directories: Sequence[Path], files: FileSystem) -> None:
@@ -135,13 +135,13 @@ class Verification:
         self._files = files
         self.work: list[SegmentWork] = []
         """Segments to be checked, in any order and anywhere."""
-        self._directory_rows: list[Row] = []
+        self._directory_rows: list[VerificationRow] = []
         self._parts: list[_Part] = []
         examinations = [_examination(directory, files) for directory in directories]
         self._find_duplicates(examinations)
         for examination in examinations:
             wrong = [Wrong.of(finding) for finding in examination.own_findings()]
-            self._directory_rows += _beside(Row(str(examination.directory)), wrong)
+            self._directory_rows += _beside(VerificationRow(str(examination.directory)), wrong)
             for partition in examination.partitions:
                 self._add(examination, partition)
 
@@ -152,7 +152,9 @@ class Verification:
             brokers.setdefault(_broker(examination.directory, self._files), []).append(examination)
         for of_one in brokers.values():
             for finding in duplicates(of_one):
-                self._directory_rows += _beside(Row(str(finding.file.parent)), [Wrong.of(finding)])
+                self._directory_rows += _beside(
+                    VerificationRow(str(finding.file.parent)), [Wrong.of(finding)]
+                )
 
     def _add(self, examination: DirectoryCheck, partition: TopicPartition) -> None:
         first = len(self.work)
@@ -167,13 +169,13 @@ class Verification:
             return
         self._parts.append(_Part(examination, partition, check, wrong, first, len(self.work)))
 
-    def rows(self, checked: Sequence[CheckedSegment | None]) -> Iterator[Row]:
+    def rows(self, checked: Sequence[CheckedSegment | None]) -> Iterator[VerificationRow]:
         """Put together what came out, in the order of `work`: a row a segment, and one where else something is wrong."""
         yield from self._directory_rows
         for part in self._parts:
             yield from self._part_rows(part, checked[part.first : part.end])
 
-    def _part_rows(self, part: _Part, checked: Sequence[CheckedSegment | None]) -> Iterator[Row]:
+    def _part_rows(self, part: _Part, checked: Sequence[CheckedSegment | None]) -> Iterator[VerificationRow]:
         there = [
             (work.base_offset, found)
             for work, found in zip(self.work[part.first : part.end], checked, strict=True)
@@ -182,7 +184,7 @@ class Verification:
         spans = [SegmentSpan(base, Offset(found.end_offset)) for base, found in there]
         joined = [*part.check.joined(spans), *part.examination.joined(part.partition, part.check)]
         wrong = _by_segment([*part.wrong, *map(Wrong.of, joined)], {base for base, _ in there})
-        row = Row(str(part.examination.directory), *part.partition)
+        row = VerificationRow(str(part.examination.directory), *part.partition)
         yield from _beside(row, wrong.pop(None, []))
         for base, found in there:
             yield row.of_segment(base, found)._replace(wrong=[*found.wrong, *wrong.get(base, [])])
@@ -204,7 +206,7 @@ def _broker(directory: Path, files: FileSystem) -> object:
     return (meta.cluster_id, meta.node_id) if isinstance(meta, MetaProperties) else None
 
 
-def _beside(row: Row, wrong: Sequence[Wrong]) -> list[Row]:
+def _beside(row: VerificationRow, wrong: Sequence[Wrong]) -> list[VerificationRow]:
     """A row for what is wrong beside the segments, where anything is."""
     return [row._replace(wrong=wrong)] if wrong else []
 

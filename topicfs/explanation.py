@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from storage.inspect.explain import FoundRecord, Lookup
+from storage.inspect.explain import ExplainedRecord, Lookup
 from storage.log.log import Log
 from storage.messages import printable
 from storage.segment.trace import (
@@ -179,7 +179,7 @@ def _offsets(first_offset: int, last_offset: int) -> str:
     )
 
 
-def _record_text(number: int, found: FoundRecord) -> Iterator[Text]:
+def _record_text(number: int, found: ExplainedRecord) -> Iterator[Text]:
     record, batch = found.record, found.batch
     place = f"record {found.index + 1} of the {batch.record_count} records in its batch"
     yield _line(f"{number} record", _found(f"offset {record.offset}", f", {place}"))
@@ -245,7 +245,7 @@ def _step_json(step: Step) -> dict[str, Any]:
     return {"step": name.removeprefix("_"), **fields}
 
 
-def _record_json(found: FoundRecord) -> dict[str, Any]:
+def _record_json(found: ExplainedRecord) -> dict[str, Any]:
     return {
         "offset": found.record.offset,
         "timestamp": found.record.timestamp,

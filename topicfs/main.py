@@ -21,19 +21,19 @@ SUCCESS, FAILURE, MISUSE, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses: done; not done, or `check` found something; not understood; ended by Ctrl-C."""
 
 COMMANDS = {
-    "mount": "topicfs.mounting:mount",
-    "umount": "topicfs.mounting:umount",
-    "topics": "topicfs.topics:topics",
-    "config": "topicfs.configuring:config",
-    "cat": "topicfs.reading:cat",
-    "append": "topicfs.appending:append",
-    "explain": "topicfs.explaining:explain",
-    "maintain": "topicfs.maintaining:maintain",
-    "check": "topicfs.checking:check",
-    "dump": "topicfs.dumping:dump",
-    "pipeline": "topicfs.pipelining:pipeline",
-    "handover": "topicfs.handing_over:handover",
-    "takeover": "topicfs.handing_over:takeover",
+    "mount": "topicfs.commands.mount:mount",
+    "umount": "topicfs.commands.mount:umount",
+    "topics": "topicfs.commands.topics:topics",
+    "config": "topicfs.commands.config:config",
+    "cat": "topicfs.commands.cat:cat",
+    "append": "topicfs.commands.append:append",
+    "explain": "topicfs.commands.explain:explain",
+    "maintain": "topicfs.commands.maintain:maintain",
+    "check": "topicfs.commands.check:check",
+    "dump": "topicfs.commands.dump:dump",
+    "pipeline": "topicfs.commands.pipeline:pipeline",
+    "handover": "topicfs.commands.handover:handover",
+    "takeover": "topicfs.commands.handover:takeover",
 }
 """Where each sub-command is defined. A module is imported when its command is asked for, so that `dump` on a
 machine without FUSE never meets pyfuse3."""

@@ -12,7 +12,7 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,3}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TopicPath:
     """`orders/0/42-99.json` taken apart; `partition` is None for the topic's own doors (`orders/log`)."""
 
     topic: str
@@ -28,7 +28,7 @@ class Place:
         return TopicPartition(self.topic, self.partition)
 
 
-def parse_place(text: str) -> Place:
+def parse_path(text: str) -> TopicPath:
     """Take a path such as `orders/0/log`, `orders/0` or `orders/log.kv` apart.
 
     Raises InvalidNameError where it has no such form; whether the thing exists is not asked here.
@@ -36,13 +36,13 @@ def parse_place(text: str) -> Place:
     parts = text.strip("/").split("/")
     match parts:
         case [topic] if topic:
-            return Place(topic, None, "log")
+            return TopicPath(topic, None, "log")
         case [topic, second] if _PARTITION.fullmatch(second):
-            return Place(topic, int(second), "log")
+            return TopicPath(topic, int(second), "log")
         case [topic, second]:
-            return Place(topic, None, second)
+            return TopicPath(topic, None, second)
         case [topic, second, name] if _PARTITION.fullmatch(second):
-            return Place(topic, int(second), name)
+            return TopicPath(topic, int(second), name)
     raise InvalidNameError(
         f"{text}: not of the form TOPIC/PARTITION/NAME, as in orders/0/log or orders/0/42.json"
     )

@@ -5,14 +5,14 @@ Records a second of one core; every checksum is checked where batches are read.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import methodcaller
 from typing import Any
 
 from benchmarks import lines
-from benchmarks.engine.codecs import AIOKAFKA, KAFKA_PYTHON, Codec, codecs, texts
-from benchmarks.engine.repeating import seconds_each
+from benchmarks.engine.codecs import AIOKAFKA, KAFKA_PYTHON, MeasuredCodec, codecs, texts
 from benchmarks.frame.question import (
     MILLION_RECORDS_A_SECOND,
     Benchmark,
@@ -37,6 +37,9 @@ FLOORS = {
 FLOORS_IN_FULL = {"to Arrow, 128 KiB batches": (20.0, 35.0)}
 """A list of so many values takes aiokafka longer each than a short one."""
 
+LEAST_SECONDS = 0.02
+"""Processor time of one figure. Only this process counts: what else the machine does takes none of it."""
+
 
 def cases(conditions: Conditions) -> Cases:
     text_bytes = conditions.choose(full=1_000_000, short=250_000)
@@ -54,10 +57,12 @@ def cases(conditions: Conditions) -> Cases:
             yield _case(f"{work}, {name}", whole, call, floors[f"{work}, {name}"])
 
 
-def _case(name: str, whole: bytes, work: Callable[[Codec], object], floors: tuple[float, float]) -> Case:
+def _case(
+    name: str, whole: bytes, work: Callable[[MeasuredCodec], object], floors: tuple[float, float]
+) -> Case:
     records = len(whole) // lines.LINE_BYTES
 
-    def speed(codec: Codec) -> float:
+    def speed(codec: MeasuredCodec) -> float:
         return records / seconds_each(partial(work, codec)) / 1e6
 
     return Case(
@@ -66,6 +71,18 @@ def _case(name: str, whole: bytes, work: Callable[[Codec], object], floors: tupl
         sides=tuple(Side(codec.name, partial(speed, codec)) for codec in codecs()),
         goals=(Goal(of=AIOKAFKA, floor=floors[0]), Goal(of=KAFKA_PYTHON, floor=floors[1])),
     )
+
+
+def seconds_each(work: Callable[[], object]) -> float:
+    """Seconds of a processor that one call takes: the mean of as many as fill LEAST_SECONDS."""
+    calls = 0
+    started = time.process_time()
+    while True:
+        work()
+        calls += 1
+        elapsed = time.process_time() - started
+        if elapsed >= LEAST_SECONDS:
+            return elapsed / calls
 
 
 def _check(written: Sequence[bytes], whole: bytes, batches: bytes) -> None:

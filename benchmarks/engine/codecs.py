@@ -16,7 +16,7 @@ from benchmarks.frame.question import OURS
 from benchmarks.partitions import START_TIME
 from fusefs.forms.values import VALUES
 from pipeline.source.arrow import record_batch
-from pipeline.source.arrow_buffers import Part
+from pipeline.source.arrow_buffers import ColumnRange
 from storage.codec.columns import decode
 from storage.codec.records import encode_lines
 from storage.model import TopicPartition
@@ -28,7 +28,7 @@ EVERYTHING = 2**62
 MAX_BATCH_BYTES = 2**20
 
 
-class Codec(Protocol):
+class MeasuredCodec(Protocol):
     """What is measured of a codec. Text is whole lines, of which each is a record."""
 
     name: str
@@ -65,7 +65,7 @@ class Topicfs:
         )
 
     def to_columns(self, batches: bytes) -> Any:
-        parts = [Part(columns, 0, len(columns)) for columns in decode(batches)]
+        parts = [ColumnRange(columns, 0, len(columns)) for columns in decode(batches)]
         return pa.Table.from_batches([record_batch(parts, partition=PARTITION, schema=SCHEMA)])
 
 
@@ -117,7 +117,7 @@ class ObjectCodec:
 KAFKA_PYTHON, AIOKAFKA = "kafka-python", "aiokafka"
 
 
-def codecs() -> tuple[Codec, ...]:
+def codecs() -> tuple[MeasuredCodec, ...]:
     """All three. Raises ImportError where a library is missing."""
     return Topicfs(), ObjectCodec(KAFKA_PYTHON, "kafka"), ObjectCodec(AIOKAFKA, "aiokafka")
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.frame.results import BenchmarkResult, Report
+from benchmarks.frame.results import BenchmarkResult, RunResult
 from benchmarks.frame.rows import GOAL_HEADINGS, HEADINGS, goal_rows, rows
 
 MACHINE, GOALS = "machine", "goals"
 
 
-def filled(page: str, report: Report, pictures: Path) -> str:
+def filled(page: str, report: RunResult, pictures: Path) -> str:
     """Fill the page's marks; a benchmark that did not run keeps what was there. `pictures` is relative to the page."""
     page = _with(page, MACHINE, _machine(report))
     page = _with(page, GOALS, _goals(report))
@@ -32,13 +32,13 @@ def _with(page: str, name: str, text: str) -> str:
     return f"{before}{begin}\n{text}\n\n{end}{after}" if begin and end else page
 
 
-def _machine(report: Report) -> str:
+def _machine(report: RunResult) -> str:
     lines = ["| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in report.machine.items()]
     return "\n".join(lines)
 
 
-def _goals(report: Report) -> str:
+def _goals(report: RunResult) -> str:
     lines = [f"| {' | '.join(GOAL_HEADINGS)} |", "|---|---|---|---|--:|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in goal_rows(report)]
     return "\n".join(lines)

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks.frame.question import Better, Goal, Unit
-from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures, Report
+from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures, RunResult
 
 
-def to_json(report: Report) -> str:
+def to_json(report: RunResult) -> str:
     """The run as text; what follows from the figures (medians, ratios, verdicts) stands in it for other programs."""
     plain = {
         "machine": report.machine,
@@ -21,21 +21,21 @@ def to_json(report: Report) -> str:
     return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
 
 
-def from_json(text: str) -> Report:
+def from_json(text: str) -> RunResult:
     """What `to_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
     plain = json.loads(text)
-    return Report(
+    return RunResult(
         plain["machine"],
         plain["short"],
         tuple(_result(result) for result in plain["benchmarks"]),
     )
 
 
-def merged(reports: Iterable[Report]) -> Report:
+def merged(reports: Iterable[RunResult]) -> RunResult:
     """Several runs as one: of each benchmark the last one's result, in the order in which they first came."""
     known = list(reports)
     latest = {result.name: result for report in known for result in report.benchmarks}
-    return Report(known[-1].machine, known[-1].short, tuple(latest.values()))
+    return RunResult(known[-1].machine, known[-1].short, tuple(latest.values()))
 
 
 def _plain(result: BenchmarkResult) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GoalOutcome:
     """A goal, and what was reached of it."""
 
     goal: Goal
@@ -100,17 +100,17 @@ class CaseResult:
         return next(figures for figures in self.figures if figures.side == side)
 
     @property
-    def outcomes(self) -> tuple[Outcome, ...]:
+    def outcomes(self) -> tuple[GoalOutcome, ...]:
         return tuple(self._outcome(goal) for goal in self.goals)
 
-    def _outcome(self, goal: Goal) -> Outcome:
+    def _outcome(self, goal: Goal) -> GoalOutcome:
         best = max if self.unit.better is Better.HIGHER else min
         rounds = self.of(goal.side).rounds
         if goal.of is None:
-            return Outcome(goal, self.unit.better, rounds, best(rounds))
+            return GoalOutcome(goal, self.unit.better, rounds, best(rounds))
         others = self.of(goal.of).rounds
         ratios = tuple(ours / other for ours, other in zip(rounds, others, strict=True))
-        return Outcome(goal, self.unit.better, ratios, best(rounds) / best(others))
+        return GoalOutcome(goal, self.unit.better, ratios, best(rounds) / best(others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class BenchmarkResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RunResult:
     """A whole run."""
 
     machine: dict[str, str]

@@ -9,12 +9,15 @@ import traceback
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from benchmarks.frame.question import Benchmark, Case, Conditions, SkippedError
 from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures
 
+T = TypeVar("T")
+
 Progress = Callable[[str], None]
-"""Is told what is being measured, for a person who waits."""
+"""Called with what is being measured, to show it to a person who waits."""
 
 
 def measure_case(case: Case, rounds: int) -> CaseResult:
@@ -25,7 +28,7 @@ def measure_case(case: Case, rounds: int) -> CaseResult:
     figures: dict[str, list[float]] = {side.name: [] for side in case.sides}
     for number in range(min(rounds, case.most_rounds or rounds)):
         for side in case.sides if number % 2 == 0 else reversed(case.sides):
-            gc.collect()  # What the other side left behind is not this one's to clear away.
+            gc.collect()  # So that no side collects the garbage of another.
             figures[side.name].append(side.measure())
     return CaseResult(
         case.name,
@@ -63,3 +66,29 @@ def run_benchmark(
         skipped=skipped,
         failed=failed,
     )
+
+
+class SharedRounds(Generic[T]):
+    """One side's rounds, from which several cases take a figure each: the first measures, later ones reuse.
+
+    All of these cases run the same number of rounds.
+    """
+
+    def __init__(self, measure: Callable[[], T]) -> None:
+        self._measure = measure
+        self._kept: list[T] = []
+
+    def measure(self, figure: Callable[[T], float]) -> Callable[[], float]:
+        """Return a function that measures a round and returns one figure of it."""
+
+        def measure() -> float:
+            found = self._measure()
+            self._kept.append(found)
+            return figure(found)
+
+        return measure
+
+    def reuse(self, figure: Callable[[T], float]) -> Callable[[], float]:
+        """Return a function that returns another figure of each round, in their order."""
+        rounds = iter(self._kept)  # The list grows while it is iterated.
+        return lambda: figure(next(rounds))

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from benchmarks.frame.question import Better
-from benchmarks.frame.results import CaseResult, Figures, Outcome, Report, Verdict
+from benchmarks.frame.results import CaseResult, Figures, GoalOutcome, RunResult, Verdict
 
 HEADINGS = ("case", "side", "median", "min to max", "ratio", "against", "goal", "verdict")
 
 
-class Row(NamedTuple):
+class CaseRow(NamedTuple):
     """A line of a benchmark's table."""
 
     case: str
@@ -40,7 +40,7 @@ class GoalRow(NamedTuple):
     verdict: str
 
 
-def goal_rows(report: Report) -> Iterator[GoalRow]:
+def goal_rows(report: RunResult) -> Iterator[GoalRow]:
     """Every goal of a run, whether it is reached or not."""
     for result in report.benchmarks:
         for case in result.cases:
@@ -51,7 +51,7 @@ def goal_rows(report: Report) -> Iterator[GoalRow]:
                     yield GoalRow(*place, ratio or number(outcome.ratio), against, goal, verdict)
 
 
-def rows(case: CaseResult) -> Iterator[Row]:
+def rows(case: CaseResult) -> Iterator[CaseRow]:
     """A row a side, and one more for each further goal of it."""
     name = case.name
     for figures in case.figures:
@@ -59,7 +59,7 @@ def rows(case: CaseResult) -> Iterator[Row]:
         side = (figures.side, f"{number(figures.median)} {case.unit.name}", _spread(figures))
         judged = [_judged(outcome, case.unit.name) for outcome in outcomes]
         for words in judged or [("", "", "", "")]:
-            yield Row(name, *side, *words)
+            yield CaseRow(name, *side, *words)
             name, side = "", ("", "", "")
 
 
@@ -67,7 +67,7 @@ def _spread(figures: Figures) -> str:
     return f"{number(figures.low)} to {number(figures.high)}"
 
 
-def _judged(outcome: Outcome, unit: str) -> tuple[str, str, str, str]:
+def _judged(outcome: GoalOutcome, unit: str) -> tuple[str, str, str, str]:
     goal = outcome.goal
     sign = "≥" if outcome.better is Better.HIGHER else "≤"
     wanted = "" if goal.target is None else f"{sign} {number(goal.target)}"
@@ -76,7 +76,7 @@ def _judged(outcome: Outcome, unit: str) -> tuple[str, str, str, str]:
     return (f"{number(outcome.ratio)}×", goal.of, wanted and f"{wanted}×", _word(outcome))
 
 
-def _word(outcome: Outcome) -> str:
+def _word(outcome: GoalOutcome) -> str:
     if outcome.verdict is Verdict.NO_GOAL:
         return ""
     factor = outcome.missing_factor

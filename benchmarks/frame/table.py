@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.frame.results import BenchmarkResult, Report, Verdict
+from benchmarks.frame.results import BenchmarkResult, RunResult, Verdict
 from benchmarks.frame.rows import GOAL_HEADINGS, HEADINGS, goal_rows, rows
 
 STYLES = {
@@ -39,7 +39,7 @@ def _parts(result: BenchmarkResult) -> Iterator[RenderableType]:
         yield Text(result.failed, style="bold red")
 
 
-def show_goals(report: Report, console: Console) -> None:
+def show_goals(report: RunResult, console: Console) -> None:
     """Print every goal of a run, and how long it took."""
     table = _judged_table(GOAL_HEADINGS, right=("reached",))
     for row in goal_rows(report):

@@ -10,10 +10,10 @@ from benchmarks.frame.question import (
     Cases,
     Conditions,
 )
-from benchmarks.mount.one_processor import one_processor
-from benchmarks.mount.places import Place, Showing, append_places
-from benchmarks.mount.spending import Spent
-from benchmarks.mount.system_calls import append_lines
+from benchmarks.mount.setup.cpu_time import Timing
+from benchmarks.mount.setup.one_processor import one_processor
+from benchmarks.mount.setup.system_calls import append_lines
+from benchmarks.mount.setup.targets import Display, MeasuredLog, logs_for_appends
 
 WRITTEN_BYTES = 50 * 2**20
 """More than all rounds write, batch headers and all."""
@@ -25,17 +25,17 @@ def cases(conditions: Conditions) -> Cases:
     count = conditions.choose(full=5_000, short=1_500)
     line = lines.line(0) + b"\n"
 
-    def work(place: Place) -> Spent:
-        return place.appended(count * len(line), lambda: append_lines(place.log, line, count))
+    def work(log: MeasuredLog) -> Timing:
+        return log.appended(count * len(line), lambda: append_lines(log.path, line, count))
 
-    shown = Showing(
+    shown = Display(
         name="100 bytes on one descriptor",
         unit=MICROSECONDS,
         processor_unit=MICROSECONDS_OF_PROCESSOR,
         figure=lambda seconds: seconds / count * 1e6,
     )
-    with one_processor(), append_places(conditions, WRITTEN_BYTES, both_loops=True) as places:
-        yield from places.cases(work, shown, target=TARGET, floor=4.0)
+    with one_processor(), logs_for_appends(conditions, WRITTEN_BYTES, both_loops=True) as logs:
+        yield from logs.cases(work, shown, target=TARGET, floor=4.0)
 
 
 BENCHMARK = Benchmark(

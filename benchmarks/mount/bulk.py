@@ -12,10 +12,10 @@ from benchmarks.frame.question import (
     Cases,
     Conditions,
 )
-from benchmarks.mount.one_processor import one_processor
-from benchmarks.mount.places import Place, Showing, append_places
-from benchmarks.mount.spending import Spent
-from benchmarks.mount.system_calls import KIB, MIB, append_pieces, check_text
+from benchmarks.mount.setup.cpu_time import Timing
+from benchmarks.mount.setup.one_processor import one_processor
+from benchmarks.mount.setup.system_calls import KIB, MIB, append_pieces, check_text
+from benchmarks.mount.setup.targets import Display, MeasuredLog, logs_for_appends
 
 PIECES = {"16 KiB": 16 * KIB, "128 KiB": 128 * KIB, "1 MiB": MIB}
 MOST_ROUNDS = 11
@@ -25,20 +25,20 @@ def cases(conditions: Conditions) -> Cases:
     size = conditions.choose(full=24, short=12) * len(lines.BLOCK)
     text = memoryview(lines.text(size))
 
-    def work(place: Place, piece: int) -> Spent:
-        return place.appended(size, lambda: append_pieces(place.log, text, piece))
+    def work(log: MeasuredLog, piece: int) -> Timing:
+        return log.appended(size, lambda: append_pieces(log.path, text, piece))
 
     written_bytes = 2 * size * MOST_ROUNDS * len(PIECES)
-    with one_processor(), append_places(conditions, written_bytes) as places:
+    with one_processor(), logs_for_appends(conditions, written_bytes) as logs:
         for name, piece in PIECES.items():
-            shown = Showing(
+            shown = Display(
                 name=f"{name} writes",
                 unit=MEGABYTES_A_SECOND,
                 processor_unit=MEGABYTES_A_SECOND_OF_PROCESSOR,
                 figure=lambda seconds: size / 1e6 / seconds,
             )
-            yield from places.cases(partial(work, piece=piece), shown, target=0.6, floor=0.25)
-        check_text(places.ours.log, places.ours.size())
+            yield from logs.cases(partial(work, piece=piece), shown, target=0.6, floor=0.25)
+        check_text(logs.ours.path, logs.ours.size())
 
 
 BENCHMARK = Benchmark(

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import lines
-from benchmarks.frame.looks import Looks
 from benchmarks.frame.question import (
     LINES_A_SECOND,
     LINES_A_SECOND_OF_PROCESSOR,
@@ -34,10 +33,11 @@ from benchmarks.frame.question import (
     Unit,
     WrongResultError,
 )
+from benchmarks.frame.rounds import SharedRounds
 from benchmarks.in_memory import directory_in_memory
-from benchmarks.mount.mounts import EMPTY, Mount, empty_filesystem, topicfs
-from benchmarks.mount.spending import seconds_of
-from benchmarks.mount.system_calls import KIB
+from benchmarks.mount.setup.cpu_time import seconds_of
+from benchmarks.mount.setup.mounts import EMPTY, Mount, empty_filesystem, topicfs
+from benchmarks.mount.setup.system_calls import KIB
 from benchmarks.partitions import SIXTEEN_KIB, data_directory, whole_batches
 
 SHARE = Unit("slowest of fastest", Better.HIGHER)
@@ -49,7 +49,7 @@ _barrier: Barrier | None = None
 """Of this process, where it is a client."""
 
 
-class Work(NamedTuple):
+class ClientWork(NamedTuple):
     """What one client does."""
 
     path: Path
@@ -61,7 +61,7 @@ class Done(NamedTuple):
 
     amount: int
     """Bytes read, or lines appended."""
-    of_processors: float
+    cpu: float
     """Seconds."""
 
 
@@ -70,7 +70,7 @@ class Together(NamedTuple):
 
     counts: list[int]
     """Of each client."""
-    of_processors: float
+    cpu: float
     """Seconds, the daemon's included."""
 
 
@@ -84,7 +84,7 @@ def _start_together() -> None:
     _barrier.wait(PATIENCE_SECONDS)
 
 
-def read_for(work: Work) -> Done:
+def read_for(work: ClientWork) -> Done:
     """Read the log over and over, and count bytes."""
     buffer = bytearray(128 * KIB)
     total = 0
@@ -101,7 +101,7 @@ def read_for(work: Work) -> Done:
     return Done(total, time.process_time() - began)
 
 
-def append_for(work: Work) -> Done:
+def append_for(work: ClientWork) -> Done:
     """Append a line again and again, and count lines."""
     text = lines.line(0) + b"\n"
     count = 0
@@ -124,14 +124,14 @@ class Clients:
         self._count = count
         self.seconds = seconds
 
-    def run(self, what: Callable[[Work], Done], path: Path, daemon: int) -> Together:
+    def run(self, what: Callable[[ClientWork], Done], path: Path, daemon: int) -> Together:
         """Let every client do the same at the same time."""
-        works = [Work(path, self.seconds)] * self._count
+        works = [ClientWork(path, self.seconds)] * self._count
         before = seconds_of(daemon)
         # Each waits for all the others before it begins, so that none takes the work of two.
         done = self._pool.map_async(what, works, chunksize=1).get(PATIENCE_SECONDS)
         of_daemon = seconds_of(daemon) - before
-        return Together([one.amount for one in done], of_daemon + sum(one.of_processors for one in done))
+        return Together([one.amount for one in done], of_daemon + sum(one.cpu for one in done))
 
     def appended(self, mount: Mount) -> Together:
         """Append lines, of which none may be missing in the log."""
@@ -191,27 +191,27 @@ def _cases(count: int, clients: Clients, ours: Mount, empty: Mount) -> Iterator[
         _Kind(f"{count} reading", clients.read, *megabytes, size=1e6, target=0.6),
         _Kind(f"{count} appending", clients.appended, *written, size=1.0, target=0.8),
     ):
-        looks = {mount.side: Looks(partial(kind.work, mount)) for mount in (ours, empty)}
+        shared = {mount.side: SharedRounds(partial(kind.work, mount)) for mount in (ours, empty)}
         goals = (Goal(of=EMPTY, target=kind.target),)
         speed = partial(_speed, clients.seconds * kind.size)
         yield Case(
             name=kind.name,
             unit=kind.unit,
-            sides=tuple(Side(side, look.first(speed)) for side, look in looks.items()),
+            sides=tuple(Side(side, rounds.measure(speed)) for side, rounds in shared.items()),
             goals=goals,
         )
         a_core = partial(_speed_a_core, kind.size)
         yield Case(
             name=kind.name,
             unit=kind.processor_unit,
-            sides=tuple(Side(side, look.again(a_core)) for side, look in looks.items()),
+            sides=tuple(Side(side, rounds.reuse(a_core)) for side, rounds in shared.items()),
             goals=goals,
         )
         if count > 1:
             yield Case(
                 name=kind.name,
                 unit=SHARE,
-                sides=tuple(Side(side, look.again(fairness)) for side, look in looks.items()),
+                sides=tuple(Side(side, rounds.reuse(fairness)) for side, rounds in shared.items()),
                 goals=(Goal(of=EMPTY),),
             )
 
@@ -221,7 +221,7 @@ def _speed(unit: float, together: Together) -> float:
 
 
 def _speed_a_core(size: float, together: Together) -> float:
-    return sum(together.counts) / size / together.of_processors
+    return sum(together.counts) / size / together.cpu
 
 
 @contextmanager

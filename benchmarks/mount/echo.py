@@ -10,10 +10,10 @@ from benchmarks.frame.question import (
     Cases,
     Conditions,
 )
-from benchmarks.mount.one_processor import one_processor
-from benchmarks.mount.places import Place, Showing, append_places
-from benchmarks.mount.spending import Spent
-from benchmarks.mount.system_calls import echo_lines
+from benchmarks.mount.setup.cpu_time import Timing
+from benchmarks.mount.setup.one_processor import one_processor
+from benchmarks.mount.setup.system_calls import echo_lines
+from benchmarks.mount.setup.targets import Display, MeasuredLog, logs_for_appends
 
 WRITTEN_BYTES = 10 * 2**20
 """More than all rounds write."""
@@ -23,17 +23,17 @@ def cases(conditions: Conditions) -> Cases:
     count = conditions.choose(full=600, short=200)
     text = lines.line(0).decode()
 
-    def work(place: Place) -> Spent:
-        return place.appended(count * lines.LINE_BYTES, lambda: echo_lines(place.log, text, count))
+    def work(log: MeasuredLog) -> Timing:
+        return log.appended(count * lines.LINE_BYTES, lambda: echo_lines(log.path, text, count))
 
-    shown = Showing(
+    shown = Display(
         name="echo line >> log",
         unit=LINES_A_SECOND,
         processor_unit=LINES_A_SECOND_OF_PROCESSOR,
         figure=lambda seconds: count / seconds,
     )
-    with one_processor(), append_places(conditions, WRITTEN_BYTES, both_loops=True) as places:
-        yield from places.cases(work, shown, target=0.8, floor=0.35)
+    with one_processor(), logs_for_appends(conditions, WRITTEN_BYTES, both_loops=True) as logs:
+        yield from logs.cases(work, shown, target=0.8, floor=0.35)
 
 
 BENCHMARK = Benchmark(

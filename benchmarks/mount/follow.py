@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.frame.looks import Looks
 from benchmarks.frame.question import (
     MILLISECONDS,
     OURS,
@@ -27,7 +26,8 @@ from benchmarks.frame.question import (
     Side,
     WrongResultError,
 )
-from benchmarks.mount.mounts import EMPTY, ROOT, empty_filesystem, topicfs
+from benchmarks.frame.rounds import SharedRounds
+from benchmarks.mount.setup.mounts import EMPTY, ROOT, empty_filesystem, topicfs
 
 PIPE = "a pipe"
 IDLE_SECONDS = 0.002
@@ -52,17 +52,21 @@ print(*taken, sep="\\n")
 def cases(conditions: Conditions) -> Cases:
     count = conditions.choose(full=300, short=150)
     with _channels(conditions.directory) as channels:
-        looks = {side: Looks(partial(_latencies, count, *paths)) for side, paths in channels.items()}
+        shared = {side: SharedRounds(partial(_latencies, count, *paths)) for side, paths in channels.items()}
         yield Case(
             name="p50",
             unit=MILLISECONDS,
-            sides=tuple(Side(side, look.first(partial(_percentile, 0.5))) for side, look in looks.items()),
+            sides=tuple(
+                Side(side, rounds.measure(partial(_percentile, 0.5))) for side, rounds in shared.items()
+            ),
             goals=(Goal(of=EMPTY, floor=5.0), Goal(of=PIPE)),
         )
         yield Case(
             name="p99",
             unit=MILLISECONDS,
-            sides=tuple(Side(side, look.again(partial(_percentile, 0.99))) for side, look in looks.items()),
+            sides=tuple(
+                Side(side, rounds.reuse(partial(_percentile, 0.99))) for side, rounds in shared.items()
+            ),
             goals=(Goal(target=5.0), Goal(of=EMPTY), Goal(of=PIPE)),
         )
 

@@ -31,9 +31,9 @@ from benchmarks.frame.question import (
     SkippedError,
     WrongResultError,
 )
-from benchmarks.mount.caches import check_can_drop, drop
-from benchmarks.mount.mounts import EMPTY, empty_filesystem, topicfs
-from benchmarks.mount.system_calls import read_small
+from benchmarks.mount.setup.mounts import EMPTY, empty_filesystem, topicfs
+from benchmarks.mount.setup.page_cache import check_can_drop, drop
+from benchmarks.mount.setup.system_calls import read_small
 from benchmarks.partitions import BATCH_MS, SIXTEEN_KIB, START_TIME, data_directory, whole_batches
 
 MEGABYTE = 10**6
@@ -49,7 +49,7 @@ BATCHES = 500
 DISK = "a page of a plain file"
 
 
-class Log(NamedTuple):
+class MountedLog(NamedTuple):
     """A log of some size, mounted."""
 
     size: str
@@ -65,20 +65,20 @@ def some_batches(text_bytes: int) -> list[int]:
     return random.Random(0).sample(range(1, text_bytes // SHAPE.batch_text_bytes), BATCHES)
 
 
-def by_offset(log: Log, choose: random.Random) -> tuple[str, bytes]:
+def by_offset(log: MountedLog, choose: random.Random) -> tuple[str, bytes]:
     """Name a record by its offset, and say what it holds."""
     offset = choose.choice(log.batches) * SHAPE.lines_in_batch + choose.randrange(SHAPE.lines_in_batch)
     return str(offset), lines.line(offset)
 
 
-def by_time(log: Log, choose: random.Random) -> tuple[str, bytes]:
+def by_time(log: MountedLog, choose: random.Random) -> tuple[str, bytes]:
     """Name a record by some time after the batch before its own."""
     batch = choose.choice(log.batches)
     timestamp = START_TIME + batch * BATCH_MS - choose.randrange(BATCH_MS)
     return f"@{timestamp}", lines.line(batch * SHAPE.lines_in_batch)
 
 
-Naming: TypeAlias = Callable[[Log, random.Random], tuple[str, bytes]]
+Naming: TypeAlias = Callable[[MountedLog, random.Random], tuple[str, bytes]]
 NAMINGS: tuple[tuple[str, Naming], ...] = (("0/OFFSET", by_offset), ("0/@TIME", by_time))
 
 
@@ -97,7 +97,7 @@ def cases(conditions: Conditions) -> Cases:
             yield _cold_case(f"{name}, cold", naming, logs, conditions.choose(full=60, short=15))
 
 
-def _case(name: str, naming: Naming, logs: list[Log], count: int, floor: float) -> Case:
+def _case(name: str, naming: Naming, logs: list[MountedLog], count: int, floor: float) -> Case:
     smallest, largest = logs[0].size, logs[-2].size
     return Case(
         name=name,
@@ -110,7 +110,7 @@ def _case(name: str, naming: Naming, logs: list[Log], count: int, floor: float) 
     )
 
 
-def _cold_case(name: str, naming: Naming, logs: list[Log], count: int) -> Case:
+def _cold_case(name: str, naming: Naming, logs: list[MountedLog], count: int) -> Case:
     ours = tuple(Side(log.size, partial(_lookups, log, naming, count, cold=True)) for log in logs)
     native = Side(DISK, partial(_pages, max(logs[-1].files, key=lambda file: file.stat().st_size), count))
     return Case(
@@ -124,7 +124,7 @@ def _cold_case(name: str, naming: Naming, logs: list[Log], count: int) -> Case:
     )
 
 
-def _lookups(log: Log, naming: Naming, count: int, *, cold: bool = False) -> float:
+def _lookups(log: MountedLog, naming: Naming, count: int, *, cold: bool = False) -> float:
     """Microseconds that a lookup took. Raises WrongResultError where it gave another record."""
     choose = random.Random()
     taken = []
@@ -157,7 +157,7 @@ def _pages(file: Path, count: int) -> float:
 
 
 @contextmanager
-def _mounted(conditions: Conditions) -> Iterator[tuple[list[Log], Log]]:
+def _mounted(conditions: Conditions) -> Iterator[tuple[list[MountedLog], MountedLog]]:
     """Logs of every size on one mount, and the empty filesystem."""
     directory = conditions.directory
     sizes = {
@@ -171,7 +171,7 @@ def _mounted(conditions: Conditions) -> Iterator[tuple[list[Log], Log]]:
         ours = stack.enter_context(topicfs(directory, data))
         empty = stack.enter_context(empty_filesystem(directory, like=ours))
         logs = [
-            Log(
+            MountedLog(
                 size,
                 ours.partition(_topic(size)),
                 some_batches(text_bytes),
@@ -179,7 +179,7 @@ def _mounted(conditions: Conditions) -> Iterator[tuple[list[Log], Log]]:
             )
             for size, text_bytes in sizes.items()
         ]
-        yield logs, Log(EMPTY, empty.partition(), some_batches(10**9), [])
+        yield logs, MountedLog(EMPTY, empty.partition(), some_batches(10**9), [])
 
 
 def _topic(size: str) -> str:

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import lines
-from benchmarks.frame.looks import Looks
 from benchmarks.frame.question import (
     MICROSECONDS,
     MICROSECONDS_OF_PROCESSOR,
@@ -19,11 +18,12 @@ from benchmarks.frame.question import (
     Goal,
     Side,
 )
+from benchmarks.frame.rounds import SharedRounds
 from benchmarks.in_memory import directory_in_memory
-from benchmarks.mount.mounts import Mount, topicfs
-from benchmarks.mount.one_processor import one_processor
-from benchmarks.mount.spending import Spent, spent
-from benchmarks.mount.system_calls import append_lines, open_and_close
+from benchmarks.mount.setup.cpu_time import Timing, timed
+from benchmarks.mount.setup.mounts import Mount, topicfs
+from benchmarks.mount.setup.one_processor import one_processor
+from benchmarks.mount.setup.system_calls import append_lines, open_and_close
 from fusefs.mounting.request_loop import RequestLoop
 
 WRITTEN_BYTES = 50 * 2**20
@@ -47,16 +47,17 @@ def cases(conditions: Conditions) -> Cases:
 def _cases(name: str, count: int, mounts: dict[str, Mount], work: Callable[[Path], float]) -> Iterator[Case]:
     """Both times that one call takes, on either mount."""
 
-    def run(mount: Mount) -> Spent:
-        return spent(lambda: work(mount.partition() / "log"), mount.pid)
+    def run(mount: Mount) -> Timing:
+        return timed(lambda: work(mount.partition() / "log"), mount.pid)
 
-    looks = {loop: Looks(partial(run, mount)) for loop, mount in mounts.items()}
+    shared = {loop: SharedRounds(partial(run, mount)) for loop, mount in mounts.items()}
     short, plain = RequestLoop.SHORT.value, RequestLoop.PLAIN.value
     yield Case(
         name=name,
         unit=MICROSECONDS,
         sides=tuple(
-            Side(loop, look.first(lambda took: took.passed / count * 1e6)) for loop, look in looks.items()
+            Side(loop, rounds.measure(lambda took: took.elapsed / count * 1e6))
+            for loop, rounds in shared.items()
         ),
         goals=(Goal(side=short, of=plain),),
     )
@@ -64,8 +65,7 @@ def _cases(name: str, count: int, mounts: dict[str, Mount], work: Callable[[Path
         name=name,
         unit=MICROSECONDS_OF_PROCESSOR,
         sides=tuple(
-            Side(loop, look.again(lambda took: took.of_processors / count * 1e6))
-            for loop, look in looks.items()
+            Side(loop, rounds.reuse(lambda took: took.cpu / count * 1e6)) for loop, rounds in shared.items()
         ),
         goals=(Goal(side=short, of=plain, floor=1.1),),
     )

@@ -22,8 +22,8 @@ from benchmarks.frame.question import (
     Side,
     WrongResultError,
 )
-from benchmarks.mount.mounts import Mount, topicfs
-from benchmarks.mount.system_calls import MIB
+from benchmarks.mount.setup.mounts import Mount, topicfs
+from benchmarks.mount.setup.system_calls import MIB
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, Shape, data_directory, whole_batches
 
 LOOK_BYTES = 32 * MIB

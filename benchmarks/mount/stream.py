@@ -18,12 +18,12 @@ from benchmarks.frame.question import (
     Conditions,
     SkippedError,
 )
-from benchmarks.mount.caches import check_can_drop, drop
-from benchmarks.mount.mounts import empty_filesystem, topicfs
-from benchmarks.mount.one_processor import one_processor
-from benchmarks.mount.places import Place, Places, Showing
-from benchmarks.mount.spending import Spent, spent
-from benchmarks.mount.system_calls import KIB, MIB, check_text, read_through
+from benchmarks.mount.setup.cpu_time import Timing, timed
+from benchmarks.mount.setup.mounts import empty_filesystem, topicfs
+from benchmarks.mount.setup.one_processor import one_processor
+from benchmarks.mount.setup.page_cache import check_can_drop, drop
+from benchmarks.mount.setup.system_calls import KIB, MIB, check_text, read_through
+from benchmarks.mount.setup.targets import Display, MeasuredLog, MeasuredLogs
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, Shape, data_directory, whole_batches
 
 PIECES = {"128 KiB": 128 * KIB, "512 KiB": 512 * KIB, "1 MiB": MIB}
@@ -32,10 +32,10 @@ TARGETS = {SIXTEEN_KIB: 0.6, ONE_RECORD: 0.25}
 FLOORS = {SIXTEEN_KIB: 0.2, ONE_RECORD: 0.13}
 
 
-class Logs(NamedTuple):
-    """The same text in three places."""
+class Text(NamedTuple):
+    """The same text in three logs."""
 
-    places: Places
+    logs: MeasuredLogs
     size: int
     on_disk: list[Path]
     """Every file behind ours and the native one."""
@@ -48,37 +48,37 @@ def cases(conditions: Conditions) -> Cases:
     }
     for shape, size in sizes.items():
         directory = conditions.directory / str(shape.lines_in_batch)
-        with one_processor(), _logs(directory, shape, size) as logs:
-            check_text(logs.places.ours.log, logs.size)
+        with one_processor(), _text(directory, shape, size) as text:
+            check_text(text.logs.ours.path, text.size)
             for name, piece in PIECES.items():
-                shown = _showing(f"{shape.name}, {name} reads, warm", logs)
+                shown = _display(f"{shape.name}, {name} reads, warm", text)
                 warm = partial(_read, piece=piece)
-                yield from logs.places.cases(warm, shown, target=TARGETS[shape], floor=FLOORS[shape])
+                yield from text.logs.cases(warm, shown, target=TARGETS[shape], floor=FLOORS[shape])
             try:
-                check_can_drop(logs.on_disk)
+                check_can_drop(text.on_disk)
             except SkippedError:
                 continue  # Nothing on this disk can be cold.
             # No goal: the empty filesystem has no disk to read from.
-            shown = _showing(f"{shape.name}, 128 KiB reads, cold", logs)
-            yield from logs.places.cases(partial(_read, piece=128 * KIB, dropped=logs.on_disk), shown)
+            shown = _display(f"{shape.name}, 128 KiB reads, cold", text)
+            yield from text.logs.cases(partial(_read, piece=128 * KIB, dropped=text.on_disk), shown)
 
 
-def _showing(name: str, logs: Logs) -> Showing:
-    return Showing(
+def _display(name: str, text: Text) -> Display:
+    return Display(
         name=name,
         unit=MEGABYTES_A_SECOND,
         processor_unit=MEGABYTES_A_SECOND_OF_PROCESSOR,
-        figure=lambda seconds: logs.size / 1e6 / seconds,
+        figure=lambda seconds: text.size / 1e6 / seconds,
     )
 
 
-def _read(place: Place, *, piece: int, dropped: list[Path] | None = None) -> Spent:
+def _read(log: MeasuredLog, *, piece: int, dropped: list[Path] | None = None) -> Timing:
     drop(dropped or [])
-    return spent(lambda: read_through(place.log, piece, place.size()), place.daemon)
+    return timed(lambda: read_through(log.path, piece, log.size()), log.daemon)
 
 
 @contextmanager
-def _logs(directory: Path, shape: Shape, text_bytes: int) -> Iterator[Logs]:
+def _text(directory: Path, shape: Shape, text_bytes: int) -> Iterator[Text]:
     size = whole_batches(text_bytes, shape)
     data = data_directory(directory / "data", {"bench": (size, shape)})
     native = directory / "native"
@@ -86,12 +86,12 @@ def _logs(directory: Path, shape: Shape, text_bytes: int) -> Iterator[Logs]:
     with ExitStack() as stack:
         ours = stack.enter_context(topicfs(directory, data))
         empty = stack.enter_context(empty_filesystem(directory, like=ours, log_bytes=size))
-        places = Places(
-            ours=Place(ours.side, ours.partition() / "log", lambda: size, ours.pid),
-            empty=Place(empty.side, empty.partition() / "log", lambda: size, empty.pid),
-            native=Place(filesystem_type(directory), native, lambda: size),
+        logs = MeasuredLogs(
+            ours=MeasuredLog(ours.side, ours.partition() / "log", lambda: size, ours.pid),
+            empty=MeasuredLog(empty.side, empty.partition() / "log", lambda: size, empty.pid),
+            native=MeasuredLog(filesystem_type(directory), native, lambda: size),
         )
-        yield Logs(places, size, [native, *(data / "bench-0").iterdir()])
+        yield Text(logs, size, [native, *(data / "bench-0").iterdir()])
 
 
 BENCHMARK = Benchmark(name="stream", question="How fast is `cat log`?", cases=cases, logarithmic=True)

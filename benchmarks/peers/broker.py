@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.frame.question import SkippedError
-from tests.broker.broker import running_broker
-from tests.broker.client import Client, let_go
-from tests.broker.libraries import Java, UnavailableError, find_java
+from testing.broker.broker import running_broker
+from testing.broker.client import Client, let_go
+from testing.broker.libraries import Java, UnavailableError, find_java
 
 SETTINGS = {
     # Kafka's own defaults again, where tests want something else.
@@ -52,7 +52,7 @@ class ServerJava(Java):
 
 
 @dataclass(frozen=True, slots=True)
-class Shop:
+class BrokerTools:
     """A running broker, and the commands of a person at a shell."""
 
     bootstrap_server: str
@@ -75,7 +75,7 @@ class Shop:
 
 
 @contextmanager
-def shop(home: Path) -> Iterator[Shop]:
+def broker_tools(home: Path) -> Iterator[BrokerTools]:
     """Run a broker. Raises SkippedError where there is no Java, no Maven or no kcat."""
     if shutil.which("kcat") is None:
         raise SkippedError("kcat is missing: install the package kcat")
@@ -85,6 +85,6 @@ def shop(home: Path) -> Iterator[Shop]:
         raise SkippedError(str(error)) from None
     java = ServerJava(found.program, found.jars)
     with running_broker(home, java, SETTINGS) as broker:
-        yield Shop(broker.bootstrap_server, java, Client(broker.bootstrap_server))
+        yield BrokerTools(broker.bootstrap_server, java, Client(broker.bootstrap_server))
         let_go()
         broker.stop()

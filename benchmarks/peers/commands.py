@@ -37,7 +37,7 @@ def seconds_of(
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> None:
     """Return at the moment it ends.
 
-    subprocess itself, given a timeout, looks again after 1, 2, 4 and up to 50 ms: what is shorter than that seems to take twice
+    subprocess itself, given a timeout, checks after 1, 2, 4 and up to 50 ms: what is shorter than that seems to take twice
     as long.
     """
     descriptor = os.pidfd_open(process.pid)

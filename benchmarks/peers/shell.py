@@ -33,8 +33,8 @@ from benchmarks.frame.question import (
     WrongResultError,
 )
 from benchmarks.in_memory import directory_in_memory, touch_memory
-from benchmarks.mount.mounts import topicfs
-from benchmarks.peers.broker import Shop, shop
+from benchmarks.mount.setup.mounts import topicfs
+from benchmarks.peers.broker import BrokerTools, broker_tools
 from benchmarks.peers.commands import seconds_of
 
 KCAT, CONSOLE = "kcat", "console tools"
@@ -46,10 +46,10 @@ LINE = shlex.quote(lines.line(0).decode())
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ShellSetup:
     """The same topics on both sides."""
 
-    shop: Shop
+    broker: BrokerTools
     memory: Path
     """The directory in memory where both keep their logs."""
     mount: Path
@@ -68,14 +68,14 @@ def cases(conditions: Conditions) -> Cases:
     size = conditions.choose(full=100, short=30) * len(lines.BLOCK)
     with (
         directory_in_memory(conditions, COPIES * size) as directory,
-        _stage(directory, size, console=not conditions.short) as stage,
+        _setup(directory, size, console=not conditions.short) as setup,
     ):
         # Of few bytes kcat's start is most of its time.
         producing, consuming = conditions.choose(full=(1.5, 4.0), short=(3.0, 9.0))
-        yield _case("produce", MEGABYTES_A_SECOND, _producing(stage), target=5.0, floor=producing)
-        yield _case("consume", MEGABYTES_A_SECOND, _consuming(stage), target=10.0, floor=consuming)
-        yield _case("produce one line", COMMANDS_A_SECOND, _one_line(stage), target=30.0, floor=50.0)
-        yield _case("consume one record by offset", COMMANDS_A_SECOND, _one_record(stage), floor=3.0)
+        yield _case("produce", MEGABYTES_A_SECOND, _producing(setup), target=5.0, floor=producing)
+        yield _case("consume", MEGABYTES_A_SECOND, _consuming(setup), target=10.0, floor=consuming)
+        yield _case("produce one line", COMMANDS_A_SECOND, _one_line(setup), target=30.0, floor=50.0)
+        yield _case("consume one record by offset", COMMANDS_A_SECOND, _one_record(setup), floor=3.0)
 
 
 def _case(
@@ -90,61 +90,61 @@ def _case(
     )
 
 
-def _producing(stage: Stage) -> Iterator[Side]:
+def _producing(setup: ShellSetup) -> Iterator[Side]:
     def speed(
         command: Sequence[str], arrived: Callable[[], int], standard_input: Path | None = None
     ) -> float:
-        touch_memory(stage.memory, 2 * stage.size)
+        touch_memory(setup.memory, 2 * setup.size)
         before = arrived()
         elapsed = seconds_of(command, standard_input)
         added = arrived() - before
-        if added != stage.records:
-            raise WrongResultError(f"{command[0]}: {added} records arrived of {stage.records}")
-        return stage.size / 1e6 / elapsed
+        if added != setup.records:
+            raise WrongResultError(f"{command[0]}: {added} records arrived of {setup.records}")
+        return setup.size / 1e6 / elapsed
 
-    log = stage.mount / "produced/0/log"
-    in_broker = partial(stage.shop.client.offset_for, "produced")
-    append = ["sh", "-c", 'cat "$1" >> "$2"', "sh", str(stage.text), str(log)]
+    log = setup.mount / "produced/0/log"
+    in_broker = partial(setup.broker.client.offset_for, "produced")
+    append = ["sh", "-c", 'cat "$1" >> "$2"', "sh", str(setup.text), str(log)]
     yield Side(OURS, lambda: speed(append, lambda: log.stat().st_size // lines.LINE_BYTES))
-    kcat = stage.shop.kcat("-P", "produced", "-l", str(stage.text))
+    kcat = setup.broker.kcat("-P", "produced", "-l", str(setup.text))
     yield Side(KCAT, lambda: speed(kcat, in_broker))
-    if stage.console:
-        console = stage.shop.console_producer("produced")
-        yield Side(CONSOLE, lambda: speed(console, in_broker, stage.text))
+    if setup.console:
+        console = setup.broker.console_producer("produced")
+        yield Side(CONSOLE, lambda: speed(console, in_broker, setup.text))
 
 
-def _consuming(stage: Stage) -> Iterator[Side]:
+def _consuming(setup: ShellSetup) -> Iterator[Side]:
     commands = {
-        OURS: ["cat", str(stage.mount / "consumed/0/log")],
-        KCAT: stage.shop.kcat("-C", "consumed", "-e", "-q", "-o", "beginning"),
+        OURS: ["cat", str(setup.mount / "consumed/0/log")],
+        KCAT: setup.broker.kcat("-C", "consumed", "-e", "-q", "-o", "beginning"),
     }
-    if stage.console:
-        commands[CONSOLE] = stage.shop.console_consumer("consumed", stage.records)
+    if setup.console:
+        commands[CONSOLE] = setup.broker.console_consumer("consumed", setup.records)
     for name, command in commands.items():
-        _check_printed(command, stage.size)
-        yield Side(name, partial(_consumed, stage.size, command))
+        _check_printed(command, setup.size)
+        yield Side(name, partial(_consumed, setup.size, command))
 
 
 def _consumed(size: int, command: Sequence[str]) -> float:
     return size / 1e6 / seconds_of(command)
 
 
-def _one_line(stage: Stage) -> Iterator[Side]:
-    log = stage.mount / "lines/0/log"
+def _one_line(setup: ShellSetup) -> Iterator[Side]:
+    log = setup.mount / "lines/0/log"
     yield Side(OURS, lambda: _loop(200, f"echo {LINE} >> {log}"))
-    kcat = shlex.join(stage.shop.kcat("-P", "lines"))
+    kcat = shlex.join(setup.broker.kcat("-P", "lines"))
     yield Side(KCAT, lambda: _loop(10, f"echo {LINE} | {kcat}"))
-    if stage.console:
-        console = shlex.join(stage.shop.console_producer("lines"))
+    if setup.console:
+        console = shlex.join(setup.broker.console_producer("lines"))
         yield Side(CONSOLE, lambda: _loop(1, f"echo {LINE} | {console}"))
 
 
-def _one_record(stage: Stage) -> Iterator[Side]:
+def _one_record(setup: ShellSetup) -> Iterator[Side]:
     """Any record but the first: a different one each time."""
-    step = stage.records // 400
-    partition = stage.mount / "consumed/0"
+    step = setup.records // 400
+    partition = setup.mount / "consumed/0"
     yield Side(OURS, lambda: _loop(100, f"cat {partition}/$((number * {step} + {step})) > /dev/null"))
-    kcat = shlex.join(stage.shop.kcat("-C", "consumed", "-c", "1", "-q"))
+    kcat = shlex.join(setup.broker.kcat("-C", "consumed", "-c", "1", "-q"))
     yield Side(KCAT, lambda: _loop(10, f"{kcat} -o $((number * {step} + {step})) > /dev/null"))
 
 
@@ -169,12 +169,12 @@ def _check_printed(command: Sequence[str], size: int) -> None:
 
 
 @contextmanager
-def _stage(directory: Path, size: int, *, console: bool) -> Iterator[Stage]:
+def _setup(directory: Path, size: int, *, console: bool) -> Iterator[ShellSetup]:
     """Both sides running, and what is consumed produced: by the same program on both, kcat and cat."""
     text = directory / "text"
     text.write_bytes(lines.text(size))
     with ExitStack() as stack:
-        broker = stack.enter_context(shop(directory / "broker"))
+        broker = stack.enter_context(broker_tools(directory / "broker"))
         mount = stack.enter_context(topicfs(directory, directory / "data")).path
         for topic in ("produced", "consumed", "lines"):
             broker.client.create_topic(topic)
@@ -182,7 +182,7 @@ def _stage(directory: Path, size: int, *, console: bool) -> Iterator[Stage]:
         with text.open("rb") as source, (mount / "consumed/0/log").open("ab", buffering=0) as target:
             shutil.copyfileobj(source, target, 128 * 1024)
         seconds_of(broker.kcat("-P", "consumed", "-l", str(text)))
-        yield Stage(broker, directory, mount, text, size, console)
+        yield ShellSetup(broker, directory, mount, text, size, console)
 
 
 BENCHMARK = Benchmark(

@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pipeline.source.options import parse_source_options
-from pipeline.source.reading import Source, read_task
-from pipeline.source.schema import arrow_schema, full_schema
+from pipeline.source.query.options import parse_source_options
+from pipeline.source.query.schema import arrow_schema, full_schema
+from pipeline.source.topic_source import TopicSource, read_task
 
 NAME = "prebuilt"
 
@@ -26,7 +26,7 @@ def write_batches(data: Path, topic: str, folder: Path) -> None:
     """Read a topic once, headers too, into a file of Arrow batches a task."""
     options = parse_source_options({"path": str(data), "subscribe": topic}, streaming=False)
     schema = arrow_schema(full_schema(include_headers=True))
-    source = Source(options)
+    source = TopicSource(options)
     try:
         tasks = source.tasks(source.batch_ranges())
     finally:

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.frame.looks import Looks
 from benchmarks.frame.question import (
     MILLION_RECORDS_A_SECOND,
     MILLION_RECORDS_A_SECOND_OF_PROCESSOR,
@@ -28,16 +27,18 @@ from benchmarks.frame.question import (
     SkippedError,
     WrongResultError,
 )
+from benchmarks.frame.rounds import SharedRounds
 from benchmarks.in_memory import directory_in_memory
+from benchmarks.mount.setup.cpu_time import Timing
 from benchmarks.peers.broker import SETTINGS, ServerJava
 from benchmarks.spark.memory_source import NAME, PrebuiltSource, write_batches
 from benchmarks.spark.records import KEY_BYTES, TOPIC, VALUE_BYTES, make_topic
-from benchmarks.spark.session import Spent, session, spent
+from benchmarks.spark.session import session, timed
 from pipeline.places.place import Place
 from storage.handover.cluster import KafkaCluster
 from storage.handover.handover import Handover
-from tests.broker.broker import running_broker
-from tests.broker.libraries import UnavailableError, find_java
+from testing.broker.broker import running_broker
+from testing.broker.libraries import UnavailableError, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +52,7 @@ WARM_UPS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class SparkSetup:
     """The same records everywhere, and a session."""
 
     spark: SparkSession
@@ -99,13 +100,13 @@ def cases(conditions: Conditions) -> Cases:
     records = conditions.choose(full=3_000_000, short=400_000)
     with directory_in_memory(conditions, 3 * records * (KEY_BYTES + VALUE_BYTES)) as memory:
         records = make_topic(conditions.directory / "data", records)
-        with _stage(conditions, memory, records) as stage:
-            yield from _cases(stage, "count()", stage.count, _goals(of_kafka=1.3, of_memory=0.28))
-            yield from _cases(stage, "sum(length(value))", stage.add_up, _goals(of_kafka=1.5, of_memory=0.25))
-            yield _projected(stage)
+        with _setup(conditions, memory, records) as setup:
+            yield from _cases(setup, "count()", setup.count, _goals(of_kafka=1.3, of_memory=0.28))
+            yield from _cases(setup, "sum(length(value))", setup.add_up, _goals(of_kafka=1.5, of_memory=0.25))
+            yield _projected(setup)
             if not conditions.short:
                 goals = _goals(of_kafka=0.7, of_memory=0.25)
-                yield from _cases(stage, "archive", stage.archive, goals, quick=False)
+                yield from _cases(setup, "archive", setup.archive, goals, quick=False)
 
 
 def _goals(*, of_kafka: float, of_memory: float) -> tuple[Goal, ...]:
@@ -118,7 +119,7 @@ def _goals(*, of_kafka: float, of_memory: float) -> tuple[Goal, ...]:
 
 
 def _cases(
-    stage: Stage,
+    setup: SparkSetup,
     name: str,
     query: Callable[[str], None],
     goals: tuple[Goal, ...],
@@ -127,12 +128,14 @@ def _cases(
 ) -> Iterator[Case]:
     """Both times of the same rounds: the goals are for the one that passes."""
     most_rounds = None if quick else SLOW_ROUNDS
-    kept = tuple(goal for goal in goals if goal.of in stage.sides)
-    looks = {side: Looks(partial(spent, partial(query, side))) for side in stage.sides}
+    kept = tuple(goal for goal in goals if goal.of in setup.sides)
+    shared = {side: SharedRounds(partial(timed, partial(query, side))) for side in setup.sides}
     yield Case(
         name=name,
         unit=MILLION_RECORDS_A_SECOND,
-        sides=tuple(Side(side, look.first(partial(_speed, stage.records))) for side, look in looks.items()),
+        sides=tuple(
+            Side(side, rounds.measure(partial(_speed, setup.records))) for side, rounds in shared.items()
+        ),
         goals=kept,
         most_rounds=most_rounds,
         warm_up=quick,
@@ -141,7 +144,8 @@ def _cases(
         name=name,
         unit=MILLION_RECORDS_A_SECOND_OF_PROCESSOR,
         sides=tuple(
-            Side(side, look.again(partial(_speed_of_core, stage.records))) for side, look in looks.items()
+            Side(side, rounds.reuse(partial(_speed_of_core, setup.records)))
+            for side, rounds in shared.items()
         ),
         goals=tuple(Goal(of=goal.of) for goal in kept),
         most_rounds=most_rounds,
@@ -149,31 +153,31 @@ def _cases(
     )
 
 
-def _projected(stage: Stage) -> Case:
+def _projected(setup: SparkSetup) -> Case:
     """What a user gains who says which column is wanted."""
-    wholly, projected = partial(stage.add_up, OURS), partial(stage.add_up, OURS, "value binary")
+    wholly, projected = partial(setup.add_up, OURS), partial(setup.add_up, OURS, "value binary")
     every = "topicfs, all columns"
     return Case(
         name='sum(length(value)) of .schema("value binary")',
         unit=MILLION_RECORDS_A_SECOND,
         sides=(
-            Side(OURS, lambda: _speed(stage.records, spent(projected))),
-            Side(every, lambda: _speed(stage.records, spent(wholly))),
+            Side(OURS, lambda: _speed(setup.records, timed(projected))),
+            Side(every, lambda: _speed(setup.records, timed(wholly))),
         ),
         goals=(Goal(of=every),),
     )
 
 
-def _speed(records: int, took: Spent) -> float:
-    return records / 1e6 / took.passed
+def _speed(records: int, took: Timing) -> float:
+    return records / 1e6 / took.elapsed
 
 
-def _speed_of_core(records: int, took: Spent) -> float:
-    return records / 1e6 / took.of_processors
+def _speed_of_core(records: int, took: Timing) -> float:
+    return records / 1e6 / took.cpu
 
 
 @contextmanager
-def _stage(conditions: Conditions, memory: Path, records: int) -> Iterator[Stage]:
+def _setup(conditions: Conditions, memory: Path, records: int) -> Iterator[SparkSetup]:
     directory = conditions.directory
     data, batches = directory / "data", memory / "batches"
     sources = {
@@ -190,12 +194,12 @@ def _stage(conditions: Conditions, memory: Path, records: int) -> Iterator[Stage
         write_batches(data, TOPIC, batches)
         stack.callback(shutil.rmtree, batches)
         spark.dataSource.register(PrebuiltSource)
-        stage = Stage(spark, directory, records, sources)
-        stage.read(OURS, headers=True).write.parquet(str(directory / "parquet"))
+        setup = SparkSetup(spark, directory, records, sources)
+        setup.read(OURS, headers=True).write.parquet(str(directory / "parquet"))
         for _ in range(0 if conditions.short else WARM_UPS):
-            for side in stage.sides:
-                stage.count(side)
-        yield stage
+            for side in setup.sides:
+                setup.count(side)
+        yield setup
 
 
 @contextmanager

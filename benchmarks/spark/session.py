@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pipeline
 from benchmarks.frame.question import SkippedError
+from benchmarks.mount.setup.cpu_time import Timing
 from pipeline.errors import PipelineError
 from pipeline.places.place import Place
 from pipeline.spark.session import SessionOptions, job_session
@@ -24,27 +25,18 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Process(NamedTuple):
-    """One that came of this one, or this one itself."""
+    """This process, or one below it."""
 
     parent: int
     seconds: float
-    """Of a processor, since its start, with those of its children that have ended and were waited for."""
+    """Processor time since its start, with that of its children that ended and were waited for."""
 
 
-class Spent(NamedTuple):
-    """What a query took."""
-
-    passed: float
-    """Seconds."""
-    of_processors: float
-    """Seconds of processors, of this process and all below it: Spark, its Python processes, a broker."""
-
-
-def spent(query: Callable[[], object]) -> Spent:
-    """Run a query, and tell what it took."""
+def timed(query: Callable[[], object]) -> Timing:
+    """Run a query; the processor time is that of this process and all below it: Spark, its workers, a broker."""
     before, started = processes(), time.perf_counter()
     query()
-    return Spent(time.perf_counter() - started, seconds_between(before, processes()))
+    return Timing(time.perf_counter() - started, seconds_between(before, processes()))
 
 
 @contextmanager
@@ -71,7 +63,7 @@ def session(directory: Path, places: Sequence[Place]) -> Iterator[SparkSession]:
 
 
 def processes() -> dict[int, Process]:
-    """Give this process and all below it, by their number."""
+    """Return this process and all below it, by process id."""
     found: dict[int, Process] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -84,9 +76,9 @@ def processes() -> dict[int, Process]:
 
 
 def seconds_between(before: Mapping[int, Process], after: Mapping[int, Process]) -> float:
-    """What processors worked between two looks.
+    """Return the processor time between two listings of processes.
 
-    Who ended has handed its time to its parent; who lost its parent as well is gone with all that it took.
+    A process that ended left its time to its parent; one whose parent ended, too, is lost with all of its time.
     """
     came = sum(
         one.seconds - (before[number].seconds if number in before else 0) for number, one in after.items()

@@ -46,7 +46,7 @@ _LOGGER = logging.getLogger(__name__)
 _NAMED = re.compile(r"(?is).*\s+AS\s+(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*")
 
 
-class _Batch(NamedTuple):
+class _MicroBatch(NamedTuple):
     """What a micro-batch came to."""
 
     windows: int
@@ -156,7 +156,7 @@ def _triggered(sink: DataStreamWriter, options: AggregateOptions) -> DataStreamW
 def _run(sink: DataStreamWriter) -> int:
     """Run a query to its end, or to ^C, which ends it in order; the results that it wrote."""
     query = sink.start()
-    batches: dict[int, _Batch] = {}
+    batches: dict[int, _MicroBatch] = {}
     try:
         with losses_told(OTHER_CHECKPOINT):
             while not query.awaitTermination(LOOK_S):
@@ -175,13 +175,13 @@ def _run(sink: DataStreamWriter) -> int:
     return sum(batch.windows for batch in batches.values())
 
 
-def _see(query: StreamingQuery, batches: dict[int, _Batch]) -> None:
+def _see(query: StreamingQuery, batches: dict[int, _MicroBatch]) -> None:
     """Note what micro-batches wrote; a query remembers only its last hundred."""
     for progress in query.recentProgress:
         observed = progress.observedMetrics.get("written")
         if observed is not None:
             late = sum(one.numRowsDroppedByWatermark for one in progress.stateOperators)
-            batches[progress.batchId] = _Batch(int(observed["windows"]), late)
+            batches[progress.batchId] = _MicroBatch(int(observed["windows"]), late)
 
 
 def _windows(rows: DataFrame, options: AggregateOptions) -> DataFrame:

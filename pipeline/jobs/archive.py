@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import pipeline
 from pipeline.errors import PipelineError
-from pipeline.jobs.archived import CHECKPOINT, TopicNote, archived_rows, read_notes, write_notes
+from pipeline.jobs.archive_files import CHECKPOINT, TopicNote, archived_rows, read_notes, write_notes
 from pipeline.jobs.queries import losses_told
 from pipeline.places.paths import data_directories
 from pipeline.places.place import Place, place_of

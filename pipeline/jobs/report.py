@@ -18,11 +18,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipeline.errors import PipelineError
 from pipeline.places.place import Place
+from pipeline.report.arrow_rows import SCHEMA, batch_of, numbers_of, table_of
 from pipeline.report.numbers import PartitionNumbers, merged
-from pipeline.report.page import Heading, page
-from pipeline.report.records import collect_records
-from pipeline.report.rows import SCHEMA, batch_of, numbers_of, table_of
-from pipeline.report.segments import bytes_of, collect, held
+from pipeline.report.page.page import Heading, page
+from pipeline.report.record_collector import collect_records
+from pipeline.report.segment_collector import bytes_of, collect, held
 from pipeline.source.slices import Task
 from pipeline.tasks.task_sizing import TASK_BYTES, pack
 from pipeline.tasks.task_source import in_tasks

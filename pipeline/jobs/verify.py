@@ -19,7 +19,14 @@ from pipeline.places.paths import data_directories
 from pipeline.places.place import Place
 from pipeline.tasks.task_sizing import TASK_BYTES, pack
 from pipeline.tasks.task_source import in_tasks
-from pipeline.verification import CheckedSegment, Row, Verification, Wrong, check_segment, require_files
+from pipeline.verification import (
+    CheckedSegment,
+    DirectoryVerification,
+    VerificationRow,
+    Wrong,
+    check_segment,
+    require_files,
+)
 from storage.disk.native import NativeFileSystem
 from storage.inspect.check.segment import SegmentWork
 
@@ -72,7 +79,7 @@ def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:
     PipelineError where the place is a cluster, or a directory is no data directory.
     """
     directories = data_directories(require_files(options.place).path or "")
-    verification = Verification(directories, NativeFileSystem(read_only=True))
+    verification = DirectoryVerification(directories, NativeFileSystem(read_only=True))
     work = verification.work
     tasks = pack([one.log_bytes for one in work], task_bytes=options.task_bytes)
     portions = [_Portion(task.start, work[task.start : task.stop]) for task in tasks]
@@ -93,7 +100,7 @@ def _check(portion: _Portion) -> Iterator[Any]:
             yield pa.RecordBatch.from_pylist([row], _CHECKED)
 
 
-def _table(rows: Iterable[Row]) -> Any:
+def _table(rows: Iterable[VerificationRow]) -> Any:
     return pa.Table.from_pylist([{**row._asdict(), "wrong": _structs(row.wrong)} for row in rows], _ROW)
 
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from pipeline.errors import PipelineError
 from storage.checkpoints.partition_metadata import read_topic_id
 from storage.directories.contents import Contents
-from storage.disk.filesystem import Entry, FileSystem
+from storage.disk.filesystem import DirectoryEntry, FileSystem
 from storage.disk.names import META_PROPERTIES
 from storage.errors import CorruptionError
 
@@ -78,7 +78,7 @@ def _check_is_not_mounted(path: Path) -> None:
             )
 
 
-def check_is_data_directory(path: Path, entries: Iterable[Entry], contents: Contents) -> None:
+def check_is_data_directory(path: Path, entries: Iterable[DirectoryEntry], contents: Contents) -> None:
     """Whether a directory's entries, and what was read from them, are a data directory's (PipelineError)."""
     if not contents.partitions and META_PROPERTIES not in {entry.name for entry in entries}:
         raise PipelineError(f"{path}: no data directory: neither {META_PROPERTIES} nor a partition there")

@@ -48,7 +48,7 @@ def staging_area(directories: Sequence[Path]) -> StagingArea:
     return StagingArea(min(directory.resolve() for directory in directories), NativeFileSystem())
 
 
-class Handover:
+class CommitRequest:
     """One write on its way to the owner of the data directories."""
 
     def __init__(  # noqa: PLR0913 (two of them are for a test's clock)

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from pipeline.errors import InvalidOptionError, PipelineError
-from pipeline.sink.commit_request import Handover, staging_area
+from pipeline.sink.commit_request import CommitRequest, staging_area
 from pipeline.sink.layout import Layout, read_layout
 from pipeline.sink.options import SinkOptions, check_columns, parse_sink_options
 from storage.codec.batch import read_header
@@ -76,14 +76,14 @@ class Target:
             raise
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        for handover in self._handovers(messages):
-            handover.commit(self.options.commit_timeout_s)
+        for request in self._requests(messages):
+            request.commit(self.options.commit_timeout_s)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        for handover in self._handovers(messages):
-            handover.abort()
+        for request in self._requests(messages):
+            request.abort()
 
-    def _handovers(self, messages: list[WriterCommitMessage | None]) -> Iterator[Handover]:
+    def _requests(self, messages: list[WriterCommitMessage | None]) -> Iterator[CommitRequest]:
         """The one write that the tasks' messages are about; none where no task had a row."""
         brought = sorted(
             (one for one in messages if isinstance(one, TaskStaged) and one.staged is not None),
@@ -96,7 +96,7 @@ class Target:
             records: Counter[str] = Counter()
             for one in brought:
                 records.update(one.records)
-            yield Handover(self.options.directories, brought[0].write, files, records=dict(records))
+            yield CommitRequest(self.options.directories, brought[0].write, files, records=dict(records))
 
 
 class TopicWriter(DataSourceArrowWriter):

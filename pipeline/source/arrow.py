@@ -15,14 +15,14 @@ import pyarrow as pa
 from pipeline.source.arrow_buffers import (
     KEYS,
     VALUES,
-    Part,
+    ColumnRange,
     gather,
     gather_flags,
     gather_offsets,
     gather_timestamps,
     has_headers,
 )
-from storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
+from storage.codec.headers import TIMESTAMP_TYPE_MASK
 from storage.model import Header, TopicPartition
 
 Array: TypeAlias = Any
@@ -34,7 +34,7 @@ _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
-def record_batch(parts: Sequence[Part], *, partition: TopicPartition, schema: Array) -> Array:
+def record_batch(parts: Sequence[ColumnRange], *, partition: TopicPartition, schema: Array) -> Array:
     """All records of `parts` with the columns of `schema`, in its order and of its types.
 
     Raises IndexError for ranges that are none, OverflowError for a column of 2 GiB, or a time beyond Spark's.
@@ -50,8 +50,8 @@ def record_batch(parts: Sequence[Part], *, partition: TopicPartition, schema: Ar
     return pa.RecordBatch.from_arrays(cast, schema=schema)
 
 
-def _binary(column: int) -> Callable[[Sequence[Part], int, TopicPartition], Array]:
-    def build(parts: Sequence[Part], count: int, _: TopicPartition) -> Array:
+def _binary(column: int) -> Callable[[Sequence[ColumnRange], int, TopicPartition], Array]:
+    def build(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
         ends, validity, octets, nulls = gather(parts, column)
         buffers = [
             None if validity is None else pa.py_buffer(validity),
@@ -63,24 +63,24 @@ def _binary(column: int) -> Callable[[Sequence[Part], int, TopicPartition], Arra
     return build
 
 
-def _offsets(parts: Sequence[Part], count: int, _: TopicPartition) -> Array:
+def _offsets(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
     return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(gather_offsets(parts))], 0)
 
 
-def _timestamps(parts: Sequence[Part], count: int, _: TopicPartition) -> Array:
+def _timestamps(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
     """Microseconds, as Spark has them; a record without a timestamp (-1) is a millisecond before 1970, as in Kafka's."""
     return pa.Array.from_buffers(_TIMESTAMP, count, [None, pa.py_buffer(gather_timestamps(parts))], 0)
 
 
-def _topics(_: Sequence[Part], count: int, partition: TopicPartition) -> Array:
+def _topics(_: Sequence[ColumnRange], count: int, partition: TopicPartition) -> Array:
     return _same(partition.topic, pa.string(), count)
 
 
-def _partitions(_: Sequence[Part], count: int, partition: TopicPartition) -> Array:
+def _partitions(_: Sequence[ColumnRange], count: int, partition: TopicPartition) -> Array:
     return _same(partition.partition, pa.int32(), count)
 
 
-def _timestamp_types(parts: Sequence[Part], count: int, _: TopicPartition) -> Array:
+def _timestamp_types(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
     """The timestamp type of each record, as its batch's attributes say."""
     kind, kinds = gather_flags(parts, TIMESTAMP_TYPE_MASK)
     if kind is not None:
@@ -99,7 +99,7 @@ def _repeated(value: str | int | None, kind: Array) -> Array:
     return pa.repeat(pa.scalar(value, kind), BATCH_ROWS)
 
 
-def _headers(parts: Sequence[Part], count: int, _: TopicPartition) -> Array:
+def _headers(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
     """No headers are null, not an empty list; a name that is no UTF-8 is shown with replacement characters."""
     if not has_headers(parts):
         return _same(None, _HEADERS, count)
@@ -114,7 +114,7 @@ def _named(headers: Sequence[Header]) -> list[dict[str, str | bytes | None]]:
     return [{"key": header.key.decode("utf-8", "replace"), "value": header.value} for header in headers]
 
 
-_BUILDERS: dict[str, Callable[[Sequence[Part], int, TopicPartition], Array]] = {
+_BUILDERS: dict[str, Callable[[Sequence[ColumnRange], int, TopicPartition], Array]] = {
     "key": _binary(KEYS),
     "value": _binary(VALUES),
     "topic": _topics,

@@ -21,8 +21,7 @@ import cython
 from storage.codec.columns import Columns
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import (
+    from cython.cimports.storage.codec.memory import (
         copy,
         flat_view,
         int64s_of,
@@ -32,8 +31,7 @@ if cython.compiled:
         writable,
     )
 else:
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import (
+    from storage.codec.memory import (
         copy,
         flat_view,
         int64s_of,
@@ -43,15 +41,19 @@ else:
         writable,
     )
 
-KEYS = fields.KEY_POSITIONS
-VALUES = fields.VALUE_POSITIONS
+KEYS = 2
+VALUES = 4
 """Which of the eight columns has the positions; the one behind it has the lengths."""
+OFFSETS = 0
+TIMESTAMPS = 1
+HEADER_LENGTHS = 7
+"""Which of the eight columns it is."""
 
 _LARGEST = cython.declare(cython.longlong, 2**31 - 1)
 _MOST_MILLISECONDS = cython.declare(cython.longlong, (2**63 - 1) // 1000)
 
 
-class Part(NamedTuple):
+class ColumnRange(NamedTuple):
     """The records [start, end) of some columns."""
 
     columns: Columns
@@ -59,7 +61,7 @@ class Part(NamedTuple):
     end: int
 
 
-def gather(parts: Sequence[Part], column: int) -> tuple[bytearray, bytearray | None, bytearray, int]:
+def gather(parts: Sequence[ColumnRange], column: int) -> tuple[bytearray, bytearray | None, bytearray, int]:
     """The keys or values (`column`) of all parts: ends, validity (None: no nulls), bytes, null count.
 
     Raises IndexError for a range that is none, OverflowError for 2 GiB and more.
@@ -86,20 +88,20 @@ def gather(parts: Sequence[Part], column: int) -> tuple[bytearray, bytearray | N
     return ends, validity, octets, nulls
 
 
-def gather_offsets(parts: Sequence[Part]) -> memoryview[int]:
+def gather_offsets(parts: Sequence[ColumnRange]) -> memoryview[int]:
     """The offsets of all parts, as int64. Raises IndexError."""
-    return _int64s(parts, fields.OFFSETS, 1)
+    return _int64s(parts, OFFSETS, 1)
 
 
-def gather_timestamps(parts: Sequence[Part]) -> memoryview[int]:
+def gather_timestamps(parts: Sequence[ColumnRange]) -> memoryview[int]:
     """The timestamps of all parts in microseconds, as int64.
 
     Raises IndexError, and OverflowError for a time that cannot be told in microseconds.
     """
-    return _int64s(parts, fields.TIMESTAMPS, 1000)
+    return _int64s(parts, TIMESTAMPS, 1000)
 
 
-def gather_flags(parts: Sequence[Part], mask: int) -> tuple[int | None, bytearray]:
+def gather_flags(parts: Sequence[ColumnRange], mask: int) -> tuple[int | None, bytearray]:
     """Of each record whether its batch's attributes have a bit of `mask`: the one answer for all and nothing, or int32s.
 
     Raises IndexError.
@@ -110,18 +112,17 @@ def gather_flags(parts: Sequence[Part], mask: int) -> tuple[int | None, bytearra
     place: cython.Py_ssize_t = 0
     ones: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
-    number: cython.Py_ssize_t
+    header: cython.Py_ssize_t
     for columns, start, end in parts:
         rows: memoryview = columns.batches.rows
         row: cython.p_longlong = int64s_of(rows)
         below: cython.Py_ssize_t = start
         bits: cython.longlong = mask
-        for number in range(len(rows) // fields.ROW_SIZE):
-            header: cython.Py_ssize_t = fields.ROW_SIZE * number
-            upto: cython.Py_ssize_t = min(end, row[header + fields.RECORD_END])
+        for header in range(0, len(rows), 15):
+            upto: cython.Py_ssize_t = min(end, row[header + 14])
             if upto <= below:
                 continue
-            if row[header + fields.ATTRIBUTES] & bits:
+            if row[header + 7] & bits:
                 ones += upto - below
                 for index in range(place, place + upto - below):
                     octets[4 * index] = 1
@@ -132,14 +133,14 @@ def gather_flags(parts: Sequence[Part], mask: int) -> tuple[int | None, bytearra
     return None, flags
 
 
-def has_headers(parts: Sequence[Part]) -> bool:
+def has_headers(parts: Sequence[ColumnRange]) -> bool:
     """Whether any record has headers. Raises IndexError."""
     _count(parts)
     index: cython.Py_ssize_t
     for columns, start, end in parts:
         block: memoryview = columns.block
         lengths: cython.p_longlong = int64s_of(block)
-        first: cython.Py_ssize_t = fields.HEADER_LENGTHS * len(columns)
+        first: cython.Py_ssize_t = HEADER_LENGTHS * len(columns)
         last: cython.Py_ssize_t = first + end
         for index in range(first + start, last):
             if lengths[index]:
@@ -148,7 +149,7 @@ def has_headers(parts: Sequence[Part]) -> bool:
 
 
 @cython.cfunc
-def _count(parts: Sequence[Part]) -> cython.Py_ssize_t:
+def _count(parts: Sequence[ColumnRange]) -> cython.Py_ssize_t:
     """Records of all parts."""
     count: cython.Py_ssize_t = 0
     for columns, start, end in parts:
@@ -159,7 +160,7 @@ def _count(parts: Sequence[Part]) -> cython.Py_ssize_t:
 
 
 @cython.cfunc
-def _int64s(parts: Sequence[Part], column: cython.Py_ssize_t, factor: cython.longlong) -> memoryview:
+def _int64s(parts: Sequence[ColumnRange], column: cython.Py_ssize_t, factor: cython.longlong) -> memoryview:
     found: memoryview = new_int64s(_count(parts))
     target: cython.p_longlong = int64s_of(found)
     place: cython.Py_ssize_t = 0
@@ -194,7 +195,7 @@ def _measure(block: memoryview, first: cython.Py_ssize_t, count: cython.Py_ssize
 
 
 @cython.cfunc
-def _fill_validity(parts: Sequence[Part], column: cython.Py_ssize_t, validity: bytearray) -> None:
+def _fill_validity(parts: Sequence[ColumnRange], column: cython.Py_ssize_t, validity: bytearray) -> None:
     octets: cython.p_uchar = writable(validity)
     place: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
@@ -210,7 +211,9 @@ def _fill_validity(parts: Sequence[Part], column: cython.Py_ssize_t, validity: b
 
 
 @cython.cfunc
-def _fill(parts: Sequence[Part], column: cython.Py_ssize_t, ends: bytearray, octets: bytearray) -> None:
+def _fill(
+    parts: Sequence[ColumnRange], column: cython.Py_ssize_t, ends: bytearray, octets: bytearray
+) -> None:
     """The bytes of all parts' values, and where each ends."""
     places: cython.p_uchar = writable(ends)
     target: cython.p_uchar = writable(octets)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipeline.errors import PipelineError
 from pipeline.places.paths import topic_id_of
-from pipeline.source.planning import OffsetRange
+from pipeline.source.query.ranges import OffsetRange
 from storage.codec.aborted_filter import still_aborted
 from storage.codec.columns import Columns, decode, decode_each
 from storage.disk.filesystem import File, FileSystem

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.source.planning import lag_by_partition
+from pipeline.source.query.ranges import lag_by_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Work(NamedTuple):
+class JobProgress(NamedTuple):
     """What was done, and what is left, as far as it is known."""
 
     tasks: int = 0
@@ -64,9 +64,9 @@ class Tally:
         for partition, lag in lag_by_partition(progress).items():
             self.left[partition.topic] += lag
 
-    def work(self) -> Work:
+    def work(self) -> JobProgress:
         """All of it."""
-        return Work(
+        return JobProgress(
             tasks=sum(done for done, _ in self.stages.values()),
             all_tasks=sum(total for _, total in self.stages.values()),
             records=sum(self.batches.values()) if self.batches else None,
@@ -81,7 +81,7 @@ class Watch:
         self._spark = spark
         self._tally = Tally()
 
-    def look(self) -> Work:
+    def look(self) -> JobProgress:
         """What is done by now. Whatever Spark raises when it is asked at a bad moment is raised."""
         tracker = self._spark.sparkContext.statusTracker()
         active = {}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from storage.disk.filesystem import FileSystem
-from storage.model import Buffer
+from storage.disk.filesystem import Buffer, FileSystem
 
 TEMPORARY_SUFFIX = ".tmp"
 

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from storage.codec.batch_writer import encode_batches, encode_span
-from storage.codec.binary.fields import CURRENT_MAGIC
 from storage.codec.columns import Columns, decode_each
 from storage.codec.control import ControlType, control_type
-from storage.codec.headers import BatchHeader, Codec
+from storage.codec.headers import CURRENT_MAGIC, BatchHeader, Codec
 from storage.codec.records import BatchStamp, encode
 from storage.compaction.offset_map import OffsetMap
 from storage.compaction.retain import (
@@ -27,7 +26,7 @@ from storage.compaction.retain import (
     tombstones_stay,
 )
 from storage.compaction.survivors import (
-    Kind,
+    RunKind,
     count_staying,
     drop_tombstones,
     end_of_thinned,
@@ -92,11 +91,11 @@ class Rewriter:
         while first < len(positions):
             kind, stop = next_run(columns, marks, first, keep_end_offset=keep_end_offset)
             kept: memoryview | bytearray | None = None
-            if kind is Kind.COPIED:
+            if kind is RunKind.COPIED:
                 end = positions[stop] if stop < len(positions) else batches.stop
                 kept = data[positions[first] : end]
                 counts.records_kept += record_ends[stop - 1] - (record_ends[first - 1] if first else 0)
-            elif kind is Kind.SINGLE:
+            elif kind is RunKind.SINGLE:
                 stop, kept = self._rewritten(data, columns, marks, first, modified)
             if kept is not None:
                 counts.batches_kept += stop - first

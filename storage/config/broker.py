@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from storage.config.kinds import (
     INT_MAX,
-    Kind,
     Truth,
+    ValueKind,
     Whole,
     int_of_at_least,
     long_of_at_least,
@@ -32,7 +32,7 @@ KEEP_FOREVER: Mapping[str, str] = MappingProxyType({"retention.ms": "-1"})
 class BrokerRow(NamedTuple):
     """What the table says of a setting beside its type and default."""
 
-    kind: Kind
+    kind: ValueKind
     unit: str
     meaning: str
     names: tuple[str, ...]

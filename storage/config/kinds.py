@@ -23,7 +23,7 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 _THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 
-class Kind(Protocol):
+class ValueKind(Protocol):
     """Reads, checks and prints the values of one sort of setting."""
 
     @property
@@ -155,7 +155,7 @@ class Truth:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class OneOf:
     """One of a few words."""
 
     words: tuple[str, ...]
@@ -246,7 +246,7 @@ class Text:
         return value
 
 
-def read_value(name: str, text: str, kind: Kind) -> Any:
+def read_value(name: str, text: str, kind: ValueKind) -> Any:
     """Read the value of the setting called `name`.
 
     Raises InvalidConfigError with the name, the value and what is valid.

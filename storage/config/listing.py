@@ -11,7 +11,7 @@ from storage.config.broker import BROKER_SETTINGS, EngineConfig
 from storage.config.topic import SETTINGS, TopicConfig
 
 
-class Source(Enum):
+class ConfigSource(Enum):
     """Where a value comes from, the strongest first."""
 
     TOPIC = "topic"
@@ -26,7 +26,7 @@ class ShownSetting(NamedTuple):
 
     name: str
     value: str
-    source: Source
+    source: ConfigSource
     file_name: str | None
     """What the file calls it, where the value comes from there."""
     default: str
@@ -83,11 +83,11 @@ def matching(
         one
         for one in settings
         if (not wanted or any(fnmatchcase(one.name, pattern) for pattern in wanted))
-        and not (only_set and one.source is Source.DEFAULT)
+        and not (only_set and one.source is ConfigSource.DEFAULT)
     ]
 
 
-def _source(name: str, overrides: Mapping[str, str], given: Mapping[str, str]) -> Source:
+def _source(name: str, overrides: Mapping[str, str], given: Mapping[str, str]) -> ConfigSource:
     if name in overrides:
-        return Source.TOPIC
-    return Source.FILE if name in given else Source.DEFAULT
+        return ConfigSource.TOPIC
+    return ConfigSource.FILE if name in given else ConfigSource.DEFAULT

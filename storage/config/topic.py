@@ -16,14 +16,14 @@ from storage.config.kinds import (
     INT_MIN,
     LONG_MAX,
     LONG_MIN,
-    Choice,
-    Kind,
+    OneOf,
     OptionalWhole,
     Ratio,
     Several,
     ThrottledReplicas,
     TimestampTypeChoice,
     Truth,
+    ValueKind,
     Whole,
     WholeOr,
     int_of_at_least,
@@ -49,10 +49,10 @@ def _synonyms(*names: str | Synonym) -> tuple[Synonym, ...]:
     return tuple(name if isinstance(name, Synonym) else Synonym(name) for name in names)
 
 
-class Row(NamedTuple):
+class SettingRow(NamedTuple):
     """What the table says of a setting beside its type and default."""
 
-    kind: Kind
+    kind: ValueKind
     unit: str
     meaning: str
     synonyms: tuple[Synonym, ...] = ()
@@ -69,7 +69,7 @@ class TopicConfig:
 
     cleanup_policy: Annotated[
         tuple[str, ...],
-        Row(
+        SettingRow(
             Several(("compact", "delete")),
             "",
             "What happens to old segments: delete removes them by retention.*, compact keeps the newest "
@@ -79,8 +79,8 @@ class TopicConfig:
     ] = ("delete",)
     compression_type: Annotated[
         str,
-        Row(
-            Choice(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
+        SettingRow(
+            OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
             "",
             "The codec batches are kept in; producer keeps each batch as it comes.",
             _synonyms("compression.type"),
@@ -88,7 +88,7 @@ class TopicConfig:
     ] = "producer"
     compression_gzip_level: Annotated[
         int,
-        Row(
+        SettingRow(
             WholeOr(Whole(1, 9), -1),
             "",
             "gzip's level when compression.type is gzip; -1 is the library's own default.",
@@ -97,7 +97,7 @@ class TopicConfig:
     ] = -1
     compression_lz4_level: Annotated[
         int,
-        Row(
+        SettingRow(
             Whole(1, 17),
             "",
             "lz4's level when compression.type is lz4.",
@@ -106,7 +106,7 @@ class TopicConfig:
     ] = 9
     compression_zstd_level: Annotated[
         int,
-        Row(
+        SettingRow(
             Whole(-131072, 22),
             "",
             "zstd's level when compression.type is zstd.",
@@ -115,7 +115,7 @@ class TopicConfig:
     ] = 3
     delete_retention_ms: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(0),
             "ms",
             "How long compaction keeps tombstones and transaction markers after first seeing them.",
@@ -124,7 +124,7 @@ class TopicConfig:
     ] = 86_400_000
     file_delete_delay_ms: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(0),
             "ms",
             "How long a file stays on disk, as .deleted, after it left the log.",
@@ -133,7 +133,7 @@ class TopicConfig:
     ] = 60_000
     flush_messages: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(1),
             "records",
             "Flush to disk whenever this many records are not flushed yet.",
@@ -142,7 +142,7 @@ class TopicConfig:
     ] = LONG_MAX
     flush_ms: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(0),
             "ms",
             "Flush to disk when the last flush is this long ago.",
@@ -151,7 +151,7 @@ class TopicConfig:
     ] = LONG_MAX
     index_interval_bytes: Annotated[
         int,
-        Row(
+        SettingRow(
             int_of_at_least(0),
             "bytes",
             "An offset index entry is due when more than this many bytes of log follow the last one.",
@@ -160,7 +160,7 @@ class TopicConfig:
     ] = 4096
     max_message_bytes: Annotated[
         int,
-        Row(
+        SettingRow(
             int_of_at_least(0),
             "bytes",
             "The largest record batch a log takes, its header included.",
@@ -169,7 +169,7 @@ class TopicConfig:
     ] = 1_048_588
     max_compaction_lag_ms: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(1),
             "ms",
             "The longest a record may stay uncompacted.",
@@ -178,7 +178,7 @@ class TopicConfig:
     ] = LONG_MAX
     min_compaction_lag_ms: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(0),
             "ms",
             "The shortest a record stays uncompacted.",
@@ -187,7 +187,7 @@ class TopicConfig:
     ] = 0
     message_timestamp_type: Annotated[
         TimestampType,
-        Row(
+        SettingRow(
             TimestampTypeChoice(),
             "",
             "Whether a record's timestamp is its producer's or the time of its append.",
@@ -196,7 +196,7 @@ class TopicConfig:
     ] = TimestampType.CREATE_TIME
     message_timestamp_before_max_ms: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(0),
             "ms",
             "How far a CreateTime timestamp may lie before the append.",
@@ -205,7 +205,7 @@ class TopicConfig:
     ] = LONG_MAX
     message_timestamp_after_max_ms: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(0),
             "ms",
             "How far a CreateTime timestamp may lie after the append.",
@@ -214,7 +214,7 @@ class TopicConfig:
     ] = 3_600_000
     min_cleanable_dirty_ratio: Annotated[
         float,
-        Row(
+        SettingRow(
             Ratio(0.0, 1.0),
             "",
             "The share of uncompacted bytes above which a log is compacted.",
@@ -223,7 +223,7 @@ class TopicConfig:
     ] = 0.5
     min_insync_replicas: Annotated[
         int,
-        Row(
+        SettingRow(
             int_of_at_least(1),
             "replicas",
             "How many replicas must hold a record for acks=all to succeed.",
@@ -232,7 +232,7 @@ class TopicConfig:
     ] = 1
     preallocate: Annotated[
         bool,
-        Row(
+        SettingRow(
             Truth(),
             "",
             "Whether a new segment's file takes its full size on disk at once.",
@@ -241,7 +241,7 @@ class TopicConfig:
     ] = False
     retention_bytes: Annotated[
         int,
-        Row(
+        SettingRow(
             Whole(LONG_MIN, LONG_MAX),
             "bytes",
             "How many bytes a partition keeps at least before its oldest segments go; negative: no limit.",
@@ -250,7 +250,7 @@ class TopicConfig:
     ] = -1
     retention_ms: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(-1),
             "ms",
             "The age of its newest record at which a segment goes; -1: never.",
@@ -263,7 +263,7 @@ class TopicConfig:
     ] = 604_800_000
     segment_bytes: Annotated[
         int,
-        Row(
+        SettingRow(
             int_of_at_least(1_048_576),
             "bytes",
             "The size a segment's log does not exceed.",
@@ -272,7 +272,7 @@ class TopicConfig:
     ] = 1_073_741_824
     segment_index_bytes: Annotated[
         int,
-        Row(
+        SettingRow(
             int_of_at_least(4),
             "bytes",
             "The size of a segment's offset index, and of its time index.",
@@ -281,7 +281,7 @@ class TopicConfig:
     ] = 10_485_760
     segment_jitter_ms: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(0),
             "ms",
             "Segments roll up to this much earlier than segment.ms, each by a random amount.",
@@ -290,7 +290,7 @@ class TopicConfig:
     ] = 0
     segment_ms: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(1),
             "ms",
             "The span of record time after which a segment rolls though it is not full.",
@@ -299,7 +299,7 @@ class TopicConfig:
     ] = 604_800_000
     unclean_leader_election_enable: Annotated[
         bool,
-        Row(
+        SettingRow(
             Truth(),
             "",
             "Whether a replica that is out of sync may lead; no meaning with one replica.",
@@ -308,7 +308,7 @@ class TopicConfig:
     ] = False
     remote_storage_enable: Annotated[
         bool,
-        Row(
+        SettingRow(
             Truth(),
             "",
             "Whether segments move to tiered storage; not available here, so only false is taken.",
@@ -316,7 +316,7 @@ class TopicConfig:
     ] = False
     remote_log_copy_disable: Annotated[
         bool,
-        Row(
+        SettingRow(
             Truth(),
             "",
             "Whether a tiered topic stops copying; no meaning without tiered storage.",
@@ -324,7 +324,7 @@ class TopicConfig:
     ] = False
     remote_log_delete_on_disable: Annotated[
         bool,
-        Row(
+        SettingRow(
             Truth(),
             "",
             "Whether switching tiering off deletes what was copied; no meaning without tiered storage.",
@@ -332,7 +332,7 @@ class TopicConfig:
     ] = False
     local_retention_ms: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(-2),
             "ms",
             "retention.ms of the local copy of a tiered topic; -2: the same as retention.ms.",
@@ -341,7 +341,7 @@ class TopicConfig:
     ] = -2
     local_retention_bytes: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(-2),
             "bytes",
             "retention.bytes of the local copy of a tiered topic; -2: the same as retention.bytes.",
@@ -350,7 +350,7 @@ class TopicConfig:
     ] = -2
     remote_copy_lag_ms: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(-1),
             "ms",
             "The age at which a tiered topic's segment is copied; no meaning without tiered storage.",
@@ -359,7 +359,7 @@ class TopicConfig:
     ] = 0
     remote_copy_lag_bytes: Annotated[
         int,
-        Row(
+        SettingRow(
             long_of_at_least(-1),
             "bytes",
             "The bytes after which a tiered topic's segment is copied; no meaning without tiered storage.",
@@ -368,7 +368,7 @@ class TopicConfig:
     ] = -1
     errors_deadletterqueue_group_enable: Annotated[
         bool,
-        Row(
+        SettingRow(
             Truth(),
             "",
             "Whether share groups may use the topic as their dead letter queue; kept, without effect here.",
@@ -376,7 +376,7 @@ class TopicConfig:
     ] = False
     leader_replication_throttled_replicas: Annotated[
         tuple[str, ...],
-        Row(
+        SettingRow(
             ThrottledReplicas(),
             "",
             "Replicas whose leader throttles replication; kept, without effect with one replica.",
@@ -384,7 +384,7 @@ class TopicConfig:
     ] = ()
     follower_replication_throttled_replicas: Annotated[
         tuple[str, ...],
-        Row(
+        SettingRow(
             ThrottledReplicas(),
             "",
             "Replicas whose follower throttles replication; kept, without effect with one replica.",
@@ -392,7 +392,7 @@ class TopicConfig:
     ] = ()
     internal_segment_bytes: Annotated[
         int | None,
-        Row(
+        SettingRow(
             OptionalWhole(Whole(INT_MIN, INT_MAX)),
             "bytes",
             "Overrides segment.bytes, also below its minimum: for tests.",
@@ -456,7 +456,7 @@ class Setting:
     field: str
     """TopicConfig's: `retention_ms`."""
     default: Any
-    row: Row
+    row: SettingRow
 
     def parse(self, text: str) -> Any:
         """Read a value; raises InvalidConfigError with the name, the value and what is valid."""

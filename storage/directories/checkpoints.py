@@ -91,7 +91,7 @@ class CheckpointWriter:
         self._write(
             names.CLEANER_OFFSETS,
             partitions,
-            lambda log: log.first_dirty_offset if isinstance(log, Log) else None,
+            lambda log: log.parts.first_dirty_offset if isinstance(log, Log) else None,
         )
 
     def write_all(self, partitions: Iterable[Partition]) -> None:

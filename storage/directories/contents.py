@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.disk.filesystem import Entry, FileSystem
+from storage.disk.filesystem import DirectoryEntry, FileSystem
 from storage.disk.names import (
     PARTITION_METADATA,
     SKIPPED_DIRECTORIES,
@@ -34,7 +34,7 @@ class Contents:
         return topics
 
 
-def read_contents(entries: Iterable[Entry], directory: Path) -> Contents:
+def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Contents:
     """Sort out what `directory` holds; plain files of any name are passed over.
 
     Raises NotALogDirectoryError for a directory that is none of Kafka's, a mount's lost+found too.

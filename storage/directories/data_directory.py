@@ -17,7 +17,7 @@ from storage.directories.contents import Contents, read_contents
 from storage.disk import names
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import DirectoryMark
-from storage.log.flusher import Flusher
+from storage.log.flushing import Flusher
 from storage.model import TopicPartition
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
-from storage.log.room import Room
+from storage.log.parts import Room
 
 T = TypeVar("T")
 

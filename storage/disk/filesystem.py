@@ -10,13 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
-from storage.model import Buffer, Position, Timestamp
+from storage.model import Position, Timestamp
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 Clock: TypeAlias = Callable[[], Timestamp]
 """Gives the present time in milliseconds since the epoch."""
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """One name in a directory."""
 
     name: str
@@ -111,7 +113,7 @@ class FileSystem(Protocol):
         """Bytes of a file. FileNotFoundError."""
         ...
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
         """By name, ascending. FileNotFoundError, NotADirectoryError."""
         ...
 

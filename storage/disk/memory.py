@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.model import Buffer, Position
+from storage.disk.filesystem import Buffer
+from storage.model import Position
 
 
 class MemoryFile:

@@ -113,7 +113,7 @@ class DirectoryMark(Enum):
     FUTURE = "future"
 
 
-class PartitionDirectory(NamedTuple):
+class PartitionDirectoryName(NamedTuple):
     """A parsed partition directory name."""
 
     partition: TopicPartition
@@ -137,7 +137,7 @@ def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: 
     return topic + tail
 
 
-def parse_partition_directory(name: str) -> PartitionDirectory | None:
+def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
     """Read a directory's name: the partition follows the last dash. None: no partition directory of any kind.
 
     A broker would take any text for a topic here, and +1 or 01 for a partition; only what a broker can have
@@ -146,9 +146,9 @@ def parse_partition_directory(name: str) -> PartitionDirectory | None:
     marked = _MARKED_DIRECTORY.fullmatch(name)
     if marked:
         partition = _parse_topic_partition(marked["partition"])
-        return PartitionDirectory(partition, DirectoryMark(marked["mark"])) if partition else None
+        return PartitionDirectoryName(partition, DirectoryMark(marked["mark"])) if partition else None
     partition = _parse_topic_partition(name)
-    return PartitionDirectory(partition, DirectoryMark.LIVE) if partition else None
+    return PartitionDirectoryName(partition, DirectoryMark.LIVE) if partition else None
 
 
 def _parse_topic_partition(name: str) -> TopicPartition | None:
@@ -178,7 +178,7 @@ class SegmentFileState(Enum):
     SWAP = ".swap"
 
 
-class SegmentFile(NamedTuple):
+class SegmentFileName(NamedTuple):
     """A parsed segment file name."""
 
     base_offset: Offset
@@ -194,13 +194,13 @@ def segment_file(
 
 
 @lru_cache(maxsize=4096)  # The same few names in each directory, and several times as it is loaded.
-def parse_segment_file(name: str) -> SegmentFile | None:
+def parse_segment_file(name: str) -> SegmentFileName | None:
     """Read a name inside a partition directory. None: no file of a segment."""
     match = _SEGMENT_FILE.fullmatch(name)
     if not match or int(match["base"]) > _MAX_OFFSET:
         return None
     state = SegmentFileState("." + match["state"]) if match["state"] else SegmentFileState.LIVE
-    return SegmentFile(Offset(int(match["base"])), SegmentFileKind("." + match["kind"]), state)
+    return SegmentFileName(Offset(int(match["base"])), SegmentFileKind("." + match["kind"]), state)
 
 
 def view_file(base_offset: Offset) -> str:

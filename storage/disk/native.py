@@ -19,9 +19,9 @@ from collections import OrderedDict
 from operator import itemgetter
 from pathlib import Path
 
-from storage.disk.filesystem import DiskSpace, Entry, File, FileEnds
+from storage.disk.filesystem import Buffer, DirectoryEntry, DiskSpace, File, FileEnds
 from storage.errors import NotAPlainFileError, ReadOnlyError
-from storage.model import Buffer, Position, Timestamp
+from storage.model import Position, Timestamp
 
 _MODE = 0o644
 _KINDS = {
@@ -316,9 +316,9 @@ class NativeFileSystem:
     def size(self, path: Path) -> int:
         return path.lstat().st_size
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
         with os.scandir(path) as names:
-            return sorted((Entry(name.name, name.is_dir()) for name in names), key=itemgetter(0))
+            return sorted((DirectoryEntry(name.name, name.is_dir()) for name in names), key=itemgetter(0))
 
     def make_directory(self, path: Path) -> None:
         self._writable(path)

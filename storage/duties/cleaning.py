@@ -54,14 +54,14 @@ def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
             offsets.log_end_offset,
         )
         checkpoint = None
-    log.first_dirty_offset = checkpoint
-    log.describe_cleaning = lambda: _state(log, clock())
+    log.parts.first_dirty_offset = checkpoint
+    log.parts.describe_cleaning = lambda: _state(log, clock())
     return log
 
 
 def plan_cleaning(log: Log, now: Timestamp) -> CleaningPlan:
     """What the cleaner would do to a log now."""
-    return plan(cleaning_params(log, log.first_dirty_offset, now))
+    return plan(cleaning_params(log, log.parts.first_dirty_offset, now))
 
 
 def _state(log: Log, now: Timestamp) -> CleaningState | None:
@@ -162,7 +162,7 @@ class Cleaner:
             began = self._clock()
             memory = self._config.cleaner_dedupe_buffer_bytes
             done = self._clean_claimed(log, now, memory)
-            log.first_dirty_offset = min(done.end_offset, log.log_end_offset)
+            log.parts.first_dirty_offset = min(done.end_offset, log.log_end_offset)
         _tell(log, due, done, self._clock() - began)
         if done.end_offset <= due.first_dirty_offset:
             raise CleaningStoppedError(

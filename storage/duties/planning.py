@@ -165,7 +165,7 @@ def _after_roll(segments: Sequence[SegmentInfo]) -> list[SegmentInfo]:
 def _planned_cleaning(log: Log, now: Timestamp, *, rolled: bool) -> PlannedCleaning | None:
     if not log.config.compacts:
         return None
-    params = cleaning_params(log, log.first_dirty_offset, now)
+    params = cleaning_params(log, log.parts.first_dirty_offset, now)
     if rolled:
         fresh = CleanableSegment(log.log_end_offset, 0, NO_TIMESTAMP, None)
         params = replace(params, segments=[*params.segments, fresh])

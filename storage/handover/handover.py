@@ -339,14 +339,14 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class BrokerNode:
     """Whose log directories they are."""
 
     cluster_id: str
     node_id: int
 
 
-def _read_node(files: FileSystem, log_dirs: Sequence[Path]) -> Node:
+def _read_node(files: FileSystem, log_dirs: Sequence[Path]) -> BrokerNode:
     """Raises StorageError unless all of them are log directories of one broker."""
     found = set()
     for directory in log_dirs:
@@ -355,7 +355,7 @@ def _read_node(files: FileSystem, log_dirs: Sequence[Path]) -> Node:
             raise StorageError(
                 f"{directory}: no {names.META_PROPERTIES} of a broker there; give one of its log.dirs, formatted"
             )
-        found.add(Node(meta.cluster_id, meta.node_id))
+        found.add(BrokerNode(meta.cluster_id, meta.node_id))
     if len(found) != 1:
         raise StorageError(f"{', '.join(map(str, log_dirs))}: not log directories of one and the same broker")
     return found.pop()

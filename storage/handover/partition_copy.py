@@ -22,14 +22,13 @@ from struct import Struct
 
 from storage.checkpoints.leader_epochs import Entries, EpochEntry, decode_epochs, encode_epochs
 from storage.checkpoints.partition_metadata import write_topic_id
-from storage.codec.binary.fields import CURRENT_MAGIC, LEADER_EPOCH_POSITION
-from storage.codec.headers import Batches
+from storage.codec.headers import CURRENT_MAGIC, Batches
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import (
     DirectoryMark,
-    SegmentFile,
     SegmentFileKind,
+    SegmentFileName,
     SegmentFileState,
     parse_segment_file,
 )
@@ -37,6 +36,8 @@ from storage.errors import CorruptionError, StorageError
 from storage.model import Position, TopicPartition
 from storage.segment.scan import windows
 
+LEADER_EPOCH_POSITION = 12
+"""In a batch of format 2; the older formats have no epoch."""
 _EPOCH = Struct(">i")
 
 
@@ -162,7 +163,7 @@ def _live_names(files: FileSystem, directory: Path) -> list[str]:
     return found
 
 
-def _segment_files(file_names: Iterable[str]) -> list[SegmentFile]:
+def _segment_files(file_names: Iterable[str]) -> list[SegmentFileName]:
     return [file for file in map(parse_segment_file, file_names) if file is not None]
 
 

@@ -40,14 +40,14 @@ _KEPT_STATES = (SegmentFileState.LIVE, SegmentFileState.SWAP)
 """States of files that count: the new segments of an interrupted compaction too; what both have is the same."""
 
 
-class Place(NamedTuple):
+class GroupPartition(NamedTuple):
     """Whose position it is, and in what."""
 
     group: str
     partition: TopicPartition
 
 
-Positions = Mapping[Place, CommittedOffset]
+Positions = Mapping[GroupPartition, CommittedOffset]
 
 
 class _Change(NamedTuple):
@@ -61,8 +61,8 @@ class _Change(NamedTuple):
 class _Replay:
     """One partition of `__consumer_offsets`, read from its first record to its last."""
 
-    newest: dict[Place, _Change] = field(default_factory=dict)
-    pending: dict[ProducerId, list[tuple[Place, _Change]]] = field(default_factory=dict)
+    newest: dict[GroupPartition, _Change] = field(default_factory=dict)
+    pending: dict[ProducerId, list[tuple[GroupPartition, _Change]]] = field(default_factory=dict)
     """Changes of transactions whose end was not seen yet."""
 
     def take(self, columns: Columns) -> None:
@@ -87,18 +87,18 @@ class _Replay:
                 changes = self.pending.pop(producer_id, [])
                 self._apply(changes if kind is ControlType.COMMIT else [])
 
-    def _apply(self, changes: Iterable[tuple[Place, _Change]]) -> None:
+    def _apply(self, changes: Iterable[tuple[GroupPartition, _Change]]) -> None:
         for place, change in changes:
             if place not in self.newest or self.newest[place].offset <= change.offset:
                 self.newest[place] = change
 
 
-def read_positions(files: FileSystem, directories: Iterable[Path]) -> dict[Place, CommittedOffset]:
+def read_positions(files: FileSystem, directories: Iterable[Path]) -> dict[GroupPartition, CommittedOffset]:
     """Read the positions out of partitions' directories of `__consumer_offsets`, which nobody writes (blocking).
 
     A torn end, as a kill leaves it, is passed over. Raises CorruptionError for any other damage, OSError.
     """
-    found: dict[Place, CommittedOffset] = {}
+    found: dict[GroupPartition, CommittedOffset] = {}
     for directory in directories:
         replay = _Replay()
         for path, last in _logs(files, directory):
@@ -139,7 +139,7 @@ def belongs(position: CommittedOffset, topic_id: str) -> bool:
     return position.topic_id.int == 0 or encode_id(position.topic_id) == topic_id
 
 
-def _changes(records: Iterable[Record]) -> Iterator[tuple[Place, _Change]]:
+def _changes(records: Iterable[Record]) -> Iterator[tuple[GroupPartition, _Change]]:
     for record in records:
         if record.key is None:
             continue
@@ -147,7 +147,7 @@ def _changes(records: Iterable[Record]) -> Iterator[tuple[Place, _Change]]:
         if known is None or known[0] not in OFFSET_COMMIT_TYPES:
             continue
         fields = known[1]
-        place = Place(fields["group"], TopicPartition(fields["topic"], fields["partition"]))
+        place = GroupPartition(fields["group"], TopicPartition(fields["topic"], fields["partition"]))
         value = record.value
         position = None if value is None else read_committed_offset(record.key, value)
         yield place, _Change(record.offset, position)

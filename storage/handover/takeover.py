@@ -37,7 +37,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class BrokerDirectories:
     """Where the broker's topics are."""
 
     log_dirs: Sequence[Path]
@@ -74,7 +74,7 @@ class Takeover:
     """The takeover of one broker's log directories into data directories of one node."""
 
     def __init__(
-        self, source: Source, data: Sequence[Path], *, tell: Tell, files: FileSystem | None = None
+        self, source: BrokerDirectories, data: Sequence[Path], *, tell: Tell, files: FileSystem | None = None
     ) -> None:
         self._source = source
         self._log_dirs = [directory.absolute() for directory in source.log_dirs]

@@ -39,7 +39,7 @@ class InputChangedError(StorageError):
     """The file is not the one that was read up to the position."""
 
 
-class Lines(Protocol):
+class LineEncoder(Protocol):
     """How lines become records; the caller knows the form and the partitioner."""
 
     def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
@@ -54,7 +54,7 @@ class Lines(Protocol):
         ...
 
 
-class Outcome(NamedTuple):
+class AppendOutcome(NamedTuple):
     """What a run did."""
 
     appended: int
@@ -98,8 +98,8 @@ class NamedProducer:
         registry.put(name, self._producer)
 
     def append_file(
-        self, stream: IO[bytes], lines: Lines, blocks: Callable[[IO[bytes]], Iterable[bytes]]
-    ) -> Outcome:
+        self, stream: IO[bytes], lines: LineEncoder, blocks: Callable[[IO[bytes]], Iterable[bytes]]
+    ) -> AppendOutcome:
         """Append what of the file is not in the log yet (blocking). `blocks` cuts a stream into whole lines.
 
         Raises InputChangedError, every error of `Partition.append` (ProducerFencedError, OutOfOrderSequenceError
@@ -119,11 +119,11 @@ class NamedProducer:
         # The last line may have no end of its own, and blocks give it one.
         end = stream.tell()
         self._save(end, records, self._tail(stream, end))
-        return Outcome(
+        return AppendOutcome(
             self._appended, self._passed_over, self._producer.producer_id, self._producer.epoch, end
         )
 
-    def _append_block(self, block: bytes, lines: Lines, first_record: int) -> int:
+    def _append_block(self, block: bytes, lines: LineEncoder, first_record: int) -> int:
         each = [line + b"\n" for line in block[:-1].split(b"\n")]
         numbers = sorted(self._partitions)
         shares: dict[int, list[bytes]] = {}
@@ -135,7 +135,7 @@ class NamedProducer:
                 self._append_batches(adjacent, number)
         return len(each)
 
-    def _encoded(self, share: list[bytes], number: int, lines: Lines) -> list[bytearray]:
+    def _encoded(self, share: list[bytes], number: int, lines: LineEncoder) -> list[bytearray]:
         """The batches of one partition's lines, without those that are in the log already."""
         skipped = min(self._ahead[number], len(share))
         self._ahead[number] -= skipped

@@ -16,7 +16,7 @@ from storage.segment.trace import RecordFound, Step
 
 
 @dataclass(frozen=True, slots=True)
-class FoundRecord:
+class ExplainedRecord:
     """The end of a lookup."""
 
     record: Record
@@ -32,7 +32,7 @@ class Lookup:
     """One lookup."""
 
     steps: tuple[Step, ...]
-    found: FoundRecord | None
+    found: ExplainedRecord | None
     """The record at the target, or the first one behind it; None where there is none."""
 
 
@@ -54,7 +54,7 @@ def explain_timestamp(log: Log, timestamp: Timestamp, isolation: Isolation) -> L
     return Lookup(tuple(steps), None if answer is None else _record_at(log, answer.offset))
 
 
-def _record_at(log: Log, offset: Offset) -> FoundRecord | None:
+def _record_at(log: Log, offset: Offset) -> ExplainedRecord | None:
     """Read the record at `offset`, or the next one in its batch; None in a batch that shows none (a marker)."""
     fetched = log.read(offset, max_bytes=1, isolation=Isolation.READ_UNCOMMITTED)
     if not fetched.data:
@@ -64,7 +64,7 @@ def _record_at(log: Log, offset: Offset) -> FoundRecord | None:
         index = columns.find(offset)
         if index < len(columns):
             position = Position(fetched.position + header.position)
-            return FoundRecord(
+            return ExplainedRecord(
                 columns.record(index), header._replace(position=position), fetched.segment_base_offset, index
             )
     return None

@@ -2,9 +2,10 @@
 
 Rules: kafka-storage.md#append, kafka-storage.md#reading.
 
-An append is `appending`: `storage.validation` decides whether the batches may come in and converts them, `producers`
-refuses gaps and leaves out repeats, `roll` decides whether a new segment is due, `storage.segment` writes the bytes and
-the index entries; then the new end is published. A read is `readable`, which checks the bounds, and `read`, which finds
-the segment and, by its index, the position; `times` looks a timestamp up first. `log` truncates, deletes and replaces
-segments; `durability` and `flusher` keep the recovery point, `removal` the files that wait for their deletion.
+`log` is a reader, an appender and a replacer around the same `parts`; what readers go by is one immutable value, `state`,
+which a change publishes by one assignment. `appender`: `storage.validation` decides whether batches may come in and
+converts them, `producers` refuses gaps and leaves out repeats, `roll` decides whether a new segment is due,
+`storage.segment` writes the bytes and the index entries; then the new state is published. `reading` finds offsets and
+times. `replacer` truncates, deletes and replaces segments; `flushing` keeps the recovery point, `removal` the files that
+wait for their deletion.
 """

@@ -23,8 +23,8 @@ from storage.duties.schedule import Duty, Schedule, plan_duties
 from storage.duties.staged_writes import StagedWrites
 from storage.engine import Cancel, Partition
 from storage.errors import PolicyViolationError, ReadOnlyError, StorageError, UnknownTopicError
-from storage.log.listeners import Listeners
 from storage.log.log import Log
+from storage.log.parts import Listeners
 from storage.manager.warnings import WarningBook
 from storage.messages import reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition

@@ -13,15 +13,15 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from storage.codec.binary.fields import HEADER_SIZE
+from storage.codec.headers import HEADER_SIZE
 from storage.config.topic import TopicConfig
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
 from storage.errors import CorruptionError
-from storage.log.flusher import NoFlusher
+from storage.log.flushing import NoFlusher
 from storage.log.log import Log
+from storage.log.parts import Loaded, LogContext
 from storage.log.producers import ProducerRules
-from storage.log.readable import LogState, Surroundings
 from storage.log.roll import segment_settings
 from storage.model import Offset, Position, TopicPartition
 from storage.recovery.load import Checkpointed, Loader
@@ -94,8 +94,8 @@ class FollowedLog:
         assert files.read_only, f"{directory}: followed where it may be written"
         self._directory = directory
         self._config = TopicConfig()
-        self._surroundings = Surroundings(partition, files, clock, Random(), NoFlusher())  # noqa: S311 (jitter, no secret)
-        loader = Loader(directory, self._surroundings, self._config, checkpointed, ProducerRules())
+        self._context = LogContext(partition, files, clock, Random(), NoFlusher())  # noqa: S311 (jitter, no secret)
+        loader = Loader(directory, self._context, self._config, checkpointed, ProducerRules())
         self.log = loader.load(clean=False, dense=False)
         self._small_files = loader.small_files
         self._mark = self._take_mark()
@@ -116,9 +116,9 @@ class FollowedLog:
             return False
         if high_watermark is not None:
             high_watermark = Offset(max(start, min(high_watermark, end_offset)))
-        state = LogState(chain, end_offset, start, self.log.recovery_point, high_watermark)
+        loaded = Loaded(chain, end_offset, start, self.log.recovery_point, high_watermark)
         self.log = Log(
-            self._directory, state, self._surroundings, config=self._config, small_files=self._small_files
+            self._directory, loaded, self._context, config=self._config, small_files=self._small_files
         )
         self._mark = self._take_mark()
         return True
@@ -169,17 +169,17 @@ class FollowedLog:
         segment = Segment(
             self._directory,
             base_offset,
-            files=self._surroundings.files,
-            settings=segment_settings(self._config, self._surroundings.random),
-            clock=self._surroundings.clock,
-            log=self._surroundings.files.open(path),
+            files=self._context.files,
+            settings=segment_settings(self._config, self._context.random),
+            clock=self._context.clock,
+            log=self._context.files.open(path),
         )
         segment.begin_rebuild()
         return segment
 
     def _base_offsets(self) -> Sequence[Offset]:
         """Base offsets of the segments that are there now, ascending."""
-        entries = self._surroundings.files.list_directory(self._directory)
+        entries = self._context.files.list_directory(self._directory)
         parsed = (parse_segment_file(entry.name) for entry in entries)
         live_log = (SegmentFileKind.LOG, SegmentFileState.LIVE)
         return sorted(file.base_offset for file in parsed if file and (file.kind, file.state) == live_log)

@@ -21,12 +21,11 @@ from storage.disk.names import (
     segment_file,
 )
 from storage.errors import CorruptionError, InvalidNameError
-from storage.log.flusher import Flusher, NoFlusher
+from storage.log.flushing import Flusher, NoFlusher
 from storage.log.log import Log
-from storage.log.producers import LogProducers, ProducerRules
-from storage.log.readable import LogState, SmallFiles, Surroundings
+from storage.log.parts import Loaded, LogContext, SmallFiles
+from storage.log.producers import LogProducers, ProducerRules, rebuild_producers
 from storage.log.removal import Removal
-from storage.log.replay import rebuild_producers
 from storage.log.roll import segment_settings
 from storage.model import Offset, Timestamp, TopicPartition
 from storage.producers.state import DEFAULT_EXPIRATION_MS
@@ -90,7 +89,7 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
 
     Raises InvalidNameError, CorruptionError (the epoch file), OSError.
     """
-    surroundings = Surroundings(
+    context = LogContext(
         partition or _partition_of(directory),
         files,
         clock,
@@ -99,7 +98,7 @@ def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager know
     )
     checkpointed = Checkpointed(recovery_point, log_start_offset, high_watermark)
     producer_rules = ProducerRules(producer_expiration_ms, verify_transactions)
-    loader = Loader(directory, surroundings, config, checkpointed, producer_rules)
+    loader = Loader(directory, context, config, checkpointed, producer_rules)
     return loader.load(clean=clean, dense=dense)
 
 
@@ -122,14 +121,14 @@ class Loader:
     def __init__(
         self,
         directory: Path,
-        surroundings: Surroundings,
+        context: LogContext,
         config: TopicConfig,
         checkpointed: Checkpointed,
         producer_rules: ProducerRules,
     ) -> None:
-        _, files, clock, *_ = surroundings
+        _, files, clock, *_ = context
         self._directory = directory
-        self._surroundings = surroundings
+        self._context = context
         self._files = files
         self._config = config
         self._checkpointed = checkpointed
@@ -149,7 +148,7 @@ class Loader:
         """Base offsets of segments to be recovered whose offset index is missing."""
         self._logs = self._complete_interrupted_work()
         self._producers = LogProducers(
-            self._surroundings.partition,
+            self._context.partition,
             self._directory,
             snapshots=base_offsets(self._present, SegmentFileKind.SNAPSHOT),
             files=self._files,
@@ -179,7 +178,7 @@ class Loader:
             overflow.segment,
             self._directory,
             files=self._files,
-            settings=segment_settings(self._config, self._surroundings.random),
+            settings=segment_settings(self._config, self._context.random),
             clock=self._clock,
         )
         _LOGGER.warning("%s; split into segments at %s", overflow, ", ".join(map(str, parts)))
@@ -199,17 +198,17 @@ class Loader:
         if high_watermark is not None:
             high_watermark = Offset(max(log_start_offset, min(high_watermark, end_offset)))
         self._learn_producers(chain, log_start_offset, end_offset, clean=clean)
-        state = LogState(
+        loaded = Loaded(
             chain=chain,
-            log_end_offset=end_offset,
-            log_start_offset=log_start_offset,
+            end_offset=end_offset,
+            start_offset=log_start_offset,
             recovery_point=end_offset if clean else min(checkpointed.recovery_point, end_offset),
             high_watermark=high_watermark,
         )
         return Log(
             self._directory,
-            state,
-            self._surroundings,
+            loaded,
+            self._context,
             config=self._config,
             small_files=self.small_files,
         )
@@ -307,7 +306,7 @@ class Loader:
             self._directory,
             base_offset,
             files=self._files,
-            settings=segment_settings(self._config, self._surroundings.random),
+            settings=segment_settings(self._config, self._context.random),
             clock=self._clock,
             log=log,
         )
@@ -452,7 +451,7 @@ class Loader:
             self._directory,
             base_offset,
             files=self._files,
-            settings=segment_settings(self._config, self._surroundings.random),
+            settings=segment_settings(self._config, self._context.random),
             clock=self._clock,
         )
 

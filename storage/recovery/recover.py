@@ -16,8 +16,7 @@ from storage.codec.headers import Batches
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from storage.log.producers import LogProducers
-from storage.log.replay import replay_window
+from storage.log.producers import LogProducers, replay_window
 from storage.model import Offset
 from storage.recovery.split import SegmentOverflowError
 from storage.segment.scan import Window, windows

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from storage.disk.names import (
-    SegmentFile,
     SegmentFileKind,
+    SegmentFileName,
     SegmentFileState,
     parse_segment_file,
     segment_file,
@@ -30,7 +30,7 @@ class Leftovers(NamedTuple):
 
     remove: tuple[str, ...]
     """Files that are not part of the log any more, or not yet."""
-    swaps: tuple[SegmentFile, ...]
+    swaps: tuple[SegmentFileName, ...]
     """Files of complete new segments that wait for their place."""
 
 
@@ -75,6 +75,6 @@ def base_offsets(names: Iterable[str], kind: SegmentFileKind = SegmentFileKind.L
     )
 
 
-def parse_names(names: Iterable[str]) -> list[SegmentFile]:
+def parse_names(names: Iterable[str]) -> list[SegmentFileName]:
     """Those names that are of segment files."""
     return [file for name in names if (file := parse_segment_file(name)) is not None]

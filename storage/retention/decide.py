@@ -38,7 +38,7 @@ def limit_text(reason: Reason, config: TopicConfig) -> str:
     return f"{text}={limits[reason]}" if reason in limits else text
 
 
-class Removal(NamedTuple):
+class PlannedRemoval(NamedTuple):
     """The oldest `segments` of those that are still there go for `reason`."""
 
     segments: int
@@ -49,7 +49,7 @@ class Removal(NamedTuple):
 class Decision:
     """What retention does to a log now."""
 
-    removals: tuple[Removal, ...]
+    removals: tuple[PlannedRemoval, ...]
     roll_first: bool
     """Every segment goes, so an empty one must follow them."""
 
@@ -76,7 +76,7 @@ def decide_retention(facts: LogFacts, config: TopicConfig, now: Timestamp) -> De
     for reason, count_due in _RULES:
         due = count_due(facts, config, now, taken)
         if due:
-            removals.append(Removal(due, reason))
+            removals.append(PlannedRemoval(due, reason))
         taken += due
     return Decision(tuple(removals), roll_first=0 < taken == len(facts.segments))
 

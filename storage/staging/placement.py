@@ -23,7 +23,7 @@ class NewTopic(NamedTuple):
     overrides: Mapping[str, str]
 
 
-class Place(NamedTuple):
+class LogPlacement(NamedTuple):
     """Where the batches for one partition stand."""
 
     end: Offset
@@ -42,7 +42,7 @@ class Placement:
     """Immutable."""
 
     topics: Mapping[str, NewTopic]
-    partitions: Mapping[TopicPartition, Place]
+    partitions: Mapping[TopicPartition, LogPlacement]
 
 
 def placement_as_json(placement: Placement) -> dict[str, Any]:
@@ -69,5 +69,5 @@ def placement_from_json(content: Mapping[str, Any]) -> Placement:
     for name, one in content["partitions"].items():
         topic, _, number = name.rpartition("-")
         start = Offset(int(one["start"])) if "start" in one else None
-        partitions[TopicPartition(topic, int(number))] = Place(Offset(int(one["end"])), start)
+        partitions[TopicPartition(topic, int(number))] = LogPlacement(Offset(int(one["end"])), start)
     return Placement(topics, partitions)

@@ -28,7 +28,7 @@ from storage.log.log import Log
 from storage.model import NO_PRODUCER_ID, Isolation, Offset, ProducerId, TopicPartition
 from storage.staging.area import StagingArea
 from storage.staging.manifest import Begun, Manifest
-from storage.staging.placement import NewTopic, Place, Placement
+from storage.staging.placement import LogPlacement, NewTopic, Placement
 from storage.staging.staged_file import Frame, check_whole, read_frames
 from storage.validation.batches import check_as_follower
 
@@ -159,7 +159,7 @@ class Placer:
             yield from read_frames(self._area.directory / staged.name, self._area.files)
 
 
-def _check_place(log: Log, name: TopicPartition, place: Place) -> None:
+def _check_place(log: Log, name: TopicPartition, place: LogPlacement) -> None:
     # What others appended must not vanish in a crash: the write would find a gap where its place was.
     log.sync()
     offsets = log.offsets()
@@ -171,7 +171,7 @@ def _check_place(log: Log, name: TopicPartition, place: Place) -> None:
         raise PlaceTakenError(f"{name}: holds records, so that it cannot begin at {place.start}")
 
 
-def _start_over(log: Log, place: Place) -> None:
+def _start_over(log: Log, place: LogPlacement) -> None:
     offsets = log.offsets()
     is_empty = offsets.log_start_offset == offsets.log_end_offset
     if place.start is not None and is_empty and offsets.log_end_offset != place.start:

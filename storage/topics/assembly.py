@@ -7,7 +7,7 @@ from collections.abc import Callable
 from storage.directories.directories import Directories
 from storage.disk.names import DirectoryMark
 from storage.model import Timestamp, TopicPartition
-from storage.topics.loading import Found, load_all
+from storage.topics.loading import PartitionToLoad, load_all
 from storage.topics.reconciliation import FoundTopic, find_topics, marked, survey
 from storage.topics.registry import TopicRegistry
 from storage.topics.topic import LogTopic, lenient_config
@@ -55,7 +55,9 @@ def make_topic(directories: Directories, name: str, found: FoundTopic, warn: War
     )
 
 
-def wanted_of(directories: Directories, topic: LogTopic, found: FoundTopic, number: int) -> Found:
+def wanted_of(directories: Directories, topic: LogTopic, found: FoundTopic, number: int) -> PartitionToLoad:
     """Say what to load for one of a topic's partitions."""
     partition = TopicPartition(topic.name, number)
-    return Found(partition, topic.config, directories.homes.get(partition), found.refused.get(number))
+    return PartitionToLoad(
+        partition, topic.config, directories.homes.get(partition), found.refused.get(number)
+    )

@@ -23,7 +23,7 @@ from storage.errors import StorageError
 from storage.log.log import Log
 from storage.model import Timestamp, TopicPartition
 from storage.topics.loading import load_new, nothing_collected
-from storage.topics.registry import Pending, TopicEntry, TopicRegistry
+from storage.topics.registry import PendingChange, TopicEntry, TopicRegistry
 from storage.topics.topic import LogTopic, merge_overrides
 
 
@@ -81,7 +81,7 @@ class TopicChanges:
         """Make a topic whose name was checked (InvalidConfigError, StorageError, OSError)."""
         config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
         left = self.registry.entries.get(name)
-        if left is not None and left.pending is Pending.DELETE:
+        if left is not None and left.pending is PendingChange.DELETE:
             self._check_all_serve(name)
             self._finish_deletion(name)
             left = None
@@ -112,14 +112,14 @@ class TopicChanges:
         What stands in a directory that failed is renamed when that serves again.
         """
         entry = self.registry.entries[topic.name]
-        self.registry.put({topic.name: replace(entry, pending=Pending.DELETE)})
+        self.registry.put({topic.name: replace(entry, pending=PendingChange.DELETE)})
         self._dying[topic.name] = dict(topic.partitions())
         self._finish_deletion(topic.name)
 
     def is_deleted(self, name: str) -> bool:
         """Whether a deletion has begun, so that the topic is gone though something of it may be left."""
         entry = self.registry.entries.get(name)
-        return entry is None or entry.pending is Pending.DELETE
+        return entry is None or entry.pending is PendingChange.DELETE
 
     def _make(
         self,
@@ -136,7 +136,7 @@ class TopicChanges:
             return {}
         total = max(entry.partitions, partitions[-1].partition + 1)
         self.directories.check_room()
-        self.registry.put({name: replace(entry, pending=Pending.CREATE, partitions=total)})
+        self.registry.put({name: replace(entry, pending=PendingChange.CREATE, partitions=total)})
         made: dict[int, Log] = {}
         try:
             # To write that down may have taken the reserve, which is for what frees space.
@@ -149,7 +149,7 @@ class TopicChanges:
                     made[partition.partition] = load_new(partition, config, home)
             for home in {self.directories.homes[partition] for partition in partitions}:
                 home.data.sync()
-            self.registry.put({name: replace(entry, pending=Pending.NOTHING, partitions=total)})
+            self.registry.put({name: replace(entry, pending=PendingChange.NOTHING, partitions=total)})
         except (OSError, StorageError):
             self._unmake(partitions, made, before)
             raise

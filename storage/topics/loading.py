@@ -23,7 +23,7 @@ from storage.recovery.load import Checkpointed, load_log
 Warn = Callable[[str], None]
 
 
-class Found(NamedTuple):
+class PartitionToLoad(NamedTuple):
     """A partition to be loaded."""
 
     partition: TopicPartition
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 
 def load_all(
-    directories: Directories, wanted: Iterable[Found], warn: Warn
+    directories: Directories, wanted: Iterable[PartitionToLoad], warn: Warn
 ) -> dict[TopicPartition, Partition]:
     """Load partitions, a few of each directory at a time (blocking); what fails becomes an offline partition.
 
@@ -52,7 +52,9 @@ def load_all(
     return {one.partition: log for one, log in zip(found, loaded, strict=True)}
 
 
-def _load_what_is_near(directories: Directories, found: Sequence[Found], warn: Warn) -> Iterator[Partition]:
+def _load_what_is_near(
+    directories: Directories, found: Sequence[PartitionToLoad], warn: Warn
+) -> Iterator[Partition]:
     """Load one after the other, as long as nothing has to be read from a disk: up to the first for which something was."""
     before = _blocks_read()
     for one in found:
@@ -79,7 +81,7 @@ def nothing_collected() -> Iterator[None]:
 
 
 def load(
-    directories: Directories, found: Found, warn: Warn, checkpointed: Checkpointed | None = None
+    directories: Directories, found: PartitionToLoad, warn: Warn, checkpointed: Checkpointed | None = None
 ) -> Partition:
     """Load a partition by what its directory's checkpoints say of it, or by `checkpointed` (blocking)."""
     home = found.home
@@ -100,7 +102,9 @@ def load(
     return _offline(found, _place(found, home), reason, checkpointed.log_start_offset)
 
 
-def load_found(found: Found, home: KeptDirectory, checkpointed: Checkpointed, *, clean: bool) -> Log:
+def load_found(
+    found: PartitionToLoad, home: KeptDirectory, checkpointed: Checkpointed, *, clean: bool
+) -> Log:
     """Load a log from where it stands; without `clean` with recovery (StorageError, OSError)."""
     data = home.data
     log = load_log(
@@ -115,16 +119,16 @@ def load_found(found: Found, home: KeptDirectory, checkpointed: Checkpointed, *,
         producer_expiration_ms=data.config.producer_id_expiration_ms,
         flusher=data.flusher,
     )
-    log.room = home.reserve.room
+    log.parts.room = home.reserve.room
     return adopt(log, home.writer.first_dirty_offset(found.partition), data.clock)
 
 
 def load_new(partition: TopicPartition, config: TopicConfig, home: KeptDirectory) -> Log:
     """Load a partition whose directory was just made (StorageError, OSError)."""
-    return load_found(Found(partition, config, home), home, Checkpointed(), clean=True)
+    return load_found(PartitionToLoad(partition, config, home), home, Checkpointed(), clean=True)
 
 
-def _missing(directories: Directories, found: Found) -> OfflinePartition:
+def _missing(directories: Directories, found: PartitionToLoad) -> OfflinePartition:
     """Stand in for a partition that is in none of the directories that serve."""
     failed = directories.failed
     assert failed, f"{found.partition} is missing, yet every directory was read"
@@ -132,11 +136,11 @@ def _missing(directories: Directories, found: Found) -> OfflinePartition:
     return _offline(found, " or ".join(_place(found, home) for home in failed), reason, Offset(0))
 
 
-def _place(found: Found, home: KeptDirectory) -> str:
+def _place(found: PartitionToLoad, home: KeptDirectory) -> str:
     return str(home.data.partition_path(found.partition))
 
 
-def _offline(found: Found, place: str, reason: str, log_start_offset: Offset) -> OfflinePartition:
+def _offline(found: PartitionToLoad, place: str, reason: str, log_start_offset: Offset) -> OfflinePartition:
     return OfflinePartition(
         found.partition,
         config=found.config,

@@ -19,7 +19,7 @@ from storage.directories.directories import Directories, KeptDirectory
 from storage.disk.names import DirectoryMark
 from storage.errors import CorruptionError, DuplicatePartitionError
 from storage.model import TopicPartition
-from storage.topics.registry import Pending, TopicEntry, TopicRegistry
+from storage.topics.registry import PendingChange, TopicEntry, TopicRegistry
 from storage.topics.topic import NO_TOPIC_ID, own_overrides
 
 Warn = Callable[[str], None]
@@ -59,13 +59,13 @@ def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
 
     What may stand in a directory that failed stays under way until that serves again.
     """
-    if all(entry.pending is Pending.NOTHING for entry in registry.entries.values()):
+    if all(entry.pending is PendingChange.NOTHING for entry in registry.entries.values()):
         return
     survey(directories)
     for topic, entry in registry.entries.items():
-        if entry.pending is Pending.DELETE:
+        if entry.pending is PendingChange.DELETE:
             _mark_all_deleted(directories, topic, entry.topic_id)
-        elif entry.pending is Pending.CREATE and not directories.failed:
+        elif entry.pending is PendingChange.CREATE and not directories.failed:
             _make_missing(directories, topic, entry)
     directories.attempt_each(lambda directory: directory.data.sync())
     if not directories.failed:
@@ -80,7 +80,7 @@ def find_topics(directories: Directories, registry: TopicRegistry, warn: Warn) -
     found = {}
     for topic, numbers in _numbers(directories, registry).items():
         kept = registry.entries.get(topic)
-        if kept and kept.pending is Pending.DELETE:
+        if kept and kept.pending is PendingChange.DELETE:
             continue
         ids, refused = _read_ids(directories, topic, numbers)
         entry = _settle_entry(topic, kept, ids, directories, warn)
@@ -149,9 +149,9 @@ def _numbers(directories: Directories, registry: TopicRegistry) -> dict[str, lis
 
 
 def _settled(entry: TopicEntry) -> TopicEntry | None:
-    if entry.pending is Pending.DELETE:
+    if entry.pending is PendingChange.DELETE:
         return None
-    return replace(entry, pending=Pending.NOTHING)
+    return replace(entry, pending=PendingChange.NOTHING)
 
 
 def _mark_all_deleted(directories: Directories, topic: str, topic_id: str) -> None:

@@ -37,7 +37,7 @@ from storage.errors import CorruptionError
 VERSION = 1
 
 
-class Pending(Enum):
+class PendingChange(Enum):
     """A change that began and is not known to have ended."""
 
     NOTHING = ""
@@ -51,7 +51,7 @@ class TopicEntry:
 
     topic_id: str
     overrides: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    pending: Pending = Pending.NOTHING
+    pending: PendingChange = PendingChange.NOTHING
     partitions: int = 0
     """How many there are, or are to be while `pending` is CREATE; 0: not known."""
 
@@ -107,7 +107,7 @@ def merge_copies(copies: Iterable[RegistryCopy]) -> RegistryCopy:
     merged = dict(newest_first[0].entries)
     for older in newest_first[1:]:
         for name, entry in older.entries.items():
-            if entry.pending is not Pending.CREATE:
+            if entry.pending is not PendingChange.CREATE:
                 merged.setdefault(name, entry)
     return newest_first[0]._replace(entries=merged)
 
@@ -213,7 +213,7 @@ class TopicRegistry:
 
 def _plain(entry: TopicEntry) -> dict[str, Any]:
     plain: dict[str, Any] = {"id": entry.topic_id, "overrides": dict(entry.overrides)}
-    if entry.pending is not Pending.NOTHING:
+    if entry.pending is not PendingChange.NOTHING:
         plain["pending"] = entry.pending.value
     if entry.partitions:
         plain["partitions"] = entry.partitions
@@ -227,6 +227,6 @@ def _entry(plain: dict[str, Any]) -> TopicEntry:
     return TopicEntry(
         topic_id=str(plain["id"]),
         overrides=MappingProxyType(overrides),
-        pending=Pending(plain.get("pending", "")),
+        pending=PendingChange(plain.get("pending", "")),
         partitions=int(plain.get("partitions", 0)),
     )

@@ -15,7 +15,7 @@ from storage.engine import Partition
 from storage.errors import StorageError
 from storage.log.log import Log
 from storage.topics.assembly import find_all, make_topic, wanted_of
-from storage.topics.loading import Found, load, load_found
+from storage.topics.loading import PartitionToLoad, load, load_found
 from storage.topics.reconciliation import finish_pending
 from storage.topics.registry import TopicRegistry
 from storage.topics.topic import LogTopic
@@ -41,7 +41,7 @@ class Reopening:
         if isinstance(old, Log):
             kept = kept._replace(recovery_point=old.recovery_point, log_start_offset=old.log_start_offset)
             _end(old)
-        log = load_found(Found(name_of(old), topic.config, home), home, kept, clean=False)
+        log = load_found(PartitionToLoad(name_of(old), topic.config, home), home, kept, clean=False)
         topic.set_partitions({**topic.partitions(), number: log})
         _supersede([old])
         return log
@@ -106,7 +106,7 @@ class Reopening:
         directory.writer.write_all(here)
         return present
 
-    def _load_anew(self, wanted: Found, old: Partition | None) -> Partition:
+    def _load_anew(self, wanted: PartitionToLoad, old: Partition | None) -> Partition:
         if not isinstance(old, Log):
             return load(self.directories, wanted, self.warn)
         _end(old)

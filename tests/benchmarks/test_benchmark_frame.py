@@ -13,7 +13,6 @@ from rich.console import Console
 from benchmarks import registry
 from benchmarks.__main__ import main
 from benchmarks.frame import page, plots, record
-from benchmarks.frame.looks import Looks
 from benchmarks.frame.question import (
     MEGABYTES_A_SECOND,
     MICROSECONDS,
@@ -25,8 +24,8 @@ from benchmarks.frame.question import (
     Unit,
     WrongResultError,
 )
-from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures, Report, Verdict
-from benchmarks.frame.rounds import measure_case, run_benchmark
+from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures, RunResult, Verdict
+from benchmarks.frame.rounds import SharedRounds, measure_case, run_benchmark
 from benchmarks.frame.table import show, show_goals
 
 pytestmark = pytest.mark.slow
@@ -156,7 +155,7 @@ def test_the_table_tells_figures_goal_and_missing_factor():
 def test_all_goals_stand_together_at_the_end():
     """What a run is asked for, in one table: reached, or how much is missing."""
     console = Console(record=True, width=140)
-    show_goals(Report({}, True, (run(two_sides),)), console)
+    show_goals(RunResult({}, True, (run(two_sides),)), console)
     shown = [line.split() for line in console.export_text().splitlines()]
     assert ["toy", "a", "case", "topicfs", "MB/s", "0.5×", "other", "≥", "0.8×", "missing", "1.60×"] == shown[
         2
@@ -165,7 +164,7 @@ def test_all_goals_stand_together_at_the_end():
 
 def test_a_run_comes_back_from_its_json():
     """Everything that tables, plots and the page are made from."""
-    report = Report({"cores": "2"}, True, (run(two_sides),))
+    report = RunResult({"cores": "2"}, True, (run(two_sides),))
     assert report == record.from_json(record.to_json(report))
 
 
@@ -173,8 +172,8 @@ def test_of_several_runs_the_last_result_of_each_benchmark_counts():
     """So that one benchmark can be measured again, and the page made from all."""
     first, again = run(two_sides), run(two_sides)
     other = BenchmarkResult("other", "?", False, (), 1.0)
-    reports = [Report({"cores": "2"}, False, (first, other)), Report({"cores": "4"}, False, (again,))]
-    assert Report({"cores": "4"}, False, (again, other)) == record.merged(reports)
+    reports = [RunResult({"cores": "2"}, False, (first, other)), RunResult({"cores": "4"}, False, (again,))]
+    assert RunResult({"cores": "4"}, False, (again, other)) == record.merged(reports)
 
 
 def test_a_picture_is_the_same_for_the_same_figures(tmp_path):
@@ -190,7 +189,7 @@ def test_a_picture_is_the_same_for_the_same_figures(tmp_path):
 def test_the_page_keeps_its_prose():
     """Only what stands between a benchmark's marks is written; a benchmark that did not run keeps its figures."""
     text = "Before\n<!-- figures of toy -->\nold\n<!-- end of toy -->\nAfter\n<!-- figures of x -->\nkept\n<!-- end of x -->"
-    filled = page.filled(text, Report({}, True, (run(two_sides),)), Path("performance"))
+    filled = page.filled(text, RunResult({}, True, (run(two_sides),)), Path("performance"))
     assert filled.startswith(
         "Before\n<!-- figures of toy -->\n\n![How fast is a toy?](performance/toy.svg)\n"
     )
@@ -230,9 +229,9 @@ def test_a_disturbed_run_alone_is_not_below_the_floor():
 def test_a_second_look_is_at_the_same_rounds():
     """In their order, the first run to warm up among them: nothing is measured twice."""
     numbers = itertools.count().__next__
-    looks = Looks(numbers)
-    first = Case(name="", unit=SPEED, sides=(Side("a", looks.first(float)),))
-    again = Case(name="", unit=SPEED, sides=(Side("a", looks.again(lambda number: 10.0 * number)),))
+    shared = SharedRounds(numbers)
+    first = Case(name="", unit=SPEED, sides=(Side("a", shared.measure(float)),))
+    again = Case(name="", unit=SPEED, sides=(Side("a", shared.reuse(lambda number: 10.0 * number)),))
     assert (1.0, 2.0) == measure_case(first, rounds=2).of("a").rounds
     assert (10.0, 20.0) == measure_case(again, rounds=2).of("a").rounds
 

@@ -10,11 +10,17 @@ import pytest
 
 from benchmarks import lines
 from benchmarks.frame.question import Conditions, SkippedError, WrongResultError
-from benchmarks.mount.caches import cached_share, check_can_drop
-from benchmarks.mount.mounts import empty_filesystem, topicfs
-from benchmarks.mount.places import Place, append_places
-from benchmarks.mount.spending import _processor_clock, spent
-from benchmarks.mount.system_calls import append_lines, append_pieces, check_text, read_small, read_through
+from benchmarks.mount.setup.cpu_time import _processor_clock, timed
+from benchmarks.mount.setup.mounts import empty_filesystem, topicfs
+from benchmarks.mount.setup.page_cache import cached_share, check_can_drop
+from benchmarks.mount.setup.system_calls import (
+    append_lines,
+    append_pieces,
+    check_text,
+    read_small,
+    read_through,
+)
+from benchmarks.mount.setup.targets import MeasuredLog, logs_for_appends
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, data_directory, whole_batches
 from storage.codec.columns import decode
 from storage.manager import open_engine
@@ -56,7 +62,7 @@ def test_a_dropped_file_is_out_of_memory(tmp_path):
 
 
 def test_the_clock_of_another_process_is_that_process_time():
-    """Asked for this one it stands between two looks at its own."""
+    """Asked for this one it stands between two readings of its own."""
     before = time.process_time()
     asked = time.clock_gettime(_processor_clock(os.getpid()))
     assert before <= asked <= time.process_time()
@@ -64,16 +70,16 @@ def test_the_clock_of_another_process_is_that_process_time():
 
 def test_what_is_spent_is_counted_for_children_too():
     """A shell's work is its own and that of what it runs."""
-    took = spent(lambda: os.waitstatus_to_exitcode(os.system("exit 3")) + 0.5, None)
-    assert 3.5 == took.passed
-    assert took.of_processors > 0
+    took = timed(lambda: os.waitstatus_to_exitcode(os.system("exit 3")) + 0.5, None)
+    assert 3.5 == took.elapsed
+    assert took.cpu > 0
 
 
 def test_bytes_that_did_not_arrive_are_told(tmp_path):
     """A figure of work that was not done would be of something else."""
     path = tmp_path / "file"
     path.touch()
-    place = Place("tmpfs", path, lambda: path.stat().st_size)
+    place = MeasuredLog("tmpfs", path, lambda: path.stat().st_size)
     with pytest.raises(WrongResultError, match="300 bytes arrived of 400"):
         place.appended(400, lambda: append_lines(path, lines.line(0) + b"\n", 3))
     with pytest.raises(WrongResultError, match="0 bytes read of 400|300 bytes read of 400"):
@@ -102,8 +108,8 @@ def test_every_place_counts_what_it_was_given(tmp_path):
     """Lines and pieces on all three; ours has them as they came."""
     conditions = Conditions(short=True, directory=tmp_path)
     text = memoryview(lines.text(100_000))
-    with append_places(conditions, 2**20) as places:
-        for place in (places.ours, places.empty, places.native):
-            took = place.appended(len(text), lambda place=place: append_pieces(place.log, text, 2**14))
-            assert 0 < took.passed
-        check_text(Path(places.ours.log), len(text))
+    with logs_for_appends(conditions, 2**20) as logs:
+        for log in (logs.ours, logs.empty, logs.native):
+            took = log.appended(len(text), lambda log=log: append_pieces(log.path, text, 2**14))
+            assert 0 < took.elapsed
+        check_text(Path(logs.ours.path), len(text))

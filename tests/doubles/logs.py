@@ -10,7 +10,7 @@ from typing import Any
 from storage.codec.batch import assign_offsets
 from storage.codec.records import BatchStamp, decode, encode
 from storage.config.topic import TopicConfig
-from storage.log.flusher import Flusher
+from storage.log.flushing import Flusher
 from storage.log.log import Log
 from storage.model import Offset, Record, Timestamp, TopicPartition
 from storage.recovery.load import load_log

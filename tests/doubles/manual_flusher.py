@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from storage.log.flusher import Flush
+from storage.log.flushing import Flush
 
 
 class ManualFlusher:
-    """See `storage.log.flusher.Flusher`."""
+    """See `storage.log.flushing.Flusher`."""
 
     def __init__(self) -> None:
         self.waiting: dict[Flush, None] = {}

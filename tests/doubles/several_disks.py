@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from storage.disk.filesystem import DiskSpace, Entry, File, FileEnds
-from storage.model import Buffer, Timestamp
+from storage.disk.filesystem import Buffer, DirectoryEntry, DiskSpace, File, FileEnds
+from storage.model import Timestamp
 from tests.doubles.simulated_disk import SimulatedDisk
 
 
@@ -44,7 +44,7 @@ class SeveralDisks:
     def size(self, path: Path) -> int:
         return self.of(path).size(path)
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
         return self.of(path).list_directory(path)
 
     def make_directory(self, path: Path) -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
-from storage.disk.filesystem import DiskSpace, Entry, File, FileEnds
+from storage.disk.filesystem import Buffer, DirectoryEntry, DiskSpace, File, FileEnds
 from storage.errors import ReadOnlyError
-from storage.model import Buffer, Position, Timestamp
+from storage.model import Position, Timestamp
 
 BLOCK_BYTES = 512
 
@@ -192,10 +192,10 @@ class SimulatedDisk:
     def size(self, path: Path) -> int:
         return len(self._content(path).data)
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
         self.happens("list_directory", path, changes=False)
         names = self._directory(path).names
-        return [Entry(name, isinstance(names[name], _Directory)) for name in sorted(names)]
+        return [DirectoryEntry(name, isinstance(names[name], _Directory)) for name in sorted(names)]
 
     def make_directory(self, path: Path) -> None:
         self.happens("make_directory", path, changes=True)

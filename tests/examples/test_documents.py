@@ -13,8 +13,8 @@ import pytest
 
 from fusefs.tree.partitions import NAMES
 from tests.examples.conftest import ROOT, shell
+from topicfs.commands.pipeline.group import JOBS
 from topicfs.main import cli
-from topicfs.pipelining.group import JOBS
 
 PAGES = [
     *sorted(ROOT.glob("*.md")),

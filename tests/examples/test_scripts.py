@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
+from testing.processes import started
 from tests.examples.conftest import ROOT, shell
-from tests.processes import started
 
 pytestmark = pytest.mark.slow
 

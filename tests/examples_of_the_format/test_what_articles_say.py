@@ -11,7 +11,8 @@ import pytest
 
 from storage.codec.batch import read_header, seal
 from storage.codec.columns import decode
-from storage.codec.headers import BatchStamp, Codec
+from storage.codec.headers import Codec
+from storage.codec.stamp import BatchStamp
 from storage.errors import CorruptBatchError
 from storage.manager import open_engine
 from storage.model import Offset

@@ -19,7 +19,8 @@ from fusefs.views import records
 from fusefs.views.view import View
 from storage.codec.headers import Codec
 from storage.engine import Engine
-from storage.log.log import Log
+from storage.log.appender import LogAppender
+from storage.log.reading.reader import LogReader
 from storage.messages import printable
 from storage.topics import changes
 from tests.doubles.hostile import record, sealed
@@ -67,10 +68,10 @@ async def reached(gate: Gate) -> None:
 
 
 @pytest.fixture
-def in_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str], list[bool]]:
-    """Note of the calls of a method whether each was made in the event loop's thread."""
+def in_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[object, str], list[bool]]:
+    """Notes, of the calls of a method of a class or an object, whether each was made in the event loop's thread."""
 
-    def watch(of: type, name: str) -> list[bool]:
+    def watch(of: object, name: str) -> list[bool]:
         seen: list[bool] = []
         call = getattr(of, name)
 
@@ -149,7 +150,7 @@ async def test_a_time_with_a_long_way_to_it_is_looked_up_in_a_thread(
     await client.append(
         "orders/0/log.json", line % (b"x" * 600_000, 10) + line % (b"y" * 600_000, 20) + line % (b"b", 30)
     )
-    seen = in_loop(Log, "offset_for_timestamp")
+    seen = in_loop(LogReader, "locate_timestamp")
     node_id = await patient_lookup(client, "orders/0/@25")
     fh = (await client.filesystem.open(node_id, os.O_RDONLY, 0)).fh
     assert b"b" == await client.read_on(fh)
@@ -161,7 +162,7 @@ async def test_a_time_near_by_is_looked_up_at_once(client: MountClient, in_loop)
     """Between two entries of an index lies little: no thread is needed for that."""
     await client.mkdir("orders")
     await client.append("orders/0/log.json", b'{"payload":"a","ts":10}\n{"payload":"b","ts":20}\n')
-    seen = in_loop(Log, "offset_for_timestamp")
+    seen = in_loop(LogReader, "locate_timestamp")
     for name, expected in (("@15", b"b"), ("@15-", b"b\n"), ("@0-@15", b"a\n")):
         node_id = await patient_lookup(client, f"orders/0/{name}")
         fh = (await client.filesystem.open(node_id, os.O_RDONLY, 0)).fh
@@ -185,11 +186,11 @@ async def test_settings_and_the_start_are_written_in_a_thread(engine: Engine, tm
 
 
 async def test_a_status_is_made_in_a_thread_unless_segments_were_few(
-    client: MountClient, in_loop, monkeypatch
+    client: MountClient, engine: Engine, in_loop, monkeypatch
 ):
     """It asks the disk about each segment; a listing, and what changes with each append, do not."""
     await client.mkdir("orders")
-    seen = in_loop(Log, "status")
+    seen = in_loop(engine.partition("orders", 0), "status")
     for _ in range(2):
         await client.append("orders/0/log", b"x\n")
         await client.stat("orders/0/log")
@@ -206,18 +207,18 @@ async def test_a_status_is_made_in_a_thread_unless_segments_were_few(
     assert len(seen) >= 4
     assert not any(seen)
     monkeypatch.undo()
-    seen = in_loop(Log, "status")
+    seen = in_loop(engine.partition("orders", 0), "status")
     await patient_lookup(client, "orders/0/status")
     assert [True] == seen
 
 
-async def test_a_listing_of_segments_describes_each_once(client: MountClient, in_loop):
+async def test_a_listing_of_segments_describes_each_once(client: MountClient, engine: Engine, in_loop):
     """Looking up one of their files is a search among them, not a walk over all."""
     await client.mkdir("orders")
     await client.append("orders/config", b"segment.bytes=1048576\n")
     for _ in range(3):
         await client.append("orders/0/log", b"x" * 1_000_000 + b"\n")
-    seen = in_loop(Log, "segments")
+    seen = in_loop(engine.partition("orders", 0), "segments")
     names = client.list("orders/0/segments")
     assert sum(name.endswith(".log") for name in names) == 3
     assert len(seen) == 1
@@ -232,7 +233,7 @@ async def test_lines_for_many_partitions_are_spread_in_a_thread(client: MountCli
     """Each partition's share is an append of its own; a few lines, and those of a few partitions, are not worth it."""
     monkeypatch.setattr(topic_logs, "MANY_PARTITIONS", 1)
     await client.mkdir("orders")
-    seen = in_loop(Log, "append")
+    seen = in_loop(LogAppender, "_append_own")
     lines = b"".join(b"%d\tv\n" % number for number in range(2000))
     await client.append("orders/log.kv", lines)
     assert seen == [True]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.broker.broker import Broker, running_broker
-from tests.broker.client import Client, let_go
-from tests.broker.libraries import Java, UnavailableError, find_java
+from testing.broker.broker import Broker, running_broker
+from testing.broker.client import Client, let_go
+from testing.broker.libraries import Java, UnavailableError, find_java
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,8 @@ from storage.disk import names
 from storage.engine import Engine
 from storage.manager import open_engine
 from storage.model import Isolation, Record, TopicPartition
-from tests.broker.broker import Broker
-from tests.broker.client import Client, Outgoing, send
+from testing.broker.broker import Broker
+from testing.broker.client import Client, Outgoing, send
 from tests.interop import ours
 
 pytestmark = pytest.mark.java

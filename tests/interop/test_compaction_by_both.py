@@ -22,8 +22,8 @@ from storage.disk import names
 from storage.disk.native import NativeFileSystem
 from storage.log.log import Log
 from storage.model import Isolation, Offset, Timestamp, TopicPartition
-from tests.broker.broker import Broker
-from tests.broker.client import Client, Outgoing, send
+from testing.broker.broker import Broker
+from testing.broker.client import Client, Outgoing, send
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import DENSE_INDEX, segment_files
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import ConfigResource, ConfigSource
 
-from tests.broker.client import TIMEOUT_SECONDS, Client
+from testing.broker.client import TIMEOUT_SECONDS, Client
 
 pytestmark = pytest.mark.java
 

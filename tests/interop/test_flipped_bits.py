@@ -15,8 +15,8 @@ from storage.disk import names
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.recovery.load import load_log
-from tests.broker.broker import Broker
-from tests.broker.client import Client
+from testing.broker.broker import Broker
+from testing.broker.client import Client
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import plain_records
 

@@ -16,11 +16,11 @@ from storage.engine import Engine
 from storage.log.log import Log
 from storage.manager import open_engine
 from storage.model import Isolation, Record, TopicPartition
-from tests.broker import kcat
-from tests.broker.broker import Broker, running_broker
-from tests.broker.client import Client, Outgoing
-from tests.broker.libraries import Java
-from tests.broker.tools import console_consume
+from testing.broker import kcat
+from testing.broker.broker import Broker, running_broker
+from testing.broker.client import Client, Outgoing
+from testing.broker.libraries import Java
+from testing.broker.tools import console_consume
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import START_TIME, plain_records, write_transactions
 from tests.interop.test_our_files_under_a_broker import COMPACTED, write_compacted

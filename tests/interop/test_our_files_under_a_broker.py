@@ -13,7 +13,8 @@ import pytest
 from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
 from storage.codec.batch import scan
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import BatchStamp, Codec
+from storage.codec.headers import Codec
+from storage.codec.stamp import BatchStamp
 from storage.compaction.choose import plan
 from storage.compaction.clean import clean, cleaning_params
 from storage.disk import names
@@ -22,10 +23,10 @@ from storage.engine import Engine
 from storage.log.log import Log
 from storage.manager import open_engine
 from storage.model import Isolation, Offset, ProducerId, Record, Timestamp, TopicPartition
-from tests.broker import kcat, tools
-from tests.broker.broker import Broker
-from tests.broker.client import Client, Outgoing
-from tests.broker.libraries import Java
+from testing.broker import kcat, tools
+from testing.broker.broker import Broker
+from testing.broker.client import Client, Outgoing
+from testing.broker.libraries import Java
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import SMALL_SEGMENTS, START_TIME, plain_records, segment_files
 
@@ -178,8 +179,8 @@ def end_transaction(partition: Log, kind: ControlType) -> None:
 def clean_up(partition: Log, *, now: int) -> None:
     """One pass, as the engine's cleaner does it."""
     time = Timestamp(now)
-    chosen = plan(cleaning_params(partition, partition.first_dirty_offset, time))
-    partition.first_dirty_offset = clean(partition, chosen, now=time).end_offset
+    chosen = plan(cleaning_params(partition, partition.parts.first_dirty_offset, time))
+    partition.parts.first_dirty_offset = clean(partition, chosen, now=time).end_offset
 
 
 WRITERS = {

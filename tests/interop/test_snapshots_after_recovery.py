@@ -13,14 +13,14 @@ import pytest
 from storage.checkpoints.leader_epochs import Entries, decode_epochs, truncate_from_end
 from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import BatchStamp
+from storage.codec.stamp import BatchStamp
 from storage.disk import names
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.log.log import Log
 from storage.model import Offset, ProducerId, Timestamp, TopicPartition
-from tests.broker.broker import Broker, running_broker
-from tests.broker.client import Client, Outgoing
-from tests.broker.libraries import Java
+from testing.broker.broker import Broker, running_broker
+from testing.broker.client import Client, Outgoing
+from testing.broker.libraries import Java
 from tests.interop import ours
 
 pytestmark = pytest.mark.java

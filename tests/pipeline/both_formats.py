@@ -13,10 +13,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as spark_functions
 
-from pipeline.source.following import Following
-from pipeline.source.options import SourceOptions, parse_source_options
-from pipeline.source.reading import Source, read_task
+from pipeline.source.query.options import SourceOptions, parse_source_options
 from pipeline.source.slices import Task
+from pipeline.source.stream_progress import Following
+from pipeline.source.topic_source import TopicSource, read_task
 from storage.errors import StorageError
 
 IMPATIENT = {
@@ -87,7 +87,7 @@ class Both(NamedTuple):
 
     def our_tasks(self, options: Mapping[str, str]) -> list[Task]:
         """What our tasks are to read, planned in this process: Spark would only carry it."""
-        source = Source(self._parsed(options, streaming=False))
+        source = TopicSource(self._parsed(options, streaming=False))
         try:
             return source.tasks(source.batch_ranges())
         finally:
@@ -109,7 +109,7 @@ class Both(NamedTuple):
     def our_error(self, options: Mapping[str, str], *, streaming: bool = False) -> str:
         """What ours says, by planning all of it in this process: Spark would only carry the message."""
         try:
-            source = Source(self._parsed(options, streaming=streaming))
+            source = TopicSource(self._parsed(options, streaming=streaming))
             try:
                 if streaming:
                     following = Following(source)

@@ -42,9 +42,9 @@ def connector() -> tuple[str, str]:
 @pytest.fixture(scope="session")
 def broker(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A broker to compare with, running; topics are each test's own. Without it tests are skipped."""
-    from tests.broker.broker import running_broker  # noqa: PLC0415 (it needs Kafka's client)
-    from tests.broker.client import let_go  # noqa: PLC0415 (as above)
-    from tests.broker.libraries import UnavailableError, find_java  # noqa: PLC0415 (as above)
+    from testing.broker.broker import running_broker  # noqa: PLC0415 (it needs Kafka's client)
+    from testing.broker.client import let_go  # noqa: PLC0415 (as above)
+    from testing.broker.libraries import UnavailableError, find_java  # noqa: PLC0415 (as above)
 
     _, reason = connector
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.sink.commit_request import CommittedBeforeError, CommitTimeoutError, Handover, staging_area
+from pipeline.sink.commit_request import CommitRequest, CommittedBeforeError, CommitTimeoutError, staging_area
 from storage.codec.records import encode_lines
 from storage.disk.names import COMMITTED_WRITES, WriteFileKind, WriteId, parse_write_file
 from storage.errors import NotALogDirectoryError
@@ -89,7 +89,7 @@ def left(data: Path) -> list[str]:
 
 def test_without_an_owner_the_writer_owns_for_a_moment(data):
     """The records are there when commit returns, the lock is free, no file is left."""
-    Handover([data], ONCE, [staged(data)]).commit(PATIENCE_S)
+    CommitRequest([data], ONCE, [staged(data)]).commit(PATIENCE_S)
     assert lines(data) == ["a", "b"]
     assert [] == left(data)
     open_engine(data).close()
@@ -98,7 +98,7 @@ def test_without_an_owner_the_writer_owns_for_a_moment(data):
 def test_an_owner_that_works_appends(data, owner):
     """The writer waits for it."""
     process = owner("works")
-    Handover([data], ONCE, [staged(data)]).commit(PATIENCE_S)
+    CommitRequest([data], ONCE, [staged(data)]).commit(PATIENCE_S)
     assert process.poll() is None
     assert [] == left(data)
     process.kill()
@@ -110,7 +110,7 @@ def test_an_owner_that_takes_nothing_is_told_after_the_timeout(data, owner):
     """With its process id; the write is withdrawn, so that nobody appends it behind the error."""
     process = owner("sleeps")
     with pytest.raises(CommitTimeoutError, match=f"owned by process {process.pid}.*nothing was written"):
-        Handover([data], ONCE, [staged(data)]).commit(0.1)
+        CommitRequest([data], ONCE, [staged(data)]).commit(0.1)
     assert [] == left(data)
 
 
@@ -124,7 +124,7 @@ def test_an_owner_that_goes_away_is_followed_by_the_writer(data, owner):
         process.kill()
         process.wait()
 
-    Handover([data], ONCE, [staged(data)], sleep=sleep).commit(PATIENCE_S)
+    CommitRequest([data], ONCE, [staged(data)], sleep=sleep).commit(PATIENCE_S)
     assert len(pauses) == 1
     assert lines(data) == ["a", "b"]
 
@@ -140,7 +140,7 @@ def test_a_micro_batch_that_another_withdrew_is_handed_in_again(data, owner):
             process.kill()
             process.wait()
 
-    Handover([data], write, [staged(data, write)], sleep=sleep).commit(PATIENCE_S)
+    CommitRequest([data], write, [staged(data, write)], sleep=sleep).commit(PATIENCE_S)
     assert lines(data) == ["a", "b"]
     assert [] == left(data)
 
@@ -154,7 +154,7 @@ def test_an_interrupt_withdraws(data, owner, write):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Handover([data], write, [staged(data, write)], sleep=sleep).commit(PATIENCE_S)
+        CommitRequest([data], write, [staged(data, write)], sleep=sleep).commit(PATIENCE_S)
     assert [] == left(data)
 
 
@@ -166,7 +166,7 @@ def test_a_claimed_write_is_never_withdrawn(data, owner):
     area.hand_in(ONCE, [file])
     assert area.claim(ONCE) is not None
     with pytest.raises(CommitTimeoutError, match="will complete it"):
-        Handover([data], ONCE, [file]).commit(0.1)
+        CommitRequest([data], ONCE, [file]).commit(0.1)
     assert area.state(ONCE) is WriteState.CLAIMED
     assert (data / file.name).exists()
 
@@ -174,13 +174,13 @@ def test_a_claimed_write_is_never_withdrawn(data, owner):
 def test_a_refused_write_says_why_and_leaves_nothing(data):
     """No topic of that name."""
     with pytest.raises(WriteRefusedError, match="nowhere: no such topic"):
-        Handover([data], ONCE, [staged(data, topic="nowhere")]).commit(PATIENCE_S)
+        CommitRequest([data], ONCE, [staged(data, topic="nowhere")]).commit(PATIENCE_S)
     assert [] == left(data)
 
 
 def commit(data, write, text="a\nb\n", **records):
     """A micro-batch as the driver brings it, told how many records it has."""
-    Handover([data], write, [staged(data, write, text)], records=records or None).commit(PATIENCE_S)
+    CommitRequest([data], write, [staged(data, write, text)], records=records or None).commit(PATIENCE_S)
 
 
 def test_a_replayed_micro_batch_is_dropped(data, caplog):
@@ -234,7 +234,7 @@ def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text, c
         process.kill()
         process.wait()
 
-    second = Handover([data], write, [staged(data, write)], records={"orders": 2}, sleep=sleep)
+    second = CommitRequest([data], write, [staged(data, write)], records={"orders": 2}, sleep=sleep)
     if count == 2:
         second.commit(PATIENCE_S)
     else:
@@ -260,11 +260,11 @@ def test_what_was_committed_before_there_were_targets(data, caplog):
 def test_abort_removes_what_was_staged(data):
     """But for what was handed in: a driver that died may have been followed by another."""
     file = staged(data)
-    Handover([data], ONCE, [file]).abort()
+    CommitRequest([data], ONCE, [file]).abort()
     assert [] == left(data)
     file = staged(data)
     staging_area([data]).hand_in(ONCE, [file])
-    Handover([data], ONCE, [file]).abort()
+    CommitRequest([data], ONCE, [file]).abort()
     assert sorted(parse_write_file(name).kind.value for name in left(data)) == [
         WriteFileKind.REQUESTED.value,
         WriteFileKind.STAGED.value,
@@ -276,11 +276,11 @@ def test_a_directory_that_cannot_be_opened_leaves_nothing(data):
     file = staged(data)
     (data / "holiday pictures").mkdir()
     with pytest.raises(NotALogDirectoryError, match="holiday pictures"):
-        Handover([data], ONCE, [file]).commit(PATIENCE_S)
+        CommitRequest([data], ONCE, [file]).commit(PATIENCE_S)
     assert [] == left(data)
 
 
 def test_nothing_staged_is_nothing_to_do(data):
     """A micro-batch without rows."""
-    Handover([data], ONCE, []).commit(0)
+    CommitRequest([data], ONCE, []).commit(0)
     assert [] == left(data)

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pipeline.sink.writers import batch_writer
 from storage.errors import StorageError
 from storage.manager import open_engine
-from tests.broker.client import Client
+from testing.broker.client import Client
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 

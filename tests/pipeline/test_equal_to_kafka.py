@@ -12,7 +12,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from storage.disk.names import HIGH_WATERMARKS
 from storage.model import TopicPartition
-from tests.broker.client import Client, Outgoing
+from testing.broker.client import Client, Outgoing
 from tests.pipeline.both_formats import Both, of_orders
 from tests.pipeline.topics_of_a_broker import NOON, checkpoint, wait_until, write_topics
 

@@ -9,7 +9,7 @@ import pytest
 from storage.codec.records import encode
 from storage.manager import open_engine
 from storage.model import Header, Offset, Record, Timestamp
-from tests.broker.client import Client, Outgoing
+from testing.broker.client import Client, Outgoing
 from tests.doubles.engines import read_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
@@ -61,7 +61,7 @@ def test_archive_a_clusters_topic(spark, client, broker, tmp_path):
 def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):
     """Partitions and settings, of topics without records too: from the cluster, and from the broker's own directory."""
     from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark, as the next one)
-    from pipeline.jobs.archived import TopicNote, read_notes  # noqa: PLC0415
+    from pipeline.jobs.archive_files import TopicNote, read_notes  # noqa: PLC0415
 
     settings = {"cleanup.policy": "compact", "max.message.bytes": "2000000", "retention.ms": "-1"}
     client.create_topic("known", partitions=2, settings=settings)

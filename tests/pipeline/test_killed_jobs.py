@@ -36,7 +36,7 @@ with job_session(SessionOptions("local[2]")) as spark:
 RESTORE = """
 import sys
 from pathlib import Path
-from pipeline.jobs.restore import RestoreOptions, restore
+from pipeline.jobs.restore.restore import RestoreOptions, restore
 from pipeline.spark.session import SessionOptions, job_session
 with job_session(SessionOptions("local[2]")) as spark:
     restore(spark, RestoreOptions(archive=Path(sys.argv[2]), path=sys.argv[1], round_bytes=100_000))
@@ -93,7 +93,7 @@ def ordered(frame):
 def test_an_archive_has_each_record_once(spark, data, tmp_path):
     """Killed when files are there that Spark has not committed; what they hold does not count."""
     from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark)
-    from pipeline.jobs.archived import archived_rows  # noqa: PLC0415
+    from pipeline.jobs.archive_files import archived_rows  # noqa: PLC0415
 
     target = tmp_path / "archive"
     killed(ARCHIVE, data, target, when=lambda: any(target.glob("topic=*/date=*/*.parquet")))
@@ -105,7 +105,7 @@ def test_an_archive_has_each_record_once(spark, data, tmp_path):
 def test_a_restore_brings_each_record_once(spark, data, tmp_path):
     """Killed when a later one of many rounds was handed in; the next run goes on, and no file of a write is left."""
     from pipeline.jobs.archive import ArchiveOptions, archive  # noqa: PLC0415 (needs Spark)
-    from pipeline.jobs.restore import RestoreOptions, restore  # noqa: PLC0415
+    from pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415
 
     target, saved = tmp_path / "target", tmp_path / "archive"
     target.mkdir()

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.errors import InvalidOptionError, PipelineError
 from pipeline.places.paths import data_directories
-from pipeline.source.options import parse_source_options
+from pipeline.source.query.options import parse_source_options
 from tests.fusefs.mounted.conftest import Mount
 
 

@@ -24,7 +24,7 @@ def test_what_is_sent_to_a_cluster_is_counted(spark, broker, data):
     """Spark tells no observation of its Kafka sink: a job that waited for one would never end."""
     from pipeline.jobs.aggregate import AggregateOptions, aggregate  # noqa: PLC0415 (needs Spark)
     from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415 (as above)
-    from tests.broker.client import Client  # noqa: PLC0415 (needs a client library)
+    from testing.broker.client import Client  # noqa: PLC0415 (needs a client library)
 
     topics = {"counted-lines": 2, "counted-windows": 1}
     for topic, partitions in topics.items():

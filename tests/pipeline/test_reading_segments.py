@@ -15,22 +15,24 @@ import pyarrow as pa
 
 from pipeline.errors import DataLossError, PipelineError
 from pipeline.places.paths import data_directories
-from pipeline.source import reading, slices
+from pipeline.source import slices
+from pipeline.source import topic_source as reading
 from pipeline.source.arrow_buffers import (
     KEYS,
-    Part,
+    ColumnRange,
     gather,
     gather_flags,
     gather_offsets,
     gather_timestamps,
 )
-from pipeline.source.narrowing import EVERYTHING, at_least, one_of
-from pipeline.source.options import parse_source_options
-from pipeline.source.reading import Source, read_task
+from pipeline.source.query.narrowing import EVERYTHING, at_least, one_of
+from pipeline.source.query.options import parse_source_options
 from pipeline.source.slices import WINDOW_BYTES
+from pipeline.source.topic_source import TopicSource, read_task
 from storage.codec.columns import decode
-from storage.codec.headers import BatchStamp, Codec
+from storage.codec.headers import Codec
 from storage.codec.records import encode, encode_lines
+from storage.codec.stamp import BatchStamp
 from storage.errors import CorruptionError, NotALogDirectoryError
 from storage.manager import open_engine
 from storage.model import Header, Offset, Record, Timestamp, TopicPartition
@@ -62,7 +64,7 @@ def options_of(path, topic="orders", **given):
 
 def read(options, schema=SCHEMA, narrowing=EVERYTHING):
     """All records of a batch query, and the tasks it took."""
-    source = Source(options)
+    source = TopicSource(options)
     tasks = source.tasks(source.batch_ranges(narrowing))
     source.close()
     batches = [batch for task in tasks for batch in read_task(task, options=options, schema=schema)]
@@ -224,7 +226,7 @@ def test_small_batches_are_joined(tmp_path):
         partition.append(encode(records, BatchStamp(codec=Codec(number % 5))))
     engine.close()
     options = options_of(tmp_path, startingOffsets='{"orders":{"0":1}}')
-    source = Source(options)
+    source = TopicSource(options)
     (task,) = source.tasks(source.batch_ranges())
     source.close()
     (batch,) = read_task(task, options=options, schema=SCHEMA)
@@ -241,7 +243,7 @@ def test_large_records_make_small_batches(tmp_path):
     """However many records a batch might have, its bytes are bounded."""
     make_topic(tmp_path, *["x" * 900_000 + "\n"] * 12)
     options = options_of(tmp_path)
-    source = Source(options)
+    source = TopicSource(options)
     (task,) = source.tasks(source.batch_ranges())
     source.close()
     sizes = [batch.nbytes for batch in read_task(task, options=options, schema=SCHEMA)]
@@ -253,7 +255,7 @@ def test_what_no_column_can_hold():
     """A time beyond Spark's is told; a range that is none too."""
     (columns,) = decode(encode([Record(Offset(0), Timestamp(2**62), None, b"")]))
     with pytest.raises(OverflowError, match=f"a timestamp of {2**62} ms"):
-        gather_timestamps([Part(columns, 0, 1)])
+        gather_timestamps([ColumnRange(columns, 0, 1)])
     for start, end in ((-1, 1), (0, 2), (1, 0)):
         for gathering in (
             gather_offsets,
@@ -261,9 +263,9 @@ def test_what_no_column_can_hold():
             lambda parts: gather_flags(parts, 8),
         ):
             with pytest.raises(IndexError):
-                gathering([Part(columns, start, end)])
+                gathering([ColumnRange(columns, start, end)])
     with pytest.raises(IndexError):
-        gather([Part(columns, 0, 1)], 3)
+        gather([ColumnRange(columns, 0, 1)], 3)
 
 
 def damage(path):
@@ -329,7 +331,7 @@ def test_segments_that_go_away_while_reading(tmp_path):
         (batch,) = encode_lines(b"%d" % number + b"x" * 100 + b"\n", timestamp=1_700_000_000_000)
         topic.partitions()[0].append(batch)
     engine.close()
-    source = Source(options_of(tmp_path))
+    source = TopicSource(options_of(tmp_path))
     (task,) = source.tasks(source.batch_ranges())
     source.close()
     engine = open_engine(tmp_path)
@@ -346,7 +348,7 @@ def test_segments_that_go_away_while_reading(tmp_path):
 
 def planned(path, **given):
     """The one task of a query over `orders`."""
-    source = Source(options_of(path, **given))
+    source = TopicSource(options_of(path, **given))
     (task,) = source.tasks(source.batch_ranges())
     source.close()
     return task
@@ -382,7 +384,7 @@ def test_a_topic_that_is_deleted_while_it_is_read(tmp_path, caplog, text, said):
 def test_a_topic_that_is_deleted_while_a_source_is_open(tmp_path):
     """The new topic's log is loaded anew, whatever its files look like."""
     make_topic(tmp_path, "a\nb\n")
-    source = Source(options_of(tmp_path))
+    source = TopicSource(options_of(tmp_path))
     assert 2 == source.latest(TopicPartition("orders", 0))
     replace_topic(tmp_path, text="x\ny\nz\n")
     source.refresh()

@@ -47,7 +47,7 @@ def data(tmp_path):
 def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
     """A task a segment, or one for all; the numbers are those of the topics, the empty one's too."""
     from pipeline.jobs.report import ReportOptions, report  # noqa: PLC0415
-    from pipeline.report.rows import numbers_of  # noqa: PLC0415
+    from pipeline.report.arrow_rows import numbers_of  # noqa: PLC0415
 
     pages, frames = [], []
     for task_bytes in (1, 1 << 30):
@@ -76,8 +76,8 @@ def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
 
 def test_records_tell_what_segments_tell(spark, data):
     """What a broker would give: the same records, counted by Spark; the topics' files tell more."""
-    from pipeline.report.records import collect_records  # noqa: PLC0415
-    from pipeline.report.segments import collect, held  # noqa: PLC0415
+    from pipeline.report.record_collector import collect_records  # noqa: PLC0415
+    from pipeline.report.segment_collector import collect, held  # noqa: PLC0415
 
     frame = spark.read.format("topicfs").option("path", str(data)).option("subscribePattern", ".*").load()
     of_records, of_segments = collect_records(frame), collect(held(str(data), None).segments)

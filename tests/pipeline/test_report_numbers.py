@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.binary.fields import HEADER_SIZE
-from storage.codec.headers import Codec
+from storage.codec.headers import HEADER_SIZE, Codec
 from storage.codec.records import BatchStamp, decode, encode
 from storage.manager import open_engine
 from storage.model import Header, Offset, Record, Timestamp, TimestampType, TopicPartition
@@ -19,7 +18,8 @@ from storage.model import Header, Offset, Record, Timestamp, TimestampType, Topi
 np = pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from pipeline.report.counting import Counter  # noqa: E402 (needs numpy)
+from pipeline.report.arrow_rows import batch_of, numbers_of  # noqa: E402
+from pipeline.report.counter import Counter  # noqa: E402 (needs numpy)
 from pipeline.report.histograms import (  # noqa: E402
     MAX_BUCKETS,
     WIDTHS,
@@ -30,8 +30,7 @@ from pipeline.report.histograms import (  # noqa: E402
     merged_times,
 )
 from pipeline.report.numbers import PartitionNumbers, SegmentLag, Stored, merged  # noqa: E402
-from pipeline.report.rows import batch_of, numbers_of  # noqa: E402
-from pipeline.report.segments import bytes_of, collect, held  # noqa: E402
+from pipeline.report.segment_collector import bytes_of, collect, held  # noqa: E402
 
 NEW_YEAR = 1_767_225_600_000
 PARTITION = TopicPartition("t", 0)

@@ -12,10 +12,10 @@ from storage.model import TopicPartition
 np = pytest.importorskip("numpy")
 pytest.importorskip("matplotlib")
 
-from pipeline.report.choice import MAX_TIME, choose, series_of, time_axis  # noqa: E402 (needs numpy)
 from pipeline.report.numbers import PartitionNumbers, SegmentLag, Stored  # noqa: E402
-from pipeline.report.page import Heading, page  # noqa: E402
-from pipeline.report.wording import duration, each, moment, short, size  # noqa: E402
+from pipeline.report.page.formatting import duration, each, moment, short, size  # noqa: E402
+from pipeline.report.page.page import Heading, page  # noqa: E402
+from pipeline.report.page.selection import MAX_TIME, choose, series_of, time_axis  # noqa: E402 (needs numpy)
 
 NEW_YEAR = 1_767_225_600_000
 HOUR, DAY = 3_600_000, 86_400_000

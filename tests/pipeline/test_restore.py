@@ -92,7 +92,7 @@ def target(tmp_path):
 
 
 def restored(spark, archive, target, **options):
-    from pipeline.jobs.restore import RestoreOptions, restore  # noqa: PLC0415
+    from pipeline.jobs.restore.restore import RestoreOptions, restore  # noqa: PLC0415
 
     found = restore(spark, RestoreOptions(archive=archive, path=str(target), **options))
     return [tuple(row) for row in found.collect()]
@@ -130,7 +130,7 @@ def test_what_comes_back_is_what_was_archived(spark, made, target, tmp_path):
 
 def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeypatch):
     """In rounds of a few bytes, of which the third never happens; then others, to the end."""
-    from pipeline.jobs import restore as module  # noqa: PLC0415
+    from pipeline.jobs.restore import restore as module  # noqa: PLC0415
 
     write_placed, rounds = module.write_placed, []
 
@@ -204,7 +204,7 @@ def forget(engine):
 )
 def test_what_stands_in_the_way_is_told_and_stays(spark, made, target, prepare, reason):
     """Nothing is changed then."""
-    from pipeline.jobs.rounds import ConflictError  # noqa: PLC0415
+    from pipeline.jobs.restore.plan import ConflictError  # noqa: PLC0415
 
     with contextlib.closing(open_engine(target)) as engine:
         prepare(engine)
@@ -216,7 +216,7 @@ def test_what_stands_in_the_way_is_told_and_stays(spark, made, target, prepare, 
 
 def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
     """In a gap of the archive, or of the topic."""
-    from pipeline.jobs.rounds import ConflictError  # noqa: PLC0415
+    from pipeline.jobs.restore.plan import ConflictError  # noqa: PLC0415
 
     def end_with(*offsets):
         log = engine.partition("orders", 0)
@@ -255,8 +255,8 @@ def test_bad_options_are_told(spark, made, target, options, reason):
 def test_a_cluster_takes_everything_but_offsets(spark, made, broker):
     """Where they are given up: partitions, order, times to the millisecond, keys, values and headers are kept; once."""
     from pipeline.errors import PipelineError  # noqa: PLC0415 (needs Spark, as the next one)
-    from pipeline.jobs.rounds import ConflictError  # noqa: PLC0415
-    from tests.broker.client import Client  # noqa: PLC0415 (needs a client library)
+    from pipeline.jobs.restore.plan import ConflictError  # noqa: PLC0415
+    from testing.broker.client import Client  # noqa: PLC0415 (needs a client library)
 
     place = f"kafka://{broker.bootstrap_server}"
     options = {"topics": "orders", "into": "restored"}

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from pipeline.errors import InvalidOptionError
-from pipeline.source.offsets import (
+from pipeline.source.query.offsets import (
     AtOffsets,
-    AtTime,
-    AtTimes,
+    AtTimestamp,
+    AtTimestamps,
     Everywhere,
     StreamState,
     decode_stream_offset,
     encode_stream_offset,
 )
-from pipeline.source.options import parse_source_options
+from pipeline.source.query.options import parse_source_options
 from storage.model import Isolation, TopicPartition
 
 BASE = {"path": "/data", "subscribe": "orders"}
@@ -53,12 +53,12 @@ def test_the_most_exact_option_of_an_end_counts():
     offsets, times = '{"orders":{"0":3}}', '{"orders":{"0":1000}}'
     assert AtOffsets({ORDERS: 3}) == parse(startingOffsets=offsets).starting
     both = parse(startingOffsets=offsets, startingOffsetsByTimestamp=times)
-    assert AtTimes({ORDERS: 1000}) == both.starting
+    assert AtTimestamps({ORDERS: 1000}) == both.starting
     all_three = parse(startingOffsets=offsets, startingOffsetsByTimestamp=times, startingTimestamp="5")
-    assert AtTime(5) == all_three.starting
-    assert AtTime(6) == parse(endingOffsets=offsets, endingTimestamp="6").ending
-    assert isinstance(parse(startingTimestamp="-1").starting, AtTime)
-    assert isinstance(parse(endingTimestamp="-2").ending, AtTime)
+    assert AtTimestamp(5) == all_three.starting
+    assert AtTimestamp(6) == parse(endingOffsets=offsets, endingTimestamp="6").ending
+    assert isinstance(parse(startingTimestamp="-1").starting, AtTimestamp)
+    assert isinstance(parse(endingTimestamp="-2").ending, AtTimestamp)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import DataLossError, InvalidOptionError, PipelineError
-from pipeline.source.bounds import clamp, ending_offsets, in_order, select, starting_offsets, within
-from pipeline.source.narrowing import EVERYTHING, at_least, below, one_of
-from pipeline.source.offsets import AtOffsets, AtTime, AtTimes, Everywhere
-from pipeline.source.options import Selection
-from pipeline.source.planning import (
+from pipeline.source.query.bounds import clamp, ending_offsets, in_order, select, starting_offsets, within
+from pipeline.source.query.narrowing import EVERYTHING, at_least, below, one_of
+from pipeline.source.query.offsets import AtOffsets, AtTimestamp, AtTimestamps, Everywhere
+from pipeline.source.query.options import Selection
+from pipeline.source.query.ranges import (
     OffsetRange,
     count_new,
     lag,
@@ -146,19 +146,19 @@ def test_ends_become_offsets():
     ends = Ends()
     given = AtOffsets({A: -2, B: 13})
     assert {A: 10, B: 13} == starting_offsets(given, [A, B], ends, latest_if_none_as_late=False)
-    assert {A: 10} == starting_offsets(AtTime(-2), [A], ends, latest_if_none_as_late=False)
-    assert {A: 20} == starting_offsets(AtTime(-1), [A], ends, latest_if_none_as_late=False)
-    times = AtTimes({A: 3000, B: -2})
+    assert {A: 10} == starting_offsets(AtTimestamp(-2), [A], ends, latest_if_none_as_late=False)
+    assert {A: 20} == starting_offsets(AtTimestamp(-1), [A], ends, latest_if_none_as_late=False)
+    times = AtTimestamps({A: 3000, B: -2})
     assert {A: 12, B: 10} == starting_offsets(times, [A, B], ends, latest_if_none_as_late=False)
-    assert {A: 20} == ending_offsets(AtTime(10**9), [A], ends)
+    assert {A: 20} == ending_offsets(AtTimestamp(10**9), [A], ends)
     assert {A: 20} == ending_offsets(Everywhere(-1), [A], ends)
-    assert {A: 20} == starting_offsets(AtTime(10**9), [A], ends, latest_if_none_as_late=True)
+    assert {A: 20} == starting_offsets(AtTimestamp(10**9), [A], ends, latest_if_none_as_late=True)
 
 
 def test_beginning_after_the_last_record_is_an_error():
     """Unless the strategy is latest."""
     with pytest.raises(PipelineError, match="startingOffsetsByTimestampStrategy=latest"):
-        starting_offsets(AtTime(10**9), [A], Ends(), latest_if_none_as_late=False)
+        starting_offsets(AtTimestamp(10**9), [A], Ends(), latest_if_none_as_late=False)
 
 
 @pytest.mark.parametrize("named", [{A: 0}, {A: 0, B: 0, C: 0}])

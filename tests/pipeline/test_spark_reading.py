@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipeline.source.planning import lag_by_partition
+from pipeline.source.query.ranges import lag_by_partition
 from storage.codec.records import columns_of, encode_columns, encode_lines
 from storage.manager import open_engine
 from storage.model import Header, Offset, Record, Timestamp, TopicPartition

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.errors import PipelineError
 from pipeline.tasks.task_sizing import FILE_BYTES, MAX_TASKS, pack
-from pipeline.verification import Verification, Wrong, check_segment
+from pipeline.verification import DirectoryVerification, Wrong, check_segment
 from storage.codec.batch import scan, seal
 from storage.disk.lock import DirectoryLock
 from storage.disk.native import NativeFileSystem
@@ -36,7 +36,7 @@ def directory(tmp_path) -> Path:
 
 def verify(*directories):
     """Every row; the segments are checked last first."""
-    verification = Verification(directories, FILES)
+    verification = DirectoryVerification(directories, FILES)
     checked = [check_segment(work, FILES) for work in reversed(verification.work)]
     return list(verification.rows(checked[::-1]))
 
@@ -175,7 +175,7 @@ def test_what_a_living_owner_has_not_finished_is_no_error(directory):
         log.write((directory / f"{LAST}.log").read_bytes()[:200])
     lock = DirectoryLock(directory)
     try:
-        verification = Verification([directory], FILES)
+        verification = DirectoryVerification([directory], FILES)
         for suffix in (".log", ".index", ".timeindex"):
             (directory / f"{FIRST}{suffix}").unlink()
         rows = list(verification.rows([check_segment(work, FILES) for work in verification.work]))
@@ -188,7 +188,7 @@ def test_where_the_last_segment_went_away_checkpoints_say_nothing(directory):
     """Where the log ends is then unknown: a checkpoint above the rest is no lie."""
     lock = DirectoryLock(directory)
     try:
-        verification = Verification([directory], FILES)
+        verification = DirectoryVerification([directory], FILES)
         (directory / f"{LAST}.log").unlink()
         rows = list(verification.rows([check_segment(work, FILES) for work in verification.work]))
     finally:
@@ -200,7 +200,7 @@ def test_a_segment_compacted_away_meanwhile_overlaps_nothing(directory):
     """It was read before it went into the one before, which was read after."""
     lock = DirectoryLock(directory)
     try:
-        verification = Verification([directory], FILES)
+        verification = DirectoryVerification([directory], FILES)
         _, middle, last = [check_segment(work, FILES) for work in verification.work]
         log = directory / f"{FIRST}.log"
         log.write_bytes(log.read_bytes() + (directory / f"{MIDDLE}.log").read_bytes())
@@ -229,7 +229,7 @@ def test_a_directory_that_is_none_is_refused(tmp_path):
     """In one line that names it."""
     (tmp_path / "photos").mkdir()
     with pytest.raises(PipelineError, match="not a data directory"):
-        Verification([tmp_path], FILES)
+        DirectoryVerification([tmp_path], FILES)
 
 
 @pytest.mark.parametrize(

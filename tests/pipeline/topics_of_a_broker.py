@@ -21,7 +21,7 @@ from storage.checkpoints.offset_checkpoint import read_offsets
 from storage.disk import names
 from storage.disk.native import NativeFileSystem
 from storage.model import TopicPartition
-from tests.broker.client import Client, Outgoing, send
+from testing.broker.client import Client, Outgoing, send
 
 NOON = 1_767_268_800_000
 """2026-01-01T12:00Z: records of `orders` are a second apart from there on, in each partition."""

@@ -17,8 +17,8 @@ import pytest
 from storage.disk.lock import DirectoryLock
 from storage.disk.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS, TOPIC_SETTINGS
 from storage.manager import open_engine
+from testing.processes import started
 from tests.doubles.engines import append_lines
-from tests.processes import started
 from topicfs.main import run
 
 pytestmark = pytest.mark.slow

@@ -143,7 +143,7 @@ def test_a_pipe_gets_a_line_a_setting(orders):
 
 def test_a_terminal_gets_a_table(orders, monkeypatch):
     """With a header, and the meaning in words."""
-    monkeypatch.setattr("topicfs.configuring.is_terminal", lambda: True)
+    monkeypatch.setattr("topicfs.commands.config.is_terminal", lambda: True)
     text = orders("config", "orders", "--match", "flush.*").text
     header, *rows = text.splitlines()
     assert ["setting", "value", "source", "default", "unit", "meaning"] == header.split()

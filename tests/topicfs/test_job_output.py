@@ -9,11 +9,12 @@ from datetime import date
 import pytest
 from rich.console import Console
 
-from pipeline.spark.progress import Work
-from topicfs.pipelining import bar as drawing
-from topicfs.pipelining import results, running
-from topicfs.pipelining.bar import Bar, told
-from topicfs.pipelining.results import print_rows, table
+from pipeline.spark.progress import JobProgress
+from topicfs.jobs import progress_bar as drawing
+from topicfs.jobs import results
+from topicfs.jobs import run as running
+from topicfs.jobs.progress_bar import ProgressBar, told
+from topicfs.jobs.results import print_rows, table
 from topicfs.terminal import THEME
 
 COLUMNS = ("topic", "date", "first_offset", "ratio", "note")
@@ -61,10 +62,10 @@ def test_nothing_from_outside_reaches_a_terminal_as_it_is(monkeypatch, capsys):
     monkeypatch.setattr(results, "console", lambda: Console(file=screen, width=80, theme=THEME))
     print_rows(("topic",), [{"topic": evil}], as_program=False)
     assert f"topic\n{shown}\n" == "".join(f"{line.rstrip()}\n" for line in screen.getvalue().splitlines())
-    assert f"left: {shown} 7" == told(Work(left={evil: 7}))
-    Bar("replay", Screen(disable=True)).say(evil)
+    assert f"left: {shown} 7" == told(JobProgress(left={evil: 7}))
+    ProgressBar("replay", Screen(disable=True)).say(evil)
     assert f"{shown}\n" == capsys.readouterr().err
-    with drawing.bar("replay") as drawn:
+    with drawing.progress_bar("replay") as drawn:
         monkeypatch.setattr(drawn._progress, "disable", False)
         drawn.say(evil)
     assert shown == capsys.readouterr().err.rstrip("\n")
@@ -78,9 +79,12 @@ def test_a_table_of_nothing_has_its_titles():
 @pytest.mark.parametrize(
     ("work", "text"),
     [
-        (Work(), "Spark plans"),
-        (Work(3, 1200), "3 of 1,200 tasks"),
-        (Work(1, 2, 50_000, {"orders": 10_000}), "50,000 records · left: orders 10,000 · 1 of 2 tasks"),
+        (JobProgress(), "Spark plans"),
+        (JobProgress(3, 1200), "3 of 1,200 tasks"),
+        (
+            JobProgress(1, 2, 50_000, {"orders": 10_000}),
+            "50,000 records · left: orders 10,000 · 1 of 2 tasks",
+        ),
     ],
 )
 def test_the_bar_says_what_is_known(work, text):
@@ -106,12 +110,12 @@ class Screen:
 
 def test_the_bar_follows_while_a_job_runs(monkeypatch):
     """From a thread of its own."""
-    looks = iter([Work(1, 4), Work(2, 4)])
+    looks = iter([JobProgress(1, 4), JobProgress(2, 4)])
     monkeypatch.setattr(
         drawing, "Watch", lambda spark: type("Watch", (), {"look": lambda self: next(looks)})()
     )
     screen = Screen()
-    with Bar("archive", screen).watching(None):
+    with ProgressBar("archive", screen).watching(None):
         assert screen.updated.wait(30)
     assert {"completed": 1, "total": 4, "told": "1 of 4 tasks"} == screen.updates[0]
 
@@ -130,7 +134,7 @@ def test_what_goes_wrong_with_the_bar_never_reaches_the_job(monkeypatch):
 
     monkeypatch.setattr(drawing, "Watch", Broken)
     screen = Screen()
-    with Bar("archive", screen).watching(None):
+    with ProgressBar("archive", screen).watching(None):
         assert asked.wait(30)
     assert [] == screen.updates
 
@@ -139,14 +143,14 @@ def test_without_a_terminal_nobody_looks(monkeypatch):
     """No thread is started, and nothing is asked of Spark."""
     monkeypatch.setattr(drawing, "Watch", None)
     before = threading.active_count()
-    with Bar("archive", Screen(disable=True)).watching(None):
+    with ProgressBar("archive", Screen(disable=True)).watching(None):
         assert before == threading.active_count()
 
 
 def test_of_sparks_talk_what_must_be_read_is_told(monkeypatch):
     """Once a line; the rest of it is noise while a bar is drawn."""
     said = []
-    drawn = Bar("replay", Screen())
+    drawn = ProgressBar("replay", Screen())
     monkeypatch.setattr(drawn, "say", said.append)
     with running._noise(drawn) as noise:
         noise.write(b"WARN Executor: \xff\ntopicfs: /data: passed over 2 records\n" * 2)

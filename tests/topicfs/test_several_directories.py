@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from storage.disk.lock import DirectoryLock
-from topicfs.reopening import through_mount
+from topicfs.commands.topics_online import through_mount
 
 BOTH = "a,b"
 

@@ -12,8 +12,8 @@ from storage.disk.filesystem import FileSystem
 from storage.disk.names import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
-    SegmentFile,
     SegmentFileKind,
+    SegmentFileName,
     SegmentFileState,
     parse_segment_file,
     segment_file,
@@ -136,7 +136,7 @@ class PartitionCheck:
                 path = self._directory / segment_file(*file)
                 yield Finding(path, None, "belongs to no segment: its .log is missing")
 
-    def _check_snapshot(self, file: SegmentFile) -> Iterator[Finding]:
+    def _check_snapshot(self, file: SegmentFileName) -> Iterator[Finding]:
         path = self._directory / segment_file(*file)
         try:
             decode_snapshot(self._files.read_bytes(path))

@@ -16,7 +16,7 @@ from storage.inspect.dump.indexes import (
 )
 from storage.inspect.dump.log import dump_log
 from storage.inspect.dump.options import DumpOptions
-from storage.inspect.dump.report import Report
+from storage.inspect.dump.report import DumpReport
 
 
 class DumpLine(NamedTuple):
@@ -31,7 +31,7 @@ def dump(names: Sequence[str], options: DumpOptions, files: FileSystem) -> Itera
 
     Raises OSError for a file that cannot be read, CorruptionError for one that cannot be read on.
     """
-    report = Report()
+    report = DumpReport()
     for name in names:
         yield DumpLine(f"Dumping {PurePath(name)}")
         yield from _dump_file(name, options, files, report)
@@ -39,7 +39,7 @@ def dump(names: Sequence[str], options: DumpOptions, files: FileSystem) -> Itera
         yield DumpLine(line, error=True)
 
 
-def _dump_file(name: str, options: DumpOptions, files: FileSystem, report: Report) -> Iterator[DumpLine]:
+def _dump_file(name: str, options: DumpOptions, files: FileSystem, report: DumpReport) -> Iterator[DumpLine]:
     path = Path(name).absolute()
     shown = str(PurePath(name))
     match path.suffix:

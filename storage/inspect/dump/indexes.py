@@ -15,7 +15,7 @@ from storage.indexes.time_index import TimeEntry, TimeIndex
 from storage.inspect.dump.java import optional_long
 from storage.inspect.dump.log import FILE_START, base_offset_of, batches, records
 from storage.inspect.dump.options import DumpOptions
-from storage.inspect.dump.report import OffsetMismatch, Report, TimestampMismatch
+from storage.inspect.dump.report import DumpReport, OffsetMismatch, TimestampMismatch
 from storage.model import NO_TIMESTAMP, Offset, Position
 from storage.producers.snapshot import decode as decode_snapshot
 
@@ -23,7 +23,7 @@ Entry = TypeVar("Entry", OffsetPosition, TimeEntry)
 
 
 def dump_offset_index(
-    path: Path, shown: str, options: DumpOptions, files: FileSystem, report: Report
+    path: Path, shown: str, options: DumpOptions, files: FileSystem, report: DumpReport
 ) -> Iterator[str]:
     """Print the entries of an `.index`, and note those that lead to another batch than they say."""
     base_offset = base_offset_of(path)
@@ -45,7 +45,7 @@ def dump_offset_index(
 
 
 def dump_time_index(
-    path: Path, shown: str, options: DumpOptions, files: FileSystem, report: Report
+    path: Path, shown: str, options: DumpOptions, files: FileSystem, report: DumpReport
 ) -> Iterator[str]:
     """Print the entries of a `.timeindex`, and note those that the segment contradicts."""
     base_offset = base_offset_of(path)

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage.codec.batch import scan, verify_checksum
-from storage.codec.binary.fields import CURRENT_MAGIC
 from storage.codec.columns import Columns, decode
 from storage.codec.control import ControlType, control_type, read_marker
-from storage.codec.headers import BatchHeader, sequence_plus
+from storage.codec.headers import CURRENT_MAGIC, BatchHeader, sequence_plus
 from storage.disk.filesystem import FileSystem
 from storage.errors import CorruptBatchError, CorruptionError, InvalidNameError, TornBatchError
 from storage.inspect.dump.decoders import RecordDecoder, decode_record
 from storage.inspect.dump.java import optional_long
 from storage.inspect.dump.options import UNLIMITED_BYTES, DumpOptions
-from storage.inspect.dump.report import Report
+from storage.inspect.dump.report import DumpReport
 from storage.model import Offset, Position, Record
 
 BEFORE_FIRST = Offset(-1)
@@ -52,7 +51,7 @@ def base_offset_of(path: Path) -> Offset:
     return Offset(int(digits))
 
 
-def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: Report) -> Iterator[str]:
+def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpReport) -> Iterator[str]:
     """Print the batches of a segment, and how many bytes follow the last whole one.
 
     Raises CorruptionError where no further batch can be found though bytes are left, or a record is damaged.

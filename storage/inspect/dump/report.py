@@ -31,7 +31,7 @@ class TimestampMismatch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DumpReport:
     """Findings by file (absolute path as text)."""
 
     index_mismatches: dict[str, dict[Offset, Offset]] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fusefs.following.signals import Look, heirs, look, parse_status
-from tests.processes import started
+from testing.processes import started
 
 STATUS = b"""Name:\tcat
 State:\tD (disk sleep)

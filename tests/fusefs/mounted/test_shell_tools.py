@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from testing.processes import started
 from tests.fusefs.mounted.conftest import Mount, shell
-from tests.processes import started
 
 pytestmark = pytest.mark.fuse
 

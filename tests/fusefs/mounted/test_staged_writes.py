@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.sink.commit_request import Handover, staging_area
+from pipeline.sink.commit_request import CommitRequest, staging_area
 from storage.codec.records import encode_lines
 from storage.disk.names import WriteId, parse_write_file
 from storage.model import TopicPartition
@@ -22,6 +22,6 @@ def test_a_write_handed_in_shows_in_the_mount(mount):
     for _ in range(2):
         staged = staging_area([mount.data]).stage(write, 0)
         staged.append(TopicPartition("orders", 0), encode_lines(b"one\ntwo\n", timestamp=0)[0])
-        Handover([mount.data], write, [staged.finish()]).commit(30)
+        CommitRequest([mount.data], write, [staged.finish()]).commit(30)
     assert log.read_bytes() == b"before\none\ntwo\n"
     assert [] == [path.name for path in mount.data.iterdir() if parse_write_file(path.name)]

@@ -10,6 +10,7 @@ import pytest
 
 from storage.compaction.clean import CleaningStoppedError
 from storage.errors import CorruptionError, PartitionOfflineError
+from storage.log.reading.fetch import fetch
 from storage.model import Offset, ProducerId, Timestamp
 from storage.producers.append import Origin
 from tests.doubles.compacted_log import NOW, CompactedLog, marker
@@ -319,19 +320,13 @@ def test_where_readers_stood_is_forgotten_with_the_old_files():
     assert log.log.read(Offset(3), max_bytes=1).next_offset == 4
 
 
-def test_a_read_while_places_are_forgotten_leaves_none_in_a_file_that_goes():
-    """Places are forgotten once the new segment stands: a read just then cannot bring one of the old file back."""
+def test_a_read_that_began_before_leaves_no_place_in_a_file_that_goes():
+    """It remembers places with the state that it took, which later readers do not look at."""
     log = CompactedLog()
     for key, value in ((b"a", b"1"), (b"a", b"2"), (b"b", b"3"), (b"c", b"4")):
         log.put((key, value))
     log.log.roll()
-    reader = log.log._reader
-    forget = reader.forget
-
-    def forget_and_be_read() -> None:
-        forget()
-        log.log.read(Offset(2), max_bytes=1)
-
-    reader.forget = forget_and_be_read
+    state = log.log.parts.state
     log.clean()
+    fetch(state, state.end, Offset(2), 1)
     assert 4 == log.log.read(Offset(3), max_bytes=1).next_offset

@@ -23,7 +23,7 @@ from storage.errors import (
 )
 from storage.log.log import Log
 from storage.manager import LogManager, open_engine
-from storage.topics.registry import Pending, RegistryCopy, TopicEntry, merge_copies
+from storage.topics.registry import PendingChange, RegistryCopy, TopicEntry, merge_copies
 from tests.doubles.engines import QUIET, append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End
@@ -236,15 +236,15 @@ def test_what_an_older_copy_alone_knows_is_kept() -> None:
         {
             "t": TopicEntry("old"),
             "u": TopicEntry("u"),
-            "making": TopicEntry("m", {}, Pending.CREATE, 2),
-            "dying": TopicEntry("d", {}, Pending.DELETE),
+            "making": TopicEntry("m", {}, PendingChange.CREATE, 2),
+            "dying": TopicEntry("d", {}, PendingChange.DELETE),
         },
         3,
     )
     expected = {
         "t": TopicEntry("new"),
         "u": TopicEntry("u"),
-        "dying": TopicEntry("d", {}, Pending.DELETE),
+        "dying": TopicEntry("d", {}, PendingChange.DELETE),
     }
     assert merge_copies([older, newer]) == (expected, 5, ())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from storage.disk import native
-from storage.disk.filesystem import Entry, FileEnds
+from storage.disk.filesystem import DirectoryEntry, FileEnds
 from storage.disk.native import NativeFileSystem
 from storage.errors import ReadOnlyError
 from storage.model import Position, Timestamp
@@ -156,7 +156,11 @@ def test_directories(disk, tmp_path):
     disk.write_bytes(tmp_path / "d" / "b", b"2", sync=True)
     disk.write_bytes(tmp_path / "d" / "a", b"1")
     disk.make_directory(tmp_path / "d" / "c")
-    assert [Entry("a", False), Entry("b", False), Entry("c", True)] == disk.list_directory(tmp_path / "d")
+    assert [
+        DirectoryEntry("a", False),
+        DirectoryEntry("b", False),
+        DirectoryEntry("c", True),
+    ] == disk.list_directory(tmp_path / "d")
     with pytest.raises(FileExistsError):
         disk.make_directory(tmp_path / "d")
     with pytest.raises(OSError, match="not empty"):
@@ -205,7 +209,7 @@ def test_nothing_changes_on_a_disk_opened_read_only(disk, tmp_path):
     with pytest.raises(OSError) as refused:
         view.open(path).append(b"2")
     assert errno.EBADF == refused.value.errno
-    assert [Entry("a", False)] == view.list_directory(tmp_path)
+    assert [DirectoryEntry("a", False)] == view.list_directory(tmp_path)
     assert b"1" == view.read_bytes(path)
 
 

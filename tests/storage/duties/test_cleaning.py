@@ -77,7 +77,7 @@ def test_a_dirty_log_is_cleaned_when_the_backoff_has_passed(disk, clock):
     clean(engine, clock)
     assert offsets_in(log) == list(range(active - 2, 9))
     assert disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 %d\n" % active
-    assert (log.first_dirty_offset, engine.warnings) == (active, ())
+    assert (log.parts.first_dirty_offset, engine.warnings) == (active, ())
 
 
 def test_the_checkpoint_outlives_a_restart(disk, clock):
@@ -128,7 +128,7 @@ def test_truncation_lowers_the_checkpoint(disk, clock):
     log = topic(engine, "t", 9)
     clean(engine, clock)
     log.truncate_to(Offset(4))
-    assert log.first_dirty_offset == 4
+    assert log.parts.first_dirty_offset == 4
     clean(engine, clock)
     assert disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 4\n"
 
@@ -140,7 +140,7 @@ def test_a_log_that_was_truncated_meanwhile_is_not_clean_beyond_its_end(disk, cl
     assert len(log.chain.segments) == 2
     cancel = log.listen(lambda: (cancel(), log.truncate_to(Offset(1))))
     clean(engine, clock)
-    assert (1, 1) == (log.log_end_offset, log.first_dirty_offset)
+    assert (1, 1) == (log.log_end_offset, log.parts.first_dirty_offset)
     assert disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 1\n"
 
 
@@ -299,7 +299,7 @@ def test_undecided_transactions_wait(disk, clock):
     for number in range(6):
         put(log, b"k", b"%060d" % number)
     clean(engine, clock)
-    assert log.first_dirty_offset == 2
+    assert log.parts.first_dirty_offset == 2
 
 
 def test_a_batch_with_more_keys_than_the_buffer_is_told_of(disk, clock):
@@ -310,7 +310,7 @@ def test_a_batch_with_more_keys_than_the_buffer_is_told_of(disk, clock):
     log.roll()
     clean(engine, clock)
     assert "more keys than log.cleaner.dedupe.buffer.size=72 holds" in engine.warnings[0]
-    assert log.first_dirty_offset == 1
+    assert log.parts.first_dirty_offset == 1
 
 
 def test_a_small_buffer_takes_several_passes_in_one_round(disk, clock):
@@ -319,7 +319,7 @@ def test_a_small_buffer_takes_several_passes_in_one_round(disk, clock):
     log = topic(engine, "t", 30, keys=10, min_cleanable_dirty_ratio="0.01")
     active = log.chain.active.base_offset
     clean(engine, clock)
-    assert (log.first_dirty_offset, engine.warnings) == (active, ())
+    assert (log.parts.first_dirty_offset, engine.warnings) == (active, ())
     assert len([offset for offset in offsets_in(log) if offset < active]) <= 10
 
 

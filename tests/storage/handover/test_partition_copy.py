@@ -25,7 +25,7 @@ from storage.errors import StorageError
 from storage.handover.cluster import ClusterError, ClusterTopic, GroupPosition
 from storage.handover.handover import Handover
 from storage.handover.partition_copy import Parcel, carry
-from storage.handover.takeover import Source, Takeover
+from storage.handover.takeover import BrokerDirectories, Takeover
 from storage.manager import open_engine
 from storage.model import Offset, Record, Timestamp, TopicPartition
 from storage.recovery.load import load_log
@@ -193,7 +193,7 @@ def given(disk: SimulatedDisk) -> Handover:
 
 
 def taken(disk: SimulatedDisk, *, link: bool = False) -> None:
-    source = Source(log_dirs=[LOG_DIR], without_settings=True)
+    source = BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True)
     Takeover(source, [DATA], tell=lambda _: None, files=disk).take(link=link)
 
 
@@ -590,7 +590,7 @@ def test_settings_that_cannot_be_had_are_asked_about() -> None:
     """Where the metadata log is elsewhere, nothing is taken until that was said."""
     disk, _ = prepared_disk(LOG_DIR)
     with pytest.raises(StorageError, match=r"name the broker.s metadata\.log\.dir with --metadata-dir"):
-        Takeover(Source(log_dirs=[LOG_DIR]), [DATA], tell=print, files=disk).take()
+        Takeover(BrokerDirectories(log_dirs=[LOG_DIR]), [DATA], tell=print, files=disk).take()
 
 
 def test_what_is_taken_over_is_looked_through_where_all_else_was_closed_in_order() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from storage.checkpoints.identifiers import decode_id
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import BatchStamp, Codec
+from storage.codec.headers import Codec
 from storage.codec.records import encode
+from storage.codec.stamp import BatchStamp
 from storage.coordinators.group_records import (
     CommittedOffset,
     write_committed_offset,
@@ -22,8 +23,8 @@ from storage.disk import names
 from storage.errors import CorruptionError, StorageError
 from storage.handover.cluster import ClusterError, GroupPosition
 from storage.handover.handover import Handover
-from storage.handover.positions import TOPIC, Place, read_positions
-from storage.handover.takeover import Source, Takeover
+from storage.handover.positions import TOPIC, GroupPartition, read_positions
+from storage.handover.takeover import BrokerDirectories, Takeover
 from storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
 from storage.partitioning import coordinator_partition
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -164,7 +165,7 @@ def test_new_segments_of_an_interrupted_compaction_count() -> None:
     assert {"a": 1} == log.read((f"{0:020}.log.swap", swap), *others)
 
 
-def stood(disk: SimulatedDisk, directory: Path) -> dict[Place, CommittedOffset]:
+def stood(disk: SimulatedDisk, directory: Path) -> dict[GroupPartition, CommittedOffset]:
     """The positions in a directory's `__consumer_offsets`, each in the partition its group belongs to."""
     found = {}
     for number in range(PARTITIONS):
@@ -186,7 +187,7 @@ def commit(disk: SimulatedDisk, directory: Path, *positions: CommittedOffset) ->
     engine.close()
 
 
-def source_with_groups() -> tuple[StoppingDisk, dict[Place, CommittedOffset]]:
+def source_with_groups() -> tuple[StoppingDisk, dict[GroupPartition, CommittedOffset]]:
     """A log directory whose groups stand in topics that are there, and in others that are not."""
     disk, _ = prepared_disk(LOG_DIR)
     engine = served(disk, LOG_DIR)
@@ -205,14 +206,16 @@ def source_with_groups() -> tuple[StoppingDisk, dict[Place, CommittedOffset]]:
         committed("a", 4, topic="elsewhere"),
         committed("a", 4, partition=2),
     )
-    return disk, {Place(one.group, TopicPartition(one.topic, one.partition)): one for one in kept}
+    return disk, {GroupPartition(one.group, TopicPartition(one.topic, one.partition)): one for one in kept}
 
 
 def test_positions_are_taken_along() -> None:
     """Those in the topics taken, none of a former topic of that name; as many partitions as the broker's."""
     disk, expected = source_with_groups()
     told: list[str] = []
-    Takeover(Source(log_dirs=[LOG_DIR], without_settings=True), [DATA], tell=told.append, files=disk).take()
+    Takeover(
+        BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True), [DATA], tell=told.append, files=disk
+    ).take()
     assert expected == stood(disk, DATA)
     assert "__consumer_offsets: 3 positions in topics that are not here, left" in told
     assert [
@@ -326,7 +329,7 @@ def test_several_directories_on_both_sides() -> None:
     disk.make_directory(others[0])
     disk.rename(LOG_DIR / "orders-1", others[0] / "orders-1")
     disk.rename(DIRECTORY, others[0] / f"{TOPIC}-0")
-    source = Source(log_dirs=served_both, without_settings=True)
+    source = BrokerDirectories(log_dirs=served_both, without_settings=True)
     for _ in range(2):
         Takeover(source, [DATA, others[1]], tell=lambda _: None, files=disk).take()
     homes = {

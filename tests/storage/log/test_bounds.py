@@ -104,9 +104,9 @@ def test_a_truncation_takes_the_first_dirty_offset_down():
     log.append(batch(b"a", b"b", b"c"))
     log.append(batch(b"d"))
     for first_dirty, left in ((Offset(4), 3), (Offset(1), 1)):
-        log.first_dirty_offset = first_dirty
+        log.parts.first_dirty_offset = first_dirty
         log.truncate_to(Offset(3))
-        assert left == log.first_dirty_offset
+        assert left == log.parts.first_dirty_offset
 
 
 def test_an_append_of_several_batches_rolls_by_the_latest_of_them():
@@ -166,13 +166,13 @@ def test_a_segment_whose_records_are_of_1970_is_that_old():
 
 def test_readers_places_are_bounded(monkeypatch):
     """Any number of readers at different places; those that read on find theirs, or search for it."""
-    monkeypatch.setattr("storage.log.read._MAX_HINTS", 8)
+    monkeypatch.setattr("storage.log.reading.fetch._MAX_PLACES", 8)
     log = LogOnDisk().log
     for _ in range(40):
         log.append(batch(b"v"))
     for offset in range(40):
         assert offset + 1 == log.read(Offset(offset), max_bytes=1).next_offset
-        assert len(log._reader.places) <= 8
+        assert len(log.parts.state.places) <= 8
 
 
 def test_no_step_of_a_roll_leaves_an_index_untrimmed_behind_which_a_segment_begins():

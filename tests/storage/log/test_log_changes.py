@@ -10,6 +10,7 @@ import pytest
 
 from storage.config.topic import TopicConfig
 from storage.errors import OffsetOutOfRangeError, PolicyViolationError
+from storage.log.reading.fetch import fetch
 from storage.log.roll import segment_settings
 from tests.doubles.logs import TINY, LogOnDisk, batch, offsets_of, sized_batch
 
@@ -228,12 +229,12 @@ def test_a_reader_of_a_deleted_segment_goes_on_until_the_files_are_gone():
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(4):
         on_disk.log.append(sized_batch(140))
-    chain, bound, reader = on_disk.log.chain, on_disk.log._end, on_disk.log._reader
+    state = on_disk.log.parts.state
     on_disk.log.delete_oldest_segments(1, "test")
-    assert 2 == reader.read(chain, bound, 0, 1000).next_offset
+    assert 2 == fetch(state, state.end, 0, 1000).next_offset
     on_disk.disk.fail("pread", number=2)
     with pytest.raises(FileNotFoundError):
-        reader.read(chain, bound, 0, 1000)
+        fetch(state, state.end, 0, 1000)
 
 
 def test_delete_records():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
-from storage.model import Isolation, TimestampOffset
+from storage.model import Fetched, Isolation, Offset, TimestampOffset
 from storage.segment.trace import (
     BatchFound,
     BatchPassed,
@@ -325,3 +327,40 @@ def test_a_segment_without_timestamps_is_as_old_as_its_file():
     on_disk.log.append(batch(b"a", timestamp=-1))
     assert 4711 == on_disk.log.segments()[0].largest_timestamp
     assert -1 == on_disk.log.status().last_timestamp
+
+
+def test_readers_in_other_threads_see_one_state_at_a_time():
+    """Whatever is appended, rolled and deleted meanwhile: no end beyond its segments, no offset twice, none left out."""
+    log = LogOnDisk(internal_segment_bytes=300).log
+    stop, problems, readers = threading.Event(), [], 3
+
+    def look() -> None:
+        offset = Offset(0)
+        while not stop.is_set() or offset < log.log_end_offset:
+            state = log.parts.state
+            if not state.chain.base_offsets[0] <= state.start_offset <= state.end_offset:
+                problems.append(state)
+            try:
+                fetched = log.read(offset, max_bytes=200)
+            except OffsetOutOfRangeError:
+                offset = log.log_start_offset
+                continue
+            if len(fetched.data) and not first_offset_of(fetched) <= offset < fetched.next_offset:
+                problems.append((offset, fetched))
+            offset = fetched.next_offset
+
+    threads = [threading.Thread(target=look) for _ in range(readers)]
+    for thread in threads:
+        thread.start()
+    for number in range(3000):
+        log.append(sized_batch(100))
+        if number % 50 == 49:
+            log.delete_oldest_segments(5, "test")
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert [] == problems
+
+
+def first_offset_of(fetched: Fetched) -> int:
+    return int.from_bytes(fetched.data[:8], "big")

@@ -17,6 +17,7 @@ from storage.config.topic import TopicConfig
 from storage.disk.names import view_file
 from storage.disk.native import NativeFileSystem
 from storage.log.log import Log
+from storage.log.reading.fetch import fetch
 from storage.manager import open_engine
 from storage.model import Offset, Timestamp
 from storage.recovery.load import load_log
@@ -125,15 +126,15 @@ def test_files_that_go_are_closed(go, tmp_path):
 def test_a_reader_in_the_middle_reads_on_right(tmp_path):
     """A read that began before goes on in the files that go, before and after they are renamed, and holds them no longer."""
     on_machine = LogOnMachine(tmp_path)
-    chain, bound, reader = on_machine.log.chain, on_machine.log._end, on_machine.log._reader
-    wanted = bytes(reader.read(chain, bound, Offset(0), 10_000).data)
-    held = reader.read(chain, bound, Offset(0), 10_000)
-    index = chain.segments[0].offset_index.slots.used()[0]
+    state = on_machine.log.parts.state
+    wanted = bytes(fetch(state, state.end, Offset(0), 10_000).data)
+    held = fetch(state, state.end, Offset(0), 10_000)
+    index = state.chain.segments[0].offset_index.slots.used()[0]
     retain(on_machine)
-    assert wanted == bytes(reader.read(chain, bound, Offset(0), 10_000).data)
+    assert wanted == bytes(fetch(state, state.end, Offset(0), 10_000).data)
     on_machine.pass_delay()
     with pytest.raises(FileNotFoundError):
-        reader.read(chain, bound, Offset(0), 10_000)
+        fetch(state, state.end, Offset(0), 10_000)
     assert wanted == bytes(held.data)
     assert [f"{0:020}.index.deleted (deleted)"] == [Path(each).name for each in deleted_but_open(tmp_path)]
     assert 8 == len(bytes(index))

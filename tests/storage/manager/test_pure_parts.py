@@ -9,7 +9,7 @@ import pytest
 from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
 from storage.directories.contents import read_contents
-from storage.disk.filesystem import Entry
+from storage.disk.filesystem import DirectoryEntry
 from storage.disk.names import DirectoryMark
 from storage.duties.schedule import Duty, Plan, Schedule, plan_duties
 from storage.errors import (
@@ -21,7 +21,7 @@ from storage.errors import (
 )
 from storage.model import Timestamp
 from storage.topics.registry import (
-    Pending,
+    PendingChange,
     RegistryCopy,
     TopicEntry,
     TopicRegistry,
@@ -44,8 +44,8 @@ UNIQUE = "0123456789abcdef0123456789abcdef"
 TOPIC_ID = "1EvPSKI_SvihSIy3lMKMvg"
 
 
-def directories(*names: str) -> list[Entry]:
-    return [Entry(name, is_directory=True) for name in names]
+def directories(*names: str) -> list[DirectoryEntry]:
+    return [DirectoryEntry(name, is_directory=True) for name in names]
 
 
 def test_contents_are_told_from_names() -> None:
@@ -56,8 +56,8 @@ def test_contents_are_told_from_names() -> None:
                 "b-1", "b-0", "a-10", "__cluster_metadata-0", "remote-log-index-cache",
                 f"c-0.{UNIQUE}-delete",                f"d-0.{UNIQUE}-stray", f"e-0.{UNIQUE}-future",
             ),
-            Entry("meta.properties", is_directory=False),
-            Entry("lost+found", is_directory=False),
+            DirectoryEntry("meta.properties", is_directory=False),
+            DirectoryEntry("lost+found", is_directory=False),
         ],
         DATA,
     )  # fmt: skip
@@ -80,8 +80,8 @@ def test_other_directories_are_refused(name: str) -> None:
 
 
 ENTRIES = {
-    "b": TopicEntry(TOPIC_ID, {"retention.ms": "-1"}, Pending.CREATE, 3),
-    "a": TopicEntry(TOPIC_ID, {}, Pending.DELETE),
+    "b": TopicEntry(TOPIC_ID, {"retention.ms": "-1"}, PendingChange.CREATE, 3),
+    "a": TopicEntry(TOPIC_ID, {}, PendingChange.DELETE),
     "c": TopicEntry(TOPIC_ID, {"cleanup.policy": "compact,delete"}),
 }
 
@@ -135,7 +135,7 @@ def test_registry_takes_a_failed_change_back() -> None:
     registry.put({"a": TopicEntry(TOPIC_ID)})
     disk.fail("sync_directory", times=2)
     with pytest.raises(OSError, match="Input/output"):
-        registry.put({"a": TopicEntry(TOPIC_ID, {}, Pending.DELETE)})
+        registry.put({"a": TopicEntry(TOPIC_ID, {}, PendingChange.DELETE)})
     registry.settle()
     assert TopicRegistry.read(DATA, disk).entries == {"a": TopicEntry(TOPIC_ID)}
     calls = len(disk.calls)
@@ -159,7 +159,7 @@ def test_a_change_taken_back_is_older_than_what_takes_it_back(order: tuple[int, 
     disk.fail("sync_directory", suffix="/b")
     disk.fail("write_bytes", after=1, suffix="/b/topicfs.topics.tmp")
     with pytest.raises(OSError, match="Input/output"):
-        registry.put({"t": TopicEntry(TOPIC_ID, {}, Pending.DELETE)})
+        registry.put({"t": TopicEntry(TOPIC_ID, {}, PendingChange.DELETE)})
     copies = [read_copy(directories[number], disk) for number in order]
     assert merge_copies(copies).entries == {"t": TopicEntry(TOPIC_ID)}
 

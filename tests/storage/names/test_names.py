@@ -6,9 +6,9 @@ import pytest
 
 from storage.disk.names import (
     DirectoryMark,
-    PartitionDirectory,
-    SegmentFile,
+    PartitionDirectoryName,
     SegmentFileKind,
+    SegmentFileName,
     SegmentFileState,
     check_topic_name,
     collision_key,
@@ -63,7 +63,7 @@ def test_internal_topics() -> None:
 )
 def test_partition_is_after_the_last_dash(name: str, expected: TopicPartition) -> None:
     """Row 146: a topic's own dashes stay its own."""
-    assert PartitionDirectory(expected, DirectoryMark.LIVE) == parse_partition_directory(name)
+    assert PartitionDirectoryName(expected, DirectoryMark.LIVE) == parse_partition_directory(name)
     assert name == partition_directory(expected)
 
 
@@ -86,7 +86,7 @@ def test_marked_directories(mark: DirectoryMark) -> None:
     partition = TopicPartition("or.ders-x", 3)
     name = marked_directory(partition, mark, unique=UNIQUE)
     assert name == f"or.ders-x-3.{UNIQUE}-{mark.value}"
-    assert PartitionDirectory(partition, mark) == parse_partition_directory(name)
+    assert PartitionDirectoryName(partition, mark) == parse_partition_directory(name)
 
 
 def test_marked_names_are_cut_to_255_bytes() -> None:
@@ -95,7 +95,7 @@ def test_marked_names_are_cut_to_255_bytes() -> None:
     deleted = marked_directory(partition, DirectoryMark.DELETE)
     future = marked_directory(partition, DirectoryMark.FUTURE)
     assert len(deleted) == 255
-    assert PartitionDirectory(TopicPartition("t" * 211, 123), DirectoryMark.DELETE) == (
+    assert PartitionDirectoryName(TopicPartition("t" * 211, 123), DirectoryMark.DELETE) == (
         parse_partition_directory(deleted)
     )
     assert len(future) == 249 + len(f"-123.{UNIQUE}-future")
@@ -121,7 +121,7 @@ def test_segment_files(kind: SegmentFileKind, state: SegmentFileState) -> None:
     """20 digits, the suffix, the temporary suffix after it; and back."""
     name = segment_file(Offset(42), kind, state)
     assert f"00000000000000000042{kind.value}{state.value}" == name
-    assert SegmentFile(Offset(42), kind, state) == parse_segment_file(name)
+    assert SegmentFileName(Offset(42), kind, state) == parse_segment_file(name)
 
 
 @pytest.mark.parametrize(

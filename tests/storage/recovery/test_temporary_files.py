@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.names import SegmentFile, SegmentFileKind, SegmentFileState
+from storage.disk.names import SegmentFileKind, SegmentFileName, SegmentFileState
 from storage.model import Offset
 from storage.recovery.temporary_files import orphans, replaced, sort_leftovers
 from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
@@ -136,7 +136,7 @@ def test_sorting_by_names():
     found = sort_leftovers(
         [*names, "00000000000000000001.log.deleted", "notes.deleted", "00000000000000000009.log"]
     )
-    assert (SegmentFile(Offset(0), SegmentFileKind.LOG, SegmentFileState.SWAP),) == found.swaps
+    assert (SegmentFileName(Offset(0), SegmentFileKind.LOG, SegmentFileState.SWAP),) == found.swaps
     assert {*names[1:], "00000000000000000001.log.deleted", "notes.deleted"} == set(found.remove)
 
 

@@ -9,7 +9,7 @@ import pytest
 from storage.config.topic import TopicConfig
 from storage.model import Offset, PartitionOffsets, SegmentInfo, Timestamp
 from storage.retention.apply import apply_retention
-from storage.retention.decide import Decision, LogFacts, Reason, Removal, decide_retention
+from storage.retention.decide import Decision, LogFacts, PlannedRemoval, Reason, decide_retention
 
 NOW = Timestamp(1_700_000_000_000)
 FOREVER = TopicConfig(retention_ms=-1)
@@ -81,7 +81,9 @@ def test_age_must_exceed_the_limit() -> None:
     """Exactly retention.ms old stays; one millisecond more goes."""
     config = TopicConfig(retention_ms=1000)
     facts = facts_of(segments_of(100, 100, 100, ages_ms=(1001, 1000, 0)))
-    assert decide_retention(facts, config, NOW) == Decision((Removal(1, Reason.AGE),), roll_first=False)
+    assert decide_retention(facts, config, NOW) == Decision(
+        (PlannedRemoval(1, Reason.AGE),), roll_first=False
+    )
 
 
 def test_age_stops_at_the_first_that_stays() -> None:
@@ -94,9 +96,13 @@ def test_everything_expired_leaves_an_empty_segment() -> None:
     """Row 70: when all go the log rolls first; the empty segment that is left never goes."""
     config = TopicConfig(retention_ms=1000)
     everything = facts_of(segments_of(100, 100, ages_ms=(5000, 5000)))
-    assert decide_retention(everything, config, NOW) == Decision((Removal(2, Reason.AGE),), roll_first=True)
+    assert decide_retention(everything, config, NOW) == Decision(
+        (PlannedRemoval(2, Reason.AGE),), roll_first=True
+    )
     rolled = facts_of(segments_of(100, 100, 0, ages_ms=(5000, 5000, 5000)))
-    assert decide_retention(rolled, config, NOW) == Decision((Removal(2, Reason.AGE),), roll_first=False)
+    assert decide_retention(rolled, config, NOW) == Decision(
+        (PlannedRemoval(2, Reason.AGE),), roll_first=False
+    )
     empty = facts_of(segments_of(0, ages_ms=(5000,)))
     assert decide_retention(empty, config, NOW) == NOTHING
 
@@ -114,9 +120,9 @@ def test_rules_follow_each_other() -> None:
     facts = facts_of(segments_of(10, 90, 100, 100, ages_ms=(9000, 9000, 9000, 0)), log_start_offset=5)
     config = TopicConfig(retention_bytes=200, retention_ms=1000)
     assert decide_retention(facts, config, NOW).removals == (
-        Removal(1, Reason.LOG_START),
-        Removal(1, Reason.SIZE),
-        Removal(1, Reason.AGE),
+        PlannedRemoval(1, Reason.LOG_START),
+        PlannedRemoval(1, Reason.SIZE),
+        PlannedRemoval(1, Reason.AGE),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from storage.codec.headers import Codec
 from storage.errors import OversizeError
-from storage.log import times
+from storage.log.reading import times
 from storage.model import TimestampOffset
 from storage.segment.scan import windows
 from storage.segment.trace import BatchPassed

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from storage.codec.records import BatchStamp
 from storage.errors import CorruptionError
-from storage.log.read import Bound, Reader
-from storage.log.times import Search, TimeSearch
+from storage.log.reading.fetch import fetch
+from storage.log.reading.times import Search, TimeSearch
+from storage.log.state import LogState
 from storage.model import Offset
 from storage.segment.chain import Chain
 from storage.segment.segment import Segment, SegmentSettings
@@ -52,16 +53,20 @@ class OneSegment:
         )
         return self.segment
 
+    def state(self) -> LogState:
+        """A log that has this segment alone."""
+        chain = Chain.of([self.segment])
+        return LogState(chain, Offset(10**6), self.segment.size, Offset(0), None, None, (), {})
+
     def read(self, offset: int, max_bytes: int = 1000) -> tuple[int, int] | None:
         """First offset and bytes of what a reader gets, None for nothing."""
-        bound = Bound(Offset(10**6), self.segment, self.segment.size)
-        fetched = Reader().read(Chain.of([self.segment]), bound, Offset(offset), max_bytes)
+        fetched = fetch(self.state(), self.state().end, Offset(offset), max_bytes)
         if not fetched.data:
             return None
         return int.from_bytes(fetched.data[:8], "big"), len(fetched.data)
 
     def find_time(self, timestamp: int) -> int | None:
-        bound = Bound(Offset(10**6), self.segment, self.segment.size)
+        bound = self.state().end
         found = TimeSearch().find(
             Chain.of([self.segment]), bound, Search(timestamp, self.segment.base_offset)
         )

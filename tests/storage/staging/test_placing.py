@@ -14,7 +14,7 @@ from storage.errors import CorruptionError
 from storage.manager import LogManager
 from storage.model import Isolation, Offset, Record, Timestamp, TopicPartition
 from storage.staging.area import StagingArea, WriteRefusedError, WriteState
-from storage.staging.placement import NewTopic, Place, Placement
+from storage.staging.placement import LogPlacement, NewTopic, Placement
 from storage.staging.placing import BESIDE_BYTES
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.mortal_disk import End, MortalDisk, dies
@@ -26,7 +26,7 @@ WRITE = WriteId("e59ff979-41aa")
 NOW = Timestamp(1_700_000_000_000)
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 1)
 NEW = {"clicks": NewTopic(2, {"retention.ms": "-1"})}
-PLACES = {ORDERS: Place(Offset(1)), CLICKS: Place(Offset(0), Offset(17))}
+PLACES = {ORDERS: LogPlacement(Offset(1)), CLICKS: LogPlacement(Offset(0), Offset(17))}
 BATCHES = [(ORDERS, (1, 3)), (CLICKS, (17, 18)), (ORDERS, (9,)), (CLICKS, (40,))]
 PLACED = {ORDERS: [0, 1, 3, 9], CLICKS: [17, 18, 40]}
 MAX_STEPS = 400
@@ -177,25 +177,33 @@ def test_an_empty_log_that_begins_there_already_stays_as_it_is(caplog):
 @pytest.mark.parametrize(
     ("placement", "batches", "reason"),
     [
-        (Placement({}, {ORDERS: Place(Offset(0))}), [(ORDERS, (5,))], "orders-0: ends at 1, not at 0"),
+        (Placement({}, {ORDERS: LogPlacement(Offset(0))}), [(ORDERS, (5,))], "orders-0: ends at 1, not at 0"),
         (
-            Placement({}, {ORDERS: Place(Offset(1), Offset(5))}),
+            Placement({}, {ORDERS: LogPlacement(Offset(1), Offset(5))}),
             [(ORDERS, (5,))],
             "orders-0: holds records, so that it cannot begin at 5",
         ),
-        (Placement({}, {CLICKS: Place(Offset(0))}), [(CLICKS, (5,))], "clicks: no such topic"),
+        (Placement({}, {CLICKS: LogPlacement(Offset(0))}), [(CLICKS, (5,))], "clicks: no such topic"),
         (
-            Placement({"orders": NewTopic(2, {})}, {TopicPartition("orders", 1): Place(Offset(0))}),
+            Placement({"orders": NewTopic(2, {})}, {TopicPartition("orders", 1): LogPlacement(Offset(0))}),
             [(TopicPartition("orders", 1), (5,))],
             "orders",
         ),
-        (Placement({}, {ORDERS: Place(Offset(1))}), [(ORDERS, (0,))], "orders-0: batch at offset 0"),
-        (Placement({}, {ORDERS: Place(Offset(1))}), [(ORDERS, (5, 6)), (ORDERS, (6,))], "batch at offset 6"),
-        (Placement({}, {ORDERS: Place(Offset(1))}), [(CLICKS, (5,))], "clicks-1: a batch without a place"),
+        (Placement({}, {ORDERS: LogPlacement(Offset(1))}), [(ORDERS, (0,))], "orders-0: batch at offset 0"),
+        (
+            Placement({}, {ORDERS: LogPlacement(Offset(1))}),
+            [(ORDERS, (5, 6)), (ORDERS, (6,))],
+            "batch at offset 6",
+        ),
+        (
+            Placement({}, {ORDERS: LogPlacement(Offset(1))}),
+            [(CLICKS, (5,))],
+            "clicks-1: a batch without a place",
+        ),
         (
             Placement(
                 {"__consumer_offsets": NewTopic(1, {})},
-                {TopicPartition("__consumer_offsets", 0): Place(Offset(0))},
+                {TopicPartition("__consumer_offsets", 0): LogPlacement(Offset(0))},
             ),
             [(TopicPartition("__consumer_offsets", 0), (5,))],
             "Kafka's own",

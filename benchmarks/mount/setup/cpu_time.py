@@ -1,0 +1,46 @@
+"""What work on a mount takes: elapsed time, and processor time, the program's and the daemon's together.
+
+Elapsed time depends on what else the machine does: who waits for an answer waits for a processor first. Processor time
+is nearly the same however busy the machine is.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Timing(NamedTuple):
+    """Seconds that some work took."""
+
+    elapsed: float
+    cpu: float
+
+    def plus(self, other: Timing) -> Timing:
+        """Return the sum: one work after the other."""
+        return Timing(self.elapsed + other.elapsed, self.cpu + other.cpu)
+
+
+def timed(work: Callable[[], float], daemon: int | None) -> Timing:
+    """Run work that times itself; add the processor time of this process, its children and the daemon meanwhile."""
+    before = _processor_seconds(daemon)
+    elapsed = work()
+    return Timing(elapsed, _processor_seconds(daemon) - before)
+
+
+def _processor_seconds(daemon: int | None) -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own = time.process_time() + children.ru_utime + children.ru_stime
+    return own if daemon is None else own + seconds_of(daemon)
+
+
+def seconds_of(pid: int) -> float:
+    """Processor time of another process so far."""
+    return time.clock_gettime(_processor_clock(pid))
+
+
+def _processor_clock(pid: int) -> int:
+    """The clock that counts another process's time, all of its threads (clock_getcpuclockid(3), as Linux numbers it)."""
+    return ~pid << 3 | 2

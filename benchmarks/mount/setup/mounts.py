@@ -1,0 +1,122 @@
+"""A mount of topicfs and one of the empty filesystem, each a process of its own that is ended whatever happens."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.frame.machine import MOUNT_OPTIONS
+from benchmarks.frame.question import OURS, SkippedError
+from fusefs.mounting.limits import mounts
+
+EMPTY = "empty filesystem"
+EMPTY_PLAIN = "empty, plain loop"
+"""The same with pyfuse3's own request loop."""
+FUSE_DEVICE = Path("/dev/fuse")
+PATIENCE_SECONDS = 30
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """Something mounted, and the process that serves it."""
+
+    side: str
+    path: Path
+    pid: int
+
+    def partition(self, topic: str = "bench") -> Path:
+        """The directory of a topic's first partition."""
+        return self.path / topic / "0"
+
+    def anonymous_megabytes(self) -> float:
+        """RssAnon of the daemon: what it holds itself; mapped pages are the kernel's."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024 / 1e6
+        raise ProcessLookupError(f"process {self.pid} is gone")
+
+
+@contextmanager
+def topicfs(directory: Path, data: Path, *options: str) -> Iterator[Mount]:
+    """Mount a data directory by the real command, with further options of it."""
+    options = (*shlex.split(os.environ.get(MOUNT_OPTIONS, "")), *options)
+    mountpoint = directory / f"mnt-{data.name}"
+    command = str(Path(sys.executable).with_name("topicfs"))
+    with _mounted(
+        [command, "mount", "--foreground", *options, str(data), str(mountpoint)], mountpoint
+    ) as pid:
+        yield Mount(OURS, mountpoint, pid)
+
+
+@contextmanager
+def empty_filesystem(
+    directory: Path, *, like: Mount, log_bytes: int = 0, plain: bool = False
+) -> Iterator[Mount]:
+    """Mount the empty filesystem, with the request loop of a mount of topicfs; its log has `log_bytes` of text.
+
+    A `plain` one has pyfuse3's own request loop, whatever the mount has.
+    """
+    side, request_loop = (EMPTY_PLAIN, "plain") if plain else (EMPTY, request_loop_of(like))
+    mountpoint = directory / side.replace(", ", "-").replace(" ", "-")
+    command = [sys.executable, "-m", "benchmarks.mount.setup.empty_filesystem", str(mountpoint)]
+    options = ["--bytes", str(log_bytes), "--request-loop", request_loop]
+    with _mounted([*command, *options], mountpoint) as pid:
+        yield Mount(side, mountpoint, pid)
+
+
+def request_loop_of(mount: Mount) -> str:
+    """How a mount of topicfs fetches requests, by its own word."""
+    words = dict(line.split(" ", 1) for line in (mount.path / "@status").read_text().splitlines())
+    return words["request_loop"]
+
+
+@contextmanager
+def _mounted(command: Sequence[str], mountpoint: Path) -> Iterator[int]:
+    """Run a daemon, wait until its mount stands, and give its process id. Raises SkippedError without FUSE."""
+    if not FUSE_DEVICE.exists():
+        raise SkippedError(
+            f"{FUSE_DEVICE} is missing: load the module fuse, or let the container have the device"
+        )
+    mountpoint.mkdir()
+    log = mountpoint.with_suffix(".log")
+    # A run that is itself killed takes its daemons along, where the system can do that.
+    guard = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+    with log.open("wb") as output:
+        daemon = subprocess.Popen(
+            [*guard, *command], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+    try:
+        _wait_until_mounted(daemon, mountpoint, log)
+        yield daemon.pid
+    finally:
+        _end(daemon, mountpoint)
+
+
+def _wait_until_mounted(daemon: subprocess.Popen[bytes], mountpoint: Path, log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    # Both programs say so when their mount stands, the read-ahead raised and all.
+    while "mounted" not in log.read_text():
+        if daemon.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"{mountpoint}: no mount: {log.read_text()}")
+        time.sleep(0.01)  # Between two checks for the line that it is mounted.
+
+
+def _end(daemon: subprocess.Popen[bytes], mountpoint: Path) -> None:
+    daemon.terminate()
+    try:
+        daemon.wait(PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()
+    if str(mountpoint.resolve()) in mounts():
+        unmount = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-u", "-z"]
+        subprocess.run([*unmount, str(mountpoint)], check=False)

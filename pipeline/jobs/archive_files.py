@@ -1,0 +1,116 @@
+"""An archive as `archive` makes it: which of its files count, its rows, and what it notes of the topics themselves.
+
+    ARCHIVE/_topics.json    {"orders": {"partitions": 4, "overrides": {"cleanup.policy": "compact"}}}
+
+Spark's own list (`_spark_metadata`) says which files were committed; it names them absolutely, so that an archive that was
+moved or copied would be lost to Spark: here only their last three parts count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DateType, StructField, StructType
+
+from pipeline.errors import NoArchiveError, PipelineError
+from pipeline.source.query.schema import full_schema
+from storage.checkpoints.atomic import write_atomically
+from storage.disk.native import NativeFileSystem
+
+TOPICS = "_topics.json"
+CHECKPOINT = "_checkpoint"
+COMMITTED = "_spark_metadata"
+_COMPACT = ".compact"
+
+
+class TopicNote(NamedTuple):
+    """What an archive remembers of a topic."""
+
+    partitions: int
+    overrides: Mapping[str, str]
+
+
+def archived_rows(spark: SparkSession, archive: Path) -> DataFrame:
+    """Every archived record, with Kafka's columns and `date` (PipelineError where there is no archive)."""
+    schema = StructType([*full_schema(include_headers=True), StructField("date", DateType())])
+    files = archived_files(archive)
+    if not files:
+        return spark.createDataFrame([], schema)
+    # A schema of our own: Spark would take a topic named 2024 for a number.
+    return spark.read.schema(schema).option("basePath", str(archive)).parquet(*map(str, files))
+
+
+def archived_files(archive: Path) -> list[Path]:
+    """The files that count; none of topics without records (PipelineError where one is missing, or all of the archive)."""
+    listed = archive / COMMITTED
+    files = (
+        [archive.joinpath(*parts) for parts in _committed(listed)]
+        if listed.is_dir()
+        else sorted(archive.glob("topic=*/date=*/*.parquet"))
+    )
+    if not files and not (archive / CHECKPOINT).is_dir():
+        raise NoArchiveError(archive)
+    for file in files:
+        if not file.is_file():
+            raise PipelineError(f"{file}: belongs to the archive and is not there")
+    return files
+
+
+def average_bytes(files: list[Path]) -> int:
+    """What a record takes in the archive before compression, by the files' footers; at least 1."""
+    groups = [
+        metadata.row_group(index)
+        for metadata in map(pq.read_metadata, files)
+        for index in range(metadata.num_row_groups)
+    ]
+    rows = int(sum(group.num_rows for group in groups))
+    octets = int(sum(group.total_byte_size for group in groups))
+    return max(1, octets // max(1, rows))
+
+
+def read_notes(archive: Path) -> dict[str, TopicNote]:
+    """By topic; nothing where there is no archive, or an old one (PipelineError for a damaged file)."""
+    path = archive / TOPICS
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+        return {
+            topic: TopicNote(int(one["partitions"]), {str(k): str(v) for k, v in one["overrides"].items()})
+            for topic, one in content.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PipelineError(
+            f"{path}: does not tell of topics: {error!r}; remove it to go on without"
+        ) from None
+
+
+def write_notes(archive: Path, notes: Mapping[str, TopicNote]) -> None:
+    """Add to what is noted, atomically (OSError, PipelineError)."""
+    content = {
+        topic: {"partitions": note.partitions, "overrides": dict(note.overrides)}
+        for topic, note in sorted({**read_notes(archive), **notes}.items())
+    }
+    write_atomically(NativeFileSystem(), archive / TOPICS, json.dumps(content, indent=1).encode() + b"\n")
+
+
+def _committed(listed: Path) -> list[tuple[str, ...]]:
+    """Topic, date and name of each committed file: from the newest list of all, and from what came after it."""
+    batches = {
+        int(path.name.removesuffix(_COMPACT)): path
+        for path in listed.iterdir()
+        if path.name.removesuffix(_COMPACT).isdecimal()
+    }
+    compacted = max((number for number, path in batches.items() if path.suffix == _COMPACT), default=-1)
+    found: list[tuple[str, ...]] = []
+    for number in sorted(number for number in batches if number >= compacted):
+        # The first line is the format's version.
+        lines = batches[number].read_text().splitlines()[1:]
+        found += [tuple(unquote(json.loads(line)["path"]).split("/")[-3:]) for line in lines]
+    return found

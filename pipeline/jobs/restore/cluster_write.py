@@ -1,0 +1,156 @@
+"""Archived rows into a Kafka cluster, which assigns offsets itself: partitions, order, times, keys and values are kept.
+
+Spark's own connector writes no times, so tasks bring rows through a producer of their own; all of a partition comes
+from one task, in the order of its offsets. A task that Spark runs a second time sends its rows a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pipeline.errors import PipelineError
+from pipeline.jobs.restore.plan import ConflictError, Extent, partitions_needed
+from storage.handover.cluster import KafkaCluster
+from storage.model import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = "topicfs_cluster"
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+SETTINGS = {
+    "enable.idempotence": True,
+    "linger.ms": 50,
+    "message.max.bytes": 1_000_000_000,
+    "log_level": 0,
+}
+"""Of the producers: acknowledged by all replicas, in order whatever is sent again; how large a record may be, the topic says."""
+EPOCH = datetime.fromtimestamp(0, UTC)
+FLUSH_S = 120.0
+"""How long the cluster may take for what is still on its way at the end of a task."""
+
+
+def check_cluster(servers: str, extents: Mapping[TopicPartition, Extent]) -> None:
+    """Whether every topic is there, large enough and without records (ConflictError; ClusterError from the cluster).
+
+    Records that are there could be those of a run that was interrupted: these would then come twice.
+    """
+    cluster = KafkaCluster(servers)
+    for topic in sorted({one.topic for one in extents}):
+        needed = partitions_needed(extents, topic)
+        found = cluster.find_topic(topic)
+        if found is None or found.partitions < needed:
+            has = "is not there" if found is None else f"has {found.partitions} partitions"
+            raise ConflictError(
+                f"{topic}: {has} in the cluster; make it with {needed} or more partitions first"
+            )
+        held = sum(len(span) for span in cluster.offsets(topic, found.partitions).values())
+        if held:
+            raise ConflictError(
+                f"{topic}: holds records already, perhaps of a run that was interrupted; delete and make it anew, or "
+                "restore into another topic"
+            )
+
+
+def write_to_cluster(rows: DataFrame, servers: str) -> None:
+    """Send every row; when this returns the cluster has acknowledged them."""
+    place = ["topic", "partition"]
+    ordered = rows.select(*COLUMNS).repartition(*place).sortWithinPartitions(*place, "offset")
+    ordered.write.format(FORMAT).mode("append").options(servers=servers).save()
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session."""
+    spark.dataSource.register(ClusterSink)
+
+
+class ClusterSink(DataSource):
+    """The format, as Spark sees it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def writer(self, schema: StructType, overwrite: bool) -> ClusterWriter:
+        del schema, overwrite
+        return ClusterWriter(self.options["servers"])
+
+
+class ClusterWriter(DataSourceArrowWriter):
+    """Sends in the tasks; nothing is left to be committed."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send a task's rows, and wait until they are acknowledged (PipelineError)."""
+        sending = _Sending(self._servers)
+        for batch in iterator:
+            for row in batch.to_pylist():
+                sending.send(row)
+        sending.finish()
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing is left to be done."""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What was sent cannot be taken back."""
+
+
+class _Sending:
+    """A producer, and the first thing that went wrong with it."""
+
+    def __init__(self, servers: str) -> None:
+        client: Any = import_module("confluent_kafka")
+        self._producer = client.Producer({"bootstrap.servers": servers, **SETTINGS})
+        self._error: type[Exception] = client.KafkaException
+        self._failure: str | None = None
+
+    def send(self, row: Mapping[str, Any]) -> None:
+        headers = [(one["key"], one["value"]) for one in row["headers"] or ()]
+        while True:
+            try:
+                self._producer.produce(
+                    row["topic"],
+                    value=row["value"],
+                    key=row["key"],
+                    partition=row["partition"],
+                    timestamp=_milliseconds(row["timestamp"]),
+                    headers=headers,
+                    on_delivery=self._delivered,
+                )
+            except BufferError:
+                self._producer.poll(0.1)
+            except self._error as error:
+                raise PipelineError(f"{row['topic']}-{row['partition']}: {error.args[0].str()}") from None
+            else:
+                break
+        self._producer.poll(0)
+        self._check()
+
+    def finish(self) -> None:
+        left = self._producer.flush(FLUSH_S)
+        self._check()
+        if left:
+            raise PipelineError(f"{left} records were not acknowledged within {FLUSH_S:g} s")
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None and self._failure is None:
+            self._failure = f"{message.topic()}-{message.partition()}: {error.str()}"
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise PipelineError(self._failure)
+
+
+def _milliseconds(moment: datetime) -> int:
+    """Exact: a float of seconds is not."""
+    return (moment - EPOCH) // timedelta(milliseconds=1)

@@ -1,0 +1,111 @@
+"""What of an archive comes where, decided without Spark: what is there already, what conflicts, and what comes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from pipeline.errors import PipelineError
+from storage.model import Offset, TopicPartition
+from storage.staging.placement import LogPlacement
+
+MOST_RANGES = 50
+"""In one round: each is a condition of its query."""
+
+
+class ConflictError(PipelineError):
+    """A topic holds what the archive does not, or the other way round, so that both cannot stand there."""
+
+
+class Extent(NamedTuple):
+    """What an archive has of a partition."""
+
+    first: int
+    last: int
+    records: int
+    oldest_ms: int
+
+
+class Bounds(NamedTuple):
+    """A log's start and end; both 0 of a topic that is not there."""
+
+    start: int = 0
+    end: int = 0
+
+
+class Span(NamedTuple):
+    """Offsets [start, end)."""
+
+    start: int
+    end: int
+
+
+class PartitionPlan(NamedTuple):
+    """What is to be done for a partition."""
+
+    overlap: Span
+    """What must be there already, and the same; empty where its end is not above its start."""
+    rest: Span
+    """What is to be appended; empty as above."""
+    place: LogPlacement
+    """Where, for the first of it."""
+
+
+def plan_partition(partition: TopicPartition, extent: Extent, bounds: Bounds) -> PartitionPlan:
+    """How an archive's part and a log fit together (ConflictError)."""
+    whole = Span(extent.first, extent.last + 1)
+    if bounds.start == bounds.end:
+        if bounds.end > whole.end:
+            raise ConflictError(
+                f"{partition}: is empty, but has given offsets up to {bounds.end - 1} already, and the archive ends at "
+                f"{extent.last}; restore into another topic, or delete this one first"
+            )
+        start = None if bounds.end == extent.first else Offset(extent.first)
+        return PartitionPlan(Span(extent.first, extent.first), whole, LogPlacement(Offset(bounds.end), start))
+    if bounds.start > extent.first:
+        raise ConflictError(
+            f"{partition}: begins at {bounds.start}, the archive at {extent.first}, and nothing can be put in front "
+            "of a log; restore into another topic, or delete this one first"
+        )
+    return PartitionPlan(
+        Span(extent.first, min(bounds.end, whole.end)),
+        Span(max(bounds.end, extent.first), whole.end),
+        LogPlacement(Offset(bounds.end)),
+    )
+
+
+def plan_rounds(
+    parts: Mapping[TopicPartition, PartitionPlan], extents: Mapping[TopicPartition, Extent], most_records: int
+) -> list[dict[TopicPartition, Span]]:
+    """What is appended at once: at most about so many records a round, supposed that gaps are spread evenly."""
+    rounds: list[dict[TopicPartition, Span]] = []
+    room: float = 0
+    for partition, span, records in _slices(parts, extents, most_records):
+        if records > room or partition in rounds[-1] or len(rounds[-1]) >= MOST_RANGES:
+            rounds.append({})
+            room = most_records
+        rounds[-1][partition] = span
+        room -= records
+    return rounds
+
+
+def _slices(
+    parts: Mapping[TopicPartition, PartitionPlan], extents: Mapping[TopicPartition, Extent], most_records: int
+) -> Iterator[tuple[TopicPartition, Span, float]]:
+    for partition in sorted(parts):
+        rest, extent = parts[partition].rest, extents[partition]
+        density = extent.records / (extent.last + 1 - extent.first)
+        width = max(1, int(most_records / density))
+        for start in range(rest.start, rest.end, width):
+            end = min(start + width, rest.end)
+            yield partition, Span(start, end), density * (end - start)
+
+
+def overlaps(parts: Mapping[TopicPartition, PartitionPlan]) -> dict[TopicPartition, Span]:
+    """What must be compared."""
+    return {one: part.overlap for one, part in parts.items() if part.overlap.end > part.overlap.start}
+
+
+def partitions_needed(partitions: Iterable[TopicPartition], topic: str) -> int:
+    """How many partitions the topic must have at least."""
+    return max((one.partition + 1 for one in partitions if one.topic == topic), default=0)

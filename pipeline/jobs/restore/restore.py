@@ -1,0 +1,217 @@
+"""An archive back into topics: offsets, times, kinds of times, keys, values and headers as they were.
+
+Into topics that are not there yet, are empty, or hold the beginning of the same records: an interrupted run is gone on
+with by running it again. Records come in rounds, each of them whole or not at all. A Kafka cluster assigns offsets itself:
+there, order and times are kept, and offsets only where `without_offsets` gives them up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as spark_functions
+
+import pipeline
+from pipeline.errors import PipelineError
+from pipeline.jobs.archive_files import TopicNote, archived_files, archived_rows, average_bytes, read_notes
+from pipeline.jobs.restore import cluster_write as cluster_writing
+from pipeline.jobs.restore import directory_write as placed_writing
+from pipeline.jobs.restore.directory_write import PlacedWrite, make_topics, write_placed
+from pipeline.jobs.restore.overlap import check_same, within
+from pipeline.jobs.restore.plan import Extent, overlaps, plan_partition, plan_rounds
+from pipeline.jobs.restore.topics import empty_topics, forms_of, known_topics, log_bounds, topics_to_make
+from pipeline.places.paths import data_directories
+from pipeline.places.place import SCHEME, Place, place_of
+from storage.disk.native import system_clock
+from storage.model import Offset, TopicPartition
+from storage.staging.area import WriteRefusedError
+from storage.staging.placement import LogPlacement as LogPlace
+from storage.staging.placement import Placement
+
+RESULT = "topic string, partition int, first_offset long, last_offset long, restored long, already_there long"
+ROUND_BYTES = 256 << 20
+"""Bytes of keys, values and headers, about, that a round stages on disk beside the logs."""
+ATTEMPTS = 8
+SECOND_LOOK_S = 1.0
+"""A daemon tells every few seconds how far its logs are: what came just before is seen a little later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreOptions:
+    """What is restored where."""
+
+    archive: Path
+    path: str
+    """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
+    topics: str | None = None
+    """Separated by commas; None: all that the archive has."""
+    into: str | None = None
+    """Another name for the topic, where it is one."""
+    partitions: int | None = None
+    """Least number of partitions of topics that are made; else as many as they had."""
+    without_offsets: bool = False
+    """Gives offsets up where they cannot be kept: in a Kafka cluster."""
+    commit_timeout_s: float = 300.0
+    """How long to wait until the directories' owner has put a round in place."""
+    round_bytes: int = ROUND_BYTES
+
+
+def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
+    """Restore what is missing, and tell of each partition how much that was, and how much was there already."""
+    pipeline.register(spark)
+    placed_writing.register(spark)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    place = place_of(options.path)
+    if place.bootstrap_servers is not None:
+        return _restore_to_cluster(spark, options, place.bootstrap_servers)
+    restoration = _Restoration(spark, options, place)
+    for attempt in range(ATTEMPTS):
+        try:
+            restoration.go_on()
+            break
+        except WriteRefusedError:
+            # Others' records were on their way; perhaps they are those of a run that was interrupted.
+            if attempt == ATTEMPTS - 1:
+                raise
+            time.sleep(SECOND_LOOK_S)
+    return restoration.told()
+
+
+def _restore_to_cluster(spark: SparkSession, options: RestoreOptions, servers: str) -> DataFrame:
+    """Send every record to topics that are there and empty."""
+    if not options.without_offsets:
+        raise PipelineError(
+            f"{SCHEME}{servers}: a cluster assigns offsets itself; give them up, and keep all else: --without-offsets"
+        )
+    cluster_writing.register(spark)
+    rows = _chosen(archived_rows(spark, options.archive.absolute()), options)
+    extents = _extents(rows)
+    cluster_writing.check_cluster(servers, extents)
+    cluster_writing.write_to_cluster(rows, servers)
+    return _told(spark, extents, Counter({one: extent.records for one, extent in extents.items()}))
+
+
+class _Restoration:
+    """One run, into data directories."""
+
+    def __init__(self, spark: SparkSession, options: RestoreOptions, place: Place) -> None:
+        self._spark = spark
+        self._options = options
+        self._place = place
+        self._directories = data_directories(place.path or "")
+        archive = options.archive.absolute()
+        self._rows = _chosen(archived_rows(spark, archive), options)
+        self._extents = _extents(self._rows)
+        self._notes = _renamed(read_notes(archive), options)
+        if not self._extents and not self._notes:
+            raise PipelineError(f"{archive}: the archive has no records")
+        self._empty = _without_records(self._notes, self._extents, options)
+        self._round_records = max(1, options.round_bytes // average_bytes(archived_files(archive)))
+        self._restored: Counter[TopicPartition] = Counter()
+
+    def go_on(self) -> None:
+        """Bring what is missing as things stand now (ConflictError, WriteRefusedError, …)."""
+        known = known_topics(self._directories)
+        extents = self._extents
+        made = topics_to_make(
+            extents, known, self._notes, partitions=self._options.partitions, now_ms=system_clock()
+        )
+        made |= empty_topics(self._empty - known.keys(), self._notes, partitions=self._options.partitions)
+        bounds = log_bounds(self._directories, extents, known)
+        parts = {one: plan_partition(one, extents[one], bounds[one]) for one in extents}
+        check_same(self._spark, self._rows, self._place, overlaps(parts))
+        topics = sorted({one.topic for one in extents})
+        write = PlacedWrite(self._directories, forms_of(topics, known, made), self._options.commit_timeout_s)
+        places = {one: part.place for one, part in parts.items()}
+        rounds = plan_rounds(parts, extents, self._round_records)
+        if made and not rounds:
+            make_topics(write, Placement(made, {}))
+        for spans in rounds:
+            rows = within(self._spark, self._rows, spans)
+            placement = Placement(made, {one: places[one] for one in spans})
+            for one, written in write_placed(rows, write, placement, records=self._round_records).items():
+                places[one] = LogPlace(Offset(written.last + 1))
+                self._restored[one] += written.records
+
+    def told(self) -> DataFrame:
+        """One row a partition."""
+        empty = [
+            (topic, number, None, None, 0, 0)
+            for topic in sorted(self._empty)
+            for number in range(self._notes[topic].partitions)
+        ]
+        return _told(self._spark, self._extents, self._restored, empty)
+
+
+def _without_records(
+    notes: Mapping[str, TopicNote], extents: Mapping[TopicPartition, Extent], options: RestoreOptions
+) -> set[str]:
+    """The topics that are asked for and of which the archive knows all but a record: there was none."""
+    asked = (
+        notes.keys()
+        if options.topics is None or options.into is not None
+        else notes.keys() & _names(options.topics)
+    )
+    return set(asked) - {one.topic for one in extents}
+
+
+def _told(
+    spark: SparkSession,
+    extents: Mapping[TopicPartition, Extent],
+    restored: Mapping[TopicPartition, int],
+    empty: Sequence[tuple[object, ...]] = (),
+) -> DataFrame:
+    rows: list[tuple[object, ...]] = [
+        (*one, extent.first, extent.last, restored.get(one, 0), extent.records - restored.get(one, 0))
+        for one, extent in sorted(extents.items())
+    ]
+    return spark.createDataFrame([*rows, *empty], RESULT)
+
+
+def _names(topics: str) -> set[str]:
+    return {one.strip() for one in topics.split(",") if one.strip()}
+
+
+def _chosen(rows: DataFrame, options: RestoreOptions) -> DataFrame:
+    """The rows of the topics that are asked for, under the name that they come back to."""
+    if options.topics is not None:
+        asked = _names(options.topics)
+        rows = rows.where(spark_functions.col("topic").isin(sorted(asked)))
+        known = read_notes(options.archive.absolute()).keys()
+        missing = asked - {row.topic for row in rows.select("topic").distinct().collect()} - known
+        if missing:
+            raise PipelineError(f"{options.archive}: has no records of {', '.join(sorted(missing))}")
+    if options.into is not None:
+        if options.topics is None or "," in options.topics:
+            raise PipelineError(f"into {options.into}: name the one topic that comes back under this name")
+        rows = rows.withColumn("topic", spark_functions.lit(options.into))
+    return rows
+
+
+def _renamed(notes: dict[str, TopicNote], options: RestoreOptions) -> dict[str, TopicNote]:
+    if options.into is None or options.topics is None:
+        return notes
+    note = notes.get(options.topics.strip())
+    return {} if note is None else {options.into: note}
+
+
+def _extents(rows: DataFrame) -> dict[TopicPartition, Extent]:
+    found = (
+        rows.groupBy("topic", "partition")
+        .agg(
+            spark_functions.min("offset").alias("first"),
+            spark_functions.max("offset").alias("last"),
+            spark_functions.count("*").alias("records"),
+            spark_functions.min("timestamp").alias("oldest"),
+        )
+        .selectExpr("topic", "partition", "first", "last", "records", "unix_millis(oldest) AS oldest_ms")
+    )
+    return {
+        TopicPartition(row.topic, row.partition): Extent(row.first, row["last"], row.records, row.oldest_ms)
+        for row in found.collect()
+    }

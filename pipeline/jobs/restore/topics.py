@@ -1,0 +1,123 @@
+"""The topics that an archive comes back into: those that are there, as they are, and those that must be made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from pipeline.errors import PipelineError
+from pipeline.jobs.archive_files import TopicNote
+from pipeline.jobs.restore.plan import Bounds, ConflictError, Extent, partitions_needed
+from pipeline.sink.layout import TopicFacts, read_topics
+from pipeline.sink.offset_preserving_write import TopicForm
+from pipeline.source.directories import SourceDirectories
+from storage.codec.headers import Codec
+from storage.config.topic import TopicConfig
+from storage.disk.names import is_internal
+from storage.model import TopicPartition
+from storage.staging.placement import NewTopic
+from storage.topics.topic import lenient_config
+from storage.validation.batches import compression_of
+
+FOREVER = {"retention.ms": "-1"}
+
+
+def known_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
+    """The topics that are there; none in a directory that is still to become a data directory (PipelineError)."""
+    if not any(any(directory.iterdir()) for directory in directories):
+        return {}
+    return read_topics(directories)
+
+
+def topics_to_make(
+    extents: Mapping[TopicPartition, Extent],
+    known: Mapping[str, TopicFacts],
+    notes: Mapping[str, TopicNote],
+    *,
+    partitions: int | None,
+    now_ms: int,
+) -> dict[str, NewTopic]:
+    """With the settings and partitions that they had, but that nothing is deleted for its age as soon as it is back.
+
+    Raises ConflictError where a topic that is there would not take, or not keep, what comes.
+    """
+    made = {}
+    for topic in sorted({one.topic for one in extents}):
+        if is_internal(topic):
+            raise ConflictError(f"{topic}: Kafka's own; nobody else writes there")
+        needed = partitions_needed(extents, topic)
+        oldest = min(extent.oldest_ms for one, extent in extents.items() if one.topic == topic)
+        facts = known.get(topic)
+        if facts is not None:
+            _check_fits(topic, facts, needed, oldest_ms=oldest, now_ms=now_ms)
+            continue
+        note = notes.get(topic, TopicNote(1, {}))
+        config, _ = lenient_config(note.overrides, TopicConfig())
+        keeps = {} if _keeps(config, oldest, now_ms) else FOREVER
+        count = max(needed, note.partitions, partitions or 1)
+        made[topic] = NewTopic(count, {**note.overrides, **keeps})
+    return made
+
+
+def empty_topics(
+    names: Iterable[str], notes: Mapping[str, TopicNote], *, partitions: int | None
+) -> dict[str, NewTopic]:
+    """Topics without records that are to be made, with the settings and partitions that they had."""
+    return {
+        name: NewTopic(max(notes[name].partitions, partitions or 1), dict(notes[name].overrides))
+        for name in sorted(names)
+        if not is_internal(name)
+    }
+
+
+def log_bounds(
+    directories: Sequence[Path], extents: Mapping[TopicPartition, Extent], known: Mapping[str, TopicFacts]
+) -> dict[TopicPartition, Bounds]:
+    """Where each log begins and ends, as far as its owner tells (StorageError, OSError)."""
+    if not any(one.topic in known for one in extents):
+        # A new directory is none that could be read.
+        return dict.fromkeys(extents, Bounds())
+    source = SourceDirectories(directories)
+    try:
+        return {one: _bounds(source, one) if one.topic in known else Bounds() for one in extents}
+    finally:
+        source.close()
+
+
+def forms_of(
+    topics: Sequence[str], known: Mapping[str, TopicFacts], made: Mapping[str, NewTopic]
+) -> dict[str, TopicForm]:
+    """How each topic wants its batches."""
+    forms = {}
+    for topic in topics:
+        config = (
+            known[topic].config if topic in known else lenient_config(made[topic].overrides, TopicConfig())[0]
+        )
+        codec, level = compression_of(config)
+        forms[topic] = TopicForm(config.max_message_bytes, codec or Codec.NONE, level)
+    return forms
+
+
+def _check_fits(topic: str, facts: TopicFacts, needed: int, *, oldest_ms: int, now_ms: int) -> None:
+    if len(facts.partitions) < needed:
+        raise ConflictError(
+            f"{topic}: has {len(facts.partitions)} partition{'s' * (len(facts.partitions) != 1)}, the archive {needed}; "
+            "add them, or restore into another topic"
+        )
+    if not _keeps(facts.config, oldest_ms, now_ms):
+        raise ConflictError(
+            f"{topic}: retention.ms={facts.config.retention_ms} would delete what comes back, for its age; first: "
+            f"topicfs config {topic} retention.ms=-1"
+        )
+
+
+def _keeps(config: TopicConfig, oldest_ms: int, now_ms: int) -> bool:
+    return not config.deletes or config.retention_ms < 0 or oldest_ms >= now_ms - config.retention_ms
+
+
+def _bounds(source: SourceDirectories, partition: TopicPartition) -> Bounds:
+    try:
+        offsets = source.log(partition).offsets()
+    except PipelineError as error:
+        raise ConflictError(f"{error}; add it, or restore into another topic") from None
+    return Bounds(offsets.log_start_offset, offsets.high_watermark)

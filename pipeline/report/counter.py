@@ -1,0 +1,80 @@
+"""From decoded columns to a partition's numbers, without an object a record.
+
+Small batches make small columns: they are put aside until there are enough for whole arrays to be worth their calls.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.report.histograms import Integers
+from pipeline.report.numbers import PartitionNumbers, Stored
+from storage.codec.columns import Columns
+from storage.codec.headers import CODEC_MASK, FIELDS, HEADER_SIZE, TIMESTAMP_TYPE_MASK, BatchHeader, Codec
+
+ENOUGH_RECORDS = 1 << 16
+_TIMESTAMPS, _KEY_LENGTHS, _VALUE_LENGTHS = 1, 3, 5
+"""Numbers of some of the eight columns of `Columns.block`."""
+_SIZE, _ATTRIBUTES, _MAX_TIMESTAMP, _RECORD_END = map(
+    BatchHeader._fields.index, ("size_bytes", "attributes", "max_timestamp", "record_end")
+)
+_NO_TIME = -1
+
+
+class Counter:
+    """Counts records and batches into `numbers`, which are complete after `flush`."""
+
+    def __init__(self, numbers: PartitionNumbers) -> None:
+        self._numbers = numbers
+        self._waiting: list[tuple[Integers, Integers, Integers, Integers]] = []
+        """Of each columns: create times, times of append (-1: not stamped), lengths of keys and of values."""
+        self._records = 0
+
+    def add(self, columns: Columns, start: int, end: int) -> None:
+        """Count the records [start, end) of columns that were decoded with `create_times`, and their batches."""
+        block = np.frombuffer(columns.block, np.int64).reshape(8, len(columns))
+        batches = np.frombuffer(columns.batches.rows, np.int64).reshape(-1, FIELDS)
+        self._count_batches(columns, batches)
+        self._waiting.append(
+            (
+                block[_TIMESTAMPS, start:end],
+                _times_of_append(batches)[start:end],
+                block[_KEY_LENGTHS, start:end],
+                block[_VALUE_LENGTHS, start:end],
+            )
+        )
+        self._records += end - start
+        if self._records >= ENOUGH_RECORDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Count what waits."""
+        if not self._waiting:
+            return
+        created, appended, keys, values = (
+            np.concatenate(parts) for parts in zip(*self._waiting, strict=True)
+        )
+        self._waiting, self._records = [], 0
+        numbers, stamped = self._numbers, appended != _NO_TIME
+        numbers.records += len(created)
+        numbers.stamped_records += int(stamped.sum())
+        numbers.count_times(np.where(stamped, appended, created), np.maximum(keys, 0) + np.maximum(values, 0))
+        numbers.count_sizes(keys, values)
+        both = stamped & (created != _NO_TIME)
+        numbers.count_lags(appended[both] - created[both])
+
+    def _count_batches(self, columns: Columns, batches: npt.NDArray[np.int64]) -> None:
+        codec = Codec(int(batches[0, _ATTRIBUTES]) & CODEC_MASK)
+        size = int(batches[:, _SIZE].sum())
+        # A compressed batch has columns of its own, over its inflated records.
+        uncompressed = size if codec is Codec.NONE else HEADER_SIZE + len(columns.data)
+        self._numbers.store(codec.label, Stored(len(batches), size, uncompressed))
+
+
+def _times_of_append(batches: npt.NDArray[np.int64]) -> Integers:
+    """Of each record of these batches the broker's stamp, -1 where there is none."""
+    stamps = np.where(batches[:, _ATTRIBUTES] & TIMESTAMP_TYPE_MASK, batches[:, _MAX_TIMESTAMP], _NO_TIME)
+    if len(stamps) == 1:
+        return np.full(int(batches[0, _RECORD_END]), stamps[0])
+    return np.repeat(stamps, np.diff(batches[:, _RECORD_END], prepend=0))

@@ -1,0 +1,1 @@
+"""The page of a report: HTML, tables and plots from the numbers of all partitions, without Spark."""

@@ -1,0 +1,149 @@
+"""The page of a report: one file of HTML that needs nothing else, from the numbers of all partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from pipeline.report.numbers import PartitionNumbers
+from pipeline.report.page.formatting import moment, plural, short, size, whole
+from pipeline.report.page.sections import compression, lag, over_time, sizes
+from pipeline.report.page.selection import PageTopics, TopicNumbers, choose, together
+from pipeline.report.page.style import STYLE
+from pipeline.report.page.tables import partition_tables, topic_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """What the page is told beside the numbers."""
+
+    place: str
+    now_ms: int | None
+    """When the page was made; None where it is not to say so."""
+    top: int
+    """How many topics get plots of their own."""
+    from_files: bool
+    """Whether logs were read; a cluster shows less."""
+
+
+def page(numbers: Iterable[PartitionNumbers], heading: Heading) -> str:
+    """The whole page; the same numbers under the same heading make the same page."""
+    choice = choose(numbers, top=heading.top)
+    everything = [*choice.shown, *choice.others]
+    total = together(one for topic in everything for one in topic.partitions)
+    sections = [
+        _head(heading, everything, total),
+        topic_table(everything, from_files=heading.from_files),
+        partition_tables(choice.shown, from_files=heading.from_files),
+        *_plots(choice, heading),
+        _foot(heading),
+    ]
+    title = escape(f"Topics of {heading.place}")
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{title}</title>",
+            f"<style>{STYLE}</style></head>",
+            "<body>",
+            *(section for section in sections if section),
+            "</body></html>",
+            "",
+        ]
+    )
+
+
+def _plots(choice: PageTopics, heading: Heading) -> Iterator[str]:
+    drawn = list(choice.shown)
+    if choice.others:
+        partitions = [one for topic in choice.others for one in topic.partitions]
+        summed = together(partitions)
+        drawn.append(TopicNumbers(f"{len(choice.others)} other topics", (summed,), summed))
+    if not any(topic.total.records for topic in drawn):
+        return
+    yield over_time(drawn)
+    yield sizes(drawn)
+    if heading.from_files:
+        yield lag(drawn)
+        yield compression(drawn)
+
+
+def _head(heading: Heading, topics: Sequence[TopicNumbers], total: PartitionNumbers) -> str:
+    now = "" if heading.now_ms is None else f"As of {moment(heading.now_ms)}. "
+    tiles = [
+        ("Topics", whole(len(topics))),
+        ("Partitions", whole(sum(len(topic.partitions) for topic in topics))),
+        ("Records", short(total.records)),
+    ]
+    if heading.from_files:
+        stored = total.stored
+        ratio = f"{stored.uncompressed_bytes / stored.bytes:.1f}×" if stored.bytes else "none"
+        tiles += [
+            ("On disk", size(total.log_bytes)),
+            ("Uncompressed", size(stored.uncompressed_bytes)),
+            ("Compression", ratio),
+        ]
+    else:
+        tiles.append(("Keys and values", size(total.keys.total + total.values.total)))
+    cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in tiles)
+    return "\n".join(
+        [
+            f"<header><h1>Topics of {escape(heading.place)}</h1>",
+            f'<p class="quiet">{now}{_span(total)}</p></header>',
+            *_warnings(total),
+            f'<dl class="tiles">{cells}</dl>',
+            _selection(topics, heading),
+        ]
+    )
+
+
+def _span(total: PartitionNumbers) -> str:
+    if total.first_time is None:
+        return "No record here has a time."
+    return f"Records from {moment(total.first_time)} to {moment(total.last_time)}, all times in UTC."
+
+
+def _warnings(total: PartitionNumbers) -> Iterator[str]:
+    if total.damaged_batches:
+        found = plural(total.damaged_batches, "damaged batch").replace("batchs", "batches")
+        yield (
+            f'<p class="warning"><strong>{found}</strong> left out of everything below: '
+            "<code>topicfs pipeline verify</code> says where.</p>"
+        )
+    if total.changed_segments:
+        found = plural(total.changed_segments, "segment")
+        yield (
+            f'<p class="warning"><strong>{found}</strong> removed or rewritten while this page was made, '
+            "and left out of it.</p>"
+        )
+
+
+def _selection(topics: Sequence[TopicNumbers], heading: Heading) -> str:
+    if len(topics) <= heading.top + 1:
+        return ""
+    by = "bytes on disk" if heading.from_files else "bytes of keys and values"
+    others = len(topics) - heading.top
+    return (
+        f'<p class="quiet" style="margin-top:1rem">Plots show the {heading.top} topics with the most {by}, '
+        f"and the other {others} as one; tables and totals have all.</p>"
+    )
+
+
+def _foot(heading: Heading) -> str:
+    counted = [
+        "Records are those that a consumer is shown, up to the high watermark; control records are not counted.",
+        "Bytes over time are those of keys and values, before compression.",
+    ]
+    if heading.from_files:
+        counted += [
+            "On disk are the <code>.log</code> files, without their indexes; uncompressed is what their batches would take there.",
+            "Of replicas that which shows most was read.",
+        ]
+    else:
+        counted.append(
+            "A cluster does not tell its consumers about segments, compression or producers' times under LogAppendTime: "
+            "for these run the report on the brokers' log directories."
+        )
+    return f'<h2>How this was counted</h2><p class="quiet">{" ".join(counted)}</p>'

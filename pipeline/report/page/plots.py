@@ -1,0 +1,311 @@
+"""The plots of a report, drawn by matplotlib: each a piece of SVG to stand in a page.
+
+Colours are drawn under names and become the page's own (`var(--ink)`, …), so that one drawing serves a light and a dark
+page; text stays text. The same numbers make the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from typing import Any, NamedTuple, cast
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from pipeline.report.histograms import SizeHistogram, bin_start
+from pipeline.report.numbers import SegmentLag
+from pipeline.report.page.formatting import duration, short, size
+from pipeline.report.page.selection import TimeAxis
+
+INK, GRID, PAPER = "#010101", "#020202", "#030303"
+SHADES = tuple(f"#0401{number:02x}" for number in range(8))
+"""Of a topic's partitions."""
+KEYS, VALUES, LAG = "#050101", "#050102", "#050103"
+CODECS = {"none": "#060100", "gzip": "#060101", "snappy": "#060102", "lz4": "#060103", "zstd": "#060104"}
+NAMES = {
+    INK: "--ink",
+    GRID: "--grid",
+    PAPER: "--paper",
+    KEYS: "--keys",
+    VALUES: "--values",
+    LAG: "--lag",
+    **{colour: f"--shade-{number}" for number, colour in enumerate(SHADES)},
+    **{colour: f"--codec-{codec}" for codec, colour in CODECS.items()},
+}
+"""The page's variable for each colour of a drawing; a drawing has no others."""
+
+_DAY_MS = 86_400_000
+_SETTINGS: dict[str, Any] = {
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": INK,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.axisbelow": True,
+    "font.family": "DejaVu Sans",
+    "font.size": 10.5,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "path.simplify": False,
+    "svg.fonttype": "none",
+    "text.color": INK,
+    "xtick.color": GRID,
+    "xtick.labelcolor": INK,
+    "ytick.color": GRID,
+    "ytick.labelcolor": INK,
+    "ytick.left": False,
+}
+_LAG_TICKS = (1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000, 864_000_000)
+
+
+class Panel(NamedTuple):
+    """How large a drawing is, in inches at 72 points; the page scales it to its column."""
+
+    width: float
+    height: float
+
+    def margins(self, *, left: float, below: float) -> dict[str, float]:
+        """Room for labels in points, the same in all panels of a kind, so that their axes stand in line."""
+        width, height = 72 * self.width, 72 * self.height
+        return {
+            "left": left / width,
+            "right": 1 - 18 / width,
+            "top": 1 - 6 / height,
+            "bottom": below / height,
+        }
+
+
+class LabelMargins(NamedTuple):
+    """For labels, in points."""
+
+    left: float
+    below: float
+
+
+OVER_TIME, BY_SIZE = LabelMargins(left=50, below=36), LabelMargins(left=14, below=22)
+SMALL = Panel(4.6, 2.2)
+WIDE = Panel(11.4, 3.0)
+
+
+def over_time(
+    axis: TimeAxis, series: Sequence[Sequence[float]], *, panel: Panel, in_bytes: bool, name: str
+) -> str:
+    """Amounts in each bucket of `axis`, the series upon each other. `name` tells drawings of one page apart."""
+    with _drawing(panel, name, OVER_TIME) as drawing:
+        axes = drawing.axes
+        edges = (np.arange(len(series[0]) + 1) * axis.width_ms + axis.start_ms) / _DAY_MS
+        below = np.zeros(len(series[0]))
+        for number, amounts in enumerate(series):
+            upper = below + np.asarray(amounts, np.float64)
+            axes.stairs(
+                upper, edges, baseline=below, fill=True, color=SHADES[number % len(SHADES)], linewidth=0
+            )
+            below = upper
+        _time_ticks(axes, edges)
+        _amount_ticks(axes, in_bytes=in_bytes)
+        axes.set_ylim(0, max(float(below.max()) * 1.05, 1))
+    return drawing.svg
+
+
+def sizes(
+    keys: SizeHistogram, values: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, name: str
+) -> str:
+    """How many keys and values have which size; the sizes in powers of two, from `bounds`' first bin to its last."""
+    with _drawing(panel, name, BY_SIZE) as drawing:
+        axes = drawing.axes
+        for histogram, colour in ((values, VALUES), (keys, KEYS)):
+            _steps(axes, histogram, bounds, colour)
+        _size_ticks(axes, bounds)
+        _no_heights(axes)
+    return drawing.svg
+
+
+def lags(histogram: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, name: str) -> str:
+    """How many records came how late; the lags in powers of ten."""
+    with _drawing(panel, name, BY_SIZE) as drawing:
+        axes = drawing.axes
+        _steps(axes, histogram, bounds, LAG)
+        low, high = _edges(bounds)[[0, -1]]
+        ticks = [tick for tick in _LAG_TICKS if low <= np.log2(tick) <= high]
+        axes.xaxis.set_major_locator(FixedLocator([float(np.log2(tick)) for tick in ticks]))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: duration(round(2**at))))
+        _no_heights(axes)
+    return drawing.svg
+
+
+def segment_lags(topics: Sequence[tuple[str, Sequence[SegmentLag]]], *, name: str) -> str:
+    """A line a topic, a dot a segment: how long after its largest timestamp it was last appended to."""
+    with _drawing(Panel(WIDE.width, 0.7 + 0.32 * len(topics)), name) as drawing:
+        axes = drawing.axes
+        for line, (_, found) in enumerate(topics):
+            shown = [max(one.lag_ms, 1) for one in found]
+            axes.plot(shown, [line] * len(shown), "o", color=LAG, alpha=0.5, markersize=5, markeredgewidth=0)
+        axes.set_xscale("log")
+        low, high = axes.get_xlim()
+        axes.xaxis.set_major_locator(FixedLocator([tick for tick in _LAG_TICKS if low <= tick <= high]))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: duration(round(at))))
+        axes.xaxis.set_minor_locator(NullLocator())
+        _lines(axes, [topic for topic, _ in topics])
+        axes.grid(visible=True, axis="both")
+    return drawing.svg
+
+
+class Bar(NamedTuple):
+    """A topic's compression with one codec."""
+
+    topic: str
+    codec: str
+    ratio: float
+    text: str
+
+
+def compression(bars: Sequence[Bar], *, name: str) -> str:
+    """A bar a topic and codec: how many bytes each byte on disk stands for."""
+    with _drawing(Panel(WIDE.width, 0.7 + 0.32 * len(bars)), name) as drawing:
+        axes = drawing.axes
+        for line, bar in enumerate(bars):
+            axes.barh(line, bar.ratio, height=0.62, color=CODECS[bar.codec])
+            axes.annotate(
+                bar.text, (bar.ratio, line), (6, 0), textcoords="offset points", va="center_baseline"
+            )
+        axes.axvline(1, color=INK, linewidth=0.8)
+        axes.set_xlim(0, max(bar.ratio for bar in bars) * 1.3)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}×"))
+        _lines(axes, [bar.topic for bar in bars])
+        axes.grid(visible=True, axis="x")
+        axes.grid(visible=False, axis="y")
+    return drawing.svg
+
+
+def _lines(axes: Axes, names: Sequence[str]) -> None:
+    """Name a plot's lines, the first at the top."""
+    axes.set_yticks(range(len(names)), [_cut(name) for name in names])
+    axes.set_ylim(len(names) - 0.4, -0.6)
+
+
+def _cut(name: str) -> str:
+    """Shorten a name in its middle: both ends tell topics apart."""
+    return name if len(name) <= 30 else f"{name[:16]}…{name[-13:]}"
+
+
+def _steps(axes: Axes, histogram: SizeHistogram, bounds: tuple[int, int], colour: str) -> None:
+    """Draw how many are in each bin, as an outline that is filled faintly, whose area is the same for any number of them.
+
+    Bins are not equally wide on a logarithmic axis: so heights are shares by width.
+    """
+    if not histogram.count:
+        return
+    counts = [histogram.bins.get(number, 0) for number in range(bounds[0], bounds[1] + 1)]
+    edges = _edges(bounds)
+    heights = np.asarray(counts, np.float64) / histogram.count / np.diff(edges)
+    axes.stairs(heights, edges, fill=True, color=colour, alpha=0.25, linewidth=0)
+    axes.stairs(heights, edges, color=colour, linewidth=1.4)
+
+
+def _no_heights(axes: Axes) -> None:
+    """Where areas count, a scale of heights would only mislead."""
+    axes.yaxis.set_major_locator(NullLocator())
+    axes.set_ylim(bottom=0)
+
+
+def _edges(bounds: tuple[int, int]) -> Any:
+    """Where bins begin and end, as powers of two; what is 0 stands a step below 1."""
+    starts = np.array([bin_start(number) for number in range(bounds[0], bounds[1] + 2)], np.float64)
+    return np.log2(np.maximum(starts, 0.5))
+
+
+def _size_ticks(axes: Axes, bounds: tuple[int, int]) -> None:
+    low, high = _edges(bounds)[[0, -1]]
+    step = max(1, round((high - low) / 6))
+    ticks = list(range(int(np.ceil(max(low, 0))), int(np.floor(high)) + 1, step))
+    axes.xaxis.set_major_locator(FixedLocator([*([-1.0] if low < 0 else []), *map(float, ticks)]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: "0 B" if at < 0 else _binary(round(at))))
+
+
+def _binary(power: int) -> str:
+    """Two to that power in bytes."""
+    unit, rest = divmod(power, 10)
+    return f"{2**rest} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
+
+
+def _time_ticks(axes: Axes, edges: Any) -> None:
+    axes.set_xlim(edges[0], edges[-1])
+    axes.xaxis_date("UTC")
+    locator = AutoDateLocator(tz="UTC", minticks=3, maxticks=7)  # type: ignore[no-untyped-call] # matplotlib's own
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC"))  # type: ignore[no-untyped-call] # as above
+
+
+def _amount_ticks(axes: Axes, *, in_bytes: bool) -> None:
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda amount, _: size(amount) if in_bytes else short(amount))
+    )
+
+
+@dataclass(slots=True)
+class _Drawing:
+    axes: Axes
+    svg: str = ""
+    """Known when the drawing is done."""
+
+
+@contextmanager
+def _drawing(panel: Panel, name: str, room: LabelMargins | None = None) -> Iterator[_Drawing]:
+    """Axes to draw on, under settings that hang on nobody's own; without `room` labels take what they need."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(cast("Any", _SETTINGS))
+        mpl.rcParams["svg.hashsalt"] = name
+        figure = Figure(figsize=panel, layout="constrained" if room is None else None)
+        if room is not None:
+            figure.subplots_adjust(**panel.margins(left=room.left, below=room.below))
+        drawing = _Drawing(figure.add_subplot())
+        drawing.axes.grid(visible=True, axis="y")
+        yield drawing
+        drawing.svg = _svg(figure)
+
+
+_SIMPLER = (
+    (re.compile(r"<metadata>.*?</metadata>", re.DOTALL), ""),
+    (re.compile(r"<style.*?</style>", re.DOTALL), ""),
+    (re.compile(r'<g id="[^"]*"'), "<g"),
+    (re.compile(r" font-family: [^;\"]*;"), ""),
+    (re.compile(r' transform="rotate\(-?0 [^"]*"'), ""),
+    (re.compile(r"\s*\n\s*"), "\n"),
+)
+"""What a page of many drawings has no use for: each drawing's own style, names of its groups."""
+_TAG = re.compile(r"<[^>]*>")
+_FRACTION = re.compile(r"(\d\.\d)\d+")
+"""A tenth of a point is less than a pixel. In tags alone: what is written in the drawing stays as it is."""
+
+
+def _svg(figure: Figure) -> str:
+    """The figure as an `<svg>` element, in the page's colours."""
+    output = io.StringIO()
+    figure.savefig(output, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = output.getvalue()
+    text = text[text.index("<svg") :]
+    for pattern, replacement in _SIMPLER:
+        text = pattern.sub(replacement, text)
+    text = _TAG.sub(lambda tag: _FRACTION.sub(r"\1", tag[0]), text)
+    for colour, variable in NAMES.items():
+        text = text.replace(colour, f"var({variable})")
+    return text
+
+
+def described(svg: str, description: str) -> str:
+    """The drawing with a text in its place for who does not see it."""
+    label = escape(description, quote=True)
+    head, _, rest = svg.partition(">")
+    head = re.sub(r' (width|height)="[^"]*"', "", head)
+    return f'{head} role="img" aria-label="{label}">{rest}'

@@ -1,0 +1,227 @@
+"""The sections of a report with plots: each a heading, what it shows in words, and a panel a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from pipeline.report.histograms import SizeHistogram
+from pipeline.report.page import plots
+from pipeline.report.page.formatting import duration, each, moment, plural, short, size
+from pipeline.report.page.plots import SHADES, SMALL, WIDE, Bar, described
+from pipeline.report.page.selection import Series, TopicNumbers, series_of, time_axis
+
+_LAG_LINES = 30
+"""Most topics in the plot of segments' lags, which is a line a topic."""
+
+
+def over_time(topics: Sequence[TopicNumbers]) -> str:
+    """Records and bytes, a panel a topic, a shade a partition."""
+    axis = time_axis(topics)
+    if axis is None:
+        return "<h2>Over time</h2><p>No record here has a time.</p>"
+    drawn = [(topic, series_of(topic)) for topic in topics if topic.total.records]
+    width = each(axis.width_ms)
+    stacked = ", stacked by partition" if any(len(series) > 1 for _, series in drawn) else ""
+    shared = " All panels share the time axis (UTC); each has a scale of its own." if len(drawn) > 1 else ""
+    left_out = (
+        f" {plural(axis.left_out, 'record')} with times outside of it {'is' if axis.left_out == 1 else 'are'} not drawn."
+        if axis.left_out
+        else ""
+    )
+    parts = []
+    for name, title, in_bytes in (("records", "Records", False), ("bytes", "Bytes", True)):
+        panels = []
+        for number, (topic, series) in enumerate(drawn):
+            amounts = [axis.amounts(one.numbers.times) for one in series]
+            columns = [[amount.bytes if in_bytes else amount.records for amount in one] for one in amounts]
+            svg = plots.over_time(
+                axis, columns, panel=_panel(drawn), in_bytes=in_bytes, name=f"{name}-{number}"
+            )
+            say = size if in_bytes else short
+            sums = [sum(bucket) for bucket in zip(*columns, strict=True)]
+            most = max(sums)
+            when = moment(axis.start_ms + sums.index(most) * axis.width_ms)
+            total = say(sum(sums))
+            caption = f"{total} in all; at most {say(most)} per {width}" if most else "nothing on this axis"
+            text = f"{title} over time of {topic.name}: {caption}, from {when}."
+            panels.append(_figure(topic.name, caption, described(svg, text)))
+        what = "Bytes of keys and values" if in_bytes else "Records"
+        parts += [
+            f'<h2 id="{name}">{title} over time</h2>',
+            f"<p>{what} per {width}{stacked}.{shared}{left_out}</p>",
+            _partition_legend([series for _, series in drawn]),
+            _grid(panels),
+        ]
+    return "\n".join(parts)
+
+
+def sizes(topics: Sequence[TopicNumbers]) -> str:
+    """How large keys and values are, a panel a topic."""
+    drawn = [topic for topic in topics if topic.total.keys.count + topic.total.values.count]
+    bounds = _bounds(histogram for topic in drawn for histogram in (topic.total.keys, topic.total.values))
+    if bounds is None:
+        return ""
+    panels = []
+    for number, topic in enumerate(drawn):
+        total = topic.total
+        captions = [
+            f"values {_sizes_in_words(total.values, total.null_values)}",
+            f"keys {_sizes_in_words(total.keys, total.null_keys)}",
+        ]
+        svg = plots.sizes(total.keys, total.values, bounds, panel=_panel(drawn), name=f"sizes-{number}")
+        text = f"Sizes of keys and values of {topic.name}: {'; '.join(captions)}."
+        panels.append(_figure(topic.name, "<br>".join(captions), described(svg, text)))
+    return "\n".join(
+        [
+            '<h2 id="sizes">Sizes of keys and values</h2>',
+            (
+                "<p>How many keys, and how many values, have which size in bytes: the area of an outline is all of them. "
+                "The axis doubles from step to step; medians and percentiles are exact to a quarter.</p>"
+            ),
+            _legend([("--values", "values"), ("--keys", "keys")]),
+            _grid(panels),
+        ]
+    )
+
+
+def lag(topics: Sequence[TopicNumbers]) -> str:
+    """How late records came: exactly where the broker stamped them, else as far as files tell it."""
+    exact = [topic for topic in topics if topic.total.lags.count]
+    roughly = [topic for topic in topics if topic.total.segment_lags]
+    if not exact and not roughly:
+        return ""
+    parts = ['<h2 id="lag">Lag from record time to append time</h2>']
+    if exact:
+        parts += _exact_lags(exact)
+    if roughly:
+        parts += _segment_lags(roughly)
+    return "\n".join(parts)
+
+
+def _exact_lags(topics: Sequence[TopicNumbers]) -> list[str]:
+    bounds = _bounds(topic.total.lags for topic in topics)
+    assert bounds is not None
+    panels = []
+    for number, topic in enumerate(topics):
+        found, early = topic.total.lags, topic.total.early_records
+        half, most = found.quantile(0.5), found.quantile(0.99)
+        assert half is not None
+        assert most is not None
+        caption = f"median {duration(half)}, 99 % ≤ {duration(most)}, largest {duration(found.largest or 0)}"
+        if early:
+            caption += f"; {plural(early, 'record')} from clocks that were ahead"
+        svg = plots.lags(found, bounds, panel=_panel(topics), name=f"lag-{number}")
+        panels.append(
+            _figure(topic.name, caption, described(svg, f"Lag of the records of {topic.name}: {caption}."))
+        )
+    names = "This topic has" if len(topics) == 1 else "These topics have"
+    return [
+        "<h3>Exact, record by record: LogAppendTime</h3>",
+        (
+            f"<p>{names} the broker's time of append in each batch, and the producers' times beside it: "
+            "the plot shows how many came how late, the area of an outline being all of a topic's records.</p>"
+        ),
+        _grid(panels),
+    ]
+
+
+def _segment_lags(topics: Sequence[TopicNumbers]) -> list[str]:
+    shown = topics[:_LAG_LINES]
+    lines = [(topic.name, topic.total.segment_lags) for topic in shown]
+    svg = plots.segment_lags(lines, name="segment-lags")
+    smallest = min(one.lag_ms for _, found in lines for one in found)
+    largest = max(one.lag_ms for _, found in lines for one in found)
+    text = f"Lag of the last append of each segment, a line a topic: from {duration(smallest)} to {duration(largest)}."
+    ahead = sum(one.lag_ms < 0 for _, found in lines for one in found)
+    ahead_text = f" {plural(ahead, 'segment')} with a time ahead of it at the left edge." if ahead else ""
+    left_out = f" The {_LAG_LINES} largest topics are shown." if len(topics) > len(shown) else ""
+    return [
+        "<h3>Roughly, segment by segment: CreateTime</h3>",
+        (
+            "<p>With their producers' times in the log, only a segment's last append is known: its file's time of change "
+            "against its largest record time, a dot each. Copying files without their times makes these lags meaningless."
+            f"{ahead_text}{left_out}</p>"
+        ),
+        f'<figure class="wide">{described(svg, text)}</figure>',
+    ]
+
+
+def compression(topics: Sequence[TopicNumbers]) -> str:
+    """How many bytes each byte on disk stands for, by topic and codec."""
+    bars = []
+    for topic in topics:
+        for codec, stored in sorted(topic.total.codecs.items()):
+            ratio = stored.uncompressed_bytes / stored.bytes
+            text = f"{ratio:.2f}× {codec}, {size(stored.uncompressed_bytes)} in {size(stored.bytes)}"
+            bars.append(Bar(topic.name, codec, ratio, text))
+    if not bars:
+        return ""
+    svg = plots.compression(bars, name="compression")
+    text = "Compression by topic and codec: " + "; ".join(f"{bar.topic} {bar.text}" for bar in bars) + "."
+    codecs = [codec for codec in plots.CODECS if any(bar.codec == codec for bar in bars)]
+    return "\n".join(
+        [
+            '<h2 id="compression">Compression</h2>',
+            (
+                "<p>Bytes that batches would take uncompressed, against those they take on disk; "
+                "the line at 1× is no compression.</p>"
+            ),
+            _legend([(f"--codec-{codec}", codec) for codec in codecs]),
+            f'<figure class="wide">{described(svg, text)}</figure>',
+        ]
+    )
+
+
+def _sizes_in_words(found: SizeHistogram, nulls: int) -> str:
+    if not found.count:
+        return "all null" if nulls else "none"
+    half, most = found.quantile(0.5), found.quantile(0.99)
+    assert half is not None
+    assert most is not None
+    text = f"median {size(half)}, 99 % ≤ {size(most)}, largest {size(found.largest or 0)}"
+    return f"{text}, {plural(nulls, 'null')}" if nulls else text
+
+
+def _bounds(histograms: Iterable[SizeHistogram]) -> tuple[int, int] | None:
+    """The first and the last bin in use in any of them."""
+    numbers = [number for histogram in histograms for number in histogram.bins]
+    return (min(numbers), max(numbers)) if numbers else None
+
+
+def _panel(drawn: Sequence[object]) -> plots.Panel:
+    return WIDE if len(drawn) == 1 else SMALL
+
+
+def _grid(panels: Sequence[str]) -> str:
+    """Panels side by side; a single one over the whole width."""
+    style = ' style="grid-template-columns:1fr"' if len(panels) == 1 else ""
+    return f'<div class="grid"{style}>\n{"".join(panels)}</div>'
+
+
+def _figure(title: str, caption: str, svg: str) -> str:
+    return (
+        f'<figure class="panel"><figcaption><h3>{escape(title)}</h3>{caption}</figcaption>\n{svg}</figure>\n'
+    )
+
+
+def _partition_legend(all_series: Sequence[Sequence[Series]]) -> str:
+    """The shades of as many partitions as any topic has; none where there is only one."""
+    longest = max((len(series) for series in all_series), default=0)
+    if longest < 2:
+        return ""
+    entries = [(plots.NAMES[SHADES[number]], f"partition {number}") for number in range(longest)]
+    if any(series[-1].label.endswith("others") for series in all_series):
+        entries = [(variable, f"{_ORDINALS[number]} shown") for number, (variable, _) in enumerate(entries)]
+        entries[-1] = (entries[-1][0], "last shown, or all others")
+    return _legend(entries)
+
+
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+
+
+def _legend(entries: Iterable[tuple[str, str]]) -> str:
+    items = "".join(
+        f'<li><i style="background:var({variable})"></i>{escape(text)}</li>' for variable, text in entries
+    )
+    return f'<ul class="legend">{items}</ul>'

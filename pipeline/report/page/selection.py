@@ -1,0 +1,163 @@
+"""Which topics and partitions get a plot of their own, and which stretch of time the plots show.
+
+With hundreds of topics a page of a panel each would be read by nobody: the largest are shown, the rest as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pipeline.report.histograms import WIDTHS, Amount, TimeHistogram, merged_times
+from pipeline.report.numbers import PartitionNumbers
+from storage.model import TopicPartition
+
+MAX_SERIES = 8
+"""In one panel: more shades cannot be told apart."""
+MAX_BUCKETS = 300
+"""On a time axis: more are narrower than a line."""
+MIN_BUCKETS = 30
+MIN_WIDTH_MS = 1000
+"""Nobody asks for more than what came in each second."""
+MAX_TIME = 253_402_300_800_000
+"""The end of the year 9999: later times, and those before 1970, are mistakes that would flatten every plot."""
+STRAY_SHARE = 0.001
+"""So much of a topic's records at either end of time may stand so far off that it is not drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNumbers:
+    """A topic, or several together, with what is told of each of its partitions."""
+
+    name: str
+    partitions: tuple[PartitionNumbers, ...]
+    total: PartitionNumbers
+    """Totals of all of them."""
+
+    @classmethod
+    def of(cls, name: str, partitions: Iterable[PartitionNumbers]) -> TopicNumbers:
+        everything = tuple(sorted(partitions, key=lambda one: one.partition))
+        return cls(name, everything, together(everything))
+
+
+class PageTopics(NamedTuple):
+    """The topics of a page."""
+
+    shown: list[TopicNumbers]
+    """Largest first."""
+    others: list[TopicNumbers]
+    """Largest first, too."""
+
+
+class Series(NamedTuple):
+    """One shade in a topic's panel."""
+
+    label: str
+    numbers: PartitionNumbers
+
+
+class TimeAxis(NamedTuple):
+    """Which stretch of time all plots over time share, and the buckets it is shown in."""
+
+    start_ms: int
+    end_ms: int
+    """Exclusive; both are whole buckets."""
+    level: int
+    left_out: int
+    """Records outside."""
+
+    @property
+    def width_ms(self) -> int:
+        return WIDTHS[self.level]
+
+    def amounts(self, times: TimeHistogram) -> list[Amount]:
+        """What is in each bucket of the axis; `times` has buckets of this width or a lesser one."""
+        wide = merged_times([times])
+        wide.widen(self.level)
+        numbers = range(self.start_ms // self.width_ms, self.end_ms // self.width_ms)
+        return [wide.buckets.get(number, Amount(0, 0)) for number in numbers]
+
+
+def together(parts: Iterable[PartitionNumbers]) -> PartitionNumbers:
+    """The sum of several partitions, under no name."""
+    total = PartitionNumbers(TopicPartition("", -1))
+    for part in parts:
+        total.merge(part)
+    return total
+
+
+def _largest_first(numbers: PartitionNumbers) -> tuple[int, int]:
+    """By bytes on disk; where these are not known, by those of keys and values."""
+    return -numbers.log_bytes, -(numbers.keys.total + numbers.values.total)
+
+
+def choose(numbers: Iterable[PartitionNumbers], *, top: int) -> PageTopics:
+    """Take the `top` topics with the most bytes; and one more, where it would be the only other."""
+    by_topic: dict[str, list[PartitionNumbers]] = {}
+    for one in numbers:
+        by_topic.setdefault(one.partition.topic, []).append(one)
+    topics = [TopicNumbers.of(name, partitions) for name, partitions in by_topic.items()]
+    topics.sort(key=lambda topic: (*_largest_first(topic.total), topic.name))
+    shown = len(topics) if len(topics) <= top + 1 else top
+    return PageTopics(topics[:shown], topics[shown:])
+
+
+def series_of(topic: TopicNumbers) -> list[Series]:
+    """A topic's partitions by number; of too many the largest, and the others as one."""
+    if len(topic.partitions) <= MAX_SERIES:
+        return [Series(f"partition {one.partition.partition}", one) for one in topic.partitions]
+    by_size = sorted(topic.partitions, key=lambda one: (*_largest_first(one), one.partition))
+    kept = sorted(by_size[: MAX_SERIES - 1], key=lambda one: one.partition)
+    others = by_size[MAX_SERIES - 1 :]
+    return [
+        *(Series(f"partition {one.partition.partition}", one) for one in kept),
+        Series(f"{len(others)} others", together(others)),
+    ]
+
+
+def time_axis(topics: Sequence[TopicNumbers]) -> TimeAxis | None:
+    """The stretch that has nearly all of each topic's records; None where no record has a time."""
+    stretches = [stretch for topic in topics for stretch in _stretch(topic.total.times)]
+    if not stretches:
+        return None
+    start, end = min(first for first, _ in stretches), max(last for _, last in stretches)
+    level = max(WIDTHS.index(MIN_WIDTH_MS), *(topic.total.times.level for topic in topics))
+    while level + 1 < len(WIDTHS) and (end - start) / WIDTHS[level] > MAX_BUCKETS:
+        level += 1
+    width = WIDTHS[level]
+    # What happened in a moment is shown as one: with time on both sides of it.
+    lacking = max(0, MIN_BUCKETS - -(-(end - start) // width)) // 2 * width
+    start, end = max(0, (start - lacking) // width * width), -(-(end + lacking) // width) * width
+    axis = TimeAxis(start, end, level, 0)
+    there = sum(sum(one.records for one in topic.total.times.buckets.values()) for topic in topics)
+    drawn = sum(sum(one.records for one in axis.amounts(topic.total.times)) for topic in topics)
+    return axis._replace(left_out=there - drawn)
+
+
+def _stretch(times: TimeHistogram) -> Iterator[tuple[int, int]]:
+    """From when to when a topic is drawn: all of it, unless a few records at an end would more than double that."""
+    width = times.width_ms
+    buckets = [
+        (number * width, amount.records)
+        for number, amount in sorted(times.buckets.items())
+        if 0 <= number * width < MAX_TIME
+    ]
+    if not buckets:
+        return
+    allowed = STRAY_SHARE * sum(records for _, records in buckets)
+    first, last = _inner(buckets, allowed), _inner(buckets[::-1], allowed) + width
+    whole_first, whole_last = buckets[0][0], buckets[-1][0] + width
+    if whole_last - whole_first <= 2 * (last - first):
+        first, last = whole_first, whole_last
+    yield first, last
+
+
+def _inner(buckets: Iterable[tuple[int, int]], allowed: float) -> int:
+    """Where the first record beyond the strays is."""
+    passed = 0
+    for start, records in buckets:
+        passed += records
+        if passed > allowed:
+            return start
+    raise AssertionError("all records together are more than a share of them")

@@ -1,0 +1,53 @@
+"""A batch query's face towards Spark: planned in one process of the driver, read in others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from pipeline.source.query.narrowing import EVERYTHING
+from pipeline.source.query.options import SourceOptions
+from pipeline.source.query.schema import arrow_schema
+from pipeline.source.slices import Task
+from pipeline.source.topic_source import TopicSource, read_task
+
+
+class TaskPartition(InputPartition):
+    """A task on its way to an executor."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+
+
+class BatchReader(DataSourceReader):
+    """Reads from one set of offsets to another."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema)
+        self._narrowing = EVERYTHING
+
+    def partitions(self) -> Sequence[InputPartition]:
+        source = TopicSource(self._options)
+        try:
+            return [TaskPartition(task) for task in source.tasks(source.batch_ranges(self._narrowing))]
+        finally:
+            source.close()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        # Spark makes one partition without a task where there is nothing to read.
+        if partition.value is not None:
+            yield from read_task(partition.value, options=self._options, schema=self._schema)
+
+
+class FilteringBatchReader(BatchReader):
+    """The same where Spark hands filters down; elsewhere it refuses readers that could take them."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        from pipeline.source.query.filters import narrow  # noqa: PLC0415 (only where filters come)
+
+        self._narrowing = narrow(filters)
+        return filters

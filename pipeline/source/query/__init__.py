@@ -1,0 +1,1 @@
+"""What a query asks for: its options, columns and filters, and the ranges of offsets that they mean. No file is read here."""

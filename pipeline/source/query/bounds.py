@@ -1,0 +1,178 @@
+"""From what a query says of its ends to an offset a partition."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from pipeline.errors import DataLossError, InvalidOptionError, PipelineError
+from pipeline.source.query.offsets import (
+    EARLIEST,
+    LATEST,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Bound,
+    Everywhere,
+)
+from pipeline.source.query.options import Selection
+from pipeline.source.query.ranges import OffsetRange
+from storage.disk.names import is_internal
+from storage.model import TopicPartition
+
+_LOGGER = logging.getLogger(__name__)
+
+_NAMED_TOPICS = 10
+
+
+class Ends(Protocol):
+    """What partitions hold at a moment."""
+
+    def earliest(self, partition: TopicPartition) -> int:
+        """The first readable offset."""
+        ...
+
+    def latest(self, partition: TopicPartition) -> int:
+        """The exclusive visible end."""
+        ...
+
+    def at_time(self, partition: TopicPartition, timestamp: int) -> int | None:
+        """The first visible record at or after `timestamp`; None without one."""
+        ...
+
+
+def select(
+    selection: Selection, present: Iterable[TopicPartition], *, must_exist: bool = True
+) -> list[TopicPartition]:
+    """Choose partitions; PipelineError for a topic that is named and not there.
+
+    A partition that is assigned and not there is passed over, and a pattern finds any part of a name, but none of
+    Kafka's own topics: as with Spark's Kafka connector.
+    """
+    everything = sorted(present)
+    if selection.pattern is not None:
+        pattern = re.compile(selection.pattern)
+        return [one for one in everything if pattern.search(one.topic) and not is_internal(one.topic)]
+    option, topics = "subscribe", set(selection.topics or ())
+    if selection.assigned is not None:
+        option, topics = "assign", {one.topic for one in selection.assigned}
+    absent = sorted(topics - {one.topic for one in everything})
+    if absent and must_exist:
+        raise PipelineError(f"{option}: no such topic: {', '.join(absent)}; {_there_are(everything)}")
+    found = [one for one in everything if one.topic in topics]
+    if selection.assigned is None:
+        return found
+    missing = [str(one) for one in sorted(selection.assigned - set(found)) if one.topic not in absent]
+    if missing and must_exist:
+        _LOGGER.warning("assign: passed over what is not there: %s", ", ".join(missing))
+    return [one for one in found if one in selection.assigned]
+
+
+def _there_are(present: list[TopicPartition]) -> str:
+    """Name the topics that could have been meant; of many the first ones."""
+    topics = sorted({one.topic for one in present})
+    if not topics:
+        return "there is no topic yet"
+    named = ", ".join(topics[:_NAMED_TOPICS])
+    return f"there are {named}" + (", …" if len(topics) > _NAMED_TOPICS else "")
+
+
+def starting_offsets(
+    bound: Bound, partitions: Iterable[TopicPartition], ends: Ends, *, latest_if_none_as_late: bool
+) -> dict[TopicPartition, int]:
+    """Where each partition is begun; raises InvalidOptionError, and PipelineError for a time beyond the last record."""
+    wanted = _by_partition(bound, list(partitions), option="startingOffsets")
+    found = {}
+    for partition, end in wanted.items():
+        if isinstance(end, AtTimestamp):
+            offset = ends.at_time(partition, end.timestamp)
+            if offset is None and not latest_if_none_as_late:
+                raise PipelineError(
+                    f"{partition}: no record at or after {end.timestamp}; "
+                    "startingOffsetsByTimestampStrategy=latest begins at the end then"
+                )
+            found[partition] = ends.latest(partition) if offset is None else offset
+        else:
+            found[partition] = _concrete(partition, end.offset, ends)
+    return found
+
+
+def ending_offsets(
+    bound: Bound, partitions: Iterable[TopicPartition], ends: Ends
+) -> dict[TopicPartition, int]:
+    """Where each partition ends (exclusive); a time beyond the last record means the latest. InvalidOptionError."""
+    found = {}
+    for partition, end in _by_partition(bound, list(partitions), option="endingOffsets").items():
+        if isinstance(end, AtTimestamp):
+            offset = ends.at_time(partition, end.timestamp)
+            found[partition] = ends.latest(partition) if offset is None else offset
+        else:
+            found[partition] = _concrete(partition, end.offset, ends)
+    return found
+
+
+def _concrete(partition: TopicPartition, offset: int, ends: Ends) -> int:
+    if offset == EARLIEST:
+        return ends.earliest(partition)
+    return ends.latest(partition) if offset == LATEST else offset
+
+
+def _by_partition(
+    bound: Bound, partitions: list[TopicPartition], *, option: str
+) -> dict[TopicPartition, Everywhere | AtTimestamp]:
+    if isinstance(bound, Everywhere):
+        return dict.fromkeys(partitions, bound)
+    if isinstance(bound, AtTimestamp):
+        return dict.fromkeys(partitions, _at_time(bound.timestamp))
+    if isinstance(bound, AtOffsets):
+        _check_names(bound.offsets, partitions, option)
+        return {one: Everywhere(bound.offsets[one]) for one in partitions}
+    assert isinstance(bound, AtTimestamps)
+    _check_names(bound.timestamps, partitions, f"{option}ByTimestamp")
+    times: Mapping[TopicPartition, int] = bound.timestamps
+    return {one: _at_time(times[one]) for one in partitions}
+
+
+def _at_time(timestamp: int) -> Everywhere | AtTimestamp:
+    return Everywhere(timestamp) if timestamp in {EARLIEST, LATEST} else AtTimestamp(timestamp)
+
+
+def _check_names(named: Mapping[TopicPartition, int], partitions: list[TopicPartition], option: str) -> None:
+    """Offsets are given for exactly the partitions that are read."""
+    differing = sorted(set(named) ^ set(partitions))
+    if differing:
+        raise InvalidOptionError(
+            f"{option}: names must be exactly those of the partitions read: "
+            f"{', '.join(map(str, partitions))}; differing: {', '.join(map(str, differing))}"
+        )
+
+
+def in_order(partition: TopicPartition, start: int, end: int) -> OffsetRange:
+    """Make a range; raises PipelineError where it would end before it begins, whatever the options say of lost data."""
+    if start > end:
+        raise PipelineError(f"{partition}: it would begin at {start}, which is behind its end, {end}")
+    return OffsetRange(partition, start, end)
+
+
+def within(partition: TopicPartition, start: int, end: int, *, earliest: int, latest: int) -> tuple[int, int]:
+    """Check a range against what is there.
+
+    Raises DataLossError where an offset lies outside of it; see `clamp` for those who do not mind.
+    """
+    if start < earliest or start > latest:
+        raise _lost(partition, f"offset {start} to begin with is outside [{earliest}, {latest}]")
+    if end > latest:
+        raise _lost(partition, f"offset {end} to end at is beyond {latest}")
+    return start, max(start, end)
+
+
+def clamp(start: int, end: int, *, earliest: int, latest: int) -> tuple[int, int]:
+    """Cut a range down to what is there."""
+    start = min(max(start, earliest), latest)
+    return start, max(start, min(end, latest))
+
+
+def _lost(partition: TopicPartition, what: str) -> DataLossError:
+    return DataLossError(f"{partition}: {what}; failOnDataLoss=false reads what is there")

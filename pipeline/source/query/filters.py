@@ -1,0 +1,73 @@
+"""Spark's filters as a narrowing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from pipeline.source.query.narrowing import EVERYTHING, Narrowing, at_least, below, one_of
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NUMBERS = frozenset({"partition", "offset", "timestamp"})
+
+
+def narrow(filters: Iterable[Filter]) -> Narrowing:
+    """What can be told from `filters`, all of which hold; those that say nothing are passed over."""
+    found = EVERYTHING
+    for one in filters:
+        found = _narrow(found, one)
+    return found
+
+
+def _narrow(known: Narrowing, one: Filter) -> Narrowing:
+    column = _column(one)
+    if column not in _NUMBERS | {"topic"}:
+        return known
+    if isinstance(one, EqualTo | EqualNullSafe):
+        return one_of(known, column, [_number(one.value)])
+    if isinstance(one, In):
+        return one_of(known, column, [_number(value) for value in one.value])
+    return _narrow_by_order(known, column, one) if column in _NUMBERS else known
+
+
+def _narrow_by_order(known: Narrowing, column: str, one: Filter) -> Narrowing:
+    if isinstance(one, GreaterThan):
+        # Of a timestamp the microseconds are cut off: the same millisecond may still have a later record.
+        return at_least(known, column, _number(one.value) + (not isinstance(one.value, datetime)))
+    if isinstance(one, GreaterThanOrEqual):
+        return at_least(known, column, _number(one.value))
+    if isinstance(one, LessThan):
+        return below(known, column, _number(one.value))
+    if isinstance(one, LessThanOrEqual):
+        return below(known, column, _number(one.value) + 1)
+    return known
+
+
+def _column(one: Filter) -> str:
+    """The column that a filter speaks of; empty for none, or a part of one."""
+    path: tuple[str, ...] = getattr(one, "attribute", ())
+    return path[0] if len(path) == 1 else ""
+
+
+def _number(value: Any) -> Any:
+    """A time in milliseconds, rounded down; anything else as it is."""
+    if not isinstance(value, datetime):
+        return value
+    aware = value if value.tzinfo else value.astimezone()
+    microseconds = (aware - _EPOCH) // _MICROSECOND
+    return microseconds // 1000
+
+
+_MICROSECOND = datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC) - _EPOCH

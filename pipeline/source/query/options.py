@@ -1,0 +1,307 @@
+"""The options of a read: those of Spark's Kafka connector under its names, with its rules, and a few of our own.
+
+| option | default | rule |
+|---|---|---|
+| path | | data directories: one, several after commas, or a glob; `~` and `file:` as in a shell and in Spark |
+| paths | | the same as a JSON list: what `load([…])` makes of its argument |
+| assign, subscribe, subscribePattern | | exactly one |
+| startingTimestamp, startingOffsetsByTimestamp, startingOffsets | earliest; in streams latest | the first given counts |
+| startingOffsetsByTimestampStrategy | error | or latest: where no record is as late |
+| endingTimestamp, endingOffsetsByTimestamp, endingOffsets | latest | as above; not in streams |
+| failOnDataLoss | true | |
+| minPartitions, maxRecordsPerPartition | none | how ranges are split into tasks |
+| maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay | none, none, 15m | of streams |
+| includeHeaders | false | |
+| isolation.level, kafka.isolation.level | read_uncommitted | or read_committed |
+| corruptBatches | fail | or skip |
+
+Other options that begin with `kafka.` speak of a network and are passed over, so that a job moves between the two.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pipeline.errors import InvalidOptionError
+from pipeline.source.query.offsets import (
+    EARLIEST,
+    LATEST,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Bound,
+    Everywhere,
+    parse_assignment,
+    parse_partition_numbers,
+)
+from storage.model import Isolation, TopicPartition
+
+SELECTIONS = ("assign", "subscribe", "subscribePattern")
+KNOWN = (
+    "path",
+    "paths",
+    *SELECTIONS,
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsets",
+    "startingOffsetsByTimestampStrategy",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingOffsets",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "includeHeaders",
+    "isolation.level",
+    "corruptBatches",
+)
+WITHOUT_MEANING_HERE = frozenset(
+    {
+        "kafkaconsumer.polltimeoutms",
+        "fetchoffset.numretries",
+        "fetchoffset.retryintervalms",
+        "groupidprefix",
+        "consumercachecapacity",
+    }
+)
+"""Options of the connector that speak of its network clients, in lower case."""
+
+REFUSED = {
+    "kafka.auto.offset.reset": "startingOffsets says where to begin, and the checkpoint where to go on",
+    "kafka.key.deserializer": "keys are bytes; make of them what they are in the query",
+    "kafka.value.deserializer": "values are bytes; make of them what they are in the query",
+    "kafka.enable.auto.commit": "the checkpoint says how far a query came",
+    "kafka.interceptor.classes": "nothing runs between the records and the query",
+}
+"""Options that the connector refuses, in lower case, with the reason."""
+
+_UNITS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"([0-9]+)([a-z]*)")
+_WHOLE = re.compile(r"-?[0-9]+")
+_SPELLING = {name.lower(): name for name in KNOWN}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which partitions are read; exactly one field is set."""
+
+    assigned: frozenset[TopicPartition] | None = None
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a read was asked for. Defaults are told in the module's table and made in `parse_source_options`."""
+
+    path: str
+    selection: Selection
+    starting: Bound
+    ending: Bound
+    starting_strategy_latest: bool
+    """Begin at the latest offset where no record is as late as asked for; else that is an error."""
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    include_headers: bool
+    isolation: Isolation
+    skip_corrupt_batches: bool
+
+
+def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Check the options of a batch or a streaming read; their names in any case. InvalidOptionError."""
+    options = {name.lower(): value for name, value in given.items()}
+    _check_names(options)
+    most = _positive(options, "maxOffsetsPerTrigger")
+    least = _positive(options, "minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise InvalidOptionError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
+    return SourceOptions(
+        path=_path(options),
+        selection=_selection(options),
+        starting=_starting(options, streaming=streaming),
+        ending=_ending(options, streaming=streaming),
+        starting_strategy_latest=_choice(
+            options, "startingOffsetsByTimestampStrategy", {"error": False, "latest": True}, "error"
+        ),
+        fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
+        min_partitions=_positive(options, "minPartitions"),
+        max_records_per_partition=_positive(options, "maxRecordsPerPartition"),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=_duration_ms(options.get("maxtriggerdelay", "15m")),
+        include_headers=includes_headers(options),
+        isolation=_isolation(options),
+        skip_corrupt_batches=_choice(options, "corruptBatches", {"fail": False, "skip": True}, "fail"),
+    )
+
+
+def includes_headers(given: Mapping[str, str]) -> bool:
+    """Tell whether the column `headers` is wanted (InvalidOptionError)."""
+    return _flag({name.lower(): value for name, value in given.items()}, "includeHeaders", default=False)
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    for name in options:
+        if name in REFUSED:
+            raise InvalidOptionError(f"{name}: not to be set: {REFUSED[name]}")
+        if name in _SPELLING or name in WITHOUT_MEANING_HERE or name.startswith("kafka."):
+            continue
+        near = difflib.get_close_matches(name, _SPELLING, n=1)
+        hint = f"; did you mean {_SPELLING[near[0]]}?" if near else ""
+        raise InvalidOptionError(f"{name}: no option of topicfs{hint}")
+
+
+def _path(options: Mapping[str, str]) -> str:
+    path = options.get("path", "").strip()
+    if "paths" in options:
+        path = ",".join([*([path] if path else []), *_listed(options["paths"])])
+    if not path:
+        raise InvalidOptionError("path: name a data directory, e.g. option('path', '/srv/topics')")
+    return path
+
+
+def _listed(text: str) -> list[str]:
+    try:
+        listed = json.loads(text)
+        if all(isinstance(one, str) and one.strip() and "," not in one for one in listed):
+            return list(listed)
+    except (ValueError, TypeError):
+        pass
+    raise InvalidOptionError(
+        f"paths: expected a JSON list of data directories without commas in them, got {text}"
+    )
+
+
+def _selection(options: Mapping[str, str]) -> Selection:
+    chosen = [name for name in SELECTIONS if name.lower() in options]
+    if len(chosen) != 1:
+        found = " and ".join(chosen) if chosen else "none"
+        raise InvalidOptionError(f"exactly one of {', '.join(SELECTIONS)} is needed; given: {found}")
+    text = options[chosen[0].lower()].strip()
+    if chosen[0] == "assign":
+        return Selection(assigned=parse_assignment(text))
+    if chosen[0] == "subscribe":
+        topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
+        if not topics:
+            raise InvalidOptionError("subscribe: names no topic")
+        return Selection(topics=topics)
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidOptionError(f"subscribePattern: {text!r} is no pattern: {error}") from None
+    if not text:
+        raise InvalidOptionError("subscribePattern: the pattern is empty")
+    return Selection(pattern=text)
+
+
+def _starting(options: Mapping[str, str], *, streaming: bool) -> Bound:
+    default = Everywhere(LATEST if streaming else EARLIEST)
+    bound = _bound(options, "starting", default)
+    if streaming:
+        return bound
+    if isinstance(bound, Everywhere) and bound.offset == LATEST:
+        raise InvalidOptionError("startingOffsets: latest leaves a batch query nothing to read")
+    if isinstance(bound, AtOffsets):
+        for partition, offset in bound.offsets.items():
+            if offset == LATEST:
+                raise InvalidOptionError(
+                    f"startingOffsets: {partition} begins at latest (-1), which leaves a batch query nothing"
+                )
+    return bound
+
+
+def _ending(options: Mapping[str, str], *, streaming: bool) -> Bound:
+    if streaming:
+        for name in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
+            if name.lower() in options:
+                raise InvalidOptionError(f"{name}: a stream has no end")
+    bound = _bound(options, "ending", Everywhere(LATEST))
+    if isinstance(bound, Everywhere) and bound.offset == EARLIEST:
+        raise InvalidOptionError("endingOffsets: earliest leaves nothing to read")
+    if isinstance(bound, AtOffsets):
+        for partition, offset in bound.offsets.items():
+            if offset == EARLIEST:
+                raise InvalidOptionError(
+                    f"endingOffsets: {partition} ends at earliest (-2), which leaves nothing"
+                )
+    return bound
+
+
+def _bound(options: Mapping[str, str], end: str, default: Bound) -> Bound:
+    """Read the three options of one end, `starting` or `ending`; the most exact of them counts."""
+    timestamp = options.get(f"{end}timestamp")
+    if timestamp is not None:
+        if _WHOLE.fullmatch(timestamp.strip()) is None or int(timestamp) < EARLIEST:
+            raise InvalidOptionError(f"{end}Timestamp: expected milliseconds since 1970, got {timestamp}")
+        return AtTimestamp(int(timestamp))
+    timestamps = options.get(f"{end}offsetsbytimestamp")
+    if timestamps is not None:
+        option = f"{end}OffsetsByTimestamp"
+        times = parse_partition_numbers(timestamps, option=option)
+        _check_numbers(times, option, "no time")
+        return AtTimestamps(times)
+    text = options.get(f"{end}offsets")
+    if text is None:
+        return default
+    text = text.strip()
+    if text.lower() in {"earliest", "latest"}:
+        return Everywhere(EARLIEST if text.lower() == "earliest" else LATEST)
+    offsets = parse_partition_numbers(text, option=f"{end}Offsets")
+    _check_numbers(offsets, f"{end}Offsets", "no offset")
+    return AtOffsets(offsets)
+
+
+def _check_numbers(numbers: Mapping[TopicPartition, int], option: str, what: str) -> None:
+    """Below EARLIEST nothing has a meaning."""
+    for partition, number in numbers.items():
+        if number < EARLIEST:
+            raise InvalidOptionError(f"{option}: {partition} has {what} {number}")
+
+
+def _positive(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    if _WHOLE.fullmatch(text) is None or int(text) < 1:
+        raise InvalidOptionError(f"{name}: expected a positive number, got {text}")
+    return int(text)
+
+
+def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    return _choice(options, name, {"true": True, "false": False}, "true" if default else "false")
+
+
+def _choice(options: Mapping[str, str], name: str, values: Mapping[str, bool], default: str) -> bool:
+    text = options.get(name.lower(), default).strip().lower()
+    if text not in values:
+        raise InvalidOptionError(f"{name}: expected {' or '.join(values)}, got {text}")
+    return values[text]
+
+
+def _isolation(options: Mapping[str, str]) -> Isolation:
+    text = options.get("isolation.level", options.get("kafka.isolation.level", "read_uncommitted"))
+    try:
+        return Isolation(text)
+    except ValueError:
+        raise InvalidOptionError(
+            f"isolation.level: expected read_uncommitted or read_committed, got {text}"
+        ) from None
+
+
+def _duration_ms(text: str) -> int:
+    """Read Spark's durations: a number and a unit, milliseconds without one."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or (match[2] or "ms") not in _UNITS:
+        raise InvalidOptionError(f"maxTriggerDelay: expected e.g. 15m, 30s or 500ms, got {text}")
+    return int(int(match[1]) * _UNITS[match[2] or "ms"])

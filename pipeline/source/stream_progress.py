@@ -1,0 +1,209 @@
+"""How a stream goes on: what is new, how much of it a trigger takes, and what became of partitions meanwhile.
+
+Records are lost to a stream where a partition is gone, where its log ends before the stream's next offset, and where its
+topic was deleted and made anew: that is told by the topic's id, however long the new one is. With failOnDataLoss the
+query fails before a batch is planned, so that its checkpoint stays as it was. Otherwise it goes on with what is there:
+a shorter log is read from its end on, a topic made anew from its beginning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from pipeline.errors import DataLossError
+from pipeline.source.query.offsets import Offsets, StreamState
+from pipeline.source.query.ranges import OffsetRange, count_new, limit_offsets, must_wait
+from pipeline.source.slices import Task
+from pipeline.source.topic_source import TopicSource
+from storage.model import TopicPartition
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class _Seen(NamedTuple):
+    """The partitions of a query at a moment."""
+
+    visible: Offsets
+    """Where each ends for this query."""
+    log_ends: Offsets
+    """Where the logs end, what is not visible yet included."""
+    topic_ids: dict[str, str]
+
+
+class Following:
+    """One streaming query's way through its source."""
+
+    def __init__(self, source: TopicSource) -> None:
+        self._source = source
+        self._final: _Seen | None = None
+        """What was there when the query was told to stop at that."""
+        self._last_trigger_ms: int | None = None
+        self.latest: Offsets = {}
+        """Where the partitions ended when they were last looked at."""
+
+    def close(self) -> None:
+        self._source.close()
+
+    def begin(self) -> StreamState:
+        """Where a query without a checkpoint begins."""
+        partitions = self._source.partitions()
+        start = self._source.start(partitions)
+        for one in partitions:
+            if start[one] > self._source.latest(one) or start[one] < self._source.earliest(one):
+                start[one] = self._source.checked(OffsetRange(one, start[one], start[one])).start_offset
+        return StreamState(start, self._source.topic_ids(partitions))
+
+    def advance(self, known: StreamState, *, most: int | None, now_ms: int) -> StreamState:
+        """Where the next batch ends: `known` if there is nothing to do yet.
+
+        `most` offsets at most; new partitions are begun at their earliest. Raises DataLossError where records were lost
+        since `known`, unless that does not matter: then it is told when the batch is planned.
+        """
+        now = self._look()
+        options = self._source.options
+        if options.fail_on_data_loss:
+            for lost in _losses(known, now):
+                self._tell(lost)
+        end = self._ends(known, now)
+        start = self._starts(known, now, end)
+        begun = self._last_trigger_ms is not None  # The first batch waits for nothing.
+        if (
+            begun
+            and self._final is None
+            and must_wait(
+                new_offsets=count_new(start, end),
+                min_offsets=options.min_offsets_per_trigger,
+                waited_ms=now_ms - (self._last_trigger_ms or 0),
+                max_delay_ms=options.max_trigger_delay_ms,
+            )
+        ):
+            return known
+        self._last_trigger_ms = now_ms
+        offsets = end if most is None else limit_offsets(start, end, most)
+        topics = {one.topic for one in end}
+        kept = {topic: one for topic, one in known.topic_ids.items() if topic in topics}
+        return StreamState(
+            offsets, kept | {topic: now.topic_ids[topic] for topic in topics & now.topic_ids.keys()}
+        )
+
+    def stop_at_latest(self) -> None:
+        """Read what is there now and nothing that comes later."""
+        self._final = self._look()
+
+    def _look(self) -> _Seen:
+        self._source.refresh()
+        partitions = self._source.partitions(must_exist=False)
+        self.latest = {one: self._source.latest(one) for one in partitions}
+        log_ends = {one: self._source.log_end(one) for one in partitions}
+        return _Seen(self.latest, log_ends, self._source.topic_ids(partitions))
+
+    def _ends(self, known: StreamState, now: _Seen) -> Offsets:
+        """Where each partition's batch may end; partitions that came after the query was told to stop are left out."""
+        final = self._final or now
+        ends: Offsets = {}
+        for one, visible in now.visible.items():
+            at = None if _is_anew(one.topic, known.topic_ids, now.topic_ids) else known.offsets.get(one)
+            if at is not None and now.log_ends[one] < at:
+                ends[one] = visible
+            elif _is_anew(one.topic, final.topic_ids, now.topic_ids):
+                ends[one] = visible if at is None else max(at, visible)
+            elif one in final.visible or at is not None:
+                end = min(visible, final.visible.get(one, 0))
+                # What is not visible yet may have been visible before: to a broker that was started again.
+                ends[one] = end if at is None else max(at, end)
+        return ends
+
+    def _starts(self, known: StreamState, now: _Seen, end: Offsets) -> Offsets:
+        """Where the batch begins in each of these partitions: what is new begins at its earliest."""
+        return {
+            one: self._source.earliest(one)
+            if one not in known.offsets or _is_anew(one.topic, known.topic_ids, now.topic_ids)
+            else known.offsets[one]
+            for one in end
+        }
+
+    def tasks(self, start: StreamState, end: StreamState) -> list[Task]:
+        """What lies between two states (DataLossError, StorageError, OSError)."""
+        self._source.refresh()
+        partitions = self._source.partitions(must_exist=False)
+        topic_ids = self._source.topic_ids(partitions)
+        for lost in _gone({**start.offsets, **end.offsets}, partitions):
+            self._tell(lost)
+        replaced = self._told_anew(end, topic_ids)
+        anew = self._told_anew(
+            start, end.topic_ids | {one: topic_ids[one] for one in topic_ids.keys() - end.topic_ids}
+        )
+        ranges = []
+        for one in sorted(end.offsets.keys() & set(partitions)):
+            if one.topic in replaced:
+                continue
+            if one.topic in anew:
+                begin = self._source.earliest(one)
+            else:
+                begin = start.offsets[one] if one in start.offsets else self._begin_new(one)
+            ranges.append(self._checked(OffsetRange(one, begin, end.offsets[one])))
+        return self._source.tasks(ranges)
+
+    def _told_anew(self, known: StreamState, now: Mapping[str, str]) -> set[str]:
+        """The topics that have another id now, which is told."""
+        topics = {topic for topic in known.topic_ids if _is_anew(topic, known.topic_ids, now)}
+        for topic in sorted(topics):
+            self._tell(_anew(topic, known, now))
+        return topics
+
+    def _begin_new(self, partition: TopicPartition) -> int:
+        earliest = self._source.earliest(partition)
+        if earliest:
+            self._tell(f"{partition}: is new, and its first records are gone: it begins at {earliest}")
+        return earliest
+
+    def _checked(self, wanted: OffsetRange) -> OffsetRange:
+        if wanted.end_offset < wanted.start_offset:
+            self._tell(_shorter(wanted.partition, wanted.start_offset, wanted.end_offset))
+            return wanted._replace(end_offset=wanted.start_offset)
+        return self._source.checked(wanted) if wanted.size else wanted
+
+    def _tell(self, what: str) -> None:
+        if self._source.options.fail_on_data_loss:
+            raise DataLossError(f"{what}; failOnDataLoss=false goes on with what is there")
+        _LOGGER.warning("%s", what)
+
+
+def _losses(known: StreamState, now: _Seen) -> Iterator[str]:
+    """What the stream has lost since `known`."""
+    yield from _gone(known.offsets, now.visible)
+    anew = {topic for topic in known.topic_ids if _is_anew(topic, known.topic_ids, now.topic_ids)}
+    yield from (_anew(topic, known, now.topic_ids) for topic in sorted(anew))
+    for one, at in sorted(known.offsets.items()):
+        if one in now.log_ends and one.topic not in anew and now.log_ends[one] < at:
+            yield _shorter(one, at, now.log_ends[one])
+
+
+def _gone(known: Mapping[TopicPartition, int], present: Iterable[TopicPartition]) -> Iterator[str]:
+    gone = sorted(known.keys() - set(present))
+    if gone:
+        yield f"{', '.join(map(str, gone))}: gone since the stream read there"
+
+
+def _is_anew(topic: str, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether both know the topic, and as different ones."""
+    return topic in before and topic in now and before[topic] != now[topic]
+
+
+def _anew(topic: str, known: StreamState, now: Mapping[str, str]) -> str:
+    at = ", ".join(
+        f"{one} at {offset}" for one, offset in sorted(known.offsets.items()) if one.topic == topic
+    )
+    return (
+        f"{topic}: was deleted and made anew since the stream read there "
+        f"(topic id {known.topic_ids[topic]}, now {now[topic]}; the stream was in {at})"
+    )
+
+
+def _shorter(partition: TopicPartition, at: int, end: int) -> str:
+    return (
+        f"{partition}: the stream was at {at}, now the log ends at {end}: "
+        "records were cut off, or the topic was deleted and made anew"
+    )

@@ -1,0 +1,213 @@
+"""A data directory as a query sees it: what it may read, which tasks that makes, and a task's records as Arrow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from pipeline.errors import DataLossError
+from pipeline.places.paths import data_directories
+from pipeline.source.arrow import BATCH_ROWS, record_batch
+from pipeline.source.arrow_buffers import ColumnRange
+from pipeline.source.directories import SourceDirectories, visible_end
+from pipeline.source.query.bounds import clamp, ending_offsets, in_order, select, starting_offsets, within
+from pipeline.source.query.narrowing import EVERYTHING, Narrowing
+from pipeline.source.query.options import SourceOptions
+from pipeline.source.query.ranges import OffsetRange, divide, split_ranges
+from pipeline.source.slices import WINDOW_BYTES, SegmentChangedError, SliceReader, Task, plan_task
+from storage.model import Timestamp, TopicPartition
+
+_LOGGER = logging.getLogger(__name__)
+
+ENOUGH_ROWS = 16_384
+"""Smaller stretches (those of compressed record batches) wait until they are so many records, or"""
+ENOUGH_BYTES = WINDOW_BYTES
+"""so many bytes: of large records a batch has few, so that memory stays bounded."""
+MOST_TASK_BYTES = 256 << 20
+"""Of a task's segments, where no option says otherwise: to start a task costs what reading some 10 MB does."""
+_ATTEMPTS = 3
+"""How often a task is planned again when segments change under it."""
+
+
+class TopicSource:
+    """What one query reads. It implements `bounds.Ends`."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self._directories = SourceDirectories(data_directories(options.path))
+
+    def refresh(self) -> None:
+        """See what is there now."""
+        self._directories.refresh()
+
+    def close(self) -> None:
+        self._directories.close()
+
+    def partitions(self, *, must_exist: bool = True) -> list[TopicPartition]:
+        """Those the query reads (PipelineError for one named that is not there)."""
+        return select(self.options.selection, self._directories.partitions(), must_exist=must_exist)
+
+    def earliest(self, partition: TopicPartition) -> int:
+        return self._directories.log(partition).log_start_offset
+
+    def latest(self, partition: TopicPartition) -> int:
+        return visible_end(self._directories.log(partition), self.options.isolation)
+
+    def log_end(self, partition: TopicPartition) -> int:
+        """Where the log ends, with what is not visible to this query yet."""
+        return self._directories.log(partition).log_end_offset
+
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:
+        """The ids of these partitions' topics, as far as their files tell them."""
+        firsts: dict[str, TopicPartition] = {}
+        for one in sorted(partitions):
+            firsts.setdefault(one.topic, one)
+        found = {topic: self._directories.topic_id(one) for topic, one in firsts.items()}
+        return {topic: one for topic, one in found.items() if one is not None}
+
+    def at_time(self, partition: TopicPartition, timestamp: int) -> int | None:
+        log = self._directories.log(partition)
+        found = log.offset_for_timestamp(Timestamp(timestamp), isolation=self.options.isolation)
+        return None if found is None else found.offset
+
+    def start(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the query begins each partition."""
+        options = self.options
+        return starting_offsets(
+            options.starting, partitions, self, latest_if_none_as_late=options.starting_strategy_latest
+        )
+
+    def batch_ranges(self, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
+        """What a batch query reads, a range a partition (PipelineError and its kinds)."""
+        partitions = self.partitions()
+        start, end = self.start(partitions), ending_offsets(self.options.ending, partitions, self)
+        ranges = [self.checked(in_order(one, start[one], end[one])) for one in partitions]
+        return [self._narrowed(one, narrowing) for one in ranges if narrowing.admits(one.partition)]
+
+    def checked(self, wanted: OffsetRange) -> OffsetRange:
+        """What of a range is there; DataLossError for the rest, unless the options say that it does not matter."""
+        partition, start, end = wanted
+        earliest, latest = self.earliest(partition), self.latest(partition)
+        try:
+            return OffsetRange(partition, *within(partition, start, end, earliest=earliest, latest=latest))
+        except DataLossError as error:
+            if self.options.fail_on_data_loss:
+                raise
+            _LOGGER.warning("%s", error)
+        return OffsetRange(partition, *clamp(start, end, earliest=earliest, latest=latest))
+
+    def _narrowed(self, whole: OffsetRange, narrowing: Narrowing) -> OffsetRange:
+        """Leave out offsets that the query's filters cannot want; what remains is still filtered by Spark."""
+        start = max(whole.start_offset, narrowing.start_offset)
+        end = (
+            whole.end_offset if narrowing.end_offset is None else min(whole.end_offset, narrowing.end_offset)
+        )
+        if narrowing.start_timestamp is not None and start < end:
+            found = self.at_time(whole.partition, narrowing.start_timestamp)
+            start = end if found is None else max(start, found)
+        return OffsetRange(whole.partition, start, max(start, end))
+
+    def tasks(self, ranges: list[OffsetRange]) -> list[Task]:
+        """Split ranges as the options say, else by size, and find where each part stands (StorageError, OSError).
+
+        A partition's parts follow one another by ascending offset.
+        """
+        least, most = self.options.min_partitions, self.options.max_records_per_partition
+        tasks = [self.task(part) for part in split_ranges(ranges, min_partitions=least, max_records=most)]
+        if least is not None or most is not None:
+            return tasks
+        return [smaller for task in tasks for smaller in self._of_bounded_size(task)]
+
+    def _of_bounded_size(self, task: Task) -> list[Task]:
+        """Split a large task, so that one partition too keeps many cores busy."""
+        size_bytes = sum(one.end_position - one.position for one in task.slices)
+        count = -(-size_bytes // MOST_TASK_BYTES)
+        return [task] if count <= 1 else [self.task(part) for part in divide(task.range, count)]
+
+    def task(self, part: OffsetRange) -> Task:
+        log, topic_id = self._directories.log(part.partition), self._directories.topic_id(part.partition)
+        return plan_task(log, part, self.options.isolation, topic_id=topic_id)
+
+    def what_became_of(self, task: Task) -> str | None:
+        """What keeps a task from being planned again: its partition is gone, or another topic's; None: nothing does."""
+        partition = task.range.partition
+        if partition not in self._directories.partitions():
+            return f"{partition}: was deleted while it was read, from offset {task.range.start_offset} on"
+        now = self._directories.topic_id(partition)
+        if task.topic_id is not None and now is not None and now != task.topic_id:
+            return (
+                f"{partition.topic}: was deleted and made anew while it was read "
+                f"(topic id {task.topic_id}, now {now})"
+            )
+        return None
+
+
+def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[Any]:
+    """The task's records as Arrow batches of `schema`.
+
+    Segments that retention or compaction changed since the task was planned are looked up again; what is gone then is
+    a DataLossError, or passed over. Raises CorruptionError with file and position, unless such batches are skipped.
+    """
+    for attempt in range(_ATTEMPTS):
+        reader = SliceReader(task, skip_corrupt=options.skip_corrupt_batches)
+        try:
+            yield from _batches(reader, task, schema)
+        except SegmentChangedError:
+            if attempt + 1 == _ATTEMPTS:
+                raise
+        else:
+            return
+        finally:
+            if reader.skipped_batches:
+                _LOGGER.warning(
+                    "%s: passed over %d corrupt batches", task.range.partition, reader.skipped_batches
+                )
+        left = _replanned(task, reader.next_offset, options)
+        if left is None:
+            return
+        task = left
+
+
+def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | None:
+    """What is left of a task; None where that is gone and does not matter (DataLossError)."""
+    left = replace(task, range=task.range._replace(start_offset=next_offset))
+    source = TopicSource(options)
+    try:
+        lost = source.what_became_of(left)
+        if lost is None:
+            return source.task(source.checked(left.range))
+    finally:
+        source.close()
+    if options.fail_on_data_loss:
+        raise DataLossError(f"{lost}; failOnDataLoss=false goes on with what is there")
+    _LOGGER.warning("%s", lost)
+    return None
+
+
+def _batches(reader: SliceReader, task: Task, schema: Any) -> Iterator[Any]:
+    """Arrow batches of enough rows or enough bytes; all that was read is given out before a change of files is told."""
+    partition = task.range.partition
+    waiting: list[ColumnRange] = []
+    rows = size_bytes = 0
+    try:
+        for part in _parts(reader):
+            waiting.append(part)
+            rows += part.end - part.start
+            size_bytes += len(part.columns.data)
+            if rows >= ENOUGH_ROWS or size_bytes >= ENOUGH_BYTES:
+                ready, waiting, rows, size_bytes = waiting, [], 0, 0
+                yield record_batch(ready, partition=partition, schema=schema)
+    except SegmentChangedError:
+        if waiting:
+            yield record_batch(waiting, partition=partition, schema=schema)
+        raise
+    if waiting:
+        yield record_batch(waiting, partition=partition, schema=schema)
+
+
+def _parts(reader: SliceReader) -> Iterator[ColumnRange]:
+    for columns, start, end in reader:
+        for first in range(start, end, BATCH_ROWS):
+            yield ColumnRange(columns, first, min(end, first + BATCH_ROWS))

@@ -1,0 +1,209 @@
+"""The codecs of record batches, in Kafka's framings (kafka-storage.md#compression).
+
+    gzip    one or more members of RFC 1952
+    snappy  82 53 4e 41 50 50 59 00 │ int32 1 │ int32 1 │ { int32 length │ raw block of at most 32 KiB input } …
+            (xerial's stream); a bare raw block is read too, as librdkafka writes it
+    lz4     one frame of independent 64 KiB blocks: see `lz4_frame`
+    zstd    plain frames
+
+What is inflated is bounded, and so is the number of parts it comes in: a small batch may fill neither the memory nor the time.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import cramjam
+import lz4.block
+import lz4.frame
+import zstandard
+from zlib_ng import zlib_ng
+
+from storage.codec import lz4_frame
+from storage.codec.bounds import MAX_CONTENT_BYTES, MAX_MEMBERS, MAX_PARTS
+from storage.codec.headers import Buffer, Codec
+from storage.errors import CorruptBatchError, OversizeBatchError
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+XERIAL_BLOCK_BYTES = 32 * 1024
+
+_GZIP_MEMBER = 31
+"""zlib's `wbits` for a 32 KiB window and a gzip header."""
+_GZIP_STRIDE = 64 * 1024
+"""Bytes given to a member at once: what it leaves of them to the next one is copied."""
+
+_LENGTH = struct.Struct(">i")
+_ZLIB_ERROR: type[Exception] = zlib_ng.error  # type: ignore[assignment] # its stub makes an instance of the class
+_FAULTS = (
+    ValueError,
+    cramjam.DecompressionError,
+    lz4.block.LZ4BlockError,
+    _ZLIB_ERROR,
+    zstandard.ZstdError,
+)
+
+DEFAULT_LEVELS = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
+"""Kafka's. Its LZ4 level 9 means the fast compressor; only levels that are set otherwise are levels."""
+
+
+USUAL_PART_BYTES = 16 * 1024
+"""Of what a block or member inflates to, at least, in what producers write: where less than MAX_CONTENT_BYTES are allowed, so are fewer parts."""
+SMALL_PARTS = 16
+"""So many are allowed in any case."""
+
+
+class _OversizeError(Exception):
+    """What is inflated exceeds a bound."""
+
+
+def inflate(
+    codec: Codec,
+    data: Buffer,
+    *,
+    position: int = 0,
+    limit: int = MAX_CONTENT_BYTES,
+    magic: int = 2,
+) -> bytes:
+    """The content of a batch's compressed records.
+
+    `position` is that of the batch, for the error; `magic` its format: in the oldest one LZ4's header checksum is not
+    looked at. Raises CorruptBatchError for bytes that are not what the codec makes, OversizeBatchError where they make
+    more than `limit` or consist of too many parts.
+    A zstd frame that is cut off gives what there is of it: its records then do not add up.
+    """
+    most, kind = (MAX_MEMBERS, "members") if codec is Codec.GZIP else (MAX_PARTS, "blocks")
+    if limit < MAX_CONTENT_BYTES:  # Each part takes some microseconds, however few bytes it has.
+        most = min(most, max(SMALL_PARTS, limit // USUAL_PART_BYTES))
+    parts = _parts(codec, memoryview(data).cast("B"), limit, magic)
+    fault = CorruptBatchError
+    try:
+        return b"".join(_bounded(parts, limit, most, kind))
+    except _OversizeError as error:
+        fault, cause = OversizeBatchError, str(error)
+    except _FAULTS as error:
+        cause = str(error)
+    # Outside of the handlers: an error that came out of one would hold all that was inflated until it is let go itself.
+    raise fault(position, f"{codec.label}: {cause}")
+
+
+def deflate(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:
+    """`data` as `codec` writes it, at Kafka's default level unless told otherwise (snappy has none)."""
+    return _WRITERS[codec](data, DEFAULT_LEVELS.get(codec, 0) if level is None else level)
+
+
+_Parts: TypeAlias = Iterator[bytes | memoryview]
+
+
+def _bounded(parts: _Parts, limit: int, most: int, kind: str) -> _Parts:
+    """Pass the parts on, as long as they are not too many and not too large together. Raises _OversizeError."""
+    size = 0
+    for number, part in enumerate(parts):
+        size += len(part)
+        if size > limit:
+            raise _OversizeError(f"more than {limit} bytes inflated")
+        if number >= most:
+            raise _OversizeError(f"more than {most} {kind}")
+        yield part
+
+
+def _parts(codec: Codec, data: memoryview, limit: int, magic: int) -> _Parts:
+    if codec is Codec.GZIP:
+        return _gzip_parts(data, limit)
+    if codec is Codec.SNAPPY:
+        return _snappy_parts(data, limit)
+    if codec is Codec.LZ4:
+        return lz4_frame.blocks(data, check_header=magic > 0)
+    if codec is Codec.ZSTD:
+        return _zstd_parts(data, limit)
+    return iter((data,))
+
+
+def _gzip_parts(data: memoryview, limit: int) -> _Parts:
+    """Give the content of each member."""
+    at = 0
+    while at < len(data):
+        member = zlib_ng.decompressobj(_GZIP_MEMBER)
+        parts: list[bytes] = []
+        room = limit + 1  # One byte more than allowed, for the caller to see that it was too much.
+        while not member.eof and room > 0:
+            if at >= len(data):
+                raise ValueError("the stream ends early")
+            stride = data[at : at + _GZIP_STRIDE]
+            parts.append(member.decompress(stride, room))
+            at += len(stride) - len(member.unused_data)
+            room -= len(parts[-1])
+        yield parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _snappy_parts(data: memoryview, limit: int) -> _Parts:
+    if data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+        yield _snappy_block(data, limit)
+        return
+    position = 0
+    while position < len(data):
+        # Streams may stand one after the other: a header is expected wherever a block is.
+        if data[position : position + len(XERIAL_MAGIC)] == XERIAL_MAGIC:
+            position += len(XERIAL_HEADER)
+            if position > len(data):
+                raise ValueError("the stream ends inside its header")
+            continue
+        block = data[position + _LENGTH.size :]
+        length = _LENGTH.unpack_from(data, position)[0] if len(data) - position >= _LENGTH.size else -1
+        if not 0 <= length <= len(block):
+            raise ValueError("a block's length does not fit")
+        yield _snappy_block(block[:length], limit)
+        position += _LENGTH.size + length
+
+
+def _snappy_block(block: memoryview, limit: int) -> memoryview:
+    # The block declares its content's length, which is allocated before anything is looked at.
+    declared = cramjam.snappy.decompress_raw_len(block)
+    if declared > limit:
+        raise _OversizeError(f"more than {limit} bytes inflated")
+    return memoryview(cramjam.snappy.decompress_raw(block))
+
+
+def _zstd_parts(data: memoryview, limit: int) -> _Parts:
+    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+        yield reader.read(limit + 1)
+
+
+def _write_gzip(data: Buffer, level: int) -> bytes:
+    member = zlib_ng.compressobj(level, zlib_ng.DEFLATED, _GZIP_MEMBER)
+    return member.compress(data) + member.flush()
+
+
+def _write_snappy(data: Buffer, _level: int) -> bytes:
+    view = memoryview(data).cast("B")
+    parts: list[bytes | memoryview] = [XERIAL_HEADER]
+    for start in range(0, len(view), XERIAL_BLOCK_BYTES):
+        block = memoryview(cramjam.snappy.compress_raw(view[start : start + XERIAL_BLOCK_BYTES]))
+        parts += (_LENGTH.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _write_lz4(data: Buffer, level: int) -> bytes:
+    return lz4.frame.compress(
+        data,
+        compression_level=0 if level == DEFAULT_LEVELS[Codec.LZ4] else level,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        content_checksum=False,
+        store_size=False,
+    )
+
+
+def _write_zstd(data: Buffer, level: int) -> bytes:
+    return zstandard.ZstdCompressor(level=level).compress(data)
+
+
+_WRITERS: dict[Codec, Callable[[Buffer, int], bytes]] = {
+    Codec.NONE: lambda data, _level: bytes(data),
+    Codec.GZIP: _write_gzip,
+    Codec.SNAPPY: _write_snappy,
+    Codec.LZ4: _write_lz4,
+    Codec.ZSTD: _write_zstd,
+}

@@ -1,1 +1,0 @@
-"""What stands compressed in batches: the codecs' frames, the old formats that nest them, and the bounds of what is inflated."""

@@ -1,0 +1,164 @@
+"""Raw memory for the compiled modules: where a buffer's bytes are, and new buffers to write into.
+
+The one place where the compiled code and the plain sources differ: compiled, these hand out C pointers; uncompiled
+the very objects, which index alike. A pointer is good as long as the object it was taken from is held and not
+resized; a view pins its buffer, so that nobody else can resize that either. Nothing here checks bounds.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import cython
+from crc32c import crc32c
+
+if cython.compiled:
+    from cython.cimports.cpython.array import clone
+    from cython.cimports.cpython.buffer import PyBUF_READ
+    from cython.cimports.cpython.bytearray import (
+        PyByteArray_AS_STRING,
+        PyByteArray_FromStringAndSize,
+        PyByteArray_Resize,
+    )
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory, PyMemoryView_GET_BUFFER
+    from cython.cimports.libc.string import memchr, memcpy
+    from cython.cimports.storage.codec.short_crc import has_short_crc32c, short_crc32c
+
+_INT64 = array("q")
+_SHORT = cython.declare(cython.Py_ssize_t, has_short_crc32c() * 1024 if cython.compiled else 0)
+"""Bytes up to which the processor's one instruction goes before the library, which takes three streams at a time."""
+
+
+@cython.cfunc
+def flat_view(data: Any) -> memoryview:
+    """A view of unsigned bytes over any buffer. It pins the buffer: held, the pointers into it stay good."""
+    view: memoryview = memoryview(data)
+    if type(data) is not bytes and (view.format != "B" or not view.c_contiguous):
+        view = view.cast("B")
+    return view
+
+
+@cython.cfunc
+def part_of(view: memoryview, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> memoryview:
+    """A view of [start, end) that is good as long as `view` is held: for one call, cheaper than a slice."""
+    if cython.compiled:
+        octets: cython.p_char = cython.cast(cython.p_char, PyMemoryView_GET_BUFFER(view).buf)
+        return PyMemoryView_FromMemory(octets + start, end - start, PyBUF_READ)
+    return view[start:end]
+
+
+@cython.cfunc
+def checksum_of(view: memoryview, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+    """CRC-32C of [start, end) of a flat view."""
+    if cython.compiled and end - start <= _SHORT:
+        return short_crc32c(octets_of(view) + start, end - start)
+    return crc32c(part_of(view, start, end))
+
+
+@cython.cfunc
+def octets_of(view: memoryview) -> cython.p_uchar:
+    """The bytes of a flat view."""
+    if cython.compiled:
+        return cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(view).buf)
+    return view
+
+
+@cython.cfunc
+def int64s_of(view: memoryview) -> cython.p_longlong:
+    """The integers of a flat view of format `q`."""
+    if cython.compiled:
+        return cython.cast(cython.p_longlong, PyMemoryView_GET_BUFFER(view).buf)
+    return view
+
+
+@cython.cfunc
+def writable(octets: bytearray) -> cython.p_uchar:
+    """The bytes of `octets`, until it is resized."""
+    if cython.compiled:
+        return cython.cast(cython.p_uchar, PyByteArray_AS_STRING(octets))
+    return octets
+
+
+@cython.cfunc
+def new_int64s(count: cython.Py_ssize_t) -> memoryview:
+    """Room for `count` integers, not cleared where compiled."""
+    if cython.compiled:
+        return memoryview(clone(_INT64, count, zero=False))
+    return memoryview(array("q", bytes(8 * count)))
+
+
+@cython.cfunc
+def new_octets(size: cython.Py_ssize_t) -> bytearray:
+    """Room for `size` bytes, not cleared where compiled."""
+    if cython.compiled:
+        return PyByteArray_FromStringAndSize(cython.NULL, size)
+    return bytearray(size)
+
+
+@cython.cfunc
+def resize(octets: bytearray, size: cython.Py_ssize_t) -> object:
+    """Cut or extend in place; what is new is not cleared where compiled. Ends every pointer into it."""
+    if cython.compiled:
+        PyByteArray_Resize(octets, size)
+    elif size > len(octets):
+        octets.extend(bytes(size - len(octets)))
+    else:
+        del octets[size:]
+    return None
+
+
+@cython.cfunc
+def new_text(size: cython.Py_ssize_t) -> Any:
+    """Room for `size` bytes of what is to become `bytes`: see `text_octets` and `finished`."""
+    if cython.compiled:
+        return PyBytes_FromStringAndSize(cython.NULL, size)
+    return bytearray(size)
+
+
+@cython.cfunc
+def text_octets(text: Any) -> cython.p_uchar:
+    """The bytes of a text that is not finished."""
+    if cython.compiled:
+        return cython.cast(cython.p_uchar, PyBytes_AS_STRING(text))
+    return text
+
+
+@cython.cfunc
+def finished(text: Any) -> bytes:
+    """The text, all of it written; nothing may be written any more."""
+    if cython.compiled:
+        whole: bytes = text
+        return whole
+    return bytes(text)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def copy(
+    target: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    source: cython.p_uchar,
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+) -> cython.void:
+    """`size` bytes from `source[start:]` to `target[at:]`; they must not overlap."""
+    if cython.compiled:
+        memcpy(target + at, source + start, size)
+    else:
+        target[at : at + size] = source[start : start + size]
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def position_of(
+    octet: cython.int, source: cython.p_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Position of the first `octet` in [start, end); `end` where there is none."""
+    if cython.compiled:
+        found: cython.p_uchar = cython.cast(cython.p_uchar, memchr(source + start, octet, end - start))
+        return end if found == cython.NULL else found - source
+    while start < end and source[start] != octet:
+        start += 1
+    return start

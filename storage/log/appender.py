@@ -1,0 +1,410 @@
+"""How a log grows: appends, rolls and flushes.
+
+One lock guards changes. What waits for the disk (fsync) does so outside the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+from storage.codec.batch import assign_offsets, assign_plain, set_append_time, set_max_timestamp
+from storage.codec.headers import TIMESTAMP_TYPE_MASK
+from storage.disk.names import SegmentFileKind, segment_file
+from storage.errors import PartitionOfflineError
+from storage.log.flushing import FlushTarget
+from storage.log.parts import LogParts
+from storage.log.producers import NOTHING_PENDING, Pending
+from storage.log.roll import RollParameters, RollReason, goes_on, roll_reason
+from storage.log.state import LogState
+from storage.model import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    Appended,
+    Offset,
+    ProducerId,
+    Timestamp,
+    TimestampType,
+)
+from storage.producers.append import Origin
+from storage.producers.entry import ProducerEntry
+from storage.producers.verification import VerificationGuard
+from storage.segment.chain import Chain
+from storage.segment.segment import Segment
+from storage.segment.sparse import Placed, PlacedBatch
+from storage.validation.batches import (
+    AppendRules,
+    Incoming,
+    check_as_follower,
+    check_as_leader,
+    check_times,
+    first_offset,
+    without,
+)
+from storage.validation.conversion import conform
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class LogAppender:
+    """Lets a log grow: appends and rolls, and what they put on disk."""
+
+    def __init__(self, parts: LogParts) -> None:
+        self._parts = parts
+
+    def append(
+        self,
+        batches: bytearray,
+        *,
+        durable: bool = False,
+        encoded_here: bool = False,
+        origin: Origin = Origin.CLIENT,
+        guard: VerificationGuard | None = None,
+    ) -> Appended:
+        """See `storage.engine.Partition.append`; a coordinator's append may bring control batches.
+
+        `guard`: what `begin_verification` gave, where transactions are verified.
+        """
+        now, rules = self._parts.clock(), self._parts.rules
+        if encoded_here and rules.takes_own_as_they_are and len(batches) <= rules.max_segment_bytes:
+            appended = self._append_own(batches, now, rules)
+            if appended is not None:
+                self._appended(durable, appended.last_offset)
+                return appended
+        incoming: Sequence[Incoming] = check_as_leader(batches, rules, origin)
+        if encoded_here and not rules.looks_into_records and rules.codec is None:
+            check_times(incoming, rules, now)
+        else:
+            batches, true = conform(batches, incoming, rules, now)
+            incoming = check_as_leader(batches, rules, origin) if true is None else true
+        appended = self._append_checked(batches, incoming, now, origin, guard)
+        self._appended(durable, appended.last_offset)
+        return appended
+
+    def _append_checked(
+        self,
+        batches: bytearray,
+        incoming: Sequence[Incoming],
+        now: Timestamp,
+        origin: Origin,
+        guard: VerificationGuard | None,
+    ) -> Appended:
+        """Append batches that may come in, but for those that their producers brought before."""
+        parts = self._parts
+        with parts.lock:
+            parts.check_writable()
+            base_offset = parts.state.end_offset
+            pending = self._check_producers(batches, incoming, now, origin, guard)
+            if pending.repeats:
+                batches, incoming = without(batches, incoming, pending.repeats)
+            if not incoming:
+                return self._answer_repeats(pending)
+            self._note_epoch(parts.leader_epoch, base_offset)
+            state = self._write(batches, self._stamp(batches, incoming, now), base_offset, now)
+            self._publish(state, pending)
+            return Appended(
+                base_offset=base_offset,
+                last_offset=Offset(state.end_offset - 1),
+                append_time=now if parts.rules.stamps_append_time else NO_TIMESTAMP,
+                log_start_offset=state.start_offset,
+            )
+
+    def _append_own(self, batches: bytearray, now: Timestamp, rules: AppendRules) -> Appended | None:
+        """Append plain batches of this process's codec, for which most rules have nothing to say; None for others."""
+        parts = self._parts
+        with parts.lock:
+            if not parts.writable:
+                parts.check_writable()
+            base_offset, epoch = parts.state.end_offset, parts.leader_epoch
+            placed = assign_plain(
+                batches,
+                base_offset=base_offset,
+                leader_epoch=epoch,
+                max_batch_bytes=rules.max_message_bytes,
+                latest_timestamp=now + rules.after_max_ms,
+            )
+            if not placed:
+                return None
+            if epoch != parts.noted_epoch:
+                self._note_epoch(epoch, base_offset)
+            state = self._write(batches, placed, base_offset, now)
+            parts.producers.passed(state.end_offset)
+            # The high watermark may have passed a marker; nothing has begun.
+            parts.state = state if state.first_unstable is None else parts.settled(state)
+        return Appended(base_offset, Offset(state.end_offset - 1), NO_TIMESTAMP, state.start_offset)
+
+    def _appended(self, durable: bool, last_offset: Offset) -> None:
+        """Notify those who wait for records, and put on disk what has to be there now."""
+        parts = self._parts
+        parts.listeners.notify()
+        # Counted only where the setting asks for it: by default it is as good as never.
+        flush_messages = parts.config.flush_messages
+        if durable or (flush_messages <= last_offset + 1 and parts.unflushed_records >= flush_messages):
+            self._flush(Offset(last_offset + 1), self._everything)
+
+    def append_as_follower(self, batches: bytearray) -> None:
+        """Append what a leader already gave offsets and epochs: they ascend, from the log end on, perhaps with gaps.
+
+        Raises InvalidRecordError, PartitionOfflineError, ReadOnlyError, OSError; nothing is kept then.
+        """
+        parts = self._parts
+        with parts.lock:
+            parts.check_writable()
+            incoming = check_as_follower(batches, parts.state.end_offset)
+            pending = parts.producers.check_as_follower(batches, incoming)
+            for batch in incoming:
+                self._note_epoch(batch.leader_epoch, Offset(batch.base_offset))
+            placed = [PlacedBatch(b.size_bytes, b.last_offset, b.max_timestamp) for b in incoming]
+            state = self._write(batches, placed, first_offset(incoming), parts.clock())
+            self._publish(state, pending)
+        parts.listeners.notify()
+
+    def _stamp(self, batches: bytearray, incoming: Sequence[Incoming], now: Timestamp) -> list[PlacedBatch]:
+        """Give the batches their offsets, leader epoch and, where the topic says so, time (kafka-storage.md#offset-assignment)."""
+        parts = self._parts
+        offset: int = parts.state.end_offset
+        placed = []
+        for batch in incoming:
+            max_timestamp = batch.max_timestamp
+            if parts.rules.stamps_append_time:
+                set_append_time(batches, batch.position, now)
+                max_timestamp = now
+            elif batch.attributes & TIMESTAMP_TYPE_MASK:
+                set_max_timestamp(batches, batch.position, max_timestamp, TimestampType.CREATE_TIME)
+            assign_offsets(batches, batch.position, base_offset=offset, leader_epoch=parts.leader_epoch)
+            offset += batch.records
+            placed.append(PlacedBatch(batch.size_bytes, offset - 1, max_timestamp))
+        return placed
+
+    def _write(
+        self, batches: bytearray, placed: Sequence[Placed], base_offset: Offset, now: Timestamp
+    ) -> LogState:
+        """Roll where it is due, and write; the state to publish, with the new end."""
+        parts = self._parts
+        if parts.room.kept_back:
+            raise parts.room.refusal(parts.directory)
+        active = parts.state.chain.segments[-1]
+        _size, last_offset, max_timestamp = placed[-1]
+        if len(placed) > 1:
+            max_timestamp = max([timestamp for _size, _offset, timestamp in placed])
+        reason = self._roll_reason(active, len(batches), last_offset, max_timestamp, now)
+        if reason is not None:
+            active = self._roll(max(parts.state.end_offset, base_offset), reason.value)
+        try:
+            active.append(batches, placed)
+        except PartitionOfflineError as error:
+            parts.mark_offline(str(error))
+            raise
+        return parts.state.grown(Offset(last_offset + 1), active.size)
+
+    def _roll_reason(
+        self, active: Segment, append_bytes: int, last_offset: int, max_timestamp: int, now: Timestamp
+    ) -> RollReason | None:
+        rules, first_timestamp, base_offset = self._parts.rules, active.first_timestamp, active.base_offset
+        max_wait_ms = rules.max_segment_ms - active.settings.jitter_ms
+        if first_timestamp >= 0 and goes_on(
+            size_bytes=active.size + append_bytes,
+            max_bytes=rules.max_segment_bytes,
+            relative_offset=last_offset - base_offset,
+            span_ms=max_timestamp - first_timestamp,
+            max_wait_ms=max_wait_ms,
+            index_full=active.index_full,
+        ):
+            return None
+        return roll_reason(
+            RollParameters(
+                size_bytes=active.size,
+                base_offset=base_offset,
+                first_timestamp=first_timestamp,
+                created_ms=active.created_ms,
+                index_full=active.index_full,
+                max_segment_bytes=rules.max_segment_bytes,
+                max_wait_ms=max_wait_ms,
+                append_bytes=append_bytes,
+                append_last_offset=last_offset,
+                append_max_timestamp=max_timestamp,
+                now=now,
+            )
+        )
+
+    def _note_epoch(self, epoch: int, start_offset: Offset) -> None:
+        if epoch not in (self._parts.noted_epoch, NO_LEADER_EPOCH):
+            self._parts.epochs.assign(epoch, start_offset)
+            self._parts.noted_epoch = epoch
+
+    def _check_producers(
+        self,
+        batches: bytearray,
+        incoming: Sequence[Incoming],
+        now: Timestamp,
+        origin: Origin,
+        guard: VerificationGuard | None,
+    ) -> Pending:
+        """Check the batches' producers, with the offsets and times that `_stamp` will give them."""
+        if not any(batch.producer_id != NO_PRODUCER_ID for batch in incoming):
+            return NOTHING_PENDING
+        return self._parts.producers.check_as_leader(
+            batches,
+            incoming,
+            origin,
+            guard,
+            end_offset=self._parts.state.end_offset,
+            append_time=now if self._parts.rules.stamps_append_time else None,
+        )
+
+    def _publish(self, state: LogState, pending: Pending) -> None:
+        """Publish what was written, together with what it means for its producers' transactions."""
+        parts = self._parts
+        spans = parts.producers.take_in(pending, state.end_offset)
+        if spans:
+            state = state._replace(aborted=(*state.aborted, *spans))
+        # Readers first: whatever becomes of the file, they must not take aborted records for committed ones.
+        parts.state = parts.settled(state)
+        try:
+            for span in spans:
+                state.chain.active.add_aborted(span)
+        except OSError as error:
+            # The batch is in the log and stays; recovery rebuilds the index.
+            parts.mark_offline(f"writing the transaction index failed: {error}")
+            raise
+
+    def _answer_repeats(self, pending: Pending) -> Appended:
+        repeats = pending.repeats.values()
+        return Appended(
+            base_offset=min(repeat.base_offset for repeat in repeats),
+            last_offset=max(repeat.last_offset for repeat in repeats),
+            append_time=NO_TIMESTAMP,
+            log_start_offset=self._parts.state.start_offset,
+            duplicate=True,
+        )
+
+    def producers(self) -> list[ProducerEntry]:
+        """Who wrote here and is remembered; a snapshot."""
+        with self._parts.lock:
+            return list(self._parts.producers.state)
+
+    def begin_verification(
+        self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
+    ) -> VerificationGuard | None:
+        """Begin to ask a producer's coordinator whether its transaction has this partition.
+
+        The guard goes with the append, once the coordinator has said yes; None: the transaction is open already, nobody
+        needs to be asked. Raises ProducerFencedError for an old epoch.
+        """
+        with self._parts.lock:
+            return self._parts.producers.state.begin_verification(
+                producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch
+            )
+
+    def remove_expired_producers(self, now: Timestamp) -> None:
+        """Forget producers that have been silent for producer.id.expiration.ms."""
+        with self._parts.lock:
+            self._parts.producers.state.remove_expired(now)
+
+    def roll(self, reason: str = "asked for") -> Offset:
+        """Close the active segment and start another at the log end; its base offset.
+
+        An empty active segment starts over in place. `reason` is for the log.
+        """
+        with self._parts.lock:
+            self._parts.check_writable()
+            return self._roll(self._parts.state.end_offset, reason).base_offset
+
+    def roll_locked(self, reason: str) -> None:
+        """As `roll`, for a caller that holds the log's lock."""
+        self._roll(self._parts.state.end_offset, reason)
+
+    def _roll(self, base_offset: Offset, reason: str) -> Segment:
+        parts = self._parts
+        old, began = parts.state.chain.active, parts.clock()
+        if base_offset == old.base_offset:
+            old.reset()
+            return old
+        try:
+            # First: nobody recovers a segment behind which another one begins, or looks for its last index entries.
+            old.deactivate()
+            segment = parts.create_segment(base_offset)
+            parts.producers.state.end_offset = base_offset
+            parts.producers.take(base_offset)
+        except OSError as error:
+            self._undo_roll(old, base_offset, error)
+            raise
+        self._seal(old, base_offset)
+        parts.state = parts.state.rolled(segment)
+        parts.flusher.hand(self.flush_sealed)
+        _LOGGER.info(
+            "%s: rolled %020d: %s; %d bytes, next is %020d (%d ms)",
+            parts.partition,
+            old.base_offset,
+            reason,
+            old.size,
+            base_offset,
+            parts.clock() - began,
+        )
+        return segment
+
+    def _seal(self, old: Segment, end_offset: Offset) -> None:
+        try:
+            self._parts.progress.sealed(old, end_offset)
+        except OSError as error:
+            self._parts.mark_offline(f"flushing failed: {error}")
+            raise
+
+    def _undo_roll(self, old: Segment, base_offset: Offset, cause: OSError) -> None:
+        """Go on with `old`. A new segment must not stay behind, also not after a crash: it would hide what follows."""
+        parts = self._parts
+        try:
+            path = parts.directory / segment_file(base_offset, SegmentFileKind.LOG)
+            if parts.files.exists(path):
+                parts.files.unlink(path)
+                parts.files.sync_directory(parts.directory)
+            old.activate()
+        except OSError as error:
+            parts.mark_offline(f"a roll failed ({cause}) and could not be undone: {error}")
+
+    # To disk.
+
+    def flush(self, up_to: Offset | None = None) -> None:
+        """Everything below `up_to` (None: everything) is on disk when this returns (blocking).
+
+        OSError takes the log offline.
+        """
+        if self._parts.files.read_only:
+            return
+        chain, end_offset = self._everything()
+        if up_to is None:
+            self._flush(end_offset, self._everything)
+        else:
+            target = min(up_to, end_offset)
+            self._flush(target, lambda: (chain, target))
+
+    def flush_sealed(self) -> None:
+        """Put on disk what rolls closed (blocking), in the background: a failure takes the log offline, and that is told."""
+        if self._parts.offline is None and not self._parts.closed:
+            chain = self._parts.state.chain
+            end_offset = chain.active.base_offset
+            with suppress(OSError, PartitionOfflineError):
+                self._flush(end_offset, lambda: (chain, end_offset))
+
+    def _everything(self) -> tuple[Chain, Offset]:
+        """The log end, and segments that reach it."""
+        state = self._parts.state
+        return state.chain, state.end_offset
+
+    def _flush(self, needed: Offset, target: FlushTarget) -> None:
+        parts = self._parts
+        parts.check_writable()
+
+        def with_snapshots() -> tuple[Chain, Offset]:
+            reached = target()
+            parts.producers.sync()
+            return reached
+
+        try:
+            parts.progress.flush(parts.directory, with_snapshots, needed, parts.clock())
+        except OSError as error:
+            if parts.offline is None:  # A topic may be deleted in the middle of it: that has its own report.
+                parts.mark_offline(f"flushing failed: {error}")
+            raise

@@ -1,0 +1,198 @@
+"""What of a log is on disk, and getting the rest there (kafka-storage.md#flushing).
+
+What a roll closed is put on disk in the background while the log goes on, as by a broker's task `flush-log`: a log hands
+its own flush to a flusher, of which the keeper of many logs has one a disk. What is handed over and did not begin when
+the flusher is closed is not done any more, for a log flushes everything when it is closed itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeAlias
+
+from storage.disk.filesystem import FileSystem
+from storage.model import Offset, Timestamp
+from storage.segment.chain import Chain
+from storage.segment.segment import Segment
+
+FlushTarget: TypeAlias = Callable[[], tuple[Chain, Offset]]
+"""Gives the end offset that a flush is to reach, and segments that reach it."""
+
+Flush: TypeAlias = Callable[[], None]
+"""Puts on disk what is not there yet (blocking), and takes care of what fails."""
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class _Sealed(NamedTuple):
+    """A segment that a roll closed, and whose last changes are not on disk yet."""
+
+    segment: Segment
+    end_offset: Offset
+    holds: bool
+    """Whether the recovery point stays inside it."""
+
+
+class FlushProgress:
+    """Keeps the recovery point: everything below it was flushed. One flush at a time; those who wait share it.
+
+    A roll gives the segment it closes its last index entries and trims it; both are on disk with the next flush that
+    reaches its end. Until then the recovery point stays inside that segment, for recovery rebuilds indexes only from
+    the segment that holds it on; unless all of the segment was flushed before the roll. Then the recovery point may be
+    in a checkpoint, and cannot go back; loading sees by the ends of the indexes that they were not trimmed.
+    """
+
+    def __init__(self, files: FileSystem, recovery_point: Offset, now: Timestamp) -> None:
+        self._files = files
+        self._flushing = threading.Lock()
+        self._guard = threading.Lock()
+        self._flushed = recovery_point
+        self._sealed: tuple[_Sealed, ...] = ()
+        self.last_flush_ms = now
+
+    @property
+    def recovery_point(self) -> Offset:
+        sealed_ones, flushed = self._sealed, self._flushed
+        if not sealed_ones:  # As nearly always, and it is asked of each log again and again.
+            return flushed
+        holding = (sealed.end_offset - 1 for sealed in sealed_ones if sealed.holds)
+        return Offset(min(flushed, next(holding, flushed)))
+
+    def sealed(self, segment: Segment, end_offset: Offset) -> None:
+        """Told by a roll, under the log's lock: `segment` was closed and ends at `end_offset`.
+
+        OSError where it was preallocated and flushed before (blocking): what stood behind its batches, now cut off,
+        could come back, where nobody would look for it.
+        """
+        with self._guard:
+            holds = self._flushed < end_offset
+            self._sealed = (*self._sealed, _Sealed(segment, end_offset, holds))
+        if not holds and segment.settings.preallocated_bytes:
+            segment.sync()
+
+    def flush(self, directory: Path, target: FlushTarget, needed: Offset, now: Timestamp) -> None:
+        """All offsets below `needed` are on disk when this returns (blocking). OSError: what is lost is unknown.
+
+        So are the segments that rolls closed below. `target` is asked when it is this one's turn: what came while
+        another flush ran goes to disk with this one, and those who brought it find it there.
+        """
+        with self._flushing:
+            start = self.recovery_point
+            if needed <= start and not any(sealed.end_offset <= needed for sealed in self._sealed):
+                return
+            chain, up_to = target()
+            done = tuple(sealed for sealed in self._sealed if sealed.end_offset <= up_to)
+            segments = chain.overlapping(start, up_to)
+            for segment in dict.fromkeys((*(sealed.segment for sealed in done), *segments)):
+                _sync(segment)
+            if not segments or segments[-1].base_offset >= start:
+                # A segment newer than the last flush: its name must be on disk too.
+                self._files.sync_directory(directory)
+            with self._guard:
+                self._sealed = tuple(sealed for sealed in self._sealed if sealed not in done)
+                self._flushed = max(self._flushed, up_to)
+            self.last_flush_ms = now
+
+    def flush_all(self, directory: Path, chain: Chain, end_offset: Offset, now: Timestamp) -> None:
+        """Flush the active segment too though nothing in it is new, and every name: for a clean close."""
+        self.flush(directory, lambda: (chain, end_offset), end_offset, now)
+        _sync(chain.active)
+        self._files.sync_directory(directory)
+
+    def truncate_to(self, end_offset: Offset) -> None:
+        """The log ends here now; waits for a running flush, which knew the old end."""
+        with self._flushing, self._guard:
+            self._flushed = min(self._flushed, end_offset)
+            self._sealed = tuple(sealed for sealed in self._sealed if sealed.end_offset <= end_offset)
+
+    def restart_at(self, offset: Offset) -> None:
+        """The log was emptied and begins again, at `offset`."""
+        with self._flushing, self._guard:
+            self._flushed = offset
+            self._sealed = ()
+
+
+def _sync(segment: Segment) -> None:
+    if segment.removed:
+        return
+    try:
+        segment.sync()
+    except FileNotFoundError:
+        # Retention may have taken it in this moment; then there is nothing left to keep.
+        if not segment.removed:
+            raise
+
+
+class Flusher(Protocol):
+    """Does flushes in its own time."""
+
+    def hand(self, flush: Flush) -> None:
+        """Do `flush` later; equal ones that wait are one. Called under a log's lock: it takes no time."""
+        ...
+
+    def close(self) -> None:
+        """Wait for the flush that is being done; begin no other. Idempotent."""
+        ...
+
+
+class NoFlusher:
+    """Leaves what rolls close to the log's next flush: for logs that nobody keeps."""
+
+    def hand(self, flush: Flush) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class BackgroundFlusher:
+    """Does flushes one after the other in a thread, which begins with the first one and ends with the close.
+
+    Bounded: of each log at most one flush waits.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: dict[Flush, None] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def hand(self, flush: Flush) -> None:
+        with self._changed:
+            if self._closed:
+                return
+            self._waiting[flush] = None
+            if self._thread is None:
+                # Nobody waits for it at the end of a process that closes nothing: that is a crash.
+                self._thread = threading.Thread(target=self._run, name="flush-log", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while (flush := self._next()) is not None:
+            try:
+                flush()
+            except Exception:  # the other logs are to be flushed all the same
+                _LOGGER.exception("a flush in the background failed")
+
+    def _next(self) -> Flush | None:
+        """The flush that waits longest, waiting for one; None ends the thread."""
+        with self._changed:
+            while not self._waiting:
+                if self._closed:
+                    return None
+                self._changed.wait()
+            flush = next(iter(self._waiting))
+            del self._waiting[flush]
+            return flush
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._waiting.clear()
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()

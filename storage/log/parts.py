@@ -1,0 +1,213 @@
+"""What a log is made of: shared by its reader, its appender and its replacer."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from storage.checkpoints.leader_epochs import LeaderEpochs
+from storage.config.topic import TopicConfig
+from storage.disk.filesystem import Clock, FileSystem
+from storage.disk.names import SegmentFileKind, segment_file
+from storage.engine import Cancel
+from storage.errors import PartitionGoneError, PartitionOfflineError, ReadOnlyError
+from storage.log.flushing import Flusher, FlushProgress
+from storage.log.producers import LogProducers
+from storage.log.removal import Removal
+from storage.log.roll import segment_settings
+from storage.log.state import LogState
+from storage.model import NO_LEADER_EPOCH, CleaningState, Offset, TopicPartition
+from storage.segment.chain import Chain, aborted_spans
+from storage.segment.segment import Segment
+from storage.validation.batches import AppendRules
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class LogContext(NamedTuple):
+    """What a log is given and does not change."""
+
+    partition: TopicPartition
+    files: FileSystem
+    clock: Clock
+    random: Random
+    flusher: Flusher
+
+
+class Loaded(NamedTuple):
+    """What loading a partition's directory found out."""
+
+    chain: Chain
+    end_offset: Offset
+    start_offset: Offset
+    recovery_point: Offset
+    high_watermark: Offset | None
+    """None: one replica, the high watermark is always the log end."""
+
+
+class SmallFiles(NamedTuple):
+    """What stands beside a log's segments."""
+
+    epochs: LeaderEpochs
+    producers: LogProducers
+    removal: Removal
+
+
+class Listeners:
+    """A set of callables as an immutable tuple: calling them needs no lock, and one may cancel itself meanwhile."""
+
+    __slots__ = ("_listeners", "_lock")
+
+    def __init__(self) -> None:
+        self._listeners: tuple[tuple[object, Callable[[], None]], ...] = ()
+        self._lock = threading.Lock()
+
+    def add(self, listener: Callable[[], None]) -> Cancel:
+        """Call `listener` from now on; what is returned ends it. The same callable may be added twice."""
+        mark = object()
+        with self._lock:
+            self._listeners = (*self._listeners, (mark, listener))
+
+        def cancel() -> None:
+            with self._lock:
+                self._listeners = tuple(entry for entry in self._listeners if entry[0] is not mark)
+
+        return cancel
+
+    def notify(self) -> None:
+        for _, listener in self._listeners:
+            listener()
+
+
+class Room:
+    """What all logs of a data directory ask before they grow; its keeper alone changes it."""
+
+    __slots__ = ("kept_back",)
+
+    def __init__(self) -> None:
+        self.kept_back = False
+        """Whether the room that is left is for what frees space, so that no record is taken."""
+
+    @staticmethod
+    def refusal(directory: Path) -> OSError:
+        """What is raised then."""
+        return OSError(
+            errno.ENOSPC, "the disk is full; records are taken again once there is room", str(directory)
+        )
+
+
+class LogParts:
+    """The parts, and the log's published state. Changed under `lock`; `state` may be read without it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        loaded: Loaded,
+        context: LogContext,
+        *,
+        config: TopicConfig,
+        small_files: SmallFiles,
+    ) -> None:
+        self.lock = threading.Lock()
+        """Held by who changes the log; by readers only where files were renamed under them."""
+        self.directory = directory
+        self.partition, self.files, self.clock, self.random, self.flusher = context
+        self.epochs, self.producers, self.removal = small_files
+        self.configure(config)
+        self.leader_epoch = self.epochs.latest.epoch if self.epochs.latest else 0
+        self.noted_epoch = self.latest_epoch()
+        """The newest one in the file of leader epochs."""
+        self.progress = FlushProgress(self.files, loaded.recovery_point, self.clock())
+        self.listeners = Listeners()
+        self.room = Room()
+        """Whether the disk has room for more records; its keeper gives the log the one of its data directory."""
+        self.offline: str | None = None
+        self.gone = False
+        """Whether it is offline for good."""
+        self.superseded = False
+        """Whether another log serves in its place."""
+        self.closed = False
+        self.writable = not self.files.read_only
+        """False: `check_writable` says why not."""
+        self.first_dirty_offset: Offset | None = None
+        """Where the cleaner goes on; None before it came by for the first time."""
+        self.describe_cleaning: Callable[[], CleaningState | None] = lambda: None
+        """Gives how much compaction has to do; set by the log's cleaner."""
+        self.rewrites = 0
+        self.state = self.settled(
+            LogState(
+                chain=loaded.chain,
+                end_offset=loaded.end_offset,
+                end_position=loaded.chain.active.size,
+                start_offset=loaded.start_offset,
+                replicated=loaded.high_watermark,
+                first_unstable=None,
+                aborted=aborted_spans(loaded.chain.segments),
+                places={},
+            )
+        )
+        """What readers see, as one immutable value."""
+
+    def configure(self, config: TopicConfig) -> None:
+        """Work by these settings from now on."""
+        self.config = config
+        self.rules = AppendRules.of(config)
+
+    def settled(self, state: LogState) -> LogState:
+        """`state` with the beginning of the first undecided transaction, after one of its bounds has moved."""
+        producers = self.producers.state
+        producers.high_watermark_moved(state.high_watermark)
+        first = producers.first_unstable_offset
+        if first is not None:
+            first = max(first, state.start_offset)
+        return state if first == state.first_unstable else state._replace(first_unstable=first)
+
+    @property
+    def unflushed_records(self) -> int:
+        """Offsets between the recovery point and the log end."""
+        return self.state.end_offset - self.progress.recovery_point
+
+    def latest_epoch(self) -> int:
+        latest = self.epochs.latest
+        return latest.epoch if latest else NO_LEADER_EPOCH
+
+    def create_segment(self, base_offset: Offset) -> Segment:
+        """Make an empty segment, after removing files left from a roll that did not come to its end."""
+        for kind in SegmentFileKind:
+            path = self.directory / segment_file(base_offset, kind)
+            if kind is not SegmentFileKind.SNAPSHOT and self.files.exists(path):
+                self.files.unlink(path)
+        return Segment.create(
+            self.directory,
+            base_offset,
+            files=self.files,
+            settings=segment_settings(self.config, self.random),
+            clock=self.clock,
+        )
+
+    def check_writable(self) -> None:
+        """Raise PartitionOfflineError, PartitionGoneError or ReadOnlyError where the log takes no change."""
+        if self.offline is not None or self.closed:
+            kind = PartitionGoneError if self.gone else PartitionOfflineError
+            raise kind(f"{self.partition}: {self.offline or 'closed'}")
+        if self.files.read_only:
+            raise ReadOnlyError(f"{self.partition}: opened read-only")
+
+    def mark_offline(self, reason: str) -> None:
+        """Take no more writes until it is loaded again; reads go on. The first reason stays."""
+        self.retire(reason)
+        _LOGGER.error("%s: offline: %s", self.partition, reason)
+
+    def retire(self, reason: str, *, gone: bool = False) -> None:
+        """Go offline where the reason was reported before: `mark_offline` without a line in the daemon's log.
+
+        `gone`: for good, for its topic is deleted.
+        """
+        self.gone = self.gone or gone
+        self.offline = self.offline or reason
+        self.writable = False

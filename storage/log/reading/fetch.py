@@ -1,0 +1,95 @@
+"""Reads: whole batches from an offset on, in windows as large as the reader asks for.
+
+A read finds its place through the offset index, unless an earlier read ended there: a reader that goes on gets there
+without a search (kafka-storage.md#reading-by-offset).
+"""
+
+from __future__ import annotations
+
+from storage.codec.batch import find_end, scan
+from storage.codec.headers import HEADER_SIZE
+from storage.errors import CorruptionError
+from storage.log.state import Bound, LogState, Places
+from storage.model import Fetched, Offset, Position
+from storage.segment.chain import Chain
+from storage.segment.scan import declared_size
+from storage.segment.segment import Segment
+
+_MAX_PLACES = 256
+"""How many readers at different places are remembered."""
+
+
+def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetched:
+    """Read whole batches from the one that holds `offset` on, below `bound`; see `storage.engine.Partition.read`.
+
+    The place where they end is remembered in the state. Raises CorruptionError, and FileNotFoundError where a segment's
+    files were renamed or unlinked meanwhile.
+    """
+    chain, places = state.chain, state.places
+    index, position = _start(chain, offset, places)
+    last = len(chain.segments) - 1
+    if bound.segment is not chain.segments[last]:
+        last = chain.floor(bound.segment.base_offset)
+    while index <= last:
+        segment = chain.segments[index]
+        limit = bound.position if index == last else segment.size
+        if position is None:
+            batch = segment.find_batch(offset, limit)
+            position = limit if batch is None else batch.position
+            # Its size is known now: what is too short would be read twice.
+            max_bytes = max_bytes if batch is None else max(max_bytes, batch.size_bytes)
+        if position < limit:
+            fetched = _read_batches(segment, position, limit, max_bytes)
+            _remember(places, fetched)
+            return fetched
+        index += 1
+        position = 0
+    return nothing_at(offset, bound.segment)
+
+
+def _start(chain: Chain, offset: Offset, places: Places) -> tuple[int, int | None]:
+    """Index of the segment to begin with, and the position where it is known."""
+    place = places.get(offset)
+    if place is None:
+        return chain.floor(offset), None
+    base_offset, position = place
+    index = chain.floor(base_offset)
+    if chain.base_offsets[index] != base_offset:
+        return chain.floor(offset), None
+    return index, position
+
+
+def _remember(places: Places, fetched: Fetched) -> None:
+    if len(places) >= _MAX_PLACES:
+        places.clear()
+    places[fetched.next_offset] = fetched.segment_base_offset, fetched.position + len(fetched.data)
+
+
+def nothing_at(offset: Offset, segment: Segment) -> Fetched:
+    """What a reader gets where there is nothing yet."""
+    return Fetched(
+        data=memoryview(b""),
+        position=Position(0),
+        segment_base_offset=segment.base_offset,
+        next_offset=offset,
+    )
+
+
+def _read_batches(segment: Segment, position: int, limit: int, max_bytes: int) -> Fetched:
+    """Whole batches from the one at `position` on; at least that one."""
+    room = limit - position
+    data = segment.log.pread(min(max(max_bytes, HEADER_SIZE), room), Position(position))
+    end, last_offset = find_end(data)
+    if not end and len(data) < room and (size := declared_size(data)) <= room:
+        data = segment.log.pread(size, Position(position))
+        end, last_offset = find_end(data)
+    if not end:
+        problem = scan(data, max_batches=1).problem
+        cause = problem.cause if problem else "the file ends early"
+        raise CorruptionError(segment.log.path, position, cause)
+    return Fetched(
+        data=memoryview(data)[:end],
+        position=Position(position),
+        segment_base_offset=segment.base_offset,
+        next_offset=Offset(last_offset + 1),
+    )

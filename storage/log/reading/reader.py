@@ -1,0 +1,231 @@
+"""Looking at a log: its bounds and segments, reads by offset and by time. Any thread may call; nothing takes a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from storage.codec.headers import BatchHeader
+from storage.disk.names import SegmentFileKind
+from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
+from storage.log.parts import LogParts
+from storage.log.reading import describe
+from storage.log.reading.fetch import fetch, nothing_at
+from storage.log.reading.times import Search, TimeSearch
+from storage.log.state import LogState
+from storage.model import (
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    Fetched,
+    Isolation,
+    Offset,
+    PartitionOffsets,
+    PartitionStatus,
+    SegmentInfo,
+    Timestamp,
+    TimestampOffset,
+)
+from storage.segment.chain import Chain, overlapping
+from storage.segment.trace import SegmentsSearched, Trace
+
+_Value = TypeVar("_Value")
+
+
+class Location(NamedTuple):
+    """Where an offset was found."""
+
+    segment_base_offset: Offset
+    batch: BatchHeader
+    """Its position is that in the segment's `.log`."""
+
+
+class LogReader:
+    """Reads a log as its published state shows it: what comes meanwhile is for the next call."""
+
+    def __init__(self, parts: LogParts) -> None:
+        self._parts = parts
+        self._times = TimeSearch()
+
+    def offsets(self) -> PartitionOffsets:
+        state = self._parts.state
+        return PartitionOffsets(
+            log_start_offset=state.start_offset,
+            last_stable_offset=state.last_stable_offset,
+            high_watermark=state.high_watermark,
+            log_end_offset=state.end_offset,
+            recovery_point=min(self._parts.progress.recovery_point, state.end_offset),
+            leader_epoch=self._parts.leader_epoch,
+        )
+
+    def status(self) -> PartitionStatus:
+        parts, state = self._parts, self._parts.state
+        cleaning = parts.describe_cleaning()
+        return PartitionStatus(
+            offsets=self.offsets(),
+            state="online" if parts.offline is None else f"offline: {parts.offline}",
+            segments=len(state.chain.segments),
+            log_bytes=state.log_bytes(),
+            index_bytes=self._as_known(
+                lambda state: describe.index_bytes(state.chain, parts.directory, parts.files), 0
+            ),
+            first_timestamp=self._as_known(lambda state: describe.first_timestamp(state.chain), NO_TIMESTAMP),
+            last_timestamp=self.newest_timestamp(),
+            directory=str(parts.directory),
+            first_dirty_offset=cleaning and cleaning.first_dirty_offset,
+            cleanable_ratio=cleaning and cleaning.cleanable_ratio,
+            last_flush=parts.progress.last_flush_ms,
+        )
+
+    def newest_timestamp(self) -> Timestamp:
+        """The largest time of all records; -1 where none has one, or where the disk does not answer."""
+        return self._as_known(lambda state: describe.largest_timestamp(state.chain), NO_TIMESTAMP)
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        return self._looking(describe.describe_segments)
+
+    def segment_of(self, name: str) -> SegmentInfo | None:
+        def look(state: LogState) -> SegmentInfo | None:
+            segment = describe.segment_of(name, state.chain)
+            if segment is None:
+                return None
+            return describe.describe_segment(state, state.chain.floor(segment.base_offset))
+
+        return self._looking(look)
+
+    def open_segment_file(self, name: str) -> memoryview:
+        return self._looking(lambda state: self._map_segment_file(state, name))
+
+    def _map_segment_file(self, state: LogState, name: str) -> memoryview:
+        path = self._parts.directory / name
+        segment = describe.segment_of(name, state.chain)
+        if segment is None:
+            raise SegmentDeletedError(f"{path}: no file of a segment, or no longer")
+        file = self._parts.files.open(path, read_only=True)
+        try:
+            is_log = name.endswith(SegmentFileKind.LOG.value)
+            return file.map(state.end.bytes_of(segment) if is_log else file.size())
+        finally:
+            file.close()
+
+    # Reading.
+
+    def read(
+        self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
+    ) -> Fetched:
+        while True:
+            self._check_serves()
+            state = self._parts.state
+            try:
+                return self._read(state, offset, max_bytes, isolation)
+            except FileNotFoundError as error:
+                self._wait_for_change(state.chain, error)
+
+    def _check_serves(self) -> None:
+        """Raise SegmentDeletedError once another log serves its files, which may be renamed, cut or rewritten."""
+        if self._parts.superseded:
+            raise SegmentDeletedError(f"{self._parts.partition}: it was opened again; open the file again")
+
+    def _read(self, state: LogState, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
+        if not state.start_offset <= offset <= state.end_offset:
+            raise self._out_of_range(state, offset)
+        bound = state.bound(isolation)
+        if offset >= bound.offset:
+            return nothing_at(offset, state.chain.active)
+        fetched = fetch(state, bound, offset, max_bytes)
+        if state.aborted and isolation is Isolation.READ_COMMITTED:
+            return fetched._replace(aborted=overlapping(state.aborted, offset, fetched.next_offset))
+        return fetched
+
+    def _out_of_range(self, state: LogState, offset: Offset) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(offset, state.start_offset, state.end_offset, str(self._parts.partition))
+
+    def offset_for_timestamp(
+        self,
+        timestamp: Timestamp,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        max_bytes: int | None = None,
+    ) -> TimestampOffset | None:
+        return self.locate_timestamp(timestamp, isolation=isolation, max_bytes=max_bytes)
+
+    def locate_timestamp(
+        self,
+        timestamp: Timestamp,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        trace: Trace | None = None,
+        max_bytes: int | None = None,
+    ) -> TimestampOffset | None:
+        """As `offset_for_timestamp`, telling `trace` each step."""
+
+        def look(state: LogState) -> TimestampOffset | None:
+            search = Search(timestamp, state.start_offset, trace, max_bytes)
+            return self._times.find(state.chain, state.bound(isolation), search)
+
+        return self._looking(look)
+
+    def earliest(self) -> TimestampOffset:
+        """The log start, with the epoch that wrote it where it is known (ListOffsets -2)."""
+        start = self._parts.state.start_offset
+        epoch = self._parts.epochs.epoch_for_offset(start)
+        return TimestampOffset(NO_TIMESTAMP, start, NO_LEADER_EPOCH if epoch is None else epoch)
+
+    def latest(self) -> TimestampOffset:
+        """The log end, with the latest epoch (ListOffsets -1 of the log itself)."""
+        return TimestampOffset(NO_TIMESTAMP, self._parts.state.end_offset, self._parts.latest_epoch())
+
+    def largest_timestamp(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp, None in an empty log (ListOffsets -3)."""
+
+        def look(state: LogState) -> TimestampOffset | None:
+            return self._times.find_largest(state.chain, state.bound(Isolation.READ_UNCOMMITTED))
+
+        return self._looking(look)
+
+    def locate(self, offset: Offset, trace: Trace | None = None) -> Location | None:
+        """The batch that holds `offset` or the next one after a gap, telling `trace` each step.
+
+        Raises OffsetOutOfRangeError, CorruptionError, SegmentDeletedError.
+        """
+        return self._looking(lambda state: self._locate(state, offset, trace))
+
+    def _locate(self, state: LogState, offset: Offset, trace: Trace | None) -> Location | None:
+        if not state.start_offset <= offset < state.end_offset:
+            raise self._out_of_range(state, offset)
+        chain, end = state.chain, state.end
+        for segment in chain.segments[chain.floor(offset) :]:
+            if trace:
+                trace(SegmentsSearched(offset, chain.base_offsets, segment.base_offset))
+            batch = segment.find_batch(offset, end.bytes_of(segment), trace)
+            if batch is not None:
+                return Location(segment.base_offset, batch)
+        return None
+
+    def _looking(self, look: Callable[[LogState], _Value]) -> _Value:
+        """Look at files of segments; again where others took their places meanwhile.
+
+        Raises SegmentDeletedError where a file of the segments that are there is gone.
+        """
+        while True:
+            self._check_serves()
+            state = self._parts.state
+            try:
+                return look(state)
+            except FileNotFoundError as error:
+                self._wait_for_change(state.chain, error)
+
+    def _wait_for_change(self, chain: Chain, error: FileNotFoundError) -> None:
+        """Wait until whoever renames files has published what becomes of them; SegmentDeletedError if nobody does."""
+        with self._parts.lock:
+            changed = self._parts.state.chain is not chain
+        if not changed:
+            raise SegmentDeletedError(
+                f"{error.filename or self._parts.directory}: removed while it was read"
+            ) from error
+
+    def _as_known(self, ask: Callable[[LogState], _Value], otherwise: _Value) -> _Value:
+        """Ask the disk, and do without an answer: a status is read for the very reason that the disk is gone."""
+        try:
+            return self._looking(ask)
+        except (OSError, SegmentDeletedError):
+            return otherwise

@@ -1,0 +1,178 @@
+"""Records by time (kafka-storage.md#time-lookups).
+
+Timestamps need not ascend along a log. What is found is the *first record in log order* at or after a time: the first
+segment with something as late, there the time index's entry below it, the offset index's entry for that, and from
+there record by record.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+
+from storage.codec.bounds import MAX_CONTENT_BYTES
+from storage.codec.columns import decode
+from storage.codec.headers import Batches, BatchHeader
+from storage.errors import CorruptBatchError, OversizeBatchError, SearchTooLongError
+from storage.log.state import Bound
+from storage.model import Offset, Timestamp, TimestampOffset
+from storage.segment.chain import Chain
+from storage.segment.scan import Window, windows
+from storage.segment.segment import LOOKUP_WINDOW_BYTES, Segment
+from storage.segment.trace import (
+    BatchFound,
+    BatchPassed,
+    IndexSearched,
+    Probe,
+    RecordFound,
+    ScanBegan,
+    SegmentPassed,
+    SegmentTaken,
+    Step,
+    Trace,
+)
+
+IN_VAIN_BYTES = 2 * MAX_CONTENT_BYTES
+"""Searched at most where batches claim times that their records do not have. (One batch may, below the log start.)"""
+
+
+class TimeSearch:
+    """Finds records of one log by time. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Chain | None, list[int]] = None, []
+
+    def find(self, chain: Chain, bound: Bound, search: Search) -> TimestampOffset | None:
+        """The first record that `search` asks for, below `bound`; None without one.
+
+        Raises CorruptionError; OversizeError where batches claim times that their records do not have, again and again;
+        SearchTooLongError beyond the search's own bound.
+        """
+        timestamp, trace = search.timestamp, search.trace
+        if trace:
+            for segment in chain.segments[: self._first_as_late(chain, timestamp)]:
+                trace(SegmentPassed(segment.base_offset, segment.largest_timestamp))
+        for segment in chain.segments[self._first_as_late(chain, timestamp) :]:
+            if segment.base_offset > bound.segment.base_offset:
+                break
+            largest_timestamp = segment.largest_timestamp
+            if largest_timestamp < timestamp:
+                continue
+            if trace:
+                trace(SegmentTaken(segment.base_offset, largest_timestamp))
+            limit = bound.position if segment is bound.segment else segment.size
+            found = search.in_segment(segment, limit)
+            if found is not None:
+                return found if found.offset < bound.offset else None
+        return None
+
+    def find_largest(self, chain: Chain, bound: Bound) -> TimestampOffset | None:
+        """The first record with the largest timestamp of all, in the first segment that has it; None without."""
+        candidates = [s for s in chain.segments if s.base_offset <= bound.segment.base_offset and s.size]
+        if not candidates:
+            return None
+        segment = max(candidates, key=lambda candidate: candidate.largest.timestamp)
+        return self.find(chain, bound, Search(segment.largest.timestamp, segment.base_offset))
+
+    def _first_as_late(self, chain: Chain, timestamp: int) -> int:
+        """Index of the first sealed segment, or else the active one, that may hold something as late.
+
+        A binary search over running maxima, which stay what they are as long as the chain does.
+        """
+        known, maxima = self._known
+        if known is not chain:
+            maxima = list(accumulate((s.largest_timestamp for s in chain.segments[:-1]), max))
+            self._known = chain, maxima
+        return bisect_left(maxima, timestamp)
+
+
+class Search:
+    """One search for the first record at or after a time and an offset, in one segment after the other."""
+
+    def __init__(
+        self, timestamp: int, start_offset: Offset, trace: Trace | None = None, max_bytes: int | None = None
+    ) -> None:
+        """`trace` is told each step; `max_bytes` of batches and records are gone through at most."""
+        self.timestamp = timestamp
+        self.trace = trace
+        self._start_offset = start_offset
+        self._left = max_bytes
+        self._in_vain_bytes = 0
+        """Of records taken apart because their batches said that one of them was as late, and none was."""
+
+    def in_segment(self, segment: Segment, limit: int) -> TimestampOffset | None:
+        """The first record there, below the position `limit`. Raises CorruptionError."""
+        start = self._start_position(segment)
+        for window in windows(segment.log, start, limit, window_bytes=LOOKUP_WINDOW_BYTES):
+            if self._left is not None:
+                self._spend(self._left, len(window.data))
+            for batch in self._late(window.batches):
+                position = window.position + batch.position
+                if batch.max_timestamp < self.timestamp or batch.last_offset < self._start_offset:
+                    self._tell(BatchPassed, position, batch.base_offset, batch.last_offset)
+                    continue
+                self._tell(BatchFound, position, batch.size_bytes, batch.base_offset, batch.last_offset)
+                found = self._in_batch(segment, window, batch)
+                if found is not None:
+                    self._tell(RecordFound, found.offset, found.timestamp)
+                    return found
+            segment.raise_problem(window)
+        return None
+
+    def _late(self, batches: Batches) -> Iterable[BatchHeader]:
+        """The batches to look at; none of a window in which all are earlier, unless each step is told."""
+        count = len(batches)
+        if self.trace is None and count and batches.largest("max_timestamp", count) < self.timestamp:
+            return ()
+        return batches
+
+    def _tell(self, step: Callable[..., Step], *numbers: int) -> None:
+        if self.trace is not None:
+            self.trace(step(*numbers))
+
+    def _start_position(self, segment: Segment) -> int:
+        times, offsets, trace = segment.time_index, segment.offset_index, self.trace
+        if trace is None:
+            entry = times.lookup(Timestamp(self.timestamp))
+            return offsets.lookup(max(entry.offset, self._start_offset)).position
+        slots: list[int] = []
+        entry = times.lookup(Timestamp(self.timestamp), slots)
+        probes = tuple(Probe(slot, *times.entry(slot)) for slot in slots)
+        trace(IndexSearched(times.slots.path.name, times.entries, self.timestamp, probes, *entry))
+        target = max(entry.offset, self._start_offset)
+        slots = []
+        found = offsets.lookup(target, slots)
+        probes = tuple(Probe(slot, *offsets.entry(slot)) for slot in slots)
+        trace(IndexSearched(offsets.slots.path.name, offsets.entries, target, probes, *found))
+        trace(ScanBegan(segment.log.path.name, found.position))
+        return found.position
+
+    def _in_batch(self, segment: Segment, window: Window, batch: BatchHeader) -> TimestampOffset | None:
+        most = MAX_CONTENT_BYTES if self._left is None else min(self._left, MAX_CONTENT_BYTES)
+        try:
+            for columns in decode(window.data, batch.position, batch.end_position, max_content_bytes=most):
+                for found, offset in zip(columns.timestamps, columns.offsets, strict=True):
+                    if found >= self.timestamp and offset >= self._start_offset:
+                        return TimestampOffset(Timestamp(found), Offset(offset), batch.leader_epoch)
+                self._count_in_vain(columns.size_bytes, batch)
+        except CorruptBatchError as error:
+            if most < MAX_CONTENT_BYTES and isinstance(error, OversizeBatchError):
+                raise SearchTooLongError(f"{segment.log.path}: a batch of more than {most} bytes") from error
+            raise error.in_file(segment.log.path, window.position + error.position) from error
+        return None
+
+    def _spend(self, left: int, size_bytes: int) -> None:
+        """Count bytes that were gone through. Raises SearchTooLongError."""
+        self._left = left - size_bytes
+        if self._left < 0:
+            raise SearchTooLongError("more bytes lie on the way to a time than the search may go through")
+
+    def _count_in_vain(self, size_bytes: int, batch: BatchHeader) -> None:
+        """Raise OversizeBatchError once headers that claim too much have cost too much, or SearchTooLongError."""
+        if self._left is not None:
+            self._spend(self._left, size_bytes)
+        self._in_vain_bytes += size_bytes
+        if self._in_vain_bytes > IN_VAIN_BYTES:
+            cause = f"{self._in_vain_bytes} bytes of records searched whose batches claim times that none of them has"
+            raise OversizeBatchError(batch.position, cause)

@@ -1,0 +1,254 @@
+"""What takes from a log and replaces: deletion, retention's and compaction's segments, truncation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from storage.disk.names import SegmentFileState
+from storage.errors import OffsetOutOfRangeError, PartitionOfflineError, PolicyViolationError
+from storage.log.appender import LogAppender
+from storage.log.parts import LogParts
+from storage.log.producers import rebuild_producers
+from storage.log.roll import segment_settings
+from storage.log.state import Bound
+from storage.model import NO_LEADER_EPOCH, Offset, Timestamp
+from storage.segment.chain import Chain, aborted_spans
+from storage.segment.segment import Segment
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class LogReplacer:
+    """Takes segments out of a log, puts others in their place, and cuts its end."""
+
+    def __init__(self, parts: LogParts, appender: LogAppender) -> None:
+        self._parts = parts
+        self._appender = appender
+
+    def delete_records(self, before: Offset) -> Offset:
+        """See `storage.engine.Partition.delete_records`."""
+        parts = self._parts
+        if parts.config.compacts and not parts.config.deletes:
+            raise PolicyViolationError(f"{parts.partition}: cleanup.policy=compact does not delete by offset")
+        with parts.lock:
+            parts.check_writable()
+            high_watermark = parts.state.high_watermark
+            target = high_watermark if before == -1 else before
+            if not 0 <= target <= high_watermark:
+                raise OffsetOutOfRangeError(
+                    target, parts.state.start_offset, high_watermark, str(parts.partition)
+                )
+            self._move_start(target)
+            start = parts.state.start_offset
+        parts.listeners.notify()
+        return start
+
+    def delete_oldest_segments(self, count: int, reason: str) -> list[str]:
+        """Take the first `count` segments out of the log; the names their files had.
+
+        The log start moves first. If none were left, a new segment is rolled first (and an empty one stays).
+        The files are renamed `.deleted`, on disk too when this returns, and go in `remove_deleted_files` after
+        file.delete.delay.ms.
+        """
+        parts, began = self._parts, self._parts.clock()
+        with parts.lock:
+            parts.check_writable()
+            if count >= len(parts.state.chain.segments):
+                if parts.state.end_position:
+                    self._appender.roll_locked(f"all of it goes: {reason}")
+                count = len(parts.state.chain.segments) - 1
+            if count <= 0:
+                return []
+            segments, before = parts.state.chain.segments, parts.state.log_bytes()
+            deleted, kept = segments[:count], segments[count:]
+            self._move_start(kept[0].base_offset)
+            parts.state = parts.state.with_segments(Chain.of(kept))
+            names = self._retire(deleted)
+        # Else they could come back after a power loss, and the log start with them: no checkpoint tells one that the
+        # first segment's name tells.
+        parts.files.sync_directory(parts.directory)
+        _LOGGER.info(
+            "%s: deleted %s: %s; %d -> %d bytes (%d ms)",
+            parts.partition,
+            ", ".join(f"{segment.base_offset:020}" for segment in deleted),
+            reason,
+            before,
+            sum(segment.size for segment in kept),
+            parts.clock() - began,
+        )
+        parts.listeners.notify()
+        return names
+
+    def new_cleaned_segment(self, base_offset: Offset) -> Segment:
+        """Make an empty `.cleaned` segment, to be filled and then put into the log by `replace_segments`."""
+        parts = self._parts
+        return Segment.create(
+            parts.directory,
+            base_offset,
+            files=parts.files,
+            settings=segment_settings(parts.config, parts.random)._replace(preallocated_bytes=0),
+            clock=parts.clock,
+            state=SegmentFileState.CLEANED,
+        )
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment) -> bool:
+        """Put the closed and flushed `.cleaned` segment `new` in the place of `old`, neighbours none of which is active.
+
+        A crash at any step leaves the old ones or the new one: its files become `.swap` (from here on recovery
+        brings it in), the old ones `.deleted`, then the `.swap` goes. False, with nothing changed, when one of
+        `old` has left the log meanwhile.
+
+        OSError: the old ones are still in place, and `new` may be discarded. PartitionOfflineError: they may not all
+        be; `new` must stay as it stands, for loading the log again completes what was begun.
+        """
+        parts = self._parts
+        with parts.lock:
+            parts.check_writable()
+            segments = parts.state.chain.segments
+            if not set(old) <= set(segments[:-1]):
+                return False
+            self._rename_segment(new, SegmentFileState.SWAP)
+            parts.files.sync_directory(parts.directory)
+            try:
+                self._put_in_place(old, new)
+            except BaseException as error:
+                parts.mark_offline(f"replacing segments failed: {error}")
+                raise PartitionOfflineError(f"{parts.partition}: {parts.offline}") from error
+            chain = Chain.of([new, *(s for s in segments if s not in set(old))])
+            parts.state = parts.state.with_segments(chain)._replace(aborted=aborted_spans(chain.segments))
+            parts.rewrites += 1
+        parts.listeners.notify()
+        return True
+
+    def _put_in_place(self, old: Sequence[Segment], new: Segment) -> None:
+        parts, due = self._parts, self._deletion_due()
+        for segment in old:
+            stays = segment.base_offset == new.base_offset
+            parts.removal.retire(segment, parts.directory, due, keep_snapshot=stays)
+            if not stays:
+                parts.producers.removed([segment.base_offset])
+        self._rename_segment(new, SegmentFileState.LIVE)
+        parts.files.sync_directory(parts.directory)
+
+    def discard_segment(self, cleaned: Segment) -> None:
+        """Delete a `.cleaned` segment that will not be put into the log; some of its files may be `.swap` already."""
+        cleaned.close()
+        for name in cleaned.file_names():
+            stem = name.removesuffix(cleaned.state.value)
+            for state in (SegmentFileState.CLEANED, SegmentFileState.SWAP):
+                with suppress(FileNotFoundError):
+                    self._parts.files.unlink(self._parts.directory / (stem + state.value))
+
+    def _rename_segment(self, segment: Segment, state: SegmentFileState) -> None:
+        directory = self._parts.directory
+        for name in segment.file_names():
+            final = name.removesuffix(segment.state.value) + state.value
+            self._parts.files.rename(directory / name, directory / final)
+        segment.renamed(state)
+
+    def remove_deleted_files(self, now: Timestamp) -> list[str]:
+        """Unlink what was deleted file.delete.delay.ms before `now` or earlier; the names."""
+        with self._parts.lock:
+            return self._parts.removal.remove_due(self._parts.directory, now)
+
+    def truncate_to(self, offset: Offset, reason: str = "asked for") -> None:
+        """Drop everything from the batch that holds `offset` on; the log then ends at `offset` (kafka-storage.md#truncation)."""
+
+        def truncate() -> None:
+            parts = self._parts
+            parts.epochs.truncate_from_end(offset)
+            parts.noted_epoch = parts.latest_epoch()
+            if offset < parts.state.chain.base_offsets[0]:
+                self._start_over(offset)
+            elif offset < parts.state.end_offset:
+                self._cut(offset)
+
+        self._truncate(truncate, reason)
+
+    def truncate_fully_and_start_at(self, offset: Offset, reason: str = "asked for") -> None:
+        """Drop everything; the empty log begins and ends at `offset`."""
+
+        def truncate() -> None:
+            self._parts.epochs.clear()
+            self._parts.noted_epoch = NO_LEADER_EPOCH
+            self._start_over(offset)
+
+        self._truncate(truncate, reason)
+
+    def _truncate(self, truncate: Callable[[], None], reason: str) -> None:
+        parts, began = self._parts, self._parts.clock()
+        with parts.lock:
+            parts.check_writable()
+            before, bytes_before = parts.state.end_offset, parts.state.log_bytes()
+            truncate()
+            after, bytes_after = parts.state.end_offset, parts.state.log_bytes()
+        _LOGGER.info(
+            "%s: truncated from offset %d to %d: %s; %d -> %d bytes (%d ms)",
+            parts.partition,
+            before,
+            after,
+            reason,
+            bytes_before,
+            bytes_after,
+            parts.clock() - began,
+        )
+        parts.listeners.notify()
+
+    def _cut(self, offset: Offset) -> None:
+        parts, state = self._parts, self._parts.state
+        kept = state.chain.floor(offset) + 1
+        chain = Chain.of(state.chain.segments[:kept])
+        active = chain.active
+        batch = active.find_batch(offset, state.end.bytes_of(active))
+        position = active.size if batch is None else int(batch.position)
+        # Readers first: nobody may read on to where the file is about to end.
+        parts.state = state.cut_at(Bound(offset, active, position), chain, min(state.start_offset, offset))
+        self._retire_for_good(state.chain.segments[kept:])
+        active.truncate_to(offset)
+        self._learn_producers()
+        parts.progress.truncate_to(offset)
+
+    def _start_over(self, offset: Offset) -> None:
+        parts = self._parts
+        self._retire_for_good(parts.state.chain.segments)
+        segment = parts.create_segment(offset)
+        parts.state = parts.state.cut_at(Bound(offset, segment, 0), Chain.of([segment]), offset)
+        self._learn_producers()
+        parts.progress.restart_at(offset)
+
+    def _learn_producers(self) -> None:
+        """Learn again, after a cut, who the log's producers are and which transactions are open."""
+        parts, state = self._parts, self._parts.state
+        if parts.first_dirty_offset is not None:
+            parts.first_dirty_offset = min(parts.first_dirty_offset, state.end_offset)
+        rebuild_producers(
+            parts.producers,
+            state.chain.segments,
+            log_start_offset=state.start_offset,
+            end_offset=state.end_offset,
+            snapshots_at=state.chain.base_offsets[-2:],
+        )
+        parts.state = parts.settled(state)
+
+    def _retire_for_good(self, segments: Sequence[Segment]) -> None:
+        """Retire segments whose offsets will be given again: no crash may bring them back beside the new ones."""
+        if segments:
+            self._retire(segments)
+            self._parts.files.sync_directory(self._parts.directory)
+
+    def _retire(self, segments: Sequence[Segment]) -> list[str]:
+        parts, due = self._parts, self._deletion_due()
+        parts.producers.removed(segment.base_offset for segment in segments)
+        return [name for each in segments for name in parts.removal.retire(each, parts.directory, due)]
+
+    def _deletion_due(self) -> Timestamp:
+        return Timestamp(self._parts.clock() + self._parts.config.file_delete_delay_ms)
+
+    def _move_start(self, offset: Offset) -> None:
+        parts = self._parts
+        if offset > parts.state.start_offset:
+            parts.epochs.truncate_from_start(offset)
+            parts.producers.start_moved(offset)
+            parts.state = parts.settled(parts.state.started_at(offset))

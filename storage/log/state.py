@@ -1,0 +1,114 @@
+"""What readers of a log go by, as one immutable value.
+
+Who changes a log makes the next value and publishes it by one assignment (`storage.log.parts.LogParts.state`). A reader
+takes the value once and holds no lock: what is appended, rolled or deleted meanwhile is for its next read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from storage.indexes.transaction_index import AbortedSpan
+from storage.model import Isolation, Offset
+from storage.segment.chain import Chain
+from storage.segment.segment import Segment
+
+_new = tuple.__new__
+"""Makes a named tuple in half the time of its class: every append makes one."""
+
+Places: TypeAlias = dict[int, tuple[Offset, int]]
+"""Where readers will go on: by the next offset, the base offset of its segment and the position in it."""
+
+
+class Bound(NamedTuple):
+    """An exclusive end for readers: nothing at or above `offset`, which would stand at `position` of `segment`."""
+
+    offset: Offset
+    segment: Segment
+    position: int
+
+    def bytes_of(self, segment: Segment) -> int:
+        """Bytes of a segment's whole batches below this end, which is not in a segment before it."""
+        return self.position if segment is self.segment else segment.size
+
+
+class LogState(NamedTuple):
+    """Everything below the end is in the files, whole batches alone; log start <= high watermark <= log end."""
+
+    chain: Chain
+    end_offset: Offset
+    end_position: int
+    """Bytes of batches in the active segment."""
+    start_offset: Offset
+    replicated: Offset | None
+    """The high watermark; None: one replica, it is always the log end."""
+    first_unstable: Offset | None
+    """Where the first undecided transaction begins; None where there is none."""
+    aborted: tuple[AbortedSpan, ...]
+    """The aborted transactions of all segments, by ascending last offset."""
+    places: Places
+    """Remembered by the readers of this value; a new dict in each value whose segments were removed, replaced or cut."""
+
+    @property
+    def end(self) -> Bound:
+        """The log end."""
+        return Bound(self.end_offset, self.chain.segments[-1], self.end_position)
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self.end_offset if self.replicated is None else self.replicated
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        first, high_watermark = self.first_unstable, self.high_watermark
+        return high_watermark if first is None else min(first, high_watermark)
+
+    def bound(self, isolation: Isolation) -> Bound:
+        """Where readers of `isolation` stop (kafka-storage.md#isolation)."""
+        end = self.end
+        if self.replicated is None and self.first_unstable is None:  # As nearly always.
+            return end
+        committed = isolation is Isolation.READ_COMMITTED
+        visible_end = self.last_stable_offset if committed else self.high_watermark
+        if visible_end >= end.offset:
+            return end
+        segment = self.chain.segments[self.chain.floor(visible_end)]
+        limit = end.bytes_of(segment)
+        batch = segment.find_batch(visible_end, limit)
+        return Bound(visible_end, segment, limit if batch is None else batch.position)
+
+    def log_bytes(self) -> int:
+        """Bytes of all batches."""
+        return sum(segment.size for segment in self.chain.segments[:-1]) + self.end_position
+
+    def grown(self, end_offset: Offset, end_position: int) -> LogState:
+        """The value after an append to the active segment."""
+        chain, _, _, start_offset, replicated, first_unstable, aborted, places = self
+        fields = (chain, end_offset, end_position, start_offset, replicated, first_unstable, aborted, places)
+        return _new(LogState, fields)
+
+    def rolled(self, segment: Segment) -> LogState:
+        """The value after a roll: `segment` is new, empty and active."""
+        return self._replace(chain=self.chain.with_active(segment), end_position=0)
+
+    def started_at(self, offset: Offset) -> LogState:
+        """The value with a higher log start."""
+        aborted = tuple(span for span in self.aborted if span.last_offset >= offset)
+        return self._replace(start_offset=offset, aborted=aborted)
+
+    def with_segments(self, chain: Chain) -> LogState:
+        """The value after segments were removed or replaced: what readers remembered may be wrong."""
+        return self._replace(chain=chain, places={})
+
+    def cut_at(self, end: Bound, chain: Chain, start_offset: Offset) -> LogState:
+        """The value after a truncation: `chain` is what is left, and the log goes on at `end`."""
+        offset, replicated = end.offset, self.replicated
+        if replicated is not None:
+            replicated = Offset(max(start_offset, min(replicated, offset)))
+        return self.with_segments(chain)._replace(
+            end_offset=offset,
+            end_position=end.position,
+            start_offset=start_offset,
+            replicated=replicated,
+            aborted=tuple(span for span in self.aborted if span.last_offset < offset),
+        )

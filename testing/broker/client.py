@@ -1,0 +1,272 @@
+"""Producing and consuming through librdkafka, with everything that a record has."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
+
+from storage.handover.cluster import PASSING_ERRORS, id_text
+from storage.model import Header, Isolation, Offset, Record, Timestamp, TimestampType
+
+Result = TypeVar("Result")
+
+TIMEOUT_SECONDS = 30.0
+POLL_SECONDS = 0.02
+_KEPT: deque[AdminClient] = deque(maxlen=16)
+"""The newest admin clients of all brokers."""
+_NEWEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call] # it comes half typed
+_OLDEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # as above
+_Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
+_TYPES = {
+    TIMESTAMP_CREATE_TIME: TimestampType.CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME: TimestampType.LOG_APPEND_TIME,
+}
+
+
+class Outgoing(NamedTuple):
+    """A record to produce; without a timestamp the client's clock counts."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp: int = 0
+
+
+class Consumed(NamedTuple):
+    """A record as a consumer got it."""
+
+    record: Record
+    timestamp_type: TimestampType
+
+
+def let_go() -> None:
+    """Destroy the admin clients that were kept, while the interpreter is still whole."""
+    _KEPT.clear()
+
+
+class Client:
+    """A client of one broker."""
+
+    def __init__(self, bootstrap_server: str) -> None:
+        self.bootstrap_server = bootstrap_server
+
+    @property
+    def admin(self) -> AdminClient:
+        """A new one each time: an old one remembers leader epochs from before a restart.
+
+        It is kept for a while: its thread may still be on its way out when the answer is there, and a client
+        destroyed under it takes the process with it.
+        """
+        admin = AdminClient(self._options())
+        _KEPT.append(admin)
+        return admin
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None
+    ) -> str:
+        """Create a topic that keeps old records, unless `settings` say otherwise; give its id."""
+        topic = NewTopic(name, partitions, 1, config={"retention.ms": "-1", **(settings or {})})
+        admin = self.admin
+        admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
+        # The controller knows the topic, the broker itself is told a moment later.
+        return _patiently(lambda: self.topic_id(name), ("UNKNOWN_TOPIC_OR_PART",))
+
+    def topic_id(self, name: str) -> str:
+        admin = self.admin
+        futures = admin.describe_topics(TopicCollection([name]))
+        return id_text(futures[name].result(TIMEOUT_SECONDS).topic_id)
+
+    def set_setting(self, topic: str, name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        admin = self.admin
+        admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_SECONDS)
+
+    def delete_records(self, topic: str, before: int, *, partition: int = 0) -> None:
+        place = TopicPartition(topic, partition, before)
+        admin = self.admin
+        for future in admin.delete_records([place]).values():
+            future.result(TIMEOUT_SECONDS)
+
+    def offset_for(self, topic: str, spec: OffsetSpec = _NEWEST, *, partition: int = 0) -> int:
+        """Ask ListOffsets; a timestamp for which there is no record gives -1."""
+        place = TopicPartition(topic, partition)
+
+        def ask() -> int:
+            admin = self.admin
+            return int(admin.list_offsets({place: spec})[place].result(TIMEOUT_SECONDS).offset)
+
+        return _patiently(ask, PASSING_ERRORS)
+
+    def offset_at(self, topic: str, timestamp: int, *, partition: int = 0) -> int:
+        """The first record at or after `timestamp`, as ListOffsets finds it; -1: none."""
+        return self.offset_for(topic, OffsetSpec.for_timestamp(timestamp), partition=partition)
+
+    def producer(self, **options: Any) -> Producer:
+        """Make a producer; of its options underscores stand for dots."""
+        return Producer(self._options(**options))
+
+    def produce(
+        self, topic: str, records: Iterable[Outgoing], *, partition: int = 0, batch: int = 0, **options: Any
+    ) -> list[int]:
+        """Produce and wait; give the records' offsets. With `batch` each batch has that many records."""
+        producer = self.producer(linger_ms=1000, **options)
+        return send(producer, topic, records, partition=partition, batch=batch)
+
+    @contextmanager
+    def transaction(self, producer: Producer, *, commit: bool = True) -> Iterator[None]:
+        """A transaction of an initialised producer, committed or aborted at the end."""
+        producer.begin_transaction()
+        yield
+        producer.flush(TIMEOUT_SECONDS)
+        (producer.commit_transaction if commit else producer.abort_transaction)(TIMEOUT_SECONDS)
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        partition: int = 0,
+        start: int | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+    ) -> list[Consumed]:
+        """Read from `start` (None: the log start) to the end there is now, checksums checked."""
+        if start is None:
+            # Left to find it out itself, librdkafka takes half a second.
+            start = self.offset_for(topic, _OLDEST, partition=partition)
+        consumer = Consumer(
+            self._options(
+                group_id="nobody",
+                enable_auto_commit=False,
+                enable_partition_eof=True,
+                check_crcs=True,
+                auto_offset_reset="error",
+                isolation_level=isolation.value,
+                fetch_wait_max_ms=10,
+            )
+        )
+        try:
+            consumer.assign([TopicPartition(topic, partition, start)])
+            return list(_until_the_end(consumer))
+        finally:
+            consumer.close()
+
+    def records(self, topic: str, **how: Any) -> list[Record]:
+        """The records alone of what `consume` gives."""
+        return [consumed.record for consumed in self.consume(topic, **how)]
+
+    def consume_in_group(self, group: str, topic: str, count: int) -> list[Record]:
+        """Read the next `count` records as the one member of a group, from the start if it is new, and commit."""
+        consumer = Consumer(
+            self._options(
+                group_id=group,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                isolation_level=Isolation.READ_COMMITTED.value,
+                fetch_wait_max_ms=10,
+            )
+        )
+        try:
+            consumer.subscribe([topic])
+            messages = consumer.consume(count, TIMEOUT_SECONDS)
+            if len(messages) != count:
+                raise TimeoutError(f"{len(messages)} of {count} records in {TIMEOUT_SECONDS} s")
+            consumer.commit(asynchronous=False)
+        finally:
+            consumer.close()
+        for error in (message.error() for message in messages):
+            if error is not None:
+                raise KafkaException(error)
+        return [_consumed(message).record for message in messages]
+
+    def _options(self, **options: Any) -> dict[str, Any]:
+        given = {name.replace("_", "."): value for name, value in options.items()}
+        return {"bootstrap.servers": self.bootstrap_server, "log_level": 0, **given}
+
+
+def send(
+    producer: Producer, topic: str, records: Iterable[Outgoing], *, partition: int = 0, batch: int = 0
+) -> list[int]:
+    """Produce by an existing producer and wait for every record's offset; raises KafkaException."""
+    offsets: list[int] = []
+    errors: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            errors.append(error)
+        else:
+            offsets.append(int(message.offset() or 0))
+
+    for count, record in enumerate(records, start=1):
+        producer.produce(
+            topic,
+            value=record.value,
+            key=record.key,
+            headers=list(record.headers),
+            partition=partition,
+            timestamp=record.timestamp,
+            on_delivery=delivered,
+        )
+        if batch and count % batch == 0:
+            producer.flush(TIMEOUT_SECONDS)
+    producer.flush(TIMEOUT_SECONDS)
+    if errors:
+        raise KafkaException(errors[0])
+    return offsets
+
+
+def _patiently(ask: Callable[[], Result], passing: Sequence[str]) -> Result:
+    """Ask again while the answer is one of the errors that pass."""
+    codes = {getattr(KafkaError, name) for name in passing}
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in codes or time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_SECONDS)
+
+
+def _until_the_end(consumer: Consumer) -> Iterator[Consumed]:
+    while True:
+        message = consumer.poll(TIMEOUT_SECONDS)
+        if message is None:
+            raise TimeoutError(f"nothing came for {TIMEOUT_SECONDS} s")
+        error = message.error()
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (the client's only name for it)
+                return
+            raise KafkaException(error)
+        yield _consumed(message)
+
+
+def _consumed(message: Message) -> Consumed:
+    kind, timestamp = message.timestamp()
+    headers = tuple(Header(key.encode(), value) for key, value in cast("_Headers", message.headers() or ()))
+    record = Record(
+        Offset(int(message.offset() or 0)), Timestamp(timestamp), message.key(), message.value(), headers
+    )
+    return Consumed(record, _TYPES[kind])

@@ -1,0 +1,58 @@
+"""Kafka's own command line tools; each call starts a Java machine (one to two seconds)."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from testing.broker.libraries import Java
+
+TIMEOUT_SECONDS = 120
+
+
+class Output(NamedTuple):
+    """What a tool printed."""
+
+    stdout: str
+    stderr: str
+
+
+def run_tool(java: Java, main_class: str, *arguments: str, directory: Path | None = None) -> Output:
+    """Run one to its end, in `directory` where names are to be relative; CalledProcessError when it fails."""
+    done = subprocess.run(
+        java.command(main_class, *arguments),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=TIMEOUT_SECONDS,
+        stdin=subprocess.DEVNULL,
+        cwd=directory,
+    )
+    return Output(done.stdout, done.stderr)
+
+
+def dump(java: Java, files: Iterable[Path], *flags: str, directory: Path | None = None) -> Output:
+    """Print segment and index files as kafka-dump-log does; all in one call.
+
+    The exit status says nothing: mismatches are lines on standard error.
+    """
+    names = ",".join(str(file) for file in files)
+    return run_tool(
+        java, "org.apache.kafka.tools.DumpLogSegments", *flags, "--files", names, directory=directory
+    )
+
+
+def console_consume(
+    java: Java, bootstrap_server: str, topic: str, *flags: str, partition: int = 0, count: int
+) -> list[str]:
+    """Read `count` records from the start by the console consumer: a line each, as its formatter prints them."""
+    output = run_tool(
+        java,
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *("--bootstrap-server", bootstrap_server, "--topic", topic, "--partition", str(partition)),
+        *("--offset", "0", "--max-messages", str(count), "--timeout-ms", "30000"),
+        *flags,
+    )
+    return output.stdout.splitlines()

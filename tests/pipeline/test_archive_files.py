@@ -1,0 +1,80 @@
+"""Which files of an archive count, wherever it was moved, and what it notes of topics."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from pipeline.errors import PipelineError
+from pipeline.jobs.archive_files import TopicNote, archived_files, read_notes, write_notes
+
+
+def put(archive, name):
+    path = archive / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
+
+
+def listed(archive, batch, *names):
+    folder = archive / "_spark_metadata"
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps({"path": f"file:///elsewhere/{name}", "action": "add"}) for name in names]
+    (folder / batch).write_text("\n".join(["v1", *lines]))
+    (folder / f".{batch}.crc").touch()
+
+
+def test_only_committed_files_count(tmp_path):
+    """Those of Spark's list, whatever folder it names; what a run that was killed left is passed over."""
+    names = [f"topic=orders/date=2026-01-0{day}/part-{day}.parquet" for day in range(1, 5)]
+    files = [put(tmp_path, name) for name in names]
+    listed(tmp_path, "0", names[0])
+    listed(tmp_path, "1.compact", names[0], names[1])
+    listed(tmp_path, "2", names[2].replace("=", "%3D"))
+    assert files[:3] == archived_files(tmp_path)
+
+
+def test_without_a_list_every_file_counts(tmp_path):
+    """An archive that was copied by its folders alone."""
+    file = put(tmp_path, "topic=orders/date=2026-01-01/part-0.parquet")
+    put(tmp_path, "topic=orders/date=2026-01-01/.part-0.parquet.crc")
+    assert [file] == archived_files(tmp_path)
+
+
+def test_no_archive_is_told(tmp_path):
+    """With how to make one; an archive of topics without records is one."""
+    with pytest.raises(PipelineError, match="no archive there; make one: topicfs pipeline archive"):
+        archived_files(tmp_path)
+    (tmp_path / "_checkpoint").mkdir()
+    assert [] == archived_files(tmp_path)
+
+
+def test_a_missing_file_is_told(tmp_path):
+    """By name, before anything is restored from the rest."""
+    name = "topic=orders/date=2026-01-01/part-0.parquet"
+    listed(tmp_path, "0", name)
+    with pytest.raises(PipelineError, match=f"{name}: belongs to the archive"):
+        archived_files(tmp_path)
+
+
+def test_notes_are_added_to(tmp_path):
+    """Each run knows its own topics."""
+    assert {} == read_notes(tmp_path)
+    orders, clicks = TopicNote(4, {"cleanup.policy": "compact"}), TopicNote(1, {})
+    write_notes(tmp_path, {"orders": TopicNote(2, {}), "clicks": clicks})
+    write_notes(tmp_path, {"orders": orders})
+    assert {"clicks": clicks, "orders": orders} == read_notes(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"orders": 4}', '{"orders": {"partitions": "x", "overrides": {}}}']
+)
+def test_damaged_notes_are_told(tmp_path, content):
+    """With what to do."""
+    (tmp_path / "_topics.json").write_text(content)
+    with pytest.raises(PipelineError, match=r"_topics.json: .*remove it"):
+        read_notes(tmp_path)

@@ -1,0 +1,51 @@
+"""What a session is doing, as a bar tells it."""
+
+from __future__ import annotations
+
+from pipeline.spark.progress import JobProgress, Tally
+
+SOURCE = "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream"
+
+
+def progress(batch, records, end, latest, *, run="r"):
+    return {
+        "runId": run,
+        "batchId": batch,
+        "numInputRows": records,
+        "sources": [
+            {"description": f"{SOURCE}@1", "endOffset": {"orders": end}, "latestOffset": {"orders": latest}}
+        ],
+    }
+
+
+def test_tasks_are_counted_over_all_stages():
+    """Those of a stage that is over are done, though Spark tells no more of it."""
+    tally = Tally()
+    assert (0, None) == (tally.work().done, tally.work().total)
+    tally.see_stages({0: (1, 4)})
+    assert JobProgress(1, 4) == tally.work()
+    tally.see_stages({1: (2, 3), 2: (0, 1)})
+    assert JobProgress(6, 8) == tally.work()
+    tally.see_stages({})
+    assert (8, 8) == (tally.work().done, tally.work().total)
+
+
+def test_records_are_counted_once_a_micro_batch():
+    """However often it is looked at; what is left is what the newest one tells."""
+    tally = Tally()
+    for told in (
+        progress(0, 10, {"0": 6, "1": 4}, {"0": 9, "1": 4}),
+        progress(1, 2, {"0": 8, "1": 4}, {"0": 9, "1": 4}),
+    ):
+        tally.see_query(told)
+        tally.see_query(told)
+    work = tally.work()
+    assert (12, 13, {"orders": 1}) == (work.done, work.total, dict(work.left))
+
+
+def test_two_runs_are_two():
+    """A query that is started again counts its micro-batches anew."""
+    tally = Tally()
+    tally.see_query(progress(0, 10, {"0": 10}, {"0": 10}))
+    tally.see_query(progress(0, 5, {"0": 15}, {"0": 15}, run="s"))
+    assert (15, 15, {}) == (tally.work().done, tally.work().total, dict(tally.work().left))

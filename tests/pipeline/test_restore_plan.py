@@ -1,0 +1,102 @@
+"""How an archive and what is there fit together, and what is restored at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.jobs.restore.plan import (
+    MOST_RANGES,
+    Bounds,
+    ConflictError,
+    Extent,
+    PartitionPlan,
+    Span,
+    overlaps,
+    plan_partition,
+    plan_rounds,
+)
+from storage.model import Offset, TopicPartition
+from storage.staging.placement import LogPlacement
+
+ORDERS = TopicPartition("orders", 0)
+EXTENT = Extent(first=10, last=29, records=15, oldest_ms=0)
+"""Twenty offsets, five of them gaps."""
+
+
+@pytest.mark.parametrize(
+    ("bounds", "overlap", "rest", "place"),
+    [
+        (Bounds(0, 0), Span(10, 10), Span(10, 30), LogPlacement(Offset(0), Offset(10))),
+        (Bounds(10, 10), Span(10, 10), Span(10, 30), LogPlacement(Offset(10))),
+        (Bounds(30, 30), Span(10, 10), Span(10, 30), LogPlacement(Offset(30), Offset(10))),
+        (Bounds(10, 17), Span(10, 17), Span(17, 30), LogPlacement(Offset(17))),
+        (Bounds(3, 7), Span(10, 7), Span(10, 30), LogPlacement(Offset(7))),
+        (Bounds(10, 30), Span(10, 30), Span(30, 30), LogPlacement(Offset(30))),
+        (Bounds(0, 99), Span(10, 30), Span(99, 30), LogPlacement(Offset(99))),
+    ],
+    ids=["absent", "begins there", "emptied", "begun", "older ones", "all there", "more there"],
+)
+def test_what_is_there_is_compared_and_the_rest_appended(bounds, overlap, rest, place):
+    """A log without records begins where the archive does; one that has some goes on where it ends."""
+    assert PartitionPlan(overlap, rest, place) == plan_partition(ORDERS, EXTENT, bounds)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "reason"),
+    [
+        (Bounds(31, 31), "orders-0: is empty, but has given offsets up to 30 already"),
+        (Bounds(11, 20), "orders-0: begins at 11, the archive at 10"),
+    ],
+    ids=["offsets given", "nothing in front"],
+)
+def test_what_cannot_stand_together_is_told(bounds, reason):
+    """Before anything is changed, with what to do."""
+    with pytest.raises(ConflictError, match=reason) as caught:
+        plan_partition(ORDERS, EXTENT, bounds)
+    assert "restore into another topic" in str(caught.value)
+
+
+def test_only_what_is_there_on_both_sides_is_compared():
+    """Nothing of a topic that is new."""
+    parts = {
+        ORDERS: plan_partition(ORDERS, EXTENT, Bounds(10, 17)),
+        ORDERS._replace(partition=1): plan_partition(ORDERS, EXTENT, Bounds()),
+        ORDERS._replace(partition=2): plan_partition(ORDERS, EXTENT, Bounds(3, 7)),
+    }
+    assert {ORDERS: Span(10, 17)} == overlaps(parts)
+
+
+def spans(extents, most_records):
+    parts = {one: plan_partition(one, extent, Bounds()) for one, extent in extents.items()}
+    return plan_rounds(parts, extents, most_records)
+
+
+def test_a_round_takes_what_fits():
+    """Of a long partition a slice, of short ones several; every offset comes once, in ascending order."""
+    clicks = TopicPartition("clicks", 0)
+    extents = {ORDERS: EXTENT, clicks: Extent(0, 3, 4, 0)}
+    assert [
+        {clicks: Span(0, 4)},
+        {ORDERS: Span(10, 20)},
+        {ORDERS: Span(20, 30)},
+    ] == spans(extents, 8)
+    assert [{clicks: Span(0, 4), ORDERS: Span(10, 30)}] == spans(extents, 100)
+
+
+def test_a_round_of_one_record_is_the_smallest():
+    """However large a record is."""
+    assert [{ORDERS: Span(offset, offset + 1)} for offset in range(3)] == spans(
+        {ORDERS: Extent(0, 2, 3, 0)}, 1
+    )
+
+
+def test_a_round_has_not_too_many_partitions():
+    """Each is a condition of a query."""
+    extents = {TopicPartition("t", number): Extent(0, 0, 1, 0) for number in range(MOST_RANGES + 1)}
+    assert [MOST_RANGES, 1] == [len(one) for one in spans(extents, 10**6)]
+
+
+def test_nothing_left_is_no_round():
+    """Where everything is there."""
+    part = plan_partition(ORDERS, EXTENT, Bounds(10, 30))
+    assert [] == plan_rounds({ORDERS: part}, {ORDERS: EXTENT}, 100)

@@ -1,0 +1,355 @@
+"""How a stream goes on: beside a live owner, over new and vanished partitions, and when it waits."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: it comes with the extra spark")
+
+import pipeline
+from pipeline.errors import DataLossError, PipelineError, SparkMissingError
+from pipeline.source.query.offsets import StreamState
+from pipeline.source.query.options import parse_source_options
+from pipeline.source.stream_progress import Following
+from pipeline.source.topic_source import TopicSource
+from storage.codec.records import encode_lines
+from storage.manager import open_engine
+from storage.model import TopicPartition
+
+BROKER = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("held", flush=True)
+sys.stdin.read()
+"""
+"""Holds the lock of a data directory as a broker does."""
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def append(path, text, *, partition=0):
+    engine = open_engine(path)
+    (batch,) = encode_lines(text.encode(), timestamp=1_700_000_000_000)
+    engine.partition("orders", partition).append(batch)
+    engine.close()
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "data"
+    engine = open_engine(path)
+    engine.create_topic("orders", partitions=2)
+    engine.close()
+    append(path, "a\nb\nc\n")
+    return path
+
+
+@pytest.fixture
+def follow(data):
+    """Make a query's way through the topic, from given options."""
+    made = []
+
+    def make(**given):
+        options = {"path": str(data), "subscribe": "orders", "startingOffsets": "earliest"} | given
+        made.append(Following(TopicSource(parse_source_options(options, streaming=True))))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def at(first=None, second=None, **topic_ids):
+    """How far a stream is in the two partitions of `orders`."""
+    offsets = {FIRST: first, SECOND: second}
+    return StreamState({one: offset for one, offset in offsets.items() if offset is not None}, topic_ids)
+
+
+def make_anew(path, *, partitions=2, name="orders"):
+    """Delete the topic and make another one of its name."""
+    engine = open_engine(path)
+    engine.delete_topic(name)
+    engine.create_topic(name, partitions=partitions)
+    engine.close()
+
+
+def id_of(path, name="orders"):
+    engine = open_engine(path, read_only=True)
+    try:
+        return engine.topic(name).topic_id
+    finally:
+        engine.close()
+
+
+def read(tasks):
+    return [(task.range.partition, task.range.start_offset, task.range.end_offset) for task in tasks]
+
+
+def test_one_step_after_the_other(data, follow):
+    """Nothing new is no step; what came since is seen without opening anew."""
+    stream, orders = follow(), id_of(data)
+    start = stream.begin()
+    assert at(0, 0, orders=orders) == start
+    end = stream.advance(start, most=2, now_ms=0)
+    assert at(2, 0, orders=orders) == end
+    assert [(FIRST, 0, 2)] == read(stream.tasks(start, end))
+    end = stream.advance(end, most=2, now_ms=0)
+    assert at(3, 0, orders=orders) == end
+    assert end == stream.advance(end, most=2, now_ms=0)
+    append(data, "d\n", partition=1)
+    assert {FIRST: 3, SECOND: 1} == stream.advance(end, most=None, now_ms=0).offsets
+    assert {FIRST: 3, SECOND: 1} == stream.latest
+
+
+def test_it_waits_for_enough(follow):
+    """minOffsetsPerTrigger, until maxTriggerDelay is over; neither the first batch nor a query that is to end waits."""
+    stream = follow(minOffsetsPerTrigger="10", maxTriggerDelay="5s")
+    start = stream.begin()
+    waited = [stream.advance(start, most=None, now_ms=now).offsets[FIRST] for now in (0, 4999, 5000)]
+    assert [3, 0, 3] == waited
+    ending = follow(minOffsetsPerTrigger="10")
+    ending.stop_at_latest()
+    assert {FIRST: 3, SECOND: 0} == ending.advance(start, most=None, now_ms=0).offsets
+
+
+def test_told_to_stop_it_stops_there(data, follow):
+    """Records and partitions that come later are for the next run; who is beyond that already has nothing to do."""
+    stream = follow()
+    stream.stop_at_latest()
+    append(data, "later\n")
+    engine = open_engine(data)
+    engine.add_partitions("orders", total=3)
+    engine.close()
+    assert {FIRST: 3, SECOND: 0} == stream.advance(at(0, 0), most=None, now_ms=0).offsets
+    assert {FIRST: 4, SECOND: 0} == stream.advance(at(4, 0), most=None, now_ms=0).offsets
+
+
+def test_partitions_that_vanish(data, follow):
+    """A loss, unless it does not matter: then the others go on, and a partition that comes again is new."""
+    stream, lenient = follow(), follow(failOnDataLoss="false")
+    start = stream.begin()
+    end = stream.advance(start, most=None, now_ms=0)
+    shutil.copytree(data / "orders-1", data.parent / "kept")
+    shutil.rmtree(data / "orders-1")
+    with pytest.raises(DataLossError, match="orders-1: gone since"):
+        stream.tasks(start, end)
+    with pytest.raises(DataLossError, match="orders-1: gone since"):
+        stream.advance(end, most=None, now_ms=0)
+    assert [(FIRST, 0, 3)] == read(lenient.tasks(start, end))
+    end = lenient.advance(end, most=None, now_ms=0)
+    assert {FIRST: 3} == end.offsets
+    shutil.copytree(data.parent / "kept", data / "orders-1")
+    assert {FIRST: 3, SECOND: 0} == lenient.advance(end, most=None, now_ms=0).offsets
+
+
+def test_a_topic_that_is_gone_as_a_whole(data, follow):
+    """Told, though nothing else is there that could be read."""
+    stream, lenient = follow(), follow(failOnDataLoss="false")
+    start = stream.begin()
+    engine = open_engine(data)
+    engine.delete_topic("orders")
+    engine.close()
+    with pytest.raises(DataLossError, match="orders-0, orders-1: gone since"):
+        stream.advance(start, most=None, now_ms=0)
+    assert StreamState({}, {}) == lenient.advance(start, most=None, now_ms=0)
+
+
+def test_a_log_that_became_shorter(data, follow, caplog):
+    """The stream was further on than the log is now: told before a batch is planned, or passed over with a warning."""
+    stream, lenient = follow(), follow(failOnDataLoss="false")
+    ahead = at(9, 0, orders=id_of(data))
+    with pytest.raises(DataLossError, match="orders-0: the stream was at 9, now the log ends at 3"):
+        stream.advance(ahead, most=None, now_ms=0)
+    with pytest.raises(DataLossError, match="is beyond|outside"):
+        stream.tasks(at(2, 0), ahead)
+    with pytest.raises(DataLossError, match="the stream was at 9, now the log ends at 3"):
+        stream.tasks(ahead, at(3, 0))
+    assert [(FIRST, 2, 3)] == read(lenient.tasks(at(2, 0), ahead))
+    cut = lenient.advance(ahead, most=1, now_ms=0)
+    assert {FIRST: 3, SECOND: 0} == cut.offsets
+    caplog.clear()
+    assert [] == lenient.tasks(ahead, cut)
+    assert "orders-0: the stream was at 9, now the log ends at 3" in caplog.text
+    append(data, "d\n")
+    assert [(FIRST, 3, 4)] == read(lenient.tasks(cut, lenient.advance(cut, most=None, now_ms=0)))
+
+
+def test_a_log_that_became_shorter_is_told_to_a_query_that_is_to_end(follow):
+    """What was there when it was told to stop is less than what it has read."""
+    stream = follow()
+    stream.stop_at_latest()
+    with pytest.raises(DataLossError, match="orders-0: the stream was at 9"):
+        stream.advance(at(9, 0), most=None, now_ms=0)
+
+
+@pytest.mark.parametrize("text", ["", "x\n", "x\ny\nz\n", "v\nw\nx\ny\nz\n"], ids=len)
+@pytest.mark.parametrize("ending", [False, True], ids=["goes on", "is to end"])
+def test_a_topic_made_anew(data, follow, caplog, text, ending):
+    """Known by its id however long it is: a loss, or read from its beginning."""
+    before, stream, lenient = id_of(data), follow(), follow(failOnDataLoss="false")
+    known = stream.advance(stream.begin(), most=None, now_ms=0)
+    make_anew(data)
+    if text:
+        append(data, text)
+    if ending:
+        stream.stop_at_latest()
+        lenient.stop_at_latest()
+    told = f"orders: was deleted and made anew .*{before}, now {id_of(data)}; the stream was in orders-0 at 3"
+    with pytest.raises(DataLossError, match=told):
+        stream.advance(known, most=None, now_ms=0)
+    count = len(text) // 2
+    end = lenient.advance(known, most=2, now_ms=0)
+    assert at(min(count, 2), 0, orders=id_of(data)) == end
+    caplog.clear()
+    assert [(FIRST, 0, min(count, 2))] * (count > 0) == read(lenient.tasks(known, end))
+    assert "orders: was deleted and made anew" in caplog.text
+    with pytest.raises(DataLossError, match="orders: was deleted and made anew"):
+        stream.tasks(known, end)
+    assert [(FIRST, 2, count)] * (count > 2) == read(
+        lenient.tasks(end, lenient.advance(end, most=None, now_ms=0))
+    )
+
+
+def test_a_topic_made_anew_while_a_query_ends(data, follow):
+    """What it was to read is gone: told, or what is there now is read."""
+    stream, lenient = follow(), follow(failOnDataLoss="false")
+    for one in (stream, lenient):
+        one.stop_at_latest()
+    start = stream.begin()
+    make_anew(data)
+    append(data, "x\n")
+    with pytest.raises(DataLossError, match="orders: was deleted and made anew"):
+        stream.advance(start, most=None, now_ms=0)
+    assert at(1, 0, orders=id_of(data)) == lenient.advance(start, most=None, now_ms=0)
+
+
+def test_a_topic_made_anew_after_a_batch_was_planned(data, follow):
+    """As when a query is killed in a batch and started again: that batch's records are not those of the new topic."""
+    stream, lenient = follow(), follow(failOnDataLoss="false")
+    start = stream.begin()
+    end = stream.advance(start, most=None, now_ms=0)
+    make_anew(data)
+    append(data, "v\nw\nx\ny\nz\n")
+    with pytest.raises(DataLossError, match="orders: was deleted and made anew"):
+        stream.tasks(start, end)
+    assert [] == lenient.tasks(start, end)
+    after = lenient.advance(end, most=None, now_ms=0)
+    assert [(FIRST, 0, 5)] == read(lenient.tasks(end, after))
+
+
+def test_a_batch_that_the_connector_planned(data, follow):
+    """It knows no ids: those of the state before it count."""
+    stream, lenient = follow(), follow(failOnDataLoss="false")
+    start = stream.begin()
+    make_anew(data)
+    append(data, "x\ny\n")
+    with pytest.raises(DataLossError, match="orders: was deleted and made anew"):
+        stream.tasks(start, at(3, 0))
+    assert [(FIRST, 0, 2)] == read(lenient.tasks(start, at(3, 0)))
+
+
+def test_a_checkpoint_without_ids(data, follow):
+    """An old one, or the connector's: it goes on by its offsets, and has the ids from then on."""
+    stream = follow()
+    assert at(3, 0, orders=id_of(data)) == stream.advance(at(2, 0), most=None, now_ms=0)
+    assert [(FIRST, 2, 3)] == read(stream.tasks(at(2, 0), at(3, 0)))
+
+
+def test_topics_whose_files_tell_no_id(data, follow):
+    """Directories of before there were ids, or damaged: a stream goes on by its offsets, and forgets no id it knew."""
+    before = id_of(data)
+    (data / "orders-0" / "partition.metadata").unlink()
+    (data / "orders-1" / "partition.metadata").write_text("damaged")
+    stream = follow()
+    assert at(3, 0) == stream.advance(at(2, 0), most=None, now_ms=0)
+    known = at(2, 0, orders=before)
+    end = stream.advance(known, most=None, now_ms=0)
+    assert at(3, 0, orders=before) == end
+    assert [(FIRST, 2, 3)] == read(stream.tasks(known, end))
+
+
+def test_a_new_partition_whose_beginning_is_gone(data, follow):
+    """It begins at its earliest offset, which is told when that is not 0."""
+    append(data, "x\ny\n", partition=1)
+    engine = open_engine(data)
+    engine.partition("orders", 1).delete_records(1)
+    engine.close()
+    with pytest.raises(DataLossError, match="orders-1: is new"):
+        follow().tasks(at(3), at(3, 2))
+    lenient = follow(failOnDataLoss="false")
+    assert [(SECOND, 1, 2)] == read(lenient.tasks(at(3), at(3, 2)))
+
+
+def test_beside_a_daemon_all_that_was_acknowledged(data, follow):
+    """At once, step by step, through a roll and a restart of the owner; nothing of it is disturbed."""
+    engine = open_engine(data)
+    (batch,) = encode_lines(b"d\n", timestamp=1_700_000_000_000)
+    stream = follow()
+    for end in (4, 5, 6):
+        engine.partition("orders", 0).append(bytearray(batch))
+        assert {FIRST: end, SECOND: 0} == stream.advance(at(), most=None, now_ms=0).offsets
+    engine.close()
+    assert {FIRST: 6, SECOND: 0} == stream.advance(at(), most=None, now_ms=0).offsets
+    append(data, "d\n", partition=1)
+    assert {FIRST: 6, SECOND: 1} == stream.advance(at(), most=None, now_ms=0).offsets
+    assert [(FIRST, 0, 6), (SECOND, 0, 1)] == read(stream.tasks(at(0, 0), at(6, 1)))
+
+
+def test_deleted_records_are_not_shown(data, follow):
+    """As soon as the owner's log start is kept, which writing `start` waits for."""
+    engine = open_engine(data)
+    try:
+        stream = follow()
+        assert at(0, 0, orders=id_of(data)) == stream.begin()
+        engine.partition("orders", 0).delete_records(2)
+        engine.keep_log_starts()
+        with pytest.raises(DataLossError, match="orders-0: offset 0 to begin with is outside"):
+            stream.tasks(at(0, 0), at(3, 0))
+        assert {FIRST: 2, SECOND: 0} == follow().begin().offsets
+    finally:
+        engine.close()
+
+
+def test_beside_a_broker_up_to_the_high_watermark(data, follow):
+    """What its checkpoint does not say yet is not shown yet: another replica may know better.
+
+    Who had seen more of the same log, before the broker was started, waits: nothing is lost.
+    """
+    engine = open_engine(data)
+    (batch,) = encode_lines(b"d\n", timestamp=1_700_000_000_000)
+    engine.partition("orders", 0).append(batch)
+    checkpoint = data / "replication-offset-checkpoint"
+    behind = checkpoint.read_text()
+    engine.close()
+    checkpoint.write_text(behind)
+    (data / ".kafka_cleanshutdown").unlink()
+    with subprocess.Popen(
+        [sys.executable, "-c", BROKER, str(data / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"held\n"
+        assert {FIRST: 3, SECOND: 0} == follow().advance(at(), most=None, now_ms=0).offsets
+        assert {FIRST: 4, SECOND: 0} == follow().advance(at(4, 0), most=None, now_ms=0).offsets
+        process.stdin.close()
+    assert {FIRST: 4, SECOND: 0} == follow().advance(at(), most=None, now_ms=0).offsets
+
+
+def test_a_topic_that_is_not_there(follow):
+    """A query does not begin without it."""
+    with pytest.raises(PipelineError, match="no such topic: payments"):
+        follow(subscribe="payments").begin()
+
+
+def test_without_spark_one_line_says_how_to_get_it(monkeypatch):
+    """The extra's name, in the error's one line."""
+    monkeypatch.delitem(sys.modules, "pipeline.data_source", raising=False)
+    monkeypatch.delattr(pipeline, "data_source", raising=False)
+    for name in [one for one in sys.modules if one.partition(".")[0] == "pyspark"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(SparkMissingError, match=r"pip install 'topicfs\[spark\]'"):
+        pipeline.register(None)

@@ -1,0 +1,303 @@
+"""What a roll closed goes to disk in the background, and the recovery point follows."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from storage.checkpoints.offset_checkpoint import read_offsets
+from storage.codec.records import BatchStamp
+from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
+from storage.disk import names
+from storage.errors import PartitionOfflineError
+from storage.log.flushing import BackgroundFlusher
+from storage.manager import open_engine
+from storage.model import Offset, ProducerId, TopicPartition
+from tests.doubles.engines import DATA, TINY_SEGMENTS, append_lines, engine_on
+from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, sized_batch
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.manual_flusher import ManualFlusher
+from tests.doubles.simulated_disk import SimulatedDisk
+
+FIRST = "00000000000000000000"
+SECOND = "00000000000000000003"
+NOW = 1_700_000_000_000
+
+
+def flushing(**settings) -> tuple[LogOnDisk, ManualFlusher]:
+    """A log of 100-byte batches, three to a segment."""
+    flusher = ManualFlusher()
+    settings = {"internal_segment_bytes": 300, "index_interval_bytes": 0, **settings}
+    return LogOnDisk(flusher=flusher, **settings), flusher
+
+
+def fill(on_disk: LogOnDisk, count: int) -> None:
+    for _ in range(count):
+        on_disk.log.append(sized_batch(100, timestamp=on_disk.log.log_end_offset * 10))
+
+
+def synced(on_disk: LogOnDisk) -> list[str]:
+    """Names of the files, and of the directory, that were put on disk since this was asked last, in that order."""
+    found = [Path(path).name for call, path in on_disk.disk.calls if call in ("sync", "sync_directory")]
+    on_disk.disk.calls.clear()
+    return found
+
+
+def test_a_roll_waits_for_no_disk():
+    """The append that rolls hands the old segment over, and goes on."""
+    on_disk, flusher = flushing()
+    fill(on_disk, 1)
+    synced(on_disk)
+    fill(on_disk, 3)
+    assert [] == synced(on_disk)
+    assert [on_disk.log.flush_sealed] == list(flusher.waiting)
+
+
+def test_the_recovery_point_follows_a_roll():
+    """In a broker's order: the snapshot, the segment, the directory; then the recovery point is the new base offset."""
+    on_disk, flusher = flushing()
+    fill(on_disk, 5)
+    synced(on_disk)
+    flusher.run()
+    assert [
+        f"{SECOND}.snapshot",
+        f"{FIRST}.log",
+        f"{FIRST}.index",
+        f"{FIRST}.timeindex",
+        "orders-0",
+    ] == synced(on_disk)
+    assert 3 == on_disk.log.recovery_point
+    assert [0, 1, 2] == offsets_of(on_disk.crash(keep=0.0, recovery_point=3))
+
+
+def test_several_rolls_are_one_flush():
+    """A flusher that is slower than the appends has one flush to do of each log."""
+    on_disk, flusher = flushing()
+    fill(on_disk, 10)
+    assert 0 == on_disk.log.recovery_point
+    assert 1 == flusher.run()
+    assert 9 == on_disk.log.recovery_point
+
+
+def test_what_was_flushed_already_is_trimmed_on_disk_too():
+    """An append with fsync leaves nothing of the segment to flush but what the roll itself changed."""
+    on_disk, flusher = flushing()
+    fill(on_disk, 3)
+    on_disk.log.flush()
+    fill(on_disk, 1)
+    synced(on_disk)
+    flusher.run()
+    assert [f"{FIRST}.log", f"{FIRST}.index", f"{FIRST}.timeindex"] == synced(on_disk)[1:4]
+    trimmed = on_disk.content(f"{FIRST}.index"), on_disk.content(f"{FIRST}.timeindex")
+    on_disk.disk.crash(keep=0.0)
+    assert trimmed == (on_disk.content(f"{FIRST}.index"), on_disk.content(f"{FIRST}.timeindex"))
+    assert 3 == on_disk.log.recovery_point
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_preallocated_log_is_cut_before_the_roll_is_over(seed):
+    """Zeros behind its batches, where the recovery point is past it, would be looked for by nobody."""
+    on_disk, flusher = flushing(disk=SimulatedDisk(seed=seed), preallocate=True)
+    fill(on_disk, 2)
+    on_disk.log.flush()
+    on_disk.log.roll()
+    on_disk.disk.sync_directory(DIRECTORY)
+    assert 1 == len(flusher.waiting)
+    on_disk.crash(keep=0.5, recovery_point=2)
+    assert [0, 2] == on_disk.base_offsets()
+    assert 200 == len(on_disk.content(f"{FIRST}.log"))
+    assert [0, 1] == offsets_of(on_disk.log)
+
+
+def test_the_recovery_point_stays_inside_a_segment_that_is_closed_while_it_is_flushed():
+    """Its records are on disk then, but not what the roll made of its indexes: that is the next flush's."""
+    on_disk, flusher = flushing()
+    fill(on_disk, 2)
+    log = on_disk.log
+    sync = log.chain.active.log.sync
+    rolled = []
+
+    def sync_and_roll() -> None:
+        sync()
+        if not rolled:
+            rolled.append(log.roll())
+
+    log.chain.active.log.sync = sync_and_roll
+    log.flush()
+    assert (1, 2) == (log.recovery_point, log.log_end_offset)
+    flusher.run()
+    assert 2 == log.recovery_point
+
+
+def test_a_flush_that_fails_takes_the_log_offline():
+    """As a failed fsync does: nobody knows what is lost. The flusher goes on, and whoever appends next is told."""
+    on_disk, flusher = flushing()
+    fill(on_disk, 4)
+    on_disk.disk.fail("sync", suffix=".log")
+    flusher.run()
+    assert "flushing failed" in (on_disk.log.offline_reason or "")
+    with pytest.raises(PartitionOfflineError):
+        fill(on_disk, 1)
+
+
+@pytest.mark.parametrize("end", ["retired", "closed"])
+def test_a_log_that_went_meanwhile_is_not_flushed(end):
+    """What came too late finds nothing to do."""
+    on_disk, flusher = flushing()
+    fill(on_disk, 4)
+    if end == "closed":
+        on_disk.log.close()
+    else:
+        on_disk.log.retire("the topic was deleted")
+    synced(on_disk)
+    assert 1 == flusher.run()
+    assert [] == synced(on_disk)
+
+
+def test_a_close_flushes_what_waits():
+    """A command that appends ends before its flusher had its turn."""
+    on_disk, _flusher = flushing()
+    fill(on_disk, 7)
+    on_disk.log.close()
+    on_disk.disk.crash(keep=0.0)
+    on_disk.log = on_disk.load(clean=True)
+    assert list(range(7)) == offsets_of(on_disk.log)
+
+
+def test_a_truncation_forgets_what_was_closed_above_it():
+    """Its offsets are given again, to another segment, which the recovery point must not be held by."""
+    on_disk, flusher = flushing()
+    fill(on_disk, 8)
+    on_disk.log.truncate_to(Offset(4))
+    flusher.run()
+    assert 3 == on_disk.log.recovery_point
+    on_disk.log.flush()
+    assert 4 == on_disk.log.recovery_point
+    fill(on_disk, 3)
+    on_disk.log.truncate_fully_and_start_at(Offset(100))
+    assert 100 == on_disk.log.recovery_point
+
+
+def test_a_snapshot_is_on_disk_before_the_recovery_point_passes_it():
+    """Else a producer's repeat would be taken for new: recovery begins behind what the snapshot knows."""
+    on_disk, flusher = flushing()
+    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
+    on_disk.log.append(batch(b"once", timestamp=NOW, stamp=stamp))
+    on_disk.log.roll()
+    flusher.run()
+    for keep in (0.0, 1.0):
+        on_disk.crash(keep=keep, recovery_point=1)
+        assert on_disk.log.append(batch(b"once", timestamp=NOW, stamp=stamp)).duplicate
+
+
+def test_the_checkpoint_says_how_far_the_rolls_went():
+    """Nobody asks for fsync, and yet a crash costs no more than the active segments."""
+    disk, clock, flusher = SimulatedDisk(), ManualClock(), ManualFlusher()
+    engine = engine_on(disk, clock=clock, flusher=flusher)
+    partition = engine.create_topic("orders", overrides=TINY_SEGMENTS).partitions()[0]
+    while len(partition.segments()) < 10:
+        append_lines(partition, "a line of text\n")
+    flusher.run()
+    engine.maintain_now(clock())
+    recovery_points = read_offsets(disk, DATA / names.RECOVERY_POINTS)
+    assert {TopicPartition("orders", 0): partition.segments()[-1].base_offset} == recovery_points
+    disk.crash(keep=0.0)
+    engine = engine_on(disk, clock=clock)
+    assert recovery_points[TopicPartition("orders", 0)] == (
+        engine.partition("orders", 0).offsets().log_end_offset
+    )
+
+
+def test_an_engine_closes_its_flusher():
+    """What waits is flushed by the logs themselves; nothing runs on after the lock was given up."""
+    flusher = ManualFlusher()
+    engine = engine_on(SimulatedDisk(), flusher=flusher)
+    engine.close()
+    assert flusher.closed
+
+
+@pytest.mark.parametrize("directories", [1, 2])
+def test_an_engine_on_the_machines_disk_flushes_in_the_background(tmp_path, directories):
+    """The recovery points follow the rolls without a duty and without a request, and close waits for no more."""
+    config = EngineConfig(topic_defaults=TopicConfig(segment_index_bytes=1200))
+    engine = open_engine([tmp_path / str(number) for number in range(directories)], config=config)
+    topic = engine.create_topic("orders", partitions=2, overrides=TINY_SEGMENTS)
+    for partition in topic.partitions().values():
+        while len(partition.segments()) < 20:
+            append_lines(partition, "a line of text\n")
+        while partition.offsets().recovery_point < partition.segments()[-1].base_offset:
+            threading.Event().wait(0.01)
+    engine.close()
+    assert [] == [thread.name for thread in threading.enumerate() if thread.name == "flush-log"]
+
+
+# The thread.
+
+
+def test_a_flusher_does_one_after_the_other():
+    """All of them, those that failed too."""
+    flusher, done, last = BackgroundFlusher(), [], threading.Event()
+
+    def fail() -> None:
+        done.append("failed")
+        raise ValueError("a fault of the log")
+
+    flusher.hand(fail)
+    flusher.hand(lambda: done.append("flushed"))
+    flusher.hand(last.set)
+    last.wait()
+    flusher.close()
+    assert ["failed", "flushed"] == done
+
+
+def test_equal_flushes_that_wait_are_one():
+    """So that what waits is bounded by the number of logs."""
+    flusher, done = BackgroundFlusher(), []
+    begun, go_on, last = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        begun.set()
+        go_on.wait()
+
+    def again() -> None:
+        done.append("again")
+
+    flusher.hand(first)
+    begun.wait()
+    for _ in range(3):
+        flusher.hand(again)
+    flusher.hand(last.set)
+    go_on.set()
+    last.wait()
+    assert ["again"] == done
+    flusher.hand(again)
+    last.clear()
+    flusher.hand(last.set)
+    last.wait()
+    assert ["again", "again"] == done
+    flusher.close()
+
+
+def test_closing_waits_for_the_running_flush_alone():
+    """And nothing begins afterwards."""
+    flusher, done = BackgroundFlusher(), []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def running() -> None:
+        begun.set()
+        go_on.wait()
+        done.append("running")
+
+    flusher.hand(running)
+    begun.wait()
+    flusher.hand(lambda: done.append("waiting"))
+    closing = threading.Thread(target=flusher.close)
+    closing.start()
+    go_on.set()
+    closing.join()
+    flusher.hand(lambda: done.append("too late"))
+    flusher.close()
+    assert ["running"] == done

@@ -1,0 +1,214 @@
+"""`topicfs cat` prints what a program reads from the mount's file of that path."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from storage.manager import open_engine
+from storage.model import Isolation
+from testing.processes import started
+from tests.doubles.mount_client import mounted
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+
+SEGMENT = "00000000000000000000"
+
+SUFFIXES = ("", ".kv", ".json", ".batch")
+
+IN_PARTITION = [
+    *(f"{name}{suffix}" for name in ("log", "0", "0-1", "1-", "-2", "@0", "@0-") for suffix in SUFFIXES),
+    "start",
+    "state",
+    *(f"segments/{SEGMENT}.{kind}" for kind in ("log", "index", "timeindex")),
+]
+
+IN_TOPIC = [
+    "config",
+    "status",
+    *(f"{name}{suffix}" for name in ("log", "@0-", "@0-@9999-12-31") for suffix in SUFFIXES[:3]),
+]
+
+
+@pytest.fixture
+def clicks(topicfs):
+    """The topic `clicks` of two partitions with four records in two batches each, by turns in time."""
+    topicfs("topics", "create", "clicks", "--partitions", "2")
+    for number, first in ((0, 0), (0, 2), (1, 0), (1, 2)):
+        lines = b"".join(
+            b'{"ts":%d,"key":"k%d","payload":"%d of %d"}\n'
+            % (1_700_000_000_000 + 7 * n + number, n, n, number)
+            for n in (first, first + 1)
+        )
+        assert 0 == topicfs("append", f"clicks/{number}/log.json", stdin=lines).status
+    return topicfs
+
+
+def on_the_mount(path: str) -> bytes:
+    """What a program reads there, in a mount of the same data directory that is read only."""
+
+    async def read() -> bytes:
+        async with mounted(engine, Path("data")) as client:
+            return await client.cat(path)
+
+    engine = open_engine(Path("data"), read_only=True)
+    try:
+        return trio.run(read)
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    "path", [*(f"clicks/1/{name}" for name in IN_PARTITION), *(f"clicks/{name}" for name in IN_TOPIC)]
+)
+def test_every_file_prints_what_the_mount_shows(clicks, path):
+    """Logs, records, ranges, settings, states and segments of partitions, and of a topic as a whole."""
+    expected = on_the_mount(path)
+    assert expected or path.endswith(".index")  # Which so few bytes need no entry in.
+    assert (0, expected, b"") == clicks("cat", path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_link_prints_the_record_it_points_to(clicks, suffix):
+    """As a program reads it, for which the kernel follows links."""
+    for name, offset in (("earliest", 0), ("latest", 3)):
+        expected = on_the_mount(f"clicks/0/{offset}{suffix}")
+        assert (0, expected, b"") == clicks("cat", f"clicks/0/{name}{suffix}")
+
+
+def test_status_of_a_partition_prints_its_lines(clicks):
+    """All but the time of the last flush, which is when the directory was opened, and whether a mount has measured it."""
+
+    def steady(text: bytes) -> list[bytes]:
+        return [line for line in text.splitlines() if not line.startswith((b"last_flush", b"measured"))]
+
+    lines = steady(clicks("cat", "clicks/0/status").output)
+    assert steady(on_the_mount("clicks/0/status")) == lines
+    assert b"log_end_offset 4" in lines
+
+
+def test_status_of_all_says_what_was_opened(clicks, directory):
+    """There is no daemon to tell of: the data directories, how they are opened, and what they hold."""
+    expected = f"directory {directory}\nmode read-only\ntopics 1\npartitions 2\nisolation read_committed\n"
+    assert (0, expected.encode(), b"") == clicks("cat", "@status")
+
+
+def test_isolation_is_that_of_the_command(clicks):
+    """`@status` names it, as that of a mount does."""
+    level = Isolation.READ_UNCOMMITTED.value
+    assert f"isolation {level}" in clicks("cat", "--isolation", level, "@status").text
+
+
+def test_a_topics_log_is_merged_by_time(clicks):
+    """Of two partitions whose records alternate, the lines do too."""
+    expected = "".join(f"{n} of {number}\n" for n in range(4) for number in (0, 1))
+    assert expected == clicks("cat", "clicks/log").text
+
+
+def test_paths_are_those_of_a_shell(clicks):
+    """Slashes at the ends and in a row mean nothing; `..` goes up; a partition alone means its log."""
+    expected = clicks("cat", "clicks/0/log").output
+    for path in ("/clicks/0", "clicks//0/", "clicks/1/../0/log"):
+        assert (0, expected, b"") == clicks("cat", path)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/", "/: is a directory; name a file in it (it has @status, clicks)"),
+        (
+            "clicks",
+            "clicks: is a directory; name a file in it; clicks/log has the records of all partitions (it has ",
+        ),
+        (
+            "clicks/0/segments",
+            f"clicks/0/segments: is a directory; name a file in it (it has {SEGMENT}.log, {SEGMENT}.index, ",
+        ),
+        ("clicks/7", "clicks/7: no such partition; clicks has 2 partitions, numbered from 0"),
+        ("clicks/0/log/log", "clicks/0/log/log: Not a directory"),
+        ("clicks/0/segments/none", f"clicks/0/segments/none: {os.strerror(2)}"),
+        ("absent/config", "absent: no such topic"),
+        ("clicks/0/follow", "clicks/0/follow: waits for records, and has no end; "),
+        ("clicks/follow.kv", "clicks/follow.kv: waits for records, and has no end; "),
+    ],
+)
+def test_what_cannot_be_read_says_why(clicks, path, message):
+    """One line with the path and the cause, status 1, and nothing printed."""
+    ran = clicks("cat", path)
+    assert (1, b"", 1) == (ran.status, ran.output, len(ran.errors.splitlines()))
+    assert f"topicfs: {message}" == ran.errors.decode().rstrip("\n")[: 9 + len(message)]
+
+
+def test_an_empty_partition_has_no_first_record(topicfs):
+    """The link is not there, and the reason is."""
+    topicfs("topics", "create", "orders")
+    assert (1, b"", b"topicfs: orders/0/earliest: no record is visible\n") == topicfs(
+        "cat", "orders/0/earliest"
+    )
+
+
+def test_a_directory_of_many_names_is_not_listed_whole(topicfs):
+    """An error stays one line that a person can read."""
+    topicfs("topics", "create", "wide", "--partitions", "40")
+    assert topicfs("cat", "wide").errors.endswith(b", 16, 17 and 22 more)\n")
+
+
+def test_follow_takes_a_partition(clicks):
+    """A topic as a whole has no single offset to go on from; a text does not grow."""
+    ran = clicks("cat", "--follow", "clicks/log")
+    assert (1, True) == (ran.status, b"name a partition too" in ran.errors)
+    ran = clicks("cat", "--follow", "clicks/0/start")
+    assert (2, True) == (ran.status, b"clicks/0/start does not grow" in ran.errors)
+
+
+def test_nothing_is_written_by_reading(clicks, directory, monkeypatch, tmp_path):
+    """Neither beside the segments nor in the user's cache, where a mount remembers what it measured."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+    for path in ("clicks/0/log", "clicks/log", "clicks/0/status", "clicks/0/0-1"):
+        assert 0 == clicks("cat", path).status
+    assert before == {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+    assert not (tmp_path / "cache").exists()
+
+
+def command(directory: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)}
+
+
+@pytest.fixture
+def long(topicfs):
+    """A topic of more bytes than a pipe holds."""
+    topicfs("topics", "create", "orders")
+    topicfs("append", "orders/0", stdin=b"x" * 1000 * 8 + b"\n" + b"y" * 999 * 1000 + b"\n")
+    topicfs("append", "orders/0", stdin=(b"z" * 999 + b"\n") * 2000)
+
+
+@pytest.mark.parametrize("path", ["orders/0", "orders/log"])
+@pytest.mark.usefixtures("long")
+def test_a_reader_that_goes_away_ends_it_quietly(directory, path):
+    """As `| head` does: status 0 and no line of error."""
+    words = [sys.executable, "-c", "from topicfs.main import main; main()", "cat", path]
+    with started(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=command(directory)) as cat:
+        assert b"xxx" == cat.stdout.read(3)
+        cat.stdout.close()
+        assert (0, b"") == (cat.wait(), cat.stderr.read())
+
+
+@pytest.mark.parametrize("path", ["orders/0", "orders/log"])
+@pytest.mark.usefixtures("long")
+def test_ctrl_c_ends_it_quietly(directory, path):
+    """In the middle of a file: the shell's status for it and no line of error."""
+    words = [sys.executable, "-c", "from topicfs.main import main; main()", "cat", path]
+    with started(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=command(directory)) as cat:
+        assert b"xxx" == cat.stdout.read(3)
+        cat.send_signal(signal.SIGINT)
+        cat.stdout.read()
+        assert (130, b"") == (cat.wait(), cat.stderr.read())

@@ -1,0 +1,119 @@
+"""`topicfs pipeline` where Spark is not installed, and what it refuses before Spark is asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from topicfs.jobs.run import cause as cause_of
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+WITHOUT = """
+import sys
+sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(",")))
+from topicfs.main import main
+main()
+"""
+
+STAGE_FAILED = """An error occurred while calling o63.save.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0 in stage 4.0 (TID 3) (host executor \
+driver): org.apache.kafka.common.errors.TimeoutException: Topic none not present in metadata after 60000 ms.
+Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host this topic.
+"""
+STREAM_FAILED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: \
+org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host this topic. SQLSTATE: XXKST
+"""
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyspark,pyarrow"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("archive", "orders", "parquet"),
+        ("restore", "."),
+        ("replay", "orders", "copy"),
+        ("aggregate", "orders", "counts", "--window", "1 hour"),
+    ],
+)
+def test_without_the_extra_one_line_says_how_to_get_it(orders, directory, missing, words):
+    """Everything else of the command works without; in a process of its own, for this one may have Spark already."""
+    assert orders("cat", "orders/0").status == 0
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT, missing, "pipeline", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)},
+        capture_output=True,
+        check=False,
+    )
+    assert (1, b"") == (ran.returncode, ran.stdout)
+    assert ran.stderr == b"topicfs: Spark is not installed here; get it with: pip install 'topicfs[spark]'\n"
+
+
+def test_a_directory_that_is_none_is_told_before_spark_is_started(topicfs):
+    """As by every other command."""
+    ran = topicfs("pipeline", "replay", "orders", "copy")
+    assert ran.status == 1
+    assert b"no data directory there" in ran.errors
+
+
+@pytest.mark.parametrize("job", ["archive", "restore", "replay", "aggregate"])
+def test_every_job_says_where_spark_may_run(topicfs, job):
+    """Another machine's master, and Spark's own settings."""
+    text = topicfs("pipeline", job, "--help").text
+    assert "--master URL" in text
+    assert "--conf NAME=VALUE" in text
+    assert "--json" in text
+
+
+def test_a_setting_that_is_none_is_told_before_spark_is_started(orders):
+    """Spark's settings have a name that begins with spark, and a value."""
+    for setting in ("spark.executor.memory", "cores=2"):
+        ran = orders("pipeline", "replay", "orders", "copy", "--conf", setting)
+        assert ran.status == 2
+        assert f"--conf: expected spark.NAME=VALUE, got {setting}".encode() in ran.errors
+
+
+def test_an_archive_that_is_none_is_told_before_spark_is_started(topicfs):
+    """It is a folder."""
+    ran = topicfs("pipeline", "restore", "./nothing")
+    assert ran.status == 1
+    assert b"nothing: no archive there; make one: topicfs pipeline archive TOPIC nothing" in ran.errors
+
+
+def test_help_names_the_jobs(topicfs):
+    """Without Spark, too."""
+    text = topicfs("pipeline", "--help").text
+    assert "archive" in text
+    assert "replay" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("[TABLE_OR_VIEW_NOT_FOUND] no such thing\n  at line 1\n", "[TABLE_OR_VIEW_NOT_FOUND] no such thing"),
+        (
+            "[PYTHON_DATA_SOURCE_ERROR] Failed\n  File x\nstorage.errors.UnknownTopicError: t: no such topic\n",
+            "t: no such topic",
+        ),
+        (
+            STAGE_FAILED,
+            "Kafka: Topic none not present in metadata after 60000 ms. (TimeoutException)",
+        ),
+        (
+            STREAM_FAILED,
+            "Kafka: the cluster does not have a topic that was named (UnknownTopicOrPartitionException)",
+        ),
+        (
+            "An error occurred while calling o1.save.\n: java.lang.IllegalStateException: full\n\tat x.y(z)",
+            "java.lang.IllegalStateException: full",
+        ),
+    ],
+)
+def test_of_sparks_errors_one_line_is_told(text, cause):
+    """Ours where there is one, or Kafka's, else the first that says more than which call it was."""
+    assert cause == cause_of(text)

@@ -1,0 +1,180 @@
+"""`topicfs append`: lines into a topic without a mount."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import click
+
+from fusefs.appending.framing import BATCHES, LINES, NOTHING, Framing
+from fusefs.appending.partitioners import KafkaPartitioner
+from fusefs.appending.targets import DoorTarget, Encoder, LineTarget, OnceLines, PartitionTarget
+from fusefs.forms import FORMS, FormError, by_suffix
+from fusefs.reports import Reports
+from storage.disk.native import NativeFileSystem, system_clock
+from storage.engine import Engine
+from storage.errors import (
+    InvalidNameError,
+    InvalidRecordError,
+    PolicyViolationError,
+    RecordTooLargeError,
+    StorageError,
+)
+from storage.idempotence.producer import NamedProducer, whole_lines
+from storage.idempotence.registry import ProducerRegistry
+from topicfs.data_directory import data_option, opened_for_writing
+from topicfs.examples import ExampleCommand
+from topicfs.lines import say
+from topicfs.paths import TopicPath, parse_path
+
+DOORS = tuple(f"log{form.suffix}" for form in FORMS)
+BATCH_DOOR = "log.batch"
+BLOCK_BYTES = 1 << 20
+"""Read and appended at a time: what the kernel would hand to the mount in one request."""
+UNBOUNDED = 2**31
+"""Bytes of a record as it is read; the topic judges its size."""
+
+
+class LinesRefusedError(StorageError):
+    """A line that is no record."""
+
+
+@click.command(
+    cls=ExampleCommand,
+    short_help="Append lines to a topic.",
+    examples=(
+        ("echo hello | topicfs append orders/0", "a line is a record"),
+        ("topicfs append orders/0 /var/log/dpkg.log", "a file: all its lines, or none if one is no record"),
+        (
+            "topicfs append --producer nightly orders/0 events.txt",
+            "each line once, also when it is run again after a crash",
+        ),
+        ("printf 'k1\\tv1\\n' | topicfs append orders/log.kv", "key TAB value; the key picks the partition"),
+        (
+            "topicfs cat orders/0/log.json | topicfs append copy/0/log.json",
+            "a copy with times, keys and headers",
+        ),
+        (
+            "topicfs cat orders/0/log.batch | topicfs append copy/0/log.batch",
+            "a copy batch by batch, which keeps codecs and producers too",
+        ),
+    ),
+)
+@click.argument("target", metavar="TOPIC[/PARTITION][/NAME]")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default="-")
+@click.option(
+    "--producer",
+    metavar="NAME",
+    help="Append each line of FILE once, however often this is run: NAME remembers how far it came.",
+)
+@data_option
+def append(target: str, *, file: Path, producer: str | None, directories: tuple[Path, ...]) -> None:
+    """Append the lines of FILE, or of standard input, to a topic.
+
+    NAME is log (a line is a value; the default), log.kv, log.json or, of one partition, log.batch. A FILE is looked through before its first
+    record is appended: a line that is no record refuses it as a whole. Standard input is appended as it comes. When
+    the command ends, everything is on disk. While a daemon owns the directory, append through its mount.
+
+    With --producer the lines carry an idempotent producer's id, epoch and sequence numbers, kept under NAME in the
+    data directory, the first of several. Run again after a crash at any point, or after the file has grown, it
+    appends what is missing and nothing twice.
+    """
+    place = parse_path(target)
+    if place.name == BATCH_DOOR and place.partition is None:
+        raise InvalidNameError(
+            f"{target}: batches are appended to one partition, as {place.topic}/0/{place.name}"
+        )
+    if place.name not in {*DOORS, BATCH_DOOR}:
+        raise InvalidNameError(f"{target}: records are appended to {', '.join(DOORS)} or {BATCH_DOOR}")
+    if producer is not None and place.name == BATCH_DOOR:
+        raise click.UsageError("--producer numbers lines; batches carry their own producers")
+    source = "-" if str(file) == "-" else str(file)
+    if producer is not None and source == "-":
+        raise click.UsageError("--producer needs a FILE, which can be read again after a crash")
+    path = f"{place.topic}/{'' if place.partition is None else f'{place.partition}/'}{place.name}"
+    with click.open_file(source, "rb") as stream:
+        hint = f"cat {source if source != '-' else ''} >> MOUNTPOINT/{path}".replace("  ", " ")
+        with opened_for_writing(directories, through_mount=hint) as engine:
+            lines_target = _target(engine, place, path)
+            framing = BATCHES if place.name == BATCH_DOOR else LINES
+            if source != "-" and stream.seekable():
+                _each(stream, framing, lines_target.check, source, kept=False)
+                stream.seek(0)
+            if producer is not None:
+                _append_once(engine, directories[0], place, path, producer=producer, stream=stream, file=file)
+                return
+            _each(
+                stream, framing, lines_target.append, "standard input" if source == "-" else source, kept=True
+            )
+
+
+def _append_once(  # noqa: PLR0913 (what a run is made of; most of it keyword-only)
+    engine: Engine,
+    directory: Path,
+    place: TopicPath,
+    path: str,
+    *,
+    producer: str,
+    stream: IO[bytes],
+    file: Path,
+) -> None:
+    """Append what of the file is not in the log yet, and say how much that was."""
+    topic = engine.topic(place.topic)
+    numbers = topic.partitions() if place.partition is None else {place.partition: None}
+    partitions = {number: engine.partition(topic.name, number) for number in numbers}
+    registry = ProducerRegistry(directory, NativeFileSystem())
+    run = NamedProducer(registry, producer, f"{file.resolve()} > {path}", partitions)
+    encoder = Encoder(by_suffix(place.name.removeprefix("log")), system_clock, Reports(system_clock))
+    outcome = run.append_file(stream, OnceLines(encoder, next(iter(partitions.values()))), whole_lines)
+    passed = f", {outcome.passed_over} were there already" if outcome.passed_over else ""
+    say(
+        f"{producer}: {outcome.appended} records appended to {path}{passed}; "
+        f"{file} is in up to byte {outcome.position} (producer id {outcome.producer_id}, epoch {outcome.epoch})"
+    )
+
+
+def _target(engine: Engine, place: TopicPath, name: str) -> LineTarget:
+    topic = engine.topic(place.topic)
+    if topic.internal:
+        raise PolicyViolationError(f"{topic.name}: Kafka's own; nobody else writes there")
+    reports = Reports(system_clock)
+    encoder = Encoder(by_suffix(place.name.removeprefix("log")), system_clock, reports)
+    if place.partition is None:
+        return DoorTarget(name, topic, encoder, KafkaPartitioner())
+    return PartitionTarget(name, engine.partition(topic.name, place.partition), encoder)
+
+
+def _each(
+    stream: IO[bytes], framing: Framing, take: Callable[[bytes], None], source: str, *, kept: bool
+) -> None:
+    """Hand the records of `stream` on, block by block; what is wrong with a line is told by its number."""
+    lines = size = 0
+    try:
+        for block in blocks(stream, framing):
+            take(block)
+            lines += block.count(b"\n")
+            size += len(block)
+    except (FormError, InvalidRecordError, RecordTooLargeError) as error:
+        reason = str(error)
+        if isinstance(error, FormError):
+            reason = f"line {lines + error.line_number}: {error.reason}"
+        before = f"{size} bytes" if framing is BATCHES else f"{lines} lines"
+        fate = f"the {before} before its block were appended" if kept and size else "nothing was appended"
+        raise LinesRefusedError(f"{source}: {reason}; {fate}") from None
+
+
+def blocks(stream: IO[bytes], framing: Framing = LINES) -> Iterator[bytes]:
+    """Give whole records, some MiB at a time; a last line without an end gets one.
+
+    Raises InvalidRecordError for what is no batch, or a torn one, where batches are asked for.
+    """
+    waiting = NOTHING
+    while data := stream.read(BLOCK_BYTES):
+        framed = framing.frame(waiting, data, UNBOUNDED)
+        waiting = framed.waiting
+        if framed.lines:
+            yield framed.lines
+    if waiting.tail:
+        yield framing.ended(waiting.tail)

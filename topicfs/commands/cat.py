@@ -1,0 +1,176 @@
+"""`topicfs cat`: the mount's files without a mount."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import aclosing
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+import click
+
+from fusefs.forms import SUFFIXES
+from storage.disk import names
+from storage.engine import Engine
+from storage.errors import StorageError, UnknownTopicError
+from storage.model import Isolation, Offset
+from topicfs.data_directory import data_option, opened_for_reading
+from topicfs.examples import ExampleCommand
+from topicfs.lines import say
+from topicfs.main import describe
+from topicfs.paths import TopicPath, parse_path
+
+POLL_SECONDS = 0.2
+TICK_NS = 100_000_000
+"""Nanoseconds; longer than between two times that a kernel gives to files (at most 10 ms)."""
+Signature: TypeAlias = tuple[int, ...]
+
+
+@click.command(
+    cls=ExampleCommand,
+    short_help="Print files of a mount, without a mount.",
+    examples=(
+        ("topicfs cat orders/0", "every value of a partition, one a line"),
+        ("topicfs cat orders/0/log.json | jq .payload", "with offsets, times, keys and headers"),
+        ("topicfs cat orders/0/42", "exactly the value at offset 42"),
+        ("topicfs cat orders/0/42-99.kv", "key TAB value of a range"),
+        ("topicfs cat orders/0/-10", "the last ten"),
+        ("topicfs cat orders/0/log.batch > orders.batches", "the record batches themselves"),
+        ("topicfs cat orders/0/@2026-11-21T03:00:00Z-", "from a moment on"),
+        ("topicfs cat orders/log.json", "all partitions, merged by time"),
+        ("topicfs cat orders/config orders/0/status", "settings, offsets and sizes"),
+        ("topicfs cat --follow orders/0/log.json", "and what comes, until Ctrl-C"),
+        ("topicfs cat --data /var/lib/kafka/data orders/0", "out of a broker's files, beside the broker"),
+    ),
+)
+@click.argument("paths", metavar="PATH…", nargs=-1, required=True)
+@click.option("--follow", "-f", is_flag=True, help="Go on with the records that are appended later.")
+@click.option(
+    "--isolation",
+    type=click.Choice([level.value for level in Isolation]),
+    default=Isolation.READ_COMMITTED.value,
+    show_default=True,
+    help="Whether records of aborted transactions show.",
+)
+@data_option
+def cat(paths: tuple[str, ...], *, follow: bool, isolation: str, directories: tuple[Path, ...]) -> None:
+    """Print what the files of these paths in a mount hold.
+
+    PATH begins at the mount point: TOPIC/PARTITION/NAME, TOPIC/NAME or @status. NAME of a partition is log (the
+    default), a record (42, @TIME, earliest, latest) or a range (42-99, 42-, -10, @TIME-@TIME, @TIME-), each as it is,
+    with .kv, .json or .batch; or start, state, status, segments/FILE. NAME of a topic is log or a range of times,
+    which merge its partitions; or config, status. Of follow, which has no end, there is --follow.
+
+    Nothing is locked or changed. Beside a running daemon or broker what lies below its last checkpoint is shown; for
+    the very latest read its mount.
+
+    At a damaged batch a file ends with what stands before it, an error and exit status 1; the files after it are still
+    printed. A range that begins behind the batch shows the rest.
+    """
+    if follow and len(paths) > 1:
+        raise click.UsageError("--follow takes one path")
+    output = sys.stdout.buffer
+    level = Isolation(isolation)
+    if follow:
+        follow_from(directories, parse_path(paths[0]), output, level)
+        return
+    failures: list[StorageError | click.ClickException] = []
+    with opened_for_reading(directories) as engine:
+        for path in paths:
+            try:
+                copy(engine, path, output, level, directories)
+            except (StorageError, click.ClickException) as error:
+                failures.append(error)
+    output.flush()
+    for earlier in failures[:-1]:
+        say(f"topicfs: {describe(earlier)}", error=True)
+    if failures:
+        raise failures[-1]
+
+
+def copy(
+    engine: Engine, path: str, output: BinaryIO, isolation: Isolation, directories: tuple[Path, ...]
+) -> Offset | None:
+    """Write a file's content; the offset behind it where it grows with its partition, None for all else."""
+    import trio  # noqa: PLC0415 - `--help` needs no filesystem
+
+    from fusefs.reader import PathError  # noqa: PLC0415
+
+    try:
+        return trio.run(_copy, engine, path, output, isolation, directories)
+    except PathError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _copy(
+    engine: Engine, path: str, output: BinaryIO, isolation: Isolation, directories: tuple[Path, ...]
+) -> Offset | None:
+    from fusefs.reader import MountReader  # noqa: PLC0415
+
+    reader = MountReader(engine, directories=directories, isolation=isolation)
+    try:
+        file = reader.find(path)
+        async with aclosing(reader.contents(file)) as contents:
+            async for data in contents:
+                output.write(data)
+        return reader.end_of(file)
+    finally:
+        reader.close()
+
+
+def follow_from(
+    directories: tuple[Path, ...], place: TopicPath, output: BinaryIO, isolation: Isolation
+) -> None:
+    """Write the content of a place and go on with what is appended, until interrupted.
+
+    The one who appends is another process; what it checkpoints is seen here by opening the directories again. They are
+    looked at before they are read: what comes in between changes what is seen the next time.
+    """
+    path, suffix = _followed_path(place)
+    seen = signature(directories)
+    with opened_for_reading(directories) as engine:
+        offset = copy(engine, path, output, isolation, directories)
+    output.flush()
+    if offset is None:
+        raise click.UsageError(f"{path} does not grow; --follow takes log or an open range, as 42-")
+    while True:
+        time.sleep(POLL_SECONDS)
+        present = signature(directories)
+        if present is not None and present == seen:
+            continue
+        seen = present
+        rest = f"{place.topic}/{place.partition}/{offset}-{suffix}"
+        try:
+            with opened_for_reading(directories) as engine:
+                engine.partition(*place.topic_partition)
+                offset = copy(engine, rest, output, isolation, directories) or offset
+        except (UnknownTopicError, FileNotFoundError):
+            return
+        output.flush()
+
+
+def _followed_path(place: TopicPath) -> tuple[str, str]:
+    """The path of a place in a partition, and the suffix of its form. Raises InvalidNameError for a topic's."""
+    topic, partition = place.topic_partition
+    suffix = next((suffix for suffix in SUFFIXES if place.name.endswith(suffix)), "")
+    return f"{topic}/{partition}/{place.name}", suffix
+
+
+def signature(directories: tuple[Path, ...]) -> Signature | None:
+    """What changes when the owner of the directories checkpointed something or left.
+
+    None where that happened just now, or by a clock that is ahead: a file's time advances by the kernel's tick, and what
+    follows within it would change nothing.
+    """
+    watched = (names.HIGH_WATERMARKS, names.CLEAN_SHUTDOWN, names.LOCK)
+    settled_ns = time.time_ns() - TICK_NS
+    modified = tuple(_modified(directory / name) for directory in directories for name in watched)
+    return modified if max(modified) < settled_ns else None
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

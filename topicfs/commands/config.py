@@ -1,0 +1,143 @@
+"""`topicfs config`: every setting, what it is and why; and a topic's own set without a mount."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from storage.config.broker import EngineConfig
+from storage.config.listing import ConfigSource, ShownSetting, engine_settings, matching, topic_settings
+from storage.errors import InvalidConfigError
+from storage.messages import printable
+from topicfs.data_directory import data_option, opened_for_reading, opened_for_writing, read_config
+from topicfs.examples import ExampleCommand
+from topicfs.lines import say
+from topicfs.terminal import console, is_terminal, plain
+
+NOTHING_GIVEN: Mapping[str, str] = {}
+STYLES = {ConfigSource.TOPIC: "good", ConfigSource.FILE: "number", ConfigSource.DEFAULT: "quiet"}
+
+
+@click.command(
+    cls=ExampleCommand,
+    short_help="Show every setting and where its value comes from; set a topic's.",
+    examples=(
+        ("topicfs config orders", "every setting of a topic: value, source, default, unit, meaning"),
+        ("topicfs config orders --match 'retention.*'", "some of them"),
+        ("topicfs config orders --set", "those that are not the default"),
+        ("topicfs config orders retention.ms=86400000 cleanup.policy=compact,delete", "set two"),
+        ("topicfs config orders retention.ms=", "remove one: the file's value or the default holds again"),
+        (
+            "topicfs config --config server.properties",
+            "what a broker's file gives: the topics' defaults and the engine's own settings",
+        ),
+        ("topicfs config orders --set --json | jq -c .[]", "for programs"),
+    ),
+)
+@click.argument("topic", required=False)
+@click.argument("changes", metavar="[NAME=VALUE]…", nargs=-1)
+@click.option(
+    "--match", "patterns", metavar="PATTERN", multiple=True, help="Only these names: retention.*, *.ms"
+)
+@click.option("--set", "only_set", is_flag=True, help="Only what a topic or the file sets.")
+@click.option("--json", "as_program", is_flag=True, help="One JSON array in place of a table.")
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The server.properties that the mount is given.",
+)
+@data_option
+def config(  # noqa: PLR0913 (a command's options; keyword-only)
+    topic: str | None,
+    *,
+    changes: tuple[str, ...],
+    patterns: tuple[str, ...],
+    only_set: bool,
+    as_program: bool,
+    file: Path | None,
+    directories: tuple[Path, ...],
+) -> None:
+    """Show the settings of TOPIC, or without one the defaults of all topics and the engine's own settings.
+
+    The value is the topic's own, else that of the FILE (a broker's server.properties), else Kafka's default. With
+    NAME=VALUE the topic's own are changed, all of them or none; an empty VALUE removes one. While a daemon owns the
+    directory, write to the topic's `config` in its mount.
+    """
+    if changes and topic is not None:
+        _change(topic, parse_changes(changes), directories)
+        return
+    engine_config, given = EngineConfig(), NOTHING_GIVEN
+    if file is not None:
+        found_there = read_config(file)
+        engine_config, given = found_there.config, found_there.given
+    if topic is None:
+        settings = [
+            *topic_settings(engine_config.topic_defaults, overrides={}, given=given),
+            *engine_settings(engine_config, given=given),
+        ]
+    else:
+        with opened_for_reading(directories, config=engine_config) as engine:
+            found = engine.topic(topic)
+            settings = [*topic_settings(found.config, overrides=found.overrides, given=given)]
+    _print(matching(settings, patterns, only_set=only_set), as_program=as_program)
+
+
+def parse_changes(pairs: Iterable[str]) -> dict[str, str | None]:
+    """Take `name=value` arguments apart; `name=` is None. Raises InvalidConfigError."""
+    changes: dict[str, str | None] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise InvalidConfigError(f"{pair}: a setting is given as name=value, as in retention.ms=3600000")
+        changes[name.strip()] = value.strip() or None
+    return changes
+
+
+def _change(topic: str, changes: dict[str, str | None], directories: tuple[Path, ...]) -> None:
+    lines = "\\n".join(f"{name}={value or ''}" for name, value in changes.items())
+    hint = f"printf '{lines}\\n' >> MOUNTPOINT/{topic}/config"
+    with opened_for_writing(directories, through_mount=hint) as engine:
+        engine.alter_config(topic, changes)
+        found = engine.topic(topic)
+        for name, value in changes.items():
+            shown = found.config.value_text(name)
+            say(f"{topic}: {name}={shown}{'' if value is not None else ' (the default)'}")
+
+
+def _print(settings: list[ShownSetting], *, as_program: bool) -> None:
+    if as_program:
+        plain = [{**one._asdict(), "source": one.source.value} for one in settings]
+        click.echo(json.dumps(plain, indent=1))
+    elif is_terminal():
+        console().print(_table(settings))
+    else:
+        for one in settings:
+            fields = (f"{one.name}={one.value}", _source_text(one), one.default, one.unit, one.meaning)
+            click.echo("\t".join(map(printable, fields)))
+
+
+def _table(settings: list[ShownSetting]) -> Table:
+    table = Table("setting", "value", "source", "default", "unit", "meaning", box=None, pad_edge=False)
+    table.header_style = "quiet"
+    for one in settings:
+        style = STYLES[one.source]
+        table.add_row(
+            plain(one.name, "name"),
+            plain(one.value, style),
+            plain(_source_text(one)),
+            plain(one.default),
+            plain(one.unit),
+            plain(one.meaning, "quiet"),
+        )
+    return table
+
+
+def _source_text(setting: ShownSetting) -> str:
+    name = setting.file_name
+    return setting.source.value if name in (None, setting.name) else f"{setting.source.value} ({name})"

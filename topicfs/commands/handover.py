@@ -1,0 +1,169 @@
+"""`topicfs handover` and `topicfs takeover`: topics to a Kafka broker, and topics of one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from storage.disk.lock import LockHolder, find_holder
+from storage.errors import StorageError
+from storage.handover.cluster import KafkaCluster
+from storage.handover.handover import Handover
+from storage.handover.takeover import BrokerDirectories, Takeover
+from topicfs.data_directory import parse_directories, require_directories
+from topicfs.examples import ExampleCommand
+from topicfs.lines import say
+
+POLL_SECONDS = 0.2
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        (
+            "topicfs handover ./data --bootstrap-server localhost:9092 --log-dir /var/lib/kafka/data",
+            "run it while the broker runs; stop the broker when told to, start it, and run it once more",
+        ),
+    ),
+)
+@click.argument("directories", metavar="DATA[,DATA]", type=parse_directories)
+@click.option(
+    "--bootstrap-server",
+    metavar="HOST:PORT",
+    required=True,
+    help="Where the cluster is reached while the broker runs.",
+)
+@click.option(
+    "--log-dir",
+    "log_dirs",
+    metavar="DIR",
+    multiple=True,
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The broker's log directory; once for each where its log.dirs names several.",
+)
+@click.option(
+    "--no-wait",
+    is_flag=True,
+    help="Do not wait for the broker to be stopped: leave, and go on when run again.",
+)
+@click.option(
+    "--with-open-transactions",
+    is_flag=True,
+    help="Hand over partitions with an open transaction, too; end it afterwards with kafka-transactions abort.",
+)
+def handover(
+    directories: tuple[Path, ...],
+    *,
+    bootstrap_server: str,
+    log_dirs: tuple[Path, ...],
+    no_wait: bool,
+    with_open_transactions: bool,
+) -> None:
+    """Put the topics of a data directory under a Kafka broker.
+
+    The broker has to make the topics itself, or it would set our directories aside as strays. So this lets it create
+    them, with their partitions and settings, waits until it is stopped, and puts the files in place; run once more
+    after the broker's start it compares what is served. It may be interrupted and run again at any point, nothing
+    that the broker has is overwritten, and DATA stays as it is. Kafka's own topics are left out.
+
+    Groups that have committed positions in the topics are put where they stand, when the topics are created and, for
+    what is missing then, at the end; one that has moved on in the cluster is left alone. End its consumers before.
+
+    A transaction that is still open is refused: no coordinator there knows of it. Producer ids come along in the
+    batches, while the cluster counts its own from wherever it is. A new producer may so get the id of one whose
+    batches stand in a partition; until that one has expired (producer.id.expiration.ms after its last batch, a day by
+    default) the broker takes its first batches there for repeated or out of order. If that may happen, hand over topics
+    whose idempotent producers have been silent for that long, or to a cluster that has given out higher ids already.
+    """
+    require_directories((*directories, *log_dirs))
+    work = Handover(directories, log_dirs, tell=say, with_open_transactions=with_open_transactions)
+    if _running(log_dirs):
+        cluster = KafkaCluster(bootstrap_server)
+        if work.placed and work.prepared:
+            work.verify(cluster)
+            say(f"done: the broker has everything; {_text(directories)} is no longer needed")
+            return
+        work.prepare(cluster)
+        if not work.placed:
+            _wait_until_stopped(log_dirs, no_wait=no_wait)
+    elif not work.prepared:
+        raise StorageError(
+            f"the broker does not run; start it first, for it must create the topics (nobody has {log_dirs[0]} open)"
+        )
+    work.place()
+    say("in place: start the broker, then run this once more to compare")
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=(
+        ("topicfs takeover /var/lib/kafka/data ./data", "a copy of a stopped broker's topics"),
+        (
+            "topicfs takeover --link /var/lib/kafka/data /var/lib/topics",
+            "hard links where nothing changes any more",
+        ),
+    ),
+)
+@click.argument("log_dirs", metavar="LOG_DIR[,LOG_DIR]", type=parse_directories)
+@click.argument("directories", metavar="DATA[,DATA]", type=parse_directories)
+@click.option(
+    "--link",
+    is_flag=True,
+    help="Hard links in place of copies for segments that are not appended to any more.",
+)
+@click.option(
+    "--metadata-dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="The broker's metadata.log.dir, where it is not the log directory: the topics' settings stand there.",
+)
+@click.option(
+    "--without-settings", is_flag=True, help="Do without the topics' settings where they cannot be had."
+)
+def takeover(
+    log_dirs: tuple[Path, ...],
+    directories: tuple[Path, ...],
+    *,
+    link: bool,
+    metadata_dir: Path | None,
+    without_settings: bool,
+) -> None:
+    """Take the topics of a stopped Kafka broker into a data directory.
+
+    Records, offsets, topic ids and settings stay what they are; a topic without a retention.ms of its own gets -1,
+    for what the broker's default was does not stand in its files. Where groups stand in the topics goes along; the
+    rest of Kafka's own topics is left out. LOG_DIR is only read; name all of its log.dirs where the broker has several.
+    Run it again after an interruption.
+    """
+    require_directories(log_dirs)
+    source = BrokerDirectories(
+        log_dirs=log_dirs, metadata_dir=metadata_dir, without_settings=without_settings
+    )
+    Takeover(source, directories, tell=say).take(link=link)
+    say(f"done: topicfs mount {_text(directories)} MOUNTPOINT")
+
+
+def _text(directories: Sequence[Path]) -> str:
+    """Several directories as they are named on a command line."""
+    return ",".join(map(str, directories))
+
+
+def _running(log_dirs: Sequence[Path]) -> LockHolder | None:
+    """Who has one of the directories open."""
+    return next((holder for holder in map(find_holder, log_dirs) if holder), None)
+
+
+def _wait_until_stopped(log_dirs: Sequence[Path], *, no_wait: bool) -> None:
+    holder = _running(log_dirs)
+    if holder is None:
+        return
+    broker = f"the broker (process {holder.pid})" if holder.pid else "the broker"
+    if no_wait:
+        raise StorageError(f"{broker} still runs: stop it, then run the same command again")
+    say(f"now stop {broker}; this goes on when it has ended (or run it again then)")
+    while _running(log_dirs):
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,43 @@
+"""`topicfs pipeline archive`: topics to Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pipeline.places.place import Place
+from topicfs.examples import ExampleCommand
+from topicfs.jobs.places import found, place_option
+from topicfs.jobs.run import run_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@click.command(
+    cls=ExampleCommand,
+    short_help="Topics to Parquet, by date.",
+    examples=(
+        ("topicfs pipeline archive orders ./archive", "what came since the last time, each record once"),
+        ("topicfs pipeline archive orders ./archive --data kafka://host:9092", "of a Kafka cluster"),
+    ),
+)
+@click.argument("topics", metavar="TOPIC[,TOPIC]")
+@click.argument("target", metavar="ARCHIVE", type=click.Path(path_type=Path, file_okay=False))
+@place_option
+def archive(topics: str, *, target: Path, place: Place) -> None:
+    """Archive TOPICs to Parquet files in ARCHIVE, a folder a topic and date, with all of their columns.
+
+    Run again it archives what came since, each record once, wherever a run was interrupted. It prints what the archive
+    holds: topic, date, partition, first offset and number of records.
+    """
+    place = found(place)
+
+    def job(session: SparkSession) -> DataFrame:
+        from pipeline.jobs.archive import ArchiveOptions, archive as run  # noqa: I001, PLC0415 (needs Spark)
+
+        return run(session, ArchiveOptions(path=str(place), topics=topics, target=target))
+
+    run_job(job, places=[place])

@@ -1,0 +1,79 @@
+"""`topicfs pipeline replay`: topic to topic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pipeline.places.place import Place
+from topicfs.examples import ExampleCommand
+from topicfs.jobs.places import found, place_option, target_place_option
+from topicfs.jobs.run import run_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@click.command(
+    cls=ExampleCommand,
+    short_help="Topic to topic, through SQL.",
+    examples=(
+        ("topicfs pipeline replay orders copy", "everything, once: all of it or nothing"),
+        ("topicfs pipeline replay orders copy --checkpoint ./progress", "what came since the last time"),
+        ("topicfs pipeline replay orders upper --select 'key, upper(value) AS value'", "with other values"),
+        ("topicfs pipeline replay orders orders --to kafka://host:9092", "from here to a Kafka cluster"),
+    ),
+)
+@click.argument("source", metavar="TOPIC[,TOPIC]")
+@click.argument("target", metavar="TARGET")
+@click.option("--where", default="true", metavar="SQL", help="A condition over the source's columns.")
+@click.option(
+    "--select",
+    default="key, value, headers, timestamp",
+    show_default=True,
+    metavar="SQL",
+    help="Expressions that make the columns to be written.",
+)
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Remember in DIR how far it came, and bring only what came since.",
+)
+@target_place_option
+@place_option
+def replay(  # noqa: PLR0913 (one a word of the command line)
+    source: str,
+    *,
+    target: str,
+    where: str,
+    select: str,
+    checkpoint: Path | None,
+    place: Place,
+    target_place: Place | None,
+) -> None:
+    """Append the records of TOPICs to the topic TARGET, which must be there, through a SQL filter and projection.
+
+    Keys choose partitions as in Kafka. A write into a Kafka cluster is Spark's own: at least once, and with the time of
+    writing. Prints source, target and the number of records.
+    """
+    place = found(place)
+    target_place = place if target_place is None else found(target_place)
+
+    def job(session: SparkSession) -> DataFrame:
+        from pipeline.jobs.replay import ReplayOptions, replay as run  # noqa: I001, PLC0415 (needs Spark)
+
+        options = ReplayOptions(
+            path=str(place),
+            target_path=str(target_place),
+            source=source,
+            target=target,
+            where=where,
+            select=select,
+            checkpoint=str(checkpoint.absolute()) if checkpoint else None,
+        )
+        return run(session, options)
+
+    run_job(job, places=[place, target_place])

@@ -1,0 +1,93 @@
+"""`topicfs pipeline restore`: an archive back into topics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pipeline.errors import NoArchiveError
+from pipeline.places.place import Place
+from topicfs.examples import ExampleCommand
+from topicfs.jobs.places import found, place_option
+from topicfs.jobs.run import run_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@click.command(
+    cls=ExampleCommand,
+    short_help="An archive back into topics.",
+    examples=(
+        ("topicfs pipeline restore ./archive", "every topic that the archive has; again: what is missing"),
+        ("topicfs pipeline restore ./archive orders --into orders-of-may", "one, under another name"),
+        ("topicfs pipeline restore ./archive --data ./new", "into a new data directory"),
+        (
+            "topicfs pipeline restore ./archive --data kafka://host:9092 --without-offsets",
+            "into a Kafka cluster, which assigns offsets itself",
+        ),
+    ),
+)
+@click.argument("archive", metavar="ARCHIVE", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("topics", metavar="[TOPIC[,TOPIC]]", required=False)
+@click.option("--into", metavar="NAME", help="Another name for the topic, where it is one.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, 10_000),
+    help="How many partitions a topic that is made has at least; else as many as it had.",
+)
+@click.option(
+    "--without-offsets",
+    is_flag=True,
+    help="Give offsets up where they cannot be kept: in a Kafka cluster.",
+)
+@place_option
+def restore(  # noqa: PLR0913 (one a word of the command line)
+    archive: Path,
+    *,
+    topics: str | None,
+    into: str | None,
+    partitions: int | None,
+    without_offsets: bool,
+    place: Place,
+) -> None:
+    """Bring the records of an ARCHIVE, made by `archive`, back into their topics with offsets and times as they were.
+
+    Topics that are missing are made, with the settings and partitions that they had; what would be deleted at once for
+    its age gets retention.ms=-1. Gaps between offsets stay gaps, and a log begins where its first record stood. A topic
+    that has records must have the same ones at the same offsets: then what is beyond its end is appended, so an
+    interrupted restore is gone on with by running it again. Anything else that stands there is an error, and nothing
+    of it is changed.
+
+    A Kafka cluster assigns offsets itself: with --without-offsets partitions, order, times, keys and values are kept
+    there. Its topics must be there and empty: what was interrupted begins anew. It needs the extra topicfs[kafka].
+
+    Prints topic, partition, first and last offset of the archive, the records restored, and those that were there.
+    """
+    if not archive.is_dir():
+        raise NoArchiveError(archive)
+    place = _made(place)
+
+    def job(session: SparkSession) -> DataFrame:
+        from pipeline.jobs.restore.restore import RestoreOptions, restore as run  # noqa: I001, PLC0415 (needs Spark)
+
+        options = RestoreOptions(
+            archive=archive,
+            path=str(place),
+            topics=topics,
+            into=into,
+            partitions=partitions,
+            without_offsets=without_offsets,
+        )
+        return run(session, options)
+
+    run_job(job)
+
+
+def _made(place: Place) -> Place:
+    """The place; a data directory that is not there yet is made, as by every command that makes topics."""
+    if not place.is_kafka and place.path and not any(one in place.path for one in "*?[,"):
+        Path(place.path).mkdir(parents=True, exist_ok=True)
+    return found(place)

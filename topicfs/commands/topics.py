@@ -1,0 +1,201 @@
+"""`topicfs topics`: create, list, describe and delete topics without a mount."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.filesize import decimal
+from rich.table import Table
+
+from storage.engine import Engine, Topic
+from storage.errors import InvalidConfigError, PolicyViolationError
+from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
+from topicfs.commands.topics_online import online
+from topicfs.data_directory import data_option, opened_for_reading, opened_for_writing
+from topicfs.examples import ExampleCommand, ExampleGroup
+from topicfs.lines import say
+from topicfs.terminal import console, is_terminal, plain
+
+
+@click.group(
+    cls=ExampleGroup,
+    examples=(
+        ("topicfs topics create orders --partitions 4", "make one"),
+        ("topicfs topics list", "see them all"),
+        ("topicfs topics describe orders", "see one in detail"),
+        ("topicfs topics delete orders", "remove one"),
+        ("topicfs topics online", "after a repair: serve again what is offline"),
+    ),
+)
+def topics() -> None:
+    """Create, list, describe and delete topics; bring offline partitions back.
+
+    With a mount the same is done by mkdir, ls, cat MOUNT/orders/0/status and rmdir.
+    """
+
+
+topics.add_command(online)
+
+
+def parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Take `name=value` arguments apart. Raises InvalidConfigError."""
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InvalidConfigError(f"{pair}: a setting is given as name=value, as in retention.ms=3600000")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+@topics.command(
+    cls=ExampleCommand,
+    examples=(
+        ("topicfs topics create orders", "a topic with one partition"),
+        ("topicfs topics create orders --partitions 4", "with four"),
+        (
+            "topicfs topics create clicks --config retention.ms=604800000 --config segment.bytes=104857600",
+            "kept a week",
+        ),
+    ),
+)
+@click.argument("names", metavar="NAME…", nargs=-1, required=True)
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, 10_000),
+    help="How many; the configuration's num.partitions otherwise.",
+)
+@click.option(
+    "--config",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A setting of the topic, by Kafka's name.",
+)
+@data_option
+def create(
+    names: tuple[str, ...],
+    *,
+    partitions: int | None,
+    settings: tuple[str, ...],
+    directories: tuple[Path, ...],
+) -> None:
+    """Create topics."""
+    overrides = parse_settings(settings)
+    with opened_for_writing(directories, through_mount=f"mkdir MOUNTPOINT/{names[0]}", make=True) as engine:
+        for name in names:
+            topic = engine.create_topic(name, partitions=partitions, overrides=overrides)
+            count = len(topic.partitions())
+            say(f"{name}: created with {count} partition{'s' * (count != 1)}")
+
+
+@topics.command(
+    "list",
+    cls=ExampleCommand,
+    examples=(
+        ("topicfs topics list", "names, and on a terminal what they hold"),
+        ("topicfs topics list --data /var/lib/kafka/data", "a broker's topics"),
+    ),
+)
+@data_option
+def list_topics(*, directories: tuple[Path, ...]) -> None:
+    """List topics: a table on a terminal, else one name a line."""
+    with opened_for_reading(directories) as engine:
+        if is_terminal():
+            console().print(_overview(engine))
+        else:
+            for name in engine.topics():
+                say(name)
+
+
+@topics.command(
+    cls=ExampleCommand,
+    examples=(("topicfs topics describe orders", "settings, and every partition's bounds, sizes and times"),),
+)
+@click.argument("name")
+@data_option
+def describe(name: str, *, directories: tuple[Path, ...]) -> None:
+    """Describe a topic: its id, the settings it overrides, and its partitions."""
+    with opened_for_reading(directories) as engine:
+        topic = engine.topic(name)
+        screen = console()
+        screen.print(
+            f"[name]{topic.name}[/name]  id {topic.topic_id}{'  internal' if topic.internal else ''}"
+        )
+        for setting, value in sorted(topic.overrides.items()):
+            screen.print(plain(f"  {setting}={value}", "quiet"))
+        screen.print(_partitions(topic))
+
+
+@topics.command(
+    cls=ExampleCommand,
+    examples=(
+        ("topicfs topics delete orders", "an empty topic"),
+        ("topicfs topics delete orders --with-records", "a topic and all its records, for good"),
+    ),
+)
+@click.argument("name")
+@click.option("--with-records", is_flag=True, help="Also if it holds records; they are gone for good.")
+@data_option
+def delete(name: str, *, with_records: bool, directories: tuple[Path, ...]) -> None:
+    """Delete a topic; one that holds records only when told so."""
+    with opened_for_writing(directories, through_mount=f"rmdir MOUNTPOINT/{name}") as engine:
+        records = records_of(engine.topic(name))
+        if records and not with_records:
+            raise PolicyViolationError(
+                f"{name}: holds {records} records; add --with-records to delete them too"
+            )
+        engine.delete_topic(name)
+        say(f"{name}: deleted")
+
+
+def records_of(topic: Topic) -> int:
+    """How many offsets a topic holds, compaction's gaps and markers among them."""
+    bounds = (partition.offsets() for partition in topic.partitions().values())
+    return sum(offsets.log_end_offset - offsets.log_start_offset for offsets in bounds)
+
+
+def moment(timestamp: Timestamp) -> str:
+    """Print a record's time as selectors take it, to the second."""
+    if timestamp == NO_TIMESTAMP:
+        return "-"
+    return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _overview(engine: Engine) -> Table:
+    table = Table("topic", box=None, header_style="quiet", pad_edge=False)
+    for title in ("partitions", "offsets", "size", "last record"):
+        table.add_column(title, justify="right")
+    for topic in engine.topics().values():
+        states = [partition.status() for partition in topic.partitions().values()]
+        table.add_row(
+            f"[name]{topic.name}[/name]",
+            str(len(states)),
+            f"{records_of(topic):,}",
+            decimal(sum(state.log_bytes for state in states)),
+            moment(max((state.last_timestamp for state in states), default=NO_TIMESTAMP)),
+        )
+    return table
+
+
+def _partitions(topic: Topic) -> Table:
+    table = Table("partition", box=None, header_style="quiet", pad_edge=False)
+    for title in ("start", "end", "segments", "size", "last record", "state"):
+        table.add_column(title, justify="left" if title == "state" else "right")
+    for number, partition in topic.partitions().items():
+        table.add_row(*map(plain, (str(number), *_row(partition.status()))))
+    return table
+
+
+def _row(status: PartitionStatus) -> tuple[str, ...]:
+    offsets = status.offsets
+    return (
+        str(offsets.log_start_offset),
+        str(offsets.log_end_offset),
+        str(status.segments),
+        decimal(status.log_bytes),
+        moment(status.last_timestamp),
+        status.state,
+    )

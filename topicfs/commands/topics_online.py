@@ -1,0 +1,122 @@
+"""`topicfs topics online`: partitions that went offline are served again, after a repair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from storage.engine import Engine
+from storage.errors import DirectoryLockedError, StorageError, UnknownTopicError
+from topicfs.data_directory import data_option, mountpoint_of, require_directories
+from topicfs.examples import ExampleCommand
+from topicfs.lines import say
+from topicfs.paths import parse_path
+
+ONLINE = "online"
+
+
+class Brought(NamedTuple):
+    """What became of a partition that was offline."""
+
+    name: str
+    """`orders/0`."""
+    state: str
+    """`online`, or what still keeps it from that."""
+
+
+@click.command(
+    ONLINE,
+    cls=ExampleCommand,
+    short_help="Serve partitions again that are offline, after a repair.",
+    examples=(
+        ("topicfs topics online", "every partition that is offline"),
+        ("topicfs topics online orders/0", "one; if its whole directory had failed, all that stand there"),
+        ("topicfs topics online orders --data /disk1/data,/disk2/data", "those of a topic"),
+        ("echo online > mnt/orders/0/state", "the same through the mount"),
+    ),
+)
+@click.argument("places", metavar="[TOPIC[/PARTITION]]…", nargs=-1)
+@data_option
+@click.pass_context
+def online(context: click.Context, /, places: tuple[str, ...], *, directories: tuple[Path, ...]) -> None:
+    """Serve partitions again that went offline, once what took them offline is repaired.
+
+    A failed flush, a damaged file, a disk that was gone: what is there is recovered, and served. A daemon that owns
+    the directory is asked through its mount. One line a partition; exit status 1 if any stays offline.
+    """
+    from storage.manager import open_engine  # noqa: PLC0415 - `--help` needs no engine
+
+    require_directories(directories)
+    wanted = tuple(place.strip("/") for place in places)
+    for place in wanted:
+        parse_path(place)
+    try:
+        engine = open_engine(directories)
+    except DirectoryLockedError as error:
+        mountpoint = mountpoint_of(error.holder_pid)
+        if mountpoint is None:
+            raise StorageError(
+                f"{error.directory}: in use by process {error.holder_pid}, which has no mount that can be seen here"
+            ) from None
+        brought = list(through_mount(mountpoint, wanted))
+    else:
+        try:
+            # Opening has tried every partition already.
+            brought = list(through_engine(engine, wanted))
+        finally:
+            engine.close()
+    for one in brought:
+        say(f"{one.name}: {one.state}")
+    for place in wanted:
+        if not any(_is_asked_for(one.name, (place,)) for one in brought):
+            raise UnknownTopicError(f"{place}: no such topic or partition")
+    if any(one.state != ONLINE for one in brought):
+        context.exit(1)
+    if not brought:
+        say("nothing is offline", error=True)
+
+
+def through_engine(engine: Engine, wanted: tuple[str, ...]) -> Iterator[Brought]:
+    """Tell how the partitions stand that were asked for, or those that are offline."""
+    for topic in engine.topics().values():
+        for number, partition in topic.partitions().items():
+            name = f"{topic.name}/{number}"
+            state = partition.status().state
+            if _is_asked_for(name, wanted) and (wanted or state != ONLINE):
+                yield Brought(name, state)
+
+
+def through_mount(mountpoint: Path, wanted: tuple[str, ...]) -> Iterator[Brought]:
+    """Let a daemon bring back what is offline, by a write of `online` to each partition's `state`."""
+    partitions = (path for path in mountpoint.glob("*/*/status") if path.parent.name.isdecimal())
+    for path in sorted(partitions, key=lambda path: (path.parent.parent.name, int(path.parent.name))):
+        name = f"{path.parent.parent.name}/{path.parent.name}"
+        if not _is_asked_for(name, wanted):
+            continue
+        # Asked again for each: with the first of a directory all of it may have come back.
+        if _state(path) == ONLINE:
+            if wanted:
+                yield Brought(name, ONLINE)
+            continue
+        try:
+            with (path.parent / "state").open("a") as file:
+                file.write(f"{ONLINE}\n")
+        except OSError as error:
+            yield Brought(name, f"{_state(path)} ({error.strerror})")
+        else:
+            yield Brought(name, _state(path))
+
+
+def _state(status: Path) -> str:
+    for line in status.read_text().splitlines():
+        name, _, value = line.partition(" ")
+        if name == "state":
+            return value
+    raise StorageError(f"{status}: no state there; is that a mount of topicfs?")
+
+
+def _is_asked_for(name: str, wanted: tuple[str, ...]) -> bool:
+    return not wanted or any(name == place or name.startswith(place + "/") for place in wanted)

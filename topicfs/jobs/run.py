@@ -1,0 +1,148 @@
+"""Running a job: a session for it, its rows printed, and one line where it fails."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from pipeline.places.place import Place
+from pipeline.spark.session import SessionOptions, job_session
+from pipeline.tasks.output import for_people
+from storage.errors import StorageError
+from topicfs.jobs.progress_bar import ProgressBar, progress_bar
+from topicfs.jobs.results import print_rows
+
+_OWN = ("pipeline.errors.", "storage.errors.", "storage.staging.")
+"""Where errors are raised that say all in their first line."""
+
+
+class JobFailedError(StorageError):
+    """Spark gave up: with the line that tells why."""
+
+
+_KAFKA = re.compile(r"\borg\.apache\.kafka\.[\w.]*?(?P<name>\w+): (?P<said>.*?)(?: SQLSTATE: \w+)?$")
+"""An error of Kafka's own clients, in whatever line of whatever trace."""
+_TOPIC_MISSING = "UnknownTopicOrPartitionException"
+
+
+def cause(text: str) -> str:
+    """The line of Spark's error that says what is wrong: our own error's in a traceback, or Kafka's, else the first.
+
+    What Java threw comes behind a line that says only which call failed.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith(_OWN)]
+    if own:
+        return own[-1].partition(": ")[2]
+    kafka = next(filter(None, map(_KAFKA.search, lines)), None)
+    if kafka is not None:
+        known = "the cluster does not have a topic that was named" if kafka["name"] == _TOPIC_MISSING else ""
+        return f"Kafka: {known or kafka['said']} ({kafka['name']})"
+    thrown = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return (thrown or lines)[0]
+
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MASTER, _SETTINGS, _AS_PROGRAM = "topicfs.spark.master", "topicfs.spark.settings", "topicfs.job.json"
+"""Where the options of every job wait, in click's context, for the job to be run."""
+
+
+def job_options() -> list[click.Parameter]:
+    """What every job takes beside its own words: where Spark runs, Spark's settings, and how rows are printed."""
+    return [
+        click.Option(
+            ["--master"],
+            metavar="URL",
+            expose_value=False,
+            callback=_keep(_MASTER),
+            help="Where Spark runs: spark://HOST:PORT, local[4], …; else as MASTER or spark-defaults.conf "
+            "have it, else on all cores here.",
+        ),
+        click.Option(
+            ["--conf", "-c"],
+            metavar="NAME=VALUE",
+            multiple=True,
+            expose_value=False,
+            callback=_keep(_SETTINGS),
+            help="A setting of Spark, e.g. spark.executor.memory=2g.",
+        ),
+        click.Option(
+            ["--json"],
+            is_flag=True,
+            expose_value=False,
+            callback=_keep(_AS_PROGRAM),
+            help="One JSON array in place of a table.",
+        ),
+    ]
+
+
+def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place] = ()) -> None:
+    """Run a job in a session of its own that reaches `places`, and print its rows (StorageError, JobFailedError).
+
+    `job` imports what it runs: that needs Spark, which a session that could be had proves to be there.
+    """
+    context = click.get_current_context()
+    with (
+        progress_bar(context.info_name or "") as drawn,
+        _noise(drawn) as noise,
+        job_session(_session_options(), noise=noise, places=places, say=drawn.say) as session,
+        drawn.watching(session),
+    ):
+        from py4j.protocol import Py4JError  # noqa: PLC0415 (comes with Spark)
+        from pyspark.errors import PySparkException  # noqa: PLC0415 (needs Spark)
+
+        try:
+            found = job(session)
+            columns, rows = found.columns, [row.asDict(recursive=True) for row in found.collect()]
+        except (PySparkException, Py4JError) as error:
+            raise JobFailedError(cause(str(error))) from error
+    print_rows(columns, rows, as_program=context.meta[_AS_PROGRAM])
+
+
+@contextmanager
+def _noise(drawn: ProgressBar) -> Iterator[IO[bytes] | None]:
+    """Where Spark's processes talk while a bar is drawn.
+
+    Lines of ours that must be read are told at the end; all of it where a job fails and details are asked for.
+    """
+    if not drawn.is_drawn:
+        yield None
+        return
+    with tempfile.TemporaryFile() as file:
+        try:
+            yield file
+            file.seek(0)
+            for line in for_people(octets.decode(errors="replace") for octets in file):
+                drawn.say(line)
+        except BaseException:
+            if click.get_current_context().find_root().params.get("debug"):
+                file.seek(0)
+                sys.stderr.write(file.read().decode(errors="replace"))
+            raise
+
+
+def _keep(name: str) -> Callable[[click.Context, click.Parameter, object], None]:
+    def keep(context: click.Context, parameter: click.Parameter, value: object) -> None:
+        del parameter
+        context.meta[name] = value
+
+    return keep
+
+
+def _session_options() -> SessionOptions:
+    meta = click.get_current_context().meta
+    settings = {}
+    for text in meta[_SETTINGS]:
+        name, separator, value = text.partition("=")
+        if not separator or not name.startswith("spark."):
+            raise click.BadParameter(f"expected spark.NAME=VALUE, got {text}", param_hint="--conf")
+        settings[name] = value
+    return SessionOptions(meta[_MASTER], settings)
