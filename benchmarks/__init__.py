@@ -9,7 +9,7 @@ round, of which the median is given.
 it and whether a goal is reached, `table`, `plots`, `page` and `record` the ways of showing it. The questions stand in
 `mount/` (against an empty filesystem and against plain files), `engine/` (against other implementations of Kafka's
 formats), `peers/` (against a broker and its clients) and `spark/` (against Spark's own sources); `registry` has the
-table of all of them.
+table of all of them. What the questions about the mount share stands in `mount/setup/`.
 
 To add one: write a module with a generator of cases and a `Benchmark` that names it, and give it a line in `registry`.
 
@@ -28,7 +28,7 @@ To add one: write a module with a generator of cases and a `Benchmark` that name
 A side's function does the work of one round and returns its figure; it checks that the work was done (the bytes
 arrived, the counts are right) and raises WrongResultError otherwise. Many short rounds say more than few long ones: a
 tenth to a quarter of a second each is enough. The `floor` is what a run fails at: a third to a half of what a loaded
-machine shows, so that it finds what became two or three times slower and never noise; what stands in docs/performance/figures.json
-is never more than four times as good (tests/benchmarks/test_floors.py). A benchmark that cannot run here
-raises SkippedError with the reason.
+machine shows, so that it finds what became two or three times slower and never a disturbance. No figure in
+docs/performance/figures.json is more than four times as good (tests/benchmarks/test_floors.py). A benchmark that
+cannot run here raises SkippedError with the reason.
 """

@@ -16,14 +16,14 @@ APPEND_BYTES = 4 * 2**20
 """Text of one append, about; it is less than a segment."""
 
 START_TIME = Timestamp(1_700_000_000_000)
-"""Of the first batch."""
+"""Timestamp of the first batch."""
 BATCH_MS = 1000
 """Milliseconds from one batch to the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a partition's batches are like."""
+    """The shape of a partition's batches."""
 
     name: str
     lines_in_batch: int
@@ -35,7 +35,7 @@ class Shape:
 
 SIXTEEN_KIB = Shape("16 KiB batches", 160)
 ONE_RECORD = Shape("one-record batches", 1)
-"""What `echo line >> log` makes."""
+"""The batches that `echo line >> log` makes."""
 
 
 def batches(text_bytes: int, shape: Shape) -> Iterator[bytearray]:

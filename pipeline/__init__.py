@@ -35,7 +35,7 @@ def kafka_jars() -> str:
     Maven fetches them the first time (a line of the log says so); TOPICFS_SPARK_KAFKA_JARS may name a folder that has
     them. PipelineError where they cannot be had.
     """
-    from pipeline.connector.maven import CONNECTOR  # noqa: PLC0415 (nobody else needs Maven)
+    from pipeline.connector.maven import CONNECTOR  # noqa: PLC0415 (needed here alone)
     from pipeline.connector.settings import joined  # noqa: PLC0415 (as above)
 
     return joined(CONNECTOR.folder())

@@ -1,4 +1,4 @@
-"""What goes wrong between Spark and a data directory, in one clear line each: the thing, the cause, the remedy."""
+"""Errors between Spark and a data directory, one clear line each: the thing, the cause, the remedy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PlotsMissingError(PipelineError):
 
 
 class NoArchiveError(PipelineError):
-    """A place that was to hold an archive."""
+    """No archive where one was expected."""
 
     def __init__(self, archive: Path) -> None:
         super().__init__(f"{archive}: no archive there; make one: topicfs pipeline archive TOPIC {archive}")

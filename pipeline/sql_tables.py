@@ -1,10 +1,10 @@
-"""The options of SQL tables: Spark hands them to a format written in Python when a table is made, and never again.
+"""The options of SQL tables: Spark passes them to a format written in Python when a table is created, and never again.
 
     CREATE TABLE orders USING topicfs OPTIONS (path '/srv/topics', subscribe 'orders')
 
-What Spark keeps of such a table and does hand on is its schema. So the options are put there, as metadata of the first
-column, when the schema is asked for; whoever reads or writes the table finds them in it. A schema that is asked for to
-load a DataFrame stays as it is: only of a table Spark tells a provider.
+Spark keeps the schema of such a table and passes that on. So the options are stored there, as metadata of the first
+column, when Spark asks for the schema; reads and writes of the table find them in it. The schema of a DataFrame stays as
+it is: Spark names a provider only for a table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
 
 
 def without_options(schema: StructType) -> StructType:
-    """The same columns as they are where no table is read."""
+    """The same columns without a table's options."""
     return StructType([StructField(one.name, one.dataType, one.nullable) for one in schema.fields])
 
 

@@ -1,6 +1,6 @@
-"""The check of data directories taken apart: segments that can be checked anywhere, and what they found put together.
+"""The check of data directories in parts: segments that can be checked anywhere, and their findings merged.
 
-What is true or not is decided by `storage.inspect.check`, as for `topicfs check`; here is only who is told what.
+`storage.inspect.check` has the rules, as for `topicfs check`; this module only divides the work.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Wrong(NamedTuple):
 
 
 class CheckedSegment(NamedTuple):
-    """What is known of one segment after its check, as plain values: of the sound batches, but for the bytes."""
+    """The result of one segment's check as plain values, which but for the bytes are those of its sound batches."""
 
     bytes: int
     """Size of the `.log`."""
@@ -54,7 +54,7 @@ class CheckedSegment(NamedTuple):
 
 
 class VerificationRow(NamedTuple):
-    """A line of the result: a segment; or, where `segment` is None, what is wrong beside the segments."""
+    """A line of the result: a segment; or, where `segment` is None, findings beside the segments."""
 
     directory: str
     topic: str | None = None
@@ -128,10 +128,10 @@ class _Part(NamedTuple):
 
 
 class DirectoryVerification:
-    """What is to be checked in some directories. Checkpoints are read at once: before any log, as they must be."""
+    """The check of some directories. Checkpoints are read at once: before any log, as they must be."""
 
     def __init__(self, directories: Sequence[Path], files: FileSystem) -> None:
-        """Look into the directories (PipelineError for one that is none; OSError)."""
+        """Read the directories (PipelineError for one that is no data directory; OSError)."""
         self._files = files
         self.work: list[SegmentWork] = []
         """Segments to be checked, in any order and anywhere."""
@@ -198,7 +198,7 @@ def _examination(directory: Path, files: FileSystem) -> DirectoryCheck:
 
 
 def _broker(directory: Path, files: FileSystem) -> object:
-    """Whose directory it is; without a word on it, somebody's who owns all such."""
+    """The broker of a directory; all directories that name none count as one broker's."""
     try:
         meta = read_meta_properties(files, directory)
     except CorruptionError:
@@ -207,12 +207,12 @@ def _broker(directory: Path, files: FileSystem) -> object:
 
 
 def _beside(row: VerificationRow, wrong: Sequence[Wrong]) -> list[VerificationRow]:
-    """A row for what is wrong beside the segments, where anything is."""
+    """A row for findings beside the segments, if there are any."""
     return [row._replace(wrong=wrong)] if wrong else []
 
 
 def _by_segment(wrong: Iterable[Wrong], bases: set[Offset]) -> dict[int | None, list[Wrong]]:
-    """Tell apart whose files are meant: a segment's by base offset, and None for the others'."""
+    """Group findings by the base offset of the segment whose file they name, None for other files."""
     found: dict[int | None, list[Wrong]] = {}
     for one in wrong:
         file = parse_segment_file(Path(one.file).name)

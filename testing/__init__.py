@@ -1,1 +1,1 @@
-"""What tests and benchmarks share: a real Kafka broker with its clients, and programs that end with the one that started them."""
+"""Common parts of tests and benchmarks: a real Kafka broker with its clients, and processes that do not outlive them."""

@@ -1,4 +1,4 @@
-"""Processes that a test starts and that do not outlive it."""
+"""Processes that do not outlive the test or benchmark that starts them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
     """A process that is gone behind the block, however the block ends; `options` are Popen's.
 
-    Popen's own block waits for the process: for ever where a test fails before it has told it to end.
+    Popen's own block waits for the process: for ever where a test fails before it ends the process.
     """
     with subprocess.Popen(command, **options) as process:
         try:

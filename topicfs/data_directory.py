@@ -27,7 +27,7 @@ VARIABLE = "TOPICFS_DATA"
 def parse_directories(text: str) -> tuple[Path, ...]:
     """Take `DIR1,DIR2` apart, as a broker's log.dirs; a comma in the name of a directory that is there belongs to it.
 
-    ValueError where nothing is named: click then tells how the command is used.
+    ValueError where nothing is named: click then prints the usage.
     """
     if "," in text and Path(text).is_dir():
         return (Path(text),)
@@ -91,7 +91,7 @@ def opened_for_reading(
 def opened_for_writing(
     directories: Sequence[Path], *, through_mount: str, make: bool = False
 ) -> Iterator[LogManager]:
-    """Own the directories for a while; with `make` those that are missing are made.
+    """Own the directories in the block; with `make` those that are missing are created.
 
     Raises StorageError where one is missing, and DirectoryInUseError while someone else owns one; `through_mount` is what to type instead.
     """
@@ -155,7 +155,7 @@ def read_config(path: Path) -> FromProperties:
     return EngineConfig.from_properties(properties)
 
 
-def tell_ignored(path: Path, ignored: list[str]) -> None:
-    """Say once, on standard error, which names of the file have no meaning here."""
+def warn_of_ignored(path: Path, ignored: list[str]) -> None:
+    """Print once, on standard error, the names in the file that have no meaning here."""
     if ignored:
         say(f"topicfs: {path}: without meaning here: {', '.join(ignored)}", error=True)

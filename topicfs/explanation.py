@@ -26,10 +26,10 @@ from storage.segment.trace import (
 )
 
 SHOWN_NEIGHBOURS = 3
-"""Of many segments or passed batches those nearest to the chosen one are named, so many on either side."""
+"""Number of segments or passed batches that are named on either side of the chosen one."""
 
 SHOWN_BYTES = 60
-"""Of a key or value."""
+"""Most bytes of a key or value that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class Explanation:
     meaning: str
     log: Log
     lookups: tuple[tuple[str, Lookup], ...]
-    """Each with what was looked for."""
+    """Each with its target."""
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
-    """Give one object: the name, the partition's bounds, and every step with its numbers."""
+    """Return one object: the name, the partition's bounds, and every step with its numbers."""
     offsets = explanation.log.offsets()
     return {
         "name": explanation.name,
@@ -66,7 +66,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
 
 
 def as_text(explanation: Explanation) -> Iterator[Text]:
-    """Give the lines for a person; styles show on a terminal only."""
+    """Return the lines for a person; styles show on a terminal only."""
     log = explanation.log
     offsets, segments = log.offsets(), log.segments()
     held = _offsets(offsets.log_start_offset, offsets.log_end_offset - 1)

@@ -1,4 +1,4 @@
-"""Lines of text for people, with nothing in them that a terminal obeys."""
+"""Lines of text for people, without control characters. Commands that print no table need not import `terminal`."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def describe(error: BaseException) -> str:
 
 
 def status_of(error: BaseException) -> int:
-    """The exit status that tells a script what kind of failure it was."""
+    """The exit status for a kind of failure."""
     return MISUSE if isinstance(error, click.UsageError) else FAILURE
 
 

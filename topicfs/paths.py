@@ -1,4 +1,4 @@
-"""What a person calls a place in a topic: the mount's paths, relative to the mount point."""
+"""Paths as a mount has them, relative to the mount point."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,3}")
 
 @dataclass(frozen=True, slots=True)
 class TopicPath:
-    """`orders/0/42-99.json` taken apart; `partition` is None for the topic's own doors (`orders/log`)."""
+    """`orders/0/42-99.json` taken apart; `partition` is None for the topic's own log files (`orders/log`)."""
 
     topic: str
     partition: int | None
     name: str
     """The file's name with its suffix; `log` where none was given."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{'' if self.partition is None else f'{self.partition}/'}{self.name}"
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -29,9 +32,9 @@ class TopicPath:
 
 
 def parse_path(text: str) -> TopicPath:
-    """Take a path such as `orders/0/log`, `orders/0` or `orders/log.kv` apart.
+    """Parse a path such as `orders/0/log`, `orders/0` or `orders/log.kv`, which need not exist.
 
-    Raises InvalidNameError where it has no such form; whether the thing exists is not asked here.
+    Raises InvalidNameError where it has no such form.
     """
     parts = text.strip("/").split("/")
     match parts:

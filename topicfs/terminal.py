@@ -1,4 +1,4 @@
-"""Where output goes: plain text to pipes, colours to terminals, and never slower than the pipe."""
+"""Output: plain text to pipes, colours to terminals."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def plain(text: str, style: str = "") -> Text:
 
 
 def is_terminal() -> bool:
-    """Whether a person looks at standard output."""
+    """Return whether standard output is a terminal."""
     return sys.stdout.isatty()

@@ -33,7 +33,7 @@ FLOORS = {
     "to text, one-record batches": (3.0, 36.0),
     "to Arrow, one-record batches": (4.0, 36.0),
 }
-"""How many times as fast as aiokafka and as kafka-python."""
+"""Ratios to the speeds of aiokafka and kafka-python."""
 FLOORS_IN_FULL = {"to Arrow, 128 KiB batches": (20.0, 35.0)}
 """A list of so many values takes aiokafka longer each than a short one."""
 

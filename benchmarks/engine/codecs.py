@@ -29,7 +29,7 @@ MAX_BATCH_BYTES = 2**20
 
 
 class MeasuredCodec(Protocol):
-    """What is measured of a codec. Text is whole lines, of which each is a record."""
+    """The calls that are measured. Text is whole lines, and each line is a record."""
 
     name: str
 

@@ -52,7 +52,7 @@ MAX_BATCH_BYTES = 2**20
 
 
 class _Keys(NamedTuple):
-    """What keys a log's records have."""
+    """The keys of a log's records."""
 
     name: str
     of: Callable[[int], int]
@@ -63,7 +63,7 @@ class _Keys(NamedTuple):
 
 
 def _kinds(records: int) -> tuple[_Keys, ...]:
-    """Survivors that stand together at the end, and survivors everywhere, so that every batch is made anew."""
+    """Survivors at the end of the log, and survivors everywhere, so that every batch is written again."""
     share = records // KEYS_SHARE
     return (
         _Keys(f"{KEYS_SHARE} records a key", lambda number: number % share, share, most_left=0.5),

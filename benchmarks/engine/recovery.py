@@ -1,4 +1,4 @@
-"""Recovery after a crash: every batch is scanned and its checksum checked, and the indexes are made anew.
+"""Recovery after a crash: every batch is scanned and its checksum checked, and the indexes are rebuilt.
 
 Gigabytes of log that one core recovers in a second, beside nothing but reading the same bytes and their checksum.
 """

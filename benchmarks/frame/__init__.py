@@ -1,1 +1,1 @@
-"""What all benchmarks share: rounds in turn, ratios, the table, the plots and the page. Knows no benchmark."""
+"""The frame of all benchmarks: rounds in turn, ratios, the table, the plots and the page. It knows no benchmark."""

@@ -1,4 +1,4 @@
-"""What a run ran on, in words."""
+"""The machine of a run, described by name and value."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def filesystem_type(place: Path) -> str:
 
 
 def load() -> float:
-    """How many programs wanted to run, over the last minute."""
+    """The load average of the last minute."""
     return os.getloadavg()[0]
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark consists of: cases, each with sides that are measured in turn and goals for their ratios."""
+"""The parts of a benchmark: cases, each with sides that are measured in turn and goals for their ratios."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Better(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What the figures of a case count."""
+    """The unit of a case's figures."""
 
     name: str
     better: Better
@@ -60,18 +60,18 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What a side is to reach, and what it must not fall below."""
+    """The target that a side is to reach, and the floor that it must not fall below."""
 
     side: str = OURS
     of: str | None = None
     """The side it is held against; None: the goal is a figure in the case's unit, not a ratio."""
     target: float | None = None
-    """Where higher is better at least this, else at most; None: the ratio is only told."""
+    """At least this where higher is better, else at most; None: the ratio is only reported."""
     floor: float | None = None
     """Beyond this something became several times slower: the run fails. Only for ratios, with a wide margin."""
 
     def __post_init__(self) -> None:
-        """A figure that hangs on the machine must not fail a run."""
+        """A figure that depends on the machine must not fail a run."""
         assert self.of is not None or self.floor is None, "a floor is for a ratio"
 
 
@@ -86,7 +86,7 @@ class Case:
     most_rounds: int | None = None
     """For what takes long."""
     warm_up: bool = True
-    """Whether each side runs once before, unmeasured."""
+    """True if each side runs once before, unmeasured."""
 
     def __post_init__(self) -> None:
         """Goals name sides there are."""
@@ -123,4 +123,4 @@ class Benchmark:
     cases: Callable[[Conditions], Cases]
     """Raises SkippedError where it cannot run."""
     logarithmic: bool = False
-    """Whether the plot's scale is: where sides differ by orders of magnitude."""
+    """True for a logarithmic plot: where sides differ by orders of magnitude."""

@@ -22,7 +22,7 @@ def to_json(report: RunResult) -> str:
 
 
 def from_json(text: str) -> RunResult:
-    """What `to_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
+    """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
     plain = json.loads(text)
     return RunResult(
         plain["machine"],

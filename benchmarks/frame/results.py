@@ -1,4 +1,4 @@
-"""What came out of a run: figures of each round, their spread, ratios, and whether goals are reached."""
+"""The results of a run: figures of each round, their spread, ratios, and the verdicts on goals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.frame.question import Better, Goal, Unit
 
 
 class Verdict(Enum):
-    """How a figure stands to its goal."""
+    """The verdict on a figure against its goal."""
 
     NO_GOAL = "no goal"
     REACHED = "reached"
@@ -45,9 +45,9 @@ class GoalOutcome:
     goal: Goal
     better: Better
     ratios: tuple[float, ...]
-    """Of the two sides in each round; where the goal is no ratio, the side's own figures."""
+    """The ratio of the two sides in each round; the side's own figures where the goal is no ratio."""
     best_ratio: float
-    """Of the two sides' best rounds, which whatever else the machine did has disturbed the least."""
+    """The ratio of the two sides' best rounds, which other work on the machine disturbed least."""
 
     @property
     def ratio(self) -> float:
@@ -75,7 +75,7 @@ class GoalOutcome:
 
     @property
     def missing_factor(self) -> float | None:
-        """How many times better it would have to be; None where the goal is reached or there is none."""
+        """Factor that is missing to the goal; None where the goal is reached or there is none."""
         if self.goal.target is None or not self._is_worse(self.goal.target):
             return None
         reached, wanted = self.ratio, self.goal.target
@@ -115,7 +115,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkResult:
-    """What one benchmark gave."""
+    """The result of one benchmark."""
 
     name: str
     question: str
@@ -125,7 +125,7 @@ class BenchmarkResult:
     skipped: str | None = None
     """Why it did not run."""
     failed: str | None = None
-    """What went wrong; the cases before it stand."""
+    """The error that ended it; the cases before it are kept."""
 
     @property
     def acceptable(self) -> bool:
@@ -139,6 +139,6 @@ class RunResult:
     """A whole run."""
 
     machine: dict[str, str]
-    """What it ran on, by name."""
+    """Facts about the machine, by name."""
     short: bool
     benchmarks: tuple[BenchmarkResult, ...]

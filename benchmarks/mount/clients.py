@@ -1,7 +1,7 @@
 """Many clients at once: 1, 4 and 16 programs that read or append, each a process of its own.
 
 All of them start together and go on for the same time, so their counts can be compared: beside what they do in all,
-the slowest one's share of the fastest one's tells whether the mount is fair.
+the slowest one's share of the fastest one's shows how fair the mount is.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ PATIENCE_SECONDS = 60
 WRITTEN_BYTES = 300 * 2**20
 """More than all rounds append."""
 _barrier: Barrier | None = None
-"""Of this process, where it is a client."""
+"""The barrier of this process, where it is a client."""
 
 
 class ClientWork(NamedTuple):
-    """What one client does."""
+    """The work of one client."""
 
     path: Path
     seconds: float
 
 
 class Done(NamedTuple):
-    """What one client did."""
+    """The result of one client."""
 
     amount: int
     """Bytes read, or lines appended."""
@@ -66,10 +66,10 @@ class Done(NamedTuple):
 
 
 class Together(NamedTuple):
-    """What all of them did."""
+    """The results of all clients."""
 
     counts: list[int]
-    """Of each client."""
+    """The count of each client."""
     cpu: float
     """Seconds, the daemon's included."""
 
@@ -180,7 +180,7 @@ class _Kind(NamedTuple):
     unit: Unit
     processor_unit: Unit
     size: float
-    """What is counted in one of the unit."""
+    """The count that makes one of the unit."""
     target: float
 
 

@@ -10,8 +10,7 @@ from benchmarks.frame.question import (
     Cases,
     Conditions,
 )
-from benchmarks.mount.setup.cpu_time import Timing
-from benchmarks.mount.setup.one_processor import one_processor
+from benchmarks.mount.setup.cpu_time import Timing, one_processor
 from benchmarks.mount.setup.system_calls import echo_lines
 from benchmarks.mount.setup.targets import Display, MeasuredLog, logs_for_appends
 

@@ -1,4 +1,4 @@
-"""From an append to the `follow` that shows it, on an idle mount: a line every few milliseconds, and who waits for it.
+"""The time from an append to the `follow` that shows it, on an idle mount: a line every few milliseconds.
 
 The writer puts the time into its line and another process, which waits in read(2), takes the time again when it has
 it; the clock is one for all processes. The same through a pipe is what the kernel's scheduler alone takes.
@@ -86,7 +86,7 @@ def _latencies(count: int, written: Path, read: Path) -> list[int]:
         # Opening the end of a pipe waits for the other end.
         descriptor = os.open(written, os.O_WRONLY | os.O_APPEND)
         receiver.stdout.readline()
-        time.sleep(SETTLING_SECONDS)  # Until it waits in read(2): nobody can see that from outside.
+        time.sleep(SETTLING_SECONDS)  # Until it waits in read(2), which cannot be seen from outside.
         for _ in range(count):
             time.sleep(IDLE_SECONDS)
             os.write(descriptor, b"%d\n" % time.monotonic_ns())
@@ -104,7 +104,7 @@ def _latencies(count: int, written: Path, read: Path) -> list[int]:
 
 @contextmanager
 def _channels(directory: Path) -> Iterator[dict[str, tuple[Path, Path]]]:
-    """Where each side is written to, and where it is read."""
+    """The file that each side writes to, and the file that it reads."""
     with ExitStack() as stack:
         ours = stack.enter_context(topicfs(directory, directory / "data"))
         empty = stack.enter_context(empty_filesystem(directory, like=ours))

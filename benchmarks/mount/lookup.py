@@ -45,7 +45,7 @@ OF_EMPTY = 3.0
 OF_EMPTY_FLOORS = {"0/OFFSET": (6.5, 8.0), "0/@TIME": (8.0, 15.0)}
 """In full and in short, where the empty file system answers many times as fast."""
 BATCHES = 500
-"""In which the records lie that are looked up: of the smallest log nearly all."""
+"""Number of batches in which records are looked up: nearly all of the smallest log's."""
 DISK = "a page of a plain file"
 
 
@@ -55,7 +55,7 @@ class MountedLog(NamedTuple):
     size: str
     partition: Path
     batches: list[int]
-    """The numbers of those in which records are looked up."""
+    """Numbers of the batches in which records are looked up."""
     files: list[Path]
     """On disk."""
 

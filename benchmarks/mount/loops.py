@@ -20,9 +20,8 @@ from benchmarks.frame.question import (
 )
 from benchmarks.frame.rounds import SharedRounds
 from benchmarks.in_memory import directory_in_memory
-from benchmarks.mount.setup.cpu_time import Timing, timed
+from benchmarks.mount.setup.cpu_time import Timing, one_processor, timed
 from benchmarks.mount.setup.mounts import Mount, topicfs
-from benchmarks.mount.setup.one_processor import one_processor
 from benchmarks.mount.setup.system_calls import append_lines, open_and_close
 from fusefs.mounting.request_loop import RequestLoop
 

@@ -1,7 +1,7 @@
-"""What the daemon holds in memory while a partition is read through: RssAnon, at its highest.
+"""The daemon's memory while a partition is read through: RssAnon, at its highest.
 
-Looked at after every few megabytes of the reading. Pages of segments that the kernel keeps are not the daemon's: they
-go when somebody needs the room.
+It is sampled after every few megabytes of the reading. Pages of segments that the kernel keeps are not the daemon's:
+the kernel frees them when memory is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.mount.setup.mounts import Mount, topicfs
 from benchmarks.mount.setup.system_calls import MIB
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, Shape, data_directory, whole_batches
 
-LOOK_BYTES = 32 * MIB
+SAMPLE_BYTES = 32 * MIB
 TENTH = "after a tenth"
 MOST_MEGABYTES = 150.0
 FLAT = {SIXTEEN_KIB: 1.2, ONE_RECORD: None}
@@ -52,7 +52,7 @@ class Reading:
             count = os.preadv(descriptor, [buffer], self._at)
             if not count:
                 raise WrongResultError(f"{self._path}: ends at {self._at} of {self._size}")
-            if self._at // LOOK_BYTES != (self._at + count) // LOOK_BYTES:
+            if self._at // SAMPLE_BYTES != (self._at + count) // SAMPLE_BYTES:
                 highest = max(highest, self._mount.anonymous_megabytes())
             self._at += count
         os.close(descriptor)

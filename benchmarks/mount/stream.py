@@ -18,16 +18,15 @@ from benchmarks.frame.question import (
     Conditions,
     SkippedError,
 )
-from benchmarks.mount.setup.cpu_time import Timing, timed
+from benchmarks.mount.setup.cpu_time import Timing, one_processor, timed
 from benchmarks.mount.setup.mounts import empty_filesystem, topicfs
-from benchmarks.mount.setup.one_processor import one_processor
 from benchmarks.mount.setup.page_cache import check_can_drop, drop
 from benchmarks.mount.setup.system_calls import KIB, MIB, check_text, read_through
 from benchmarks.mount.setup.targets import Display, MeasuredLog, MeasuredLogs
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, Shape, data_directory, whole_batches
 
 PIECES = {"128 KiB": 128 * KIB, "512 KiB": 512 * KIB, "1 MiB": MIB}
-"""What programs ask for at a time: many by habit, `cat` where it is advised by st_blksize, and as much as one request may bring."""
+"""Bytes of one read(2): the habit of many programs, the st_blksize that `cat` follows, and the most of one request."""
 TARGETS = {SIXTEEN_KIB: 0.6, ONE_RECORD: 0.25}
 FLOORS = {SIXTEEN_KIB: 0.2, ONE_RECORD: 0.13}
 

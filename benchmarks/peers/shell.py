@@ -1,4 +1,4 @@
-"""What a person at a shell would take instead: the same records through a broker, by kcat and Kafka's console tools.
+"""The alternatives at a shell: the same records through a broker, by kcat and Kafka's console tools.
 
 Whole commands are measured, from their start to their end: that is what a person waits for. The broker runs on the
 same machine, answers when the records are in its log (acks=all of one replica, its page cache), and so does the mount. Both keep
@@ -41,7 +41,7 @@ KCAT, CONSOLE = "kcat", "console tools"
 COMMANDS_A_SECOND = Unit("commands/s", Better.HIGHER)
 MOST_ROUNDS = 5
 COPIES = 3 + 3 * MOST_ROUNDS
-"""Of the text: itself, what is consumed on both sides, and what each of three sides produces in each round."""
+"""Copies of the text: itself, those consumed on both sides, and those that three sides produce in each round."""
 LINE = shlex.quote(lines.line(0).decode())
 
 
@@ -57,7 +57,7 @@ class ShellSetup:
     """A file of lines."""
     size: int
     console: bool
-    """Whether Java's tools are measured too: each call starts a Java machine."""
+    """True if Java's tools are measured, too: each call starts a Java machine."""
 
     @property
     def records(self) -> int:

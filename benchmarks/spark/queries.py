@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 KAFKA, MEMORY, PARQUET = "Kafka source", "Arrow in memory", "Parquet"
 SEVEN_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 SLOW_ROUNDS = 3
-"""Of what takes long; it begins warm, for the records were written as Parquet before."""
+"""Rounds of slow queries; they begin warm, for the records were written as Parquet before."""
 WARM_UPS = 2
-"""Of every side, before anything is measured: Java compiles for a while."""
+"""Rounds of every side before anything is measured: Java compiles for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def _cases(
 
 
 def _projected(setup: SparkSetup) -> Case:
-    """What a user gains who says which column is wanted."""
+    """The gain of a query that names the column it needs."""
     wholly, projected = partial(setup.add_up, OURS), partial(setup.add_up, OURS, "value binary")
     every = "topicfs, all columns"
     return Case(

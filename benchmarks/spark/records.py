@@ -14,7 +14,7 @@ TOPIC = "orders"
 PARTITIONS = 4
 KEY_BYTES, VALUE_BYTES = 16, 100
 BLOCK_RECORDS = 50_000
-"""Of one append to one partition; all blocks hold the same keys and values."""
+"""Records of one append to one partition; all blocks have the same keys and values."""
 BATCH_BYTES = 16 * 2**10
 START_TIME = 1_700_000_000_000
 DAYS = 3

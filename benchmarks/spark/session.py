@@ -53,9 +53,9 @@ def session(directory: Path, places: Sequence[Place]) -> Iterator[SparkSession]:
         "spark.driver.bindAddress": "127.0.0.1",
     }
     options = SessionOptions(master="local[*]", settings=settings)
-    with (directory / "spark.log").open("wb") as noise, ExitStack() as stack:
+    with (directory / "spark.log").open("wb") as stderr, ExitStack() as stack:
         try:
-            started = stack.enter_context(job_session(options, noise=noise, places=places))
+            started = stack.enter_context(job_session(options, stderr=stderr, places=places))
         except PipelineError as error:
             raise SkippedError(str(error)) from None
         pipeline.register(started)

@@ -22,7 +22,7 @@ from pipeline.errors import PipelineError
 _LOGGER = logging.getLogger(__name__)
 
 TIMEOUT_S = 280
-"""For all of one pom: a slow network needs a minute or two. Below the time limit of a test, so that the reason is told."""
+"""For all of one pom: a slow network needs a minute or two. Below the time limit of a test, so that the reason is reported."""
 
 
 class JarsMissingError(PipelineError):
@@ -34,15 +34,15 @@ class Jars:
     """A set of jars."""
 
     name: str
-    """Of their folder in the cache, and in what is said of them."""
+    """Name of their folder in the cache, and in messages."""
     pom: Path
     variable: str
-    """Of the environment: names a folder that has them already; nothing is fetched then."""
+    """Environment variable that names a folder with the jars; nothing is fetched then."""
     first: str
     """A glob that matches one of them: a folder without it is another one."""
 
     def folder(self, *, say: Callable[[str], object] = _LOGGER.warning) -> Path:
-        """Where they are, fetched if need be: then `say` gets a line before (JarsMissingError, OSError; blocking)."""
+        """The folder of the jars, fetched if need be; `say` gets a line before that (JarsMissingError, OSError; blocking)."""
         given = os.environ.get(self.variable)
         if given:
             if not any(Path(given).glob(self.first)):
@@ -69,7 +69,7 @@ class Jars:
             try:
                 output.rename(folder)
             except OSError:
-                if not folder.is_dir():  # Otherwise somebody else fetched the same meanwhile.
+                if not folder.is_dir():  # Otherwise another process fetched the same meanwhile.
                     raise
 
     def _run(self, maven: str, output: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a session must be given so that Spark finds its Kafka connector, and what a user has settled already.
+"""Settings with which a session finds Spark's Kafka connector, beside those that a user made.
 
 Jars are named before the session's Java machine starts, or never. A user's own packages, or a connector among a user's
 own jars, win: then nothing is added, and nothing fetched.
@@ -28,7 +28,7 @@ def settings_of_session(
     given: Mapping[str, str],
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """Give what a session in this environment needs before it starts, beside what a user has `given` for it.
+    """Return the settings that a session in this environment needs, beside those `given` for it.
 
     Raises PipelineError, OSError; blocking.
     """
@@ -47,7 +47,7 @@ def connector_settings(
     present: bool,
     jars: Callable[[], Path],
 ) -> dict[str, str]:
-    """Give what to set, for a user's `defaults` (of the session, of spark-defaults.conf) and `arguments` (of spark-submit).
+    """Return what to set, for a user's `defaults` (of the session, of spark-defaults.conf) and `arguments` (of spark-submit).
 
     `present`: Spark's own folder of jars has a connector. `jars` is asked only where it is needed, and raises
     what it raises.
@@ -92,7 +92,7 @@ def submit_arguments(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def has_connector(spark_home: Path) -> bool:
-    """Whether it stands among Spark's own jars."""
+    """Return whether the connector is among Spark's own jars."""
     return any((spark_home / "jars").glob(CONNECTOR.first))
 
 

@@ -1,4 +1,4 @@
-"""The heavy work over many topics: each job a function of a session and its options that gives a DataFrame.
+"""Jobs over whole topics: each is a function of a session and its options that returns a DataFrame.
 
-What a job did or found is its result; where it writes, it may be run again: an interrupted run is gone on with.
+The DataFrame says what the job did or found. A job that writes may be run again: it continues an interrupted run.
 """

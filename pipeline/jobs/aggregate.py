@@ -11,8 +11,7 @@ come to the hour and the date that the records themselves belong to; the end is 
 
 At once, every window comes out. Under a checkpoint a window comes out when the watermark, the latest time seen less the
 delay, has passed its end; records that come later still are left out. The last windows wait for a later record, or for
-a run that is told to close them. Each result is written once, wherever a run was
-interrupted.
+a run with `close`. Each result is written once, wherever a run was interrupted.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import pipeline
 from pipeline.errors import InvalidOptionError
 from pipeline.jobs import clock
-from pipeline.jobs.queries import OTHER_CHECKPOINT, losses_told, write_counted
+from pipeline.jobs.queries import OTHER_CHECKPOINT, losses_reported, write_counted
 from pipeline.places.place import Place, place_of
 from pipeline.tasks.output import FOR_PEOPLE
 
@@ -39,15 +38,15 @@ RESERVED = ("start", "end", "group", "count")
 """Fields of every value; other aggregates need other names."""
 PARTS, SPARKS_PARTS = "spark.sql.shuffle.partitions", "200"
 """Into how many parts windows are split. What the first run under a checkpoint had stays."""
-LOOK_S = 1
-"""How long ^C may go unnoticed while a query runs."""
+POLL_S = 1
+"""Seconds between two checks for ^C while a query runs."""
 
 _LOGGER = logging.getLogger(__name__)
 _NAMED = re.compile(r"(?is).*\s+AS\s+(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*")
 
 
 class _MicroBatch(NamedTuple):
-    """What a micro-batch came to."""
+    """The result of a micro-batch."""
 
     windows: int
     """Results that it wrote."""
@@ -57,7 +56,7 @@ class _MicroBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateOptions:
-    """What is counted, how, and where the results go."""
+    """Options of an aggregation: its input, its windows, and its target."""
 
     path: str
     """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
@@ -66,11 +65,11 @@ class AggregateOptions:
     target: str
     """The topic that is appended to."""
     target_path: str | None = None
-    """Where it is, as `path`; None: at the place of the source."""
+    """Place of the target, as `path`; None: that of the source."""
     window: str
     """Its length as Spark writes it: `5 minutes`."""
     slide: str | None = None
-    """How far apart windows begin; None: they follow one another."""
+    """Distance between the starts of windows; None: they follow one another."""
     group: str | None = None
     """A SQL expression; None: each window has one count."""
     where: str = "true"
@@ -78,7 +77,7 @@ class AggregateOptions:
     aggregates: tuple[str, ...] = ()
     """More of them in SQL, each with a name: `sum(length(value)) AS bytes`."""
     delay: str = "0 seconds"
-    """How late records may come; matters under a checkpoint alone."""
+    """Longest delay of a record; it matters only with a checkpoint."""
     checkpoint: str | None = None
     """A directory that remembers how far it came, and the windows that are open; None: everything, at once."""
     close: bool = False
@@ -90,7 +89,7 @@ class AggregateOptions:
 
 
 def aggregate(spark: SparkSession, options: AggregateOptions) -> DataFrame:
-    """Aggregate, and tell in one row how many results were written (InvalidOptionError; Spark's own for bad SQL)."""
+    """Aggregate; return one row with the number of results written (InvalidOptionError; Spark's own for bad SQL)."""
     _check(options)
     pipeline.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -158,8 +157,8 @@ def _run(sink: DataStreamWriter) -> int:
     query = sink.start()
     batches: dict[int, _MicroBatch] = {}
     try:
-        with losses_told(OTHER_CHECKPOINT):
-            while not query.awaitTermination(LOOK_S):
+        with losses_reported(OTHER_CHECKPOINT):
+            while not query.awaitTermination(POLL_S):
                 _see(query, batches)
     except KeyboardInterrupt:
         query.stop()
@@ -200,11 +199,11 @@ def _results(windows: DataFrame) -> DataFrame:
     """As records."""
     others = [name for name in windows.columns if name not in {"window", "group"}]
     group = spark_functions.col("group")
-    told = group.cast("string") if dict(windows.dtypes)["group"] == "binary" else group
+    shown = group.cast("string") if dict(windows.dtypes)["group"] == "binary" else group
     value = spark_functions.struct(
         spark_functions.col("window.start").alias("start"),
         spark_functions.col("window.end").alias("end"),
-        told.alias("group"),
+        shown.alias("group"),
         *others,
     )
     form = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"}
@@ -237,7 +236,7 @@ def _places(options: AggregateOptions) -> tuple[Place, Place]:
 
 
 def _reading(options: AggregateOptions) -> dict[str, str]:
-    """Everything there is, but for what stands in transactions that were aborted or are open."""
+    """Options of a read of everything but records of aborted and open transactions."""
     return {
         "subscribe": options.source,
         "startingOffsets": "earliest",

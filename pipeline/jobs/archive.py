@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 import pipeline
 from pipeline.errors import PipelineError
 from pipeline.jobs.archive_files import CHECKPOINT, TopicNote, archived_rows, read_notes, write_notes
-from pipeline.jobs.queries import losses_told
+from pipeline.jobs.queries import losses_reported
 from pipeline.places.paths import data_directories
 from pipeline.places.place import Place, place_of
 from pipeline.sink.layout import broker_settings, read_topics
@@ -31,7 +31,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOptions:
-    """What is archived where."""
+    """Options of an archive."""
 
     path: str
     """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
@@ -42,7 +42,7 @@ class ArchiveOptions:
 
 
 def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
-    """Archive what came since the last run, and tell what the archive holds: one row a topic, date and partition."""
+    """Archive what came since the last run; return the archive's contents, one row a topic, date and partition."""
     pipeline.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     place = place_of(options.path)
@@ -70,7 +70,7 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
         .trigger(availableNow=True)
         .start(target)
     )
-    with losses_told("this archive stays as it is; archive what is there now into another directory"):
+    with losses_reported("this archive stays as it is; archive what is there now into another directory"):
         query.awaitTermination()
     archived = archived_rows(spark, archive_folder)
     counted = archived.groupBy("topic", "date", "partition").agg({"offset": "min", "*": "count"})
@@ -89,7 +89,7 @@ def _check_topics(archive: Path, names: set[str]) -> None:
 
 
 def _notes(place: Place, names: set[str]) -> dict[str, TopicNote]:
-    """Partitions and settings of the topics, which records do not tell."""
+    """Partitions and settings of the topics, which records do not have."""
     if place.bootstrap_servers is not None:
         return _notes_of_cluster(place.bootstrap_servers, names)
     directories = data_directories(place.path or "")

@@ -1,4 +1,4 @@
-"""An archive as `archive` makes it: which of its files count, its rows, and what it notes of the topics themselves.
+"""The files of an archive as `archive` makes it: those that count, their rows, and its notes on the topics.
 
     ARCHIVE/_topics.json    {"orders": {"partitions": 4, "overrides": {"cleanup.policy": "compact"}}}
 
@@ -30,7 +30,7 @@ _COMPACT = ".compact"
 
 
 class TopicNote(NamedTuple):
-    """What an archive remembers of a topic."""
+    """An archive's note on a topic."""
 
     partitions: int
     overrides: Mapping[str, str]
@@ -63,7 +63,7 @@ def archived_files(archive: Path) -> list[Path]:
 
 
 def average_bytes(files: list[Path]) -> int:
-    """What a record takes in the archive before compression, by the files' footers; at least 1."""
+    """Mean size of a record in the archive before compression, by the files' footers; at least 1."""
     groups = [
         metadata.row_group(index)
         for metadata in map(pq.read_metadata, files)
@@ -86,9 +86,7 @@ def read_notes(archive: Path) -> dict[str, TopicNote]:
             for topic, one in content.items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PipelineError(
-            f"{path}: does not tell of topics: {error!r}; remove it to go on without"
-        ) from None
+        raise PipelineError(f"{path}: no list of topics: {error!r}; remove it to go on without") from None
 
 
 def write_notes(archive: Path, notes: Mapping[str, TopicNote]) -> None:

@@ -1,7 +1,7 @@
 """A stream of nothing but time: it lets the watermark of a query pass the last windows when nothing more will come.
 
-Spark emits a window when a later record has moved the watermark. This source, beside the records', brings one row at a
-time that it is told, and otherwise none; where it got to stands in the query's checkpoint, as with any source.
+Spark emits a window when a later record has moved the watermark. This source, beside the records', makes one row with
+the time that its option names, and otherwise none; its offset is in the query's checkpoint, as with any source.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 FORMAT = "topicfs_clock"
 OPTION = "until"
-"""Microseconds since 1970: the time to bring; one that it has come to already is brought no more."""
+"""Time of the row in microseconds since 1970; a time that was reached before makes no row."""
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -42,7 +42,7 @@ class ClockSource(DataSource):
 
 
 class ClockReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Its offset is the time that it has come to."""
+    """The reader; its offset is the time that it reached."""
 
     def __init__(self, until_us: int) -> None:
         self._until_us = until_us
@@ -58,7 +58,7 @@ class ClockReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {OPTION: max(start[OPTION], self._until_us)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        """What it will bring is settled already."""
+        """Do nothing: the row is known already."""
 
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
         return [InputPartition(end[OPTION])] if end[OPTION] > start[OPTION] else []

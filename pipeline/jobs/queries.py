@@ -1,4 +1,4 @@
-"""The queries of jobs: how many rows one wrote, and the records that one lost, as one line with the job's own remedy."""
+"""Queries of jobs: the number of rows written, and lost records as one line with the job's own remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOST = re.compile(
 
 
 @contextmanager
-def losses_told(remedy: str) -> Iterator[None]:
+def losses_reported(remedy: str) -> Iterator[None]:
     """Raise a DataLossError with `remedy` where a query that ends in the block has lost records."""
     try:
         yield
@@ -34,7 +34,7 @@ def losses_told(remedy: str) -> Iterator[None]:
 
 
 def write_counted(rows: DataFrame, target: Place, *, topic: str) -> int:
-    """Append `rows` to a topic; give their number, which sinks do not tell. What is raised is Spark's own."""
+    """Append `rows` to a topic; return their number, which sinks do not report. Errors are Spark's own."""
     if target.is_kafka:
         return _send_counted(rows, target, topic=topic)
     written = Observation()
@@ -43,9 +43,9 @@ def write_counted(rows: DataFrame, target: Place, *, topic: str) -> int:
 
 
 def _send_counted(rows: DataFrame, target: Place, *, topic: str) -> int:
-    """Through Kafka's batch sink, of which Spark tells no observation: to wait for one would be to wait for ever.
+    """Write through Kafka's batch sink, for which Spark makes no observation: waiting for one would never end.
 
-    So the rows are put aside, in memory and beyond that on the executors' disks, counted there and sent from there.
+    So the rows are cached, in memory and beyond that on the executors' disks, counted there and sent from there.
     """
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 
 import pipeline
-from pipeline.jobs.queries import OTHER_CHECKPOINT, losses_told, write_counted
+from pipeline.jobs.queries import OTHER_CHECKPOINT, losses_reported, write_counted
 from pipeline.places.place import Place, place_of
 
 RESULT = "source string, target string, records long"
@@ -21,7 +21,7 @@ RESULT = "source string, target string, records long"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """What is replayed where."""
+    """Options of a replay."""
 
     path: str
     """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
@@ -30,7 +30,7 @@ class ReplayOptions:
     target: str
     """The topic that is appended to."""
     target_path: str | None = None
-    """Where it is, as `path`; None: at the place of the source."""
+    """Place of the target, as `path`; None: that of the source."""
     where: str = "true"
     """A SQL condition over the source's columns."""
     select: str = "key, value, headers, timestamp"
@@ -40,7 +40,7 @@ class ReplayOptions:
 
 
 def replay(spark: SparkSession, options: ReplayOptions) -> DataFrame:
-    """Replay, and tell in one row how many records were written."""
+    """Replay; return one row with the number of records written."""
     pipeline.register(spark)
     records = _replay_new(spark, options) if options.checkpoint else _replay_all(spark, options)
     return spark.createDataFrame([(options.source, options.target, records)], RESULT)
@@ -58,7 +58,7 @@ def _replay_new(spark: SparkSession, options: ReplayOptions) -> int:
     rows = _chosen(spark, rows, options).observe("written", spark_functions.count("*").alias("records"))
     sink = rows.writeStream.format(target.format).options(**target.options, topic=options.target)
     query = sink.option("checkpointLocation", options.checkpoint).trigger(availableNow=True).start()
-    with losses_told(OTHER_CHECKPOINT):
+    with losses_reported(OTHER_CHECKPOINT):
         query.awaitTermination()
     observed = (progress.observedMetrics.get("written") for progress in query.recentProgress)
     return sum(int(row["records"]) for row in observed if row is not None)
@@ -73,7 +73,7 @@ def _places(options: ReplayOptions) -> tuple[Place, Place]:
 
 
 def _reading(options: ReplayOptions) -> dict[str, str]:
-    """Everything there is, but for what stands in transactions that were aborted or are open."""
+    """Options of a read of everything but records of aborted and open transactions."""
     return {
         "subscribe": options.source,
         "startingOffsets": "earliest",

@@ -1,4 +1,4 @@
-"""What topics are like, as a page of plots: over time, sizes, lag, compression.
+"""Statistics of topics as a page of plots: records over time, sizes, lag, compression.
 
 Tasks read and count (`pipeline.report`); the driver adds up what they found and draws. The result has the numbers that
 the page is drawn from, one row a partition.
@@ -22,19 +22,19 @@ from pipeline.report.arrow_rows import SCHEMA, batch_of, numbers_of, table_of
 from pipeline.report.numbers import PartitionNumbers, merged
 from pipeline.report.page.page import Heading, page
 from pipeline.report.record_collector import collect_records
-from pipeline.report.segment_collector import bytes_of, collect, held
+from pipeline.report.segment_collector import bytes_of, collect, find_segments
 from pipeline.source.slices import Task
 from pipeline.tasks.task_sizing import TASK_BYTES, pack
 from pipeline.tasks.task_source import in_tasks
 from storage.disk.names import INTERNAL_TOPICS
 
 TOP = 12
-"""Topics with plots of their own: more panels than that are not looked at."""
+"""Topics with plots of their own: a page with more panels is not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
-    """What is reported on, and where the page goes."""
+    """Options of a report: its topics, and the file of the page."""
 
     place: Place
     topics: tuple[str, ...] | None = None
@@ -42,7 +42,7 @@ class ReportOptions:
     output: Path | None = None
     """The page; None where only the numbers are wanted."""
     top: int = TOP
-    """How many topics get plots of their own."""
+    """Number of topics with plots of their own."""
     now_ms: int | None = None
     """The time the page says it was made at; None where it is not to say so."""
     task_bytes: int = TASK_BYTES
@@ -62,7 +62,7 @@ def report(spark: SparkSession, options: ReportOptions) -> DataFrame:
 
 
 def heading(options: ReportOptions) -> Heading:
-    """What the page says of its origin: a cluster tells less than files."""
+    """The page's heading, with the origin of the numbers: a cluster shows less than files."""
     return Heading(
         place=str(options.place),
         now_ms=options.now_ms,
@@ -72,7 +72,7 @@ def heading(options: ReportOptions) -> Heading:
 
 
 def _of_files(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbers]:
-    found = held(options.place.path or "", options.topics)
+    found = find_segments(options.place.path or "", options.topics)
     tasks = pack([bytes_of(one) for one in found.segments], task_bytes=options.task_bytes)
     portions = [found.segments[task.start : task.stop] for task in tasks]
     rows = in_tasks(spark, _collect, portions, schema=from_arrow_schema(SCHEMA)).toArrow()
@@ -81,7 +81,7 @@ def _of_files(spark: SparkSession, options: ReportOptions) -> list[PartitionNumb
 
 
 def _of_cluster(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbers]:
-    """What records tell: a cluster shows its consumers neither segments nor codecs."""
+    """Numbers from records: a cluster shows its consumers neither segments nor codecs."""
     named = {"subscribePattern": ".*"} if options.topics is None else {"subscribe": ",".join(options.topics)}
     place = options.place
     records = (
@@ -115,7 +115,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _umask() -> int:
-    """What the user takes from files that are made."""
+    """The process's umask."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -53,12 +53,12 @@ _CHECKED = pa.schema(
         ("end_offset", pa.int64()),
     ]
 )
-"""What tasks give: `number` says which segment; one that went away is left out."""
+"""Rows of the tasks: `number` is the segment's; a segment that went away is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """What is checked, and in which portions."""
+    """Options of a verification."""
 
     place: Place
     """Data directories."""
@@ -67,7 +67,7 @@ class VerifyOptions:
 
 
 class _Portion(NamedTuple):
-    """What one task checks: segments, the first of which has this number."""
+    """Segments that one task checks; `first` is the number of the first."""
 
     first: int
     work: Sequence[SegmentWork]

@@ -17,11 +17,11 @@ from storage.disk.names import META_PROPERTIES
 from storage.errors import CorruptionError
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(//(?P<host>[^/]*))?(?=/)")
-"""How a URI begins, up to its path."""
+"""The beginning of a URI, up to its path."""
 
 
 def data_directories(text: str) -> tuple[Path, ...]:
-    """Give each directory once, absolute, in the order named; those of a glob ascending.
+    """Return each directory once, absolute, in the order named; those of a glob ascending.
 
     `~` is the user's home, and `file:/srv/topics` and `file:///srv/topics` name local directories, as in Spark. A comma or
     a bracket in the name of a directory that is there belongs to it. PipelineError where one is none, or in a mount.
@@ -67,7 +67,7 @@ def _local(name: str) -> str:
 
 
 def _check_is_not_mounted(path: Path) -> None:
-    """Whether the path is none in a mount of topicfs, which shows topics and has no segments to be read."""
+    """Check that the path is not in a mount of topicfs, which has no segments to be read (PipelineError)."""
     for directory in (path, *path.parents):
         status = directory / "@status"
         if directory.is_mount() and status.is_file():
@@ -79,7 +79,7 @@ def _check_is_not_mounted(path: Path) -> None:
 
 
 def check_is_data_directory(path: Path, entries: Iterable[DirectoryEntry], contents: Contents) -> None:
-    """Whether a directory's entries, and what was read from them, are a data directory's (PipelineError)."""
+    """Check that a directory's entries and contents are a data directory's (PipelineError)."""
     if not contents.partitions and META_PROPERTIES not in {entry.name for entry in entries}:
         raise PipelineError(f"{path}: no data directory: neither {META_PROPERTIES} nor a partition there")
 

@@ -53,7 +53,7 @@ class Place:
 
 
 def place_of(text: str) -> Place:
-    """Tell what `text` names; whether anything is there is found out when it is opened. PipelineError."""
+    """The place that `text` names, which need not exist. Raises PipelineError."""
     text = text.strip()
     if not text:
         raise PipelineError(f"a place is a data directory, or a cluster: {EXAMPLE}")

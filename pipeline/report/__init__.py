@@ -1,6 +1,5 @@
-"""What a report tells: numbers that tasks collect and that add up, plots of them, and the page around these.
+"""The numbers of a report, which tasks collect and which add up; `page/` shows them.
 
-`histograms` counts by time and by size in bounded room, `numbers` holds all there is of a partition and `rows` carries
-it; `counting` and `segments` collect it from files, `records` from brokers. `choice` says which topics get a plot of
-their own, `plots` draws them, `sections` and `tables` put them into words, `page` writes all down.
+`histograms` counts by time and by size in bounded memory. `numbers` has the numbers of a partition, and `arrow_rows`
+carries them between tasks; `counter` and `segment_collector` collect them from files, `record_collector` from brokers.
 """

@@ -1,4 +1,4 @@
-"""A partition's numbers as an Arrow row and back: how tasks hand them over, and what the job's DataFrame has."""
+"""A partition's numbers as an Arrow row and back: the rows of tasks, and of the job's DataFrame."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PLAIN = (
     "last_time",
 )
 _STORED = ("batches", "batch_bytes", "uncompressed_bytes")
-"""Of all codecs together; what is damaged, and what has no records, is in `log_bytes` alone."""
+"""Sums over all codecs; damaged batches, and those without records, are in `log_bytes` alone."""
 SCHEMA = pa.schema(
     [
         ("topic", pa.string()),

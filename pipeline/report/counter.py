@@ -28,7 +28,7 @@ class Counter:
     def __init__(self, numbers: PartitionNumbers) -> None:
         self._numbers = numbers
         self._waiting: list[tuple[Integers, Integers, Integers, Integers]] = []
-        """Of each columns: create times, times of append (-1: not stamped), lengths of keys and of values."""
+        """For each of the columns: create times, times of append (-1: not stamped), lengths of keys and of values."""
         self._records = 0
 
     def add(self, columns: Columns, start: int, end: int) -> None:
@@ -73,7 +73,7 @@ class Counter:
 
 
 def _times_of_append(batches: npt.NDArray[np.int64]) -> Integers:
-    """Of each record of these batches the broker's stamp, -1 where there is none."""
+    """The broker's timestamp of each record of these batches, -1 where there is none."""
     stamps = np.where(batches[:, _ATTRIBUTES] & TIMESTAMP_TYPE_MASK, batches[:, _MAX_TIMESTAMP], _NO_TIME)
     if len(stamps) == 1:
         return np.full(int(batches[0, _RECORD_END]), stamps[0])

@@ -1,7 +1,7 @@
 """Counts by time and by size that take bounded room and add up in any order to the same.
 
 By time: buckets of one of WIDTHS, each of which divides the next. A histogram with too many buckets goes over to the
-next width; so the width that many end in together hangs only on what was counted, not on who counted which part.
+next width; so the width of a sum depends only on what was counted, not on how it was divided into parts.
 
 By size: up to 7 a bin a size; from there on four bins from each power of two to the next, so that a bin is at most a
 quarter wider than its beginning:
@@ -29,12 +29,12 @@ WIDTHS = (
     *(_HOUR, 3 * _HOUR, 6 * _HOUR),
     *(_DAY, 10 * _DAY, 100 * _DAY, 1000 * _DAY, 10_000 * _DAY, 100_000 * _DAY, 10**9 * _DAY),
 )
-"""Of buckets, in milliseconds; the last one holds all times there are in a few."""
+"""Widths of buckets in milliseconds; a few buckets of the last one span all times."""
 MAX_BUCKETS = 1000
 
 
 class Amount(NamedTuple):
-    """What fell into a bucket."""
+    """The contents of a bucket."""
 
     records: int
     bytes: int
@@ -104,7 +104,7 @@ def _rebinned(histogram: TimeHistogram, level: int) -> dict[int, Amount]:
 
 @dataclass(slots=True)
 class SizeHistogram:
-    """How large something is, in whole numbers from 0 on."""
+    """Sizes, whole numbers from 0 on, by bin."""
 
     count: int = 0
     total: int = 0
@@ -152,7 +152,7 @@ def _known(choose: Any, one: int | None, other: int | None) -> int | None:
 
 def bins_of(sizes: Integers) -> Integers:
     """The bin of each size."""
-    # Of a float64's exponent and the first two bits behind it; sizes up to 2^53 are exact in it.
+    # By a float64's exponent and the first two bits behind it; sizes up to 2^53 are exact in it.
     mantissa, exponent = np.frexp(sizes.astype(np.float64))
     upper = 4 * (exponent.astype(np.int64) - 3) + np.floor(mantissa * 8).astype(np.int64)
     return np.where(sizes < 8, sizes, upper)

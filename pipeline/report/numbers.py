@@ -1,4 +1,4 @@
-"""All that a report tells of one partition, or of a part of it: what parts counted adds up."""
+"""The numbers of one partition, or of a part of it: those of parts add up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storage.model import TopicPartition
 
 
 class Stored(NamedTuple):
-    """What batches take on disk, and what they would take uncompressed."""
+    """Bytes of batches on disk, and uncompressed."""
 
     batches: int
     bytes: int
@@ -25,7 +25,7 @@ NOTHING_STORED = Stored(0, 0, 0)
 
 
 class SegmentLag(NamedTuple):
-    """How far a segment's last append (its file's time of change) came behind its largest timestamp."""
+    """Time from a segment's largest timestamp to its last append (its file's time of change)."""
 
     last_append_ms: int
     lag_ms: int
@@ -33,7 +33,7 @@ class SegmentLag(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionNumbers:
-    """Everything that is told of a partition; times in milliseconds since the epoch."""
+    """Everything that a report shows of a partition; times in milliseconds since the epoch."""
 
     partition: TopicPartition
     segments: int = 0
@@ -60,15 +60,15 @@ class PartitionNumbers:
     values: SizeHistogram = field(default_factory=SizeHistogram)
     null_values: int = 0
     lags: SizeHistogram = field(default_factory=SizeHistogram)
-    """Of stamped records: from the producer's time to the broker's."""
+    """Lags of stamped records, from the producer's time to the broker's."""
     early_records: int = 0
     """Stamped records whose producer's clock was ahead of the broker's."""
     segment_lags: list[SegmentLag] = field(default_factory=list)
-    """Of segments whose records have their producers' times."""
+    """Lags of segments whose records have their producers' times."""
 
     @property
     def stored(self) -> Stored:
-        """Of all codecs."""
+        """Sum over all codecs."""
         return total_stored(self.codecs.values())
 
     def count_times(self, times: Integers, sizes: Integers) -> None:

@@ -1,4 +1,4 @@
-"""Collecting from records as any source in Kafka's schema gives them: less than files tell, but from brokers too.
+"""Numbers collected from records of any source with Kafka's schema: less than files have, but from brokers, too.
 
 Spark counts by itself, in one reading: by second, and by bins of sizes. Seconds are then put together, so that what
 comes back is as small as what is drawn.
@@ -17,7 +17,7 @@ from storage.model import TopicPartition
 
 _SECOND = WIDTHS.index(1000)
 _BY_TIME, _BY_KEY, _BY_VALUE = 0b011, 0b101, 0b110
-"""What `grouping_id` says of the three ways of counting: a bit for each column that is not grouped by."""
+"""`grouping_id` of the three ways of counting: a bit for each column that is not grouped by."""
 
 
 def _bin(size: str) -> str:
@@ -97,7 +97,7 @@ def _numbers(counted: DataFrame) -> list[PartitionNumbers]:
 
 
 def _add(histogram: SizeHistogram, row: dict[str, int], what: str) -> int:
-    """Add a bin; how many nulls it stands for instead."""
+    """Add a bin; return the number of nulls that it stands for instead."""
     number = row[f"{what}_bin"]
     if number < 0:
         return row["records"]
@@ -116,7 +116,7 @@ def _add(histogram: SizeHistogram, row: dict[str, int], what: str) -> int:
 def _add_times(
     seconds: DataFrame, found: dict[TopicPartition, PartitionNumbers]
 ) -> list[tuple[str, int, int]]:
-    """Add what is known of all seconds together; the widths of buckets in which there are not too many."""
+    """Add what is known of all seconds together; return widths of buckets with which there are not too many."""
     widths = []
     spans = seconds.groupBy("topic", "partition").agg(
         expr("min(IF(second IS NULL, NULL, first_time))").alias("first"),

@@ -1,4 +1,4 @@
-"""Collecting from files: which segments there are, and the numbers of some of them."""
+"""Numbers collected from files: the segments there are, and the numbers of some of them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from storage.disk.native import NativeFileSystem
 from storage.model import TopicPartition
 
 
-class Held(NamedTuple):
-    """What is to be read: its partitions, also those without records, and a task a segment of theirs."""
+class Segments(NamedTuple):
+    """What is to be read: partitions, also those without records, and a task for each of their segments."""
 
     partitions: list[TopicPartition]
     segments: list[Task]
 
 
-def held(path: str, topics: Iterable[str] | None) -> Held:
-    """What data directories hold, by partition and offset: of `topics`, or of all but Kafka's own.
+def find_segments(path: str, topics: Iterable[str] | None) -> Segments:
+    """The segments of data directories, by partition and offset: of `topics`, or of all but Kafka's own.
 
-    Everything that a consumer is shown, of a partition's replicas that which shows most. Raises PipelineError,
-    StorageError, OSError.
+    They have everything that a consumer is shown; of a partition's replicas the one that shows most is read. Raises
+    PipelineError, StorageError, OSError.
     """
     named = {"subscribePattern": ".*"} if topics is None else {"subscribe": ",".join(topics)}
     source = TopicSource(parse_source_options({"path": path, **named}, streaming=False))
@@ -40,7 +40,7 @@ def held(path: str, topics: Iterable[str] | None) -> Held:
     finally:
         source.close()
     segments = [replace(task, slices=(one,)) for task in tasks for one in task.slices]
-    return Held([one.partition for one in ranges], segments)
+    return Segments([one.partition for one in ranges], segments)
 
 
 def bytes_of(task: Task) -> int:
@@ -70,7 +70,7 @@ def _read(task: Task) -> PartitionNumbers:
 
 
 def _lags(one: Slice, numbers: PartitionNumbers) -> list[SegmentLag]:
-    """The segment's lag, where it can be told: its producers gave the times, and all that was appended is shown."""
+    """The segment's lag, where it is known: its producers gave the times, and all that was appended is shown."""
     files, file = NativeFileSystem(read_only=True), Path(one.file)
     if numbers.last_time is None or numbers.stamped_records or files.size(file) != one.end_position:
         return []

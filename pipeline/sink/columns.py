@@ -20,11 +20,11 @@ TYPES = {
     "partition": pa.int32(),
     "timestamp": pa.timestamp("ms"),
 }
-"""What columns are cast to; the others stay as they are."""
+"""Types to which columns are cast; the others stay as they are."""
 
 
 def cast_columns(rows: pa.RecordBatch, names: tuple[str, ...]) -> dict[str, pa.Array]:
-    """Those of the columns that are there, of the types that are read here."""
+    """Those of the columns that exist, cast to the types that are read here."""
     return {
         name: rows.column(name).cast(TYPES[name], safe=False) if name in TYPES else rows.column(name)
         for name in names

@@ -1,12 +1,12 @@
-"""The driver's part of a write: ask for it, and see to it that it is appended.
+"""The driver's part of a write: request the commit, and wait until it is appended.
 
-Whoever owns the data directory appends. Nobody does: then this process owns it for that moment. A daemon does: then
-it finds the request, and this process waits. An owner that takes no requests (a broker) lets the time run out; what
-nobody began on is withdrawn then, so that an error always means that nothing was or will be written, unless it says so.
+The owner of the data directory appends. A directory without an owner is owned by this process for that moment; a daemon
+finds the request, and this process waits. An owner that takes no requests (a broker) lets the time run out; a request
+that was not begun is then withdrawn, so that an error means that nothing was or will be written, unless it says so.
 
-A micro-batch that is committed already is not appended again. After a crash Spark repeats the last one, at most, which
-then has the same rows: that is passed over with a warning. Whatever else comes again comes from a checkpoint that was put
-back or copied, with rows of which nobody knows whether they are in the topic: that is an error.
+A micro-batch that is committed already is not appended again. After a crash Spark repeats at most the last one, with the
+same rows: that is skipped with a warning. Any other repetition comes from a checkpoint that was restored or copied, with
+rows that may be in the topic already: that is an error.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from storage.staging.staged_file import StagedFile
 
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
-"""Between two looks whether the owner is done, or gone."""
+"""Between two checks whether the owner is done, or gone."""
 
 _REMEDY = "give the query a new checkpoint, and say where it begins"
 _LOGGER = logging.getLogger(__name__)
 
 
 class CommittedBeforeError(PipelineError):
-    """A micro-batch of this number is committed, and these are not its rows, as far as can be told."""
+    """A micro-batch of this number is committed, with other rows as far as is known."""
 
 
 class CommitTimeoutError(PipelineError):
@@ -44,14 +44,14 @@ class CommitTimeoutError(PipelineError):
 
 
 def staging_area(directories: Sequence[Path]) -> StagingArea:
-    """Where the writes to data directories that serve together are staged: the same in whichever order they are named."""
+    """The staging area of data directories that are served together: the same in whichever order they are named."""
     return StagingArea(min(directory.resolve() for directory in directories), NativeFileSystem())
 
 
 class CommitRequest:
-    """One write on its way to the owner of the data directories."""
+    """The request that the owner of the data directories commits one write."""
 
-    def __init__(  # noqa: PLR0913 (two of them are for a test's clock)
+    def __init__(  # noqa: PLR0913 (the parts of a write)
         self,
         directories: Sequence[Path],
         write: WriteId,
@@ -59,12 +59,11 @@ class CommitRequest:
         placement: Placement | None = None,
         *,
         records: Mapping[str, int] | None = None,
-        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`staged`: what the tasks brought, in the order of appending; `placement`: where, if not at the logs' ends.
+        """`staged`: the tasks' files, in the order of appending; `placement`: their place, if not at the logs' ends.
 
-        `records`: how many these are, by topic; None: not counted.
+        `records`: their number by topic; None: not counted.
         """
         self._directories = tuple(directories)
         self._area = staging_area(directories)
@@ -72,12 +71,11 @@ class CommitRequest:
         self._staged = tuple(staged)
         self._placement = placement
         self._records = records
-        self._clock = clock
         self._sleep = sleep
         self._owner = "nobody"
         self._is_ours = False
-        """What is or was waited for was handed in here."""
-        self._told: tuple[str, ...] = ()
+        """True if this request was the one that staged the write."""
+        self._warnings: tuple[str, ...] = ()
 
     def commit(self, timeout_s: float) -> None:
         """Return when every record is in its log and on disk (blocking).
@@ -90,9 +88,9 @@ class CommitRequest:
         try:
             self._wait(timeout_s)
             if not self._is_ours:
-                self._pass_over()
+                self._skip()
         except BaseException:
-            # Whatever ends the wait, an interrupt too: what nobody began on must not be appended later.
+            # Whatever ends the wait, an interrupt too: a request that was not begun must not be appended later.
             with suppress(OSError):
                 self._area.withdraw(self._write)
             self.abort()
@@ -106,13 +104,13 @@ class CommitRequest:
                 self._area.discard(one.name for one in self._staged)
 
     def _wait(self, timeout_s: float) -> None:
-        deadline, pause = self._clock() + timeout_s, FIRST_PAUSE_S
+        deadline, pause = time.monotonic() + timeout_s, FIRST_PAUSE_S
         while not self._is_done():
             self._hand_in_again()
             self._own_for_a_moment()
             if self._is_done():
                 return
-            if self._clock() >= deadline:
+            if time.monotonic() >= deadline:
                 raise CommitTimeoutError(self._what_happened(timeout_s))
             self._sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
@@ -124,19 +122,19 @@ class CommitRequest:
         return state is WriteState.COMMITTED or (state is WriteState.UNKNOWN and self._write.batch is None)
 
     def _hand_in_again(self) -> None:
-        """Ask anew where an earlier driver, killed while its Python processes live on, withdrew the same micro-batch.
+        """Request again where an earlier driver, killed while its Python processes live on, withdrew the same micro-batch.
 
-        A write that happens once has one driver; unknown, it is done.
+        A write that is not of a stream has one driver: if its state is unknown, it is done.
         """
         if self._write.batch is not None and self._area.state(self._write) is WriteState.UNKNOWN:
             self._is_ours = self._area.hand_in(self._write, self._staged, self._placement)
 
-    def _pass_over(self) -> None:
-        """Say that another write of this name was committed; CommittedBeforeError where that had other rows."""
+    def _skip(self) -> None:
+        """Warn that another write of this name was committed; CommittedBeforeError where that had other rows."""
         committed = self._area.committed(self._write)
         if committed is None:
             return
-        write, brought = self._write, _told(self._records)
+        write, brought = self._write, _counts(self._records)
         if committed.batch != write.batch:
             raise CommittedBeforeError(
                 f"{self._where()}: micro-batch {write.batch} of query {write.query} comes again with {brought}, but its "
@@ -146,7 +144,7 @@ class CommitRequest:
         if None not in (self._records, committed.records) and self._records != committed.records:
             raise CommittedBeforeError(
                 f"{self._where()}: micro-batch {write.batch} of query {write.query} comes again with other rows: {brought}, "
-                f"and was committed with {_told(committed.records)}: the checkpoint was put back, or copied. None of them "
+                f"and was committed with {_counts(committed.records)}: the checkpoint was put back, or copied. None of them "
                 f"was written; {_REMEDY}"
             )
         _LOGGER.warning(
@@ -170,7 +168,7 @@ class CommitRequest:
         try:
             self._owner = "nobody else"
             engine.commit_staged_writes()
-            self._told = tuple(line for line in engine.warnings if str(self._write) in line)
+            self._warnings = tuple(line for line in engine.warnings if str(self._write) in line)
         finally:
             engine.close()
 
@@ -181,14 +179,14 @@ class CommitRequest:
                 f"{where}: owned by {self._owner}, which did not take the write within {timeout_s:g} s; nothing was "
                 "written. A topicfs mount takes it; a broker does not: write through the broker, or stop it"
             )
-        cause = f" ({self._told[-1]})" if self._told else ""
+        cause = f" ({self._warnings[-1]})" if self._warnings else ""
         return (
             f"{where}: write {self._write} is being appended by {self._owner} and was not done within "
             f"{timeout_s:g} s{cause}; part of it may be visible, and the directory's owner will complete it"
         )
 
 
-def _told(records: Mapping[str, int] | None) -> str:
+def _counts(records: Mapping[str, int] | None) -> str:
     if records is None:
         return "records that were not counted"
     return ", ".join(f"{count} records for {topic}" for topic, count in sorted(records.items()))

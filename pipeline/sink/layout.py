@@ -1,4 +1,4 @@
-"""What a writer must know of the topics: how many partitions each has, and how large a batch may be."""
+"""The topics as a writer needs them: their partitions, and the largest size of a batch."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class TopicLayout:
     """Their numbers, ascending."""
     max_batch_bytes: int
     topic_id: str | None = None
-    """None where no file tells it."""
+    """None where no file has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What there is to know of a topic without opening it."""
+    """Facts about a topic that are known without opening it."""
 
     partitions: tuple[int, ...]
     """Their numbers, ascending."""
@@ -48,14 +48,14 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The topics of data directories as they were when looked at. Small: it travels to every task."""
+    """The topics of data directories at one moment. Small: it is sent to every task."""
 
     topics: Mapping[str, TopicLayout]
 
     def topic(self, name: str) -> TopicLayout:
         """Raises UnknownTopicError, PolicyViolationError."""
         if is_internal(name):
-            raise PolicyViolationError(f"{name}: Kafka's own; nobody else writes there")
+            raise PolicyViolationError(f"{name}: Kafka's own; only Kafka writes there")
         found = self.topics.get(name)
         if found is None:
             raise UnknownTopicError(f"{name}: no such topic; make it first: topicfs topics create {name}")
@@ -63,7 +63,7 @@ class Layout:
 
 
 def read_layout(directories: Sequence[Path]) -> Layout:
-    """Look at names and settings alone: nothing is locked or opened (PipelineError, StorageError, OSError)."""
+    """Read names and settings alone: nothing is locked or opened (PipelineError, StorageError, OSError)."""
     return Layout(
         {
             topic: TopicLayout(facts.partitions, facts.config.max_message_bytes, facts.topic_id)
@@ -73,23 +73,23 @@ def read_layout(directories: Sequence[Path]) -> Layout:
 
 
 def read_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
-    """Look at names and settings alone: nothing is locked or opened (PipelineError, StorageError, OSError)."""
+    """Read names and settings alone: nothing is locked or opened (PipelineError, StorageError, OSError)."""
     files = NativeFileSystem(read_only=True)
     registry = merge_copies([read_copy(directory, files) for directory in directories])
     numbers: dict[str, list[int]] = {}
-    homes: dict[str, Path] = {}
+    partition_directories: dict[str, Path] = {}
     for directory in directories:
         entries = files.list_directory(directory)
         contents = read_contents(entries, directory)
         check_is_data_directory(directory, entries, contents)
         for topic, found in contents.topics().items():
             numbers.setdefault(topic, []).extend(found)
-            homes[topic] = directory / partition_directory(TopicPartition(topic, found[0]))
+            partition_directories[topic] = directory / partition_directory(TopicPartition(topic, found[0]))
     topics = {}
     for topic, found in numbers.items():
         entry = registry.entries.get(topic)
         overrides = entry.overrides if entry else {}
-        topic_id = entry.topic_id if entry else topic_id_of(homes[topic], files)
+        topic_id = entry.topic_id if entry else topic_id_of(partition_directories[topic], files)
         config, _ = lenient_config(overrides, TopicConfig())
         topics[topic] = TopicFacts(tuple(sorted(set(found))), topic_id, overrides, config)
     return topics

@@ -1,4 +1,4 @@
-"""Rows into record batches that keep their offsets, times and kinds of times: what an archive gives back.
+"""Rows into record batches that keep their offsets, times and timestamp types: the rows of an archive.
 
 Rows come sorted by topic, partition and offset. A batch spans offsets that ascend, with gaps where the rows have some,
 as a compacted log's batches do; records that a log had stamped (LogAppendTime) share a batch only with their like.
@@ -30,7 +30,7 @@ _COLUMNS = ("topic", "partition", "offset", "key", "value", "headers", "timestam
 
 @dataclass(frozen=True, slots=True)
 class TopicForm:
-    """What a topic wants of its batches."""
+    """The form of a topic's batches."""
 
     max_batch_bytes: int
     """Its max.message.bytes."""
@@ -38,7 +38,7 @@ class TopicForm:
     compression_level: int | None = None
 
     def stamp(self, kind: TimestampType) -> BatchStamp:
-        """For records of one kind of time."""
+        """The stamp for records of one timestamp type."""
         return BatchStamp(codec=self.codec, compression_level=self.compression_level, timestamp_type=kind)
 
 
@@ -60,7 +60,7 @@ class _Rows(NamedTuple):
 
 
 class KeptBatch(NamedTuple):
-    """A batch on its way to its place."""
+    """A batch with its own offsets."""
 
     partition: TopicPartition
     batch: bytearray

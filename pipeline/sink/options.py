@@ -47,12 +47,12 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 0.001}
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a write was asked for."""
+    """The options of a write."""
 
     directories: tuple[Path, ...]
-    """That serve together, absolute."""
+    """Data directories that are served together, absolute."""
     topic: str | None
-    """Where every record goes; None: where its column says."""
+    """Topic of every record; None: that of its column."""
     commit_timeout_s: float
 
 
@@ -75,14 +75,14 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
-    """Whether a DataFrame of these columns, by name with their types, can be written (InvalidOptionError)."""
+    """Check that a DataFrame of these columns, by name with their types, can be written (InvalidOptionError)."""
     if "value" not in columns:
         raise InvalidOptionError("a column 'value' is needed, of type binary or string")
     if options.topic is None and "topic" not in columns:
         raise InvalidOptionError("where to write to? Give the option topic, or a column 'topic'")
     for name, kinds in COLUMNS.items():
         if name == "topic" and options.topic is not None:
-            continue  # The column is not looked at then.
+            continue  # The column is ignored then.
         if columns.get(name, kinds[0]) not in kinds:
             raise InvalidOptionError(
                 f"column '{name}' is {columns[name]}; it is written as {' or '.join(kinds)}"

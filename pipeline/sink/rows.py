@@ -84,10 +84,8 @@ class RowEncoder:
             f"{partition}: a row makes a batch of {size} bytes, max.message.bytes of {partition.topic} is {most}"
         )
 
-    # Where rows go.
-
     def _placed(self, columns: dict[str, pa.Array], count: int) -> dict[TopicPartition, list[int]]:
-        """Of each partition that gets any, the numbers of its rows, ascending."""
+        """Numbers of the rows of each partition that gets any, ascending."""
         topics = [self._topic] * count if self._topic is not None else columns["topic"].to_pylist()
         numbers = columns["partition"].to_pylist() if "partition" in columns else [None] * count
         keys = columns["key"].to_pylist() if "key" in columns else [None] * count
@@ -118,7 +116,7 @@ class RowEncoder:
 
 
 def _check_times(partition: TopicPartition, timestamps: pa.Array | None) -> None:
-    """Whether a broker would take these times. A record without one, which is read as -1 ms, may stay without."""
+    """Check that a broker would take these times. A record without one is read as -1 ms, and stays without."""
     if timestamps is None:
         return
     earliest = pc.min(timestamps.cast(pa.int64())).as_py()

@@ -1,4 +1,4 @@
-"""The sink as Spark sees it: its writers stage in the tasks, and hand in where the driver commits."""
+"""The sink as Spark sees it: its writers stage in the tasks, and request the commit in the driver."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-"""Where a streaming query's tasks find what they write for."""
+"""Local properties by which a streaming query's tasks know their query and micro-batch."""
 
 
 @dataclass(frozen=True)
 class TaskStaged(WriterCommitMessage):
-    """What a task brings to the commit."""
+    """A task's message to the commit."""
 
     write: WriteId
     task: int
     staged: StagedFile | None
     """None where the task had no row."""
     records: Mapping[str, int]
-    """How many it has, by topic."""
+    """Number of its records, by topic."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What every writer needs. Travels to the tasks."""
+    """The target of a write. It is sent to the tasks."""
 
     options: SinkOptions
     layout: Layout
@@ -111,7 +111,7 @@ class TopicWriter(DataSourceArrowWriter):
         return self._target.stage(self._write, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Hand in what the tasks staged, and wait until it is appended."""
+        """Request the commit of what the tasks staged, and wait until it is appended."""
         self._target.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -130,11 +130,11 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         context = _task_context()
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if not query or batch is None:
-            raise PipelineError(f"Spark tells this task neither {QUERY_ID} nor {BATCH_ID}")
+            raise PipelineError(f"Spark gives this task neither {QUERY_ID} nor {BATCH_ID}")
         return self.target.stage(WriteId(query, int(batch), self.target.topic_id), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 (Spark's)
-        """Hand in what the tasks staged, unless the micro-batch is committed already."""
+        """Request the commit of what the tasks staged, unless the micro-batch is committed already."""
         self.target.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 (Spark's)

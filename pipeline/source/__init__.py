@@ -1,1 +1,4 @@
-"""Reading: which topics and offsets a query means, how they are split into tasks, and segments as Arrow batches."""
+"""Reading: the ranges of a query (`query/`), split into tasks that read segments as Arrow batches.
+
+`topic_source` is a query's view of its data directories; `batch_reader` and `stream_reader` are Spark's interface.
+"""

@@ -1,4 +1,4 @@
-"""Records as the buffers of Arrow columns: of many small stretches of columns one run of values each.
+"""Records as the buffers of Arrow columns: many small ranges of columns become one run of values each.
 
     binary      ends, int32, little-endian: n + 1 of them, the first 0; the value i is bytes[ends[i] : ends[i + 1]]
                 validity, a bit a value, lowest first: 1 present, 0 null
@@ -43,11 +43,11 @@ else:
 
 KEYS = 2
 VALUES = 4
-"""Which of the eight columns has the positions; the one behind it has the lengths."""
+"""Numbers of the columns with positions; the column behind each has the lengths."""
 OFFSETS = 0
 TIMESTAMPS = 1
 HEADER_LENGTHS = 7
-"""Which of the eight columns it is."""
+"""Number of the column among the eight."""
 
 _LARGEST = cython.declare(cython.longlong, 2**31 - 1)
 _MOST_MILLISECONDS = cython.declare(cython.longlong, (2**63 - 1) // 1000)
@@ -96,13 +96,13 @@ def gather_offsets(parts: Sequence[ColumnRange]) -> memoryview[int]:
 def gather_timestamps(parts: Sequence[ColumnRange]) -> memoryview[int]:
     """The timestamps of all parts in microseconds, as int64.
 
-    Raises IndexError, and OverflowError for a time that cannot be told in microseconds.
+    Raises IndexError, and OverflowError for a time that does not fit microseconds.
     """
     return _int64s(parts, TIMESTAMPS, 1000)
 
 
 def gather_flags(parts: Sequence[ColumnRange], mask: int) -> tuple[int | None, bytearray]:
-    """Of each record whether its batch's attributes have a bit of `mask`: the one answer for all and nothing, or int32s.
+    """Flags of the records, 1 where the batch's attributes have a bit of `mask`: one flag for all, or an array of int32.
 
     Raises IndexError.
     """
@@ -134,7 +134,7 @@ def gather_flags(parts: Sequence[ColumnRange], mask: int) -> tuple[int | None, b
 
 
 def has_headers(parts: Sequence[ColumnRange]) -> bool:
-    """Whether any record has headers. Raises IndexError."""
+    """Return whether any record has headers. Raises IndexError."""
     _count(parts)
     index: cython.Py_ssize_t
     for columns, start, end in parts:
@@ -173,7 +173,7 @@ def _int64s(parts: Sequence[ColumnRange], column: cython.Py_ssize_t, factor: cyt
         for index in range(first + start, last):
             number: cython.longlong = source[index]
             if factor != 1 and (number > _MOST_MILLISECONDS or number < -_MOST_MILLISECONDS):
-                raise OverflowError(f"a timestamp of {number} ms: too large to be told in microseconds")
+                raise OverflowError(f"a timestamp of {number} ms: too large for microseconds")
             target[place] = number * factor
             place += 1
     return found

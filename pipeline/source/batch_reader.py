@@ -1,4 +1,4 @@
-"""A batch query's face towards Spark: planned in one process of the driver, read in others."""
+"""The reader of a batch query, as Spark sees it: planned in one process of the driver, read in others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.source.topic_source import TopicSource, read_task
 
 
 class TaskPartition(InputPartition):
-    """A task on its way to an executor."""
+    """A task as one of Spark's input partitions."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)

@@ -1,13 +1,13 @@
-"""Data directories to look into: which partitions stand there, and each as a log that is only read.
+"""Data directories as a source: their partitions, each a log that is only read.
 
-Several directories may be those of several brokers. A partition then stands in as many as it has replicas; that
-which shows most counts, and of all only what lies below the high watermark, as a consumer would be served.
+Several directories may be those of several brokers. A partition is then in as many as it has replicas; the one that
+shows most counts, and of all only what lies below the high watermark, as a consumer would be served.
 
 A live broker's high watermark is the one it checkpointed last, some seconds ago: what lies beyond may yet be taken back
 in favour of another replica. A topicfs that owns the directory has the only replica. Its high watermark is its log end,
-and a record is in the file, whole and with its checksum, before its writer is told: so all of that is shown, and
-who counts after an append was answered finds it. (Of a write that fails on a full or broken disk a reader may in that
-moment see a batch that is cut off again and never acknowledged, as on any log that is read while it is written.)
+and a record is in the file, whole and with its checksum, before its append returns: so all of that is shown, and a
+query that begins after an append finds it. (If a write fails on a full or broken disk, a reader may see for a moment a
+batch that is cut off again and never acknowledged, as in any log that is read while it is written.)
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from storage.recovery.following import FileStamp, FollowedLog, grew_only
 from storage.recovery.load import Checkpointed, load_log
 
 
-class _Home(NamedTuple):
-    """What a data directory says of itself."""
+class _DataDirectory(NamedTuple):
+    """A data directory as it describes itself."""
 
     path: Path
     partitions: frozenset[TopicPartition]
     bounded: bool
-    """By its checkpointed high watermarks: somebody else than this engine does."""
+    """True if another engine owns it: its checkpointed high watermarks are the bound then."""
     clean: bool
     """It was closed in order, so that its logs need no recovery."""
     recovery_points: dict[TopicPartition, Offset]
@@ -47,10 +47,10 @@ class _Home(NamedTuple):
 
 
 class _Stamp(NamedTuple):
-    """What changes when a log does."""
+    """Values that change when a log does."""
 
     topic_id: str | None
-    """Read first: where the topic is made anew meanwhile, the id is the old one's, which whoever looks again finds out."""
+    """Read first: if the topic is created again meanwhile, this is the old topic's id, which the next refresh notices."""
     files: tuple[FileStamp, ...]
     clean: bool
     log_start_offset: Offset
@@ -64,14 +64,14 @@ class _Loaded(NamedTuple):
     stamp: _Stamp
     log: Log
     followed: FollowedLog | None
-    """None where it was closed in order: loading that anew costs nothing."""
+    """None where it was closed in order: loading it again costs nothing."""
 
 
 class SourceDirectories:
-    """Looks again at each call of `refresh`; logs that have not changed since stay open."""
+    """Data directories, read again by each `refresh`; logs that have not changed since stay open."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Look for the first time (NotALogDirectoryError, CorruptionError, PipelineError, OSError)."""
+        """Read the directories (NotALogDirectoryError, CorruptionError, PipelineError, OSError)."""
         self._paths = tuple(paths)
         self._files = NativeFileSystem(read_only=True)
         self._loaded: dict[Path, _Loaded] = {}
@@ -79,13 +79,15 @@ class SourceDirectories:
         self.refresh()
 
     def refresh(self) -> None:
-        """See what is there now."""
-        self._homes = [self._look(path) for path in self._paths]
+        """Read the directories again."""
+        self._directories = [self._look(path) for path in self._paths]
         self._chosen = {}
 
     def partitions(self) -> list[TopicPartition]:
         """Every partition, ascending."""
-        return sorted({partition for home in self._homes for partition in home.partitions})
+        return sorted(
+            {partition for data_directory in self._directories for partition in data_directory.partitions}
+        )
 
     def log(self, partition: TopicPartition) -> Log:
         """The partition's log as it stands, of its replicas that which shows most (StorageError, OSError; blocking)."""
@@ -93,15 +95,22 @@ class SourceDirectories:
 
     def _choose(self, partition: TopicPartition) -> _Loaded:
         if partition not in self._chosen:
-            homes = [home for home in self._homes if partition in home.partitions]
-            if not homes:
+            replicas = [
+                data_directory
+                for data_directory in self._directories
+                if partition in data_directory.partitions
+            ]
+            if not replicas:
                 raise PipelineError(f"{partition}: no such partition in {', '.join(map(str, self._paths))}")
-            found = [self._load(home, partition, replicated=len(homes) > 1) for home in homes]
+            found = [
+                self._load(data_directory, partition, replicated=len(replicas) > 1)
+                for data_directory in replicas
+            ]
             self._chosen[partition] = max(found, key=lambda one: one.log.offsets().high_watermark)
         return self._chosen[partition]
 
     def topic_id(self, partition: TopicPartition) -> str | None:
-        """Give the id of the topic whose log `log` gives; None where no file tells it (StorageError, OSError)."""
+        """The id of the topic whose log `log` returns; None where no file has it (StorageError, OSError)."""
         return self._choose(partition).stamp.topic_id
 
     def close(self) -> None:
@@ -110,12 +119,12 @@ class SourceDirectories:
             _release(loaded.log)
         self._loaded, self._chosen = {}, {}
 
-    def _look(self, path: Path) -> _Home:
+    def _look(self, path: Path) -> _DataDirectory:
         entries = self._files.list_directory(path)
         contents = read_contents(entries, path)
         check_is_data_directory(path, entries, contents)
         holder = find_holder(path)
-        return _Home(
+        return _DataDirectory(
             path,
             contents.partitions,
             holder is not None and not holder.is_this_engine,
@@ -126,33 +135,43 @@ class SourceDirectories:
             ),
         )
 
-    def _load(self, home: _Home, partition: TopicPartition, *, replicated: bool) -> _Loaded:
-        directory = home.path / names.partition_directory(partition)
-        high_watermark = home.high_watermarks.get(partition) if home.bounded or replicated else None
-        if home.bounded and high_watermark is None:
+    def _load(
+        self, data_directory: _DataDirectory, partition: TopicPartition, *, replicated: bool
+    ) -> _Loaded:
+        directory = data_directory.path / names.partition_directory(partition)
+        high_watermark = (
+            data_directory.high_watermarks.get(partition) if data_directory.bounded or replicated else None
+        )
+        if data_directory.bounded and high_watermark is None:
             high_watermark = Offset(0)
-        start = home.log_start_offsets.get(partition, Offset(0))
+        start = data_directory.log_start_offsets.get(partition, Offset(0))
         stamp = _Stamp(
-            topic_id_of(directory, self._files), _file_stamps(directory), home.clean, start, high_watermark
+            topic_id_of(directory, self._files),
+            _file_stamps(directory),
+            data_directory.clean,
+            start,
+            high_watermark,
         )
         known = self._loaded.pop(directory, None)
         if known is None:
-            loaded = self._load_anew(home, partition, stamp)
+            loaded = self._load_again(data_directory, partition, stamp)
         elif known.stamp == stamp:
             loaded = known
         elif (caught_up := _catch_up(known, stamp)) is not None:
             loaded = caught_up
         else:
             _release(known.log)
-            loaded = self._load_anew(home, partition, stamp)
+            loaded = self._load_again(data_directory, partition, stamp)
         self._loaded[directory] = loaded
         return loaded
 
-    def _load_anew(self, home: _Home, partition: TopicPartition, stamp: _Stamp) -> _Loaded:
-        directory = home.path / names.partition_directory(partition)
-        recovery_point = home.recovery_points.get(partition, Offset(0))
+    def _load_again(
+        self, data_directory: _DataDirectory, partition: TopicPartition, stamp: _Stamp
+    ) -> _Loaded:
+        directory = data_directory.path / names.partition_directory(partition)
+        recovery_point = data_directory.recovery_points.get(partition, Offset(0))
         checkpointed = Checkpointed(recovery_point, stamp.log_start_offset, stamp.high_watermark)
-        if home.clean:
+        if data_directory.clean:
             log = load_log(
                 directory,
                 files=self._files,

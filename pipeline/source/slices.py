@@ -1,4 +1,4 @@
-"""Slices: what a task reads, found once by the planner, so that a task opens files and searches nothing."""
+"""Slices: the parts of segments that a task reads, found once by the planner, so that a task searches nothing."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from storage.segment.scan import Window, windows
 _LOGGER = logging.getLogger(__name__)
 
 WINDOW_BYTES = 4 << 20
-"""What is read and decoded at a time: with small records some 40,000 of them."""
+"""Bytes that are read and decoded at a time: some 40,000 small records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A stretch of one segment's file, beginning at a batch."""
+    """A part of one segment's file, beginning at a batch."""
 
     file: str
     position: int
     end_position: int
-    """Where the segment's batches ended when it was planned."""
+    """End of the segment's batches when it was planned."""
     base_offset: int
     """Base offset of the batch at `position`: a file that was compacted since has another one there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A range of one partition, and where it stands."""
+    """A range of one partition, and its slices."""
 
     range: OffsetRange
     slices: tuple[Slice, ...]
     aborted: tuple[AbortedTransaction, ...] = ()
-    """Those to be hidden, by ascending first offset."""
+    """Transactions to be hidden, by ascending first offset."""
     topic_id: str | None = None
     """Id by which a topic that was deleted and made again is known; None where its files do not have it."""
 
 
 def plan_task(log: Log, wanted: OffsetRange, isolation: Isolation, *, topic_id: str | None = None) -> Task:
-    """Find the stretches that hold `wanted`, which lies between log start and log end (StorageError; blocking)."""
+    """Find the slices that have `wanted`, which lies between log start and log end (StorageError; blocking)."""
     aborted: tuple[AbortedTransaction, ...] = ()
     if isolation is Isolation.READ_COMMITTED:
         aborted = overlapping(log.aborted, wanted.start_offset, wanted.end_offset)
@@ -77,7 +77,7 @@ class SegmentChangedError(PipelineError):
 
 
 class SliceReader:
-    """Reads a task's records as columns, and counts the corrupt batches that it was told to pass over."""
+    """Reads a task's records as columns, and counts the corrupt batches that it skipped."""
 
     def __init__(self, task: Task, *, skip_corrupt: bool, create_times: bool = False) -> None:
         """With `create_times` timestamps are the producers' also where the broker stamped the batch."""
@@ -87,7 +87,7 @@ class SliceReader:
         self._aborted = task.aborted
         self.skipped_batches = 0
         self.next_offset = task.range.start_offset
-        """Everything below was given out, or is not there."""
+        """Every record below it was returned, or does not exist."""
 
     def __iter__(self) -> Iterator[tuple[Columns, int, int]]:
         """Columns, and the range of records in them that belongs to the task.
@@ -108,7 +108,7 @@ class SliceReader:
         self.next_offset = self._task.range.end_offset
 
     def _check_topic(self, one: Slice, files: FileSystem) -> None:
-        """Whether a file that is open is the planned topic's: the id beside it is asked for after it was opened."""
+        """Check that an open file is the planned topic's, by the id beside it, which is read after the file was opened."""
         directory = Path(one.file).parent
         if self._task.topic_id is not None and topic_id_of(directory, files) != self._task.topic_id:
             raise SegmentChangedError(f"{directory}: is another topic's since it was planned")
@@ -127,7 +127,7 @@ class SliceReader:
             if len(window.batches):
                 self.next_offset = max(self.next_offset, window.batches[-1].end_offset)
             if window.problem is not None:
-                self._pass_over(one, window.position + window.problem.position, window.problem.cause)
+                self._skip(one, window.position + window.problem.position, window.problem.cause)
 
     def _check_same(self, one: Slice, file: File, window: Window) -> None:
         base_offset = window.batches[0].base_offset if len(window.batches) else None
@@ -165,13 +165,13 @@ class SliceReader:
                     create_times=self._create_times,
                 )
             except CorruptBatchError as error:
-                self._pass_over(one, window.position + error.position, error.cause)
+                self._skip(one, window.position + error.position, error.cause)
                 continue
             yield from found
             self._aborted = still_aborted(self._aborted, [batch])
 
-    def _pass_over(self, one: Slice, position: int, cause: str) -> None:
-        """Count a corrupt batch, or fail by it. Behind one whose size cannot be trusted a segment is read no further."""
+    def _skip(self, one: Slice, position: int, cause: str) -> None:
+        """Count a corrupt batch, or raise. A segment is not read beyond a batch whose size cannot be trusted."""
         if not self._skip_corrupt:
             raise _corrupt(one, position, cause)
         self.skipped_batches += 1

@@ -1,9 +1,9 @@
-"""How a stream goes on: what is new, how much of it a trigger takes, and what became of partitions meanwhile.
+"""The progress of a stream: what is new, how much of it a trigger takes, and what records were lost meanwhile.
 
-Records are lost to a stream where a partition is gone, where its log ends before the stream's next offset, and where its
-topic was deleted and made anew: that is told by the topic's id, however long the new one is. With failOnDataLoss the
-query fails before a batch is planned, so that its checkpoint stays as it was. Otherwise it goes on with what is there:
-a shorter log is read from its end on, a topic made anew from its beginning.
+A stream loses records where a partition is gone, where its log ends before the stream's next offset, and where its topic
+was deleted and created again, which the topic's id shows, however long the new topic is. With failOnDataLoss the query
+fails before a batch is planned, so that its checkpoint stays as it was. Otherwise it continues with what exists: a
+shorter log is read from its end on, a topic created again from its beginning.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ class _Seen(NamedTuple):
     """The partitions of a query at a moment."""
 
     visible: Offsets
-    """Where each ends for this query."""
+    """End of each partition for this query."""
     log_ends: Offsets
-    """Where the logs end, what is not visible yet included."""
+    """Ends of the logs, what is not visible yet included."""
     topic_ids: dict[str, str]
 
 
-class Following:
+class StreamProgress:
     """One streaming query's way through its source."""
 
     def __init__(self, source: TopicSource) -> None:
         self._source = source
         self._final: _Seen | None = None
-        """What was there when the query was told to stop at that."""
+        """The partitions at the moment of `stop_at_latest`."""
         self._last_trigger_ms: int | None = None
         self.latest: Offsets = {}
-        """Where the partitions ended when they were last looked at."""
+        """Ends of the partitions when they were last read."""
 
     def close(self) -> None:
         self._source.close()
 
     def begin(self) -> StreamState:
-        """Where a query without a checkpoint begins."""
+        """The first state of a query without a checkpoint."""
         partitions = self._source.partitions()
         start = self._source.start(partitions)
         for one in partitions:
@@ -56,16 +56,16 @@ class Following:
         return StreamState(start, self._source.topic_ids(partitions))
 
     def advance(self, known: StreamState, *, most: int | None, now_ms: int) -> StreamState:
-        """Where the next batch ends: `known` if there is nothing to do yet.
+        """The state at the end of the next batch: `known` if there is nothing to do yet.
 
         `most` offsets at most; new partitions are begun at their earliest. Raises DataLossError where records were lost
-        since `known`, unless that does not matter: then it is told when the batch is planned.
+        since `known`, unless that does not matter: then planning the batch warns of it.
         """
-        now = self._look()
+        now = self._read_partitions()
         options = self._source.options
         if options.fail_on_data_loss:
             for lost in _losses(known, now):
-                self._tell(lost)
+                self._report(lost)
         end = self._ends(known, now)
         start = self._starts(known, now, end)
         begun = self._last_trigger_ms is not None  # The first batch waits for nothing.
@@ -90,9 +90,9 @@ class Following:
 
     def stop_at_latest(self) -> None:
         """Read what is there now and nothing that comes later."""
-        self._final = self._look()
+        self._final = self._read_partitions()
 
-    def _look(self) -> _Seen:
+    def _read_partitions(self) -> _Seen:
         self._source.refresh()
         partitions = self._source.partitions(must_exist=False)
         self.latest = {one: self._source.latest(one) for one in partitions}
@@ -100,14 +100,14 @@ class Following:
         return _Seen(self.latest, log_ends, self._source.topic_ids(partitions))
 
     def _ends(self, known: StreamState, now: _Seen) -> Offsets:
-        """Where each partition's batch may end; partitions that came after the query was told to stop are left out."""
+        """Ends that each partition's batch may have; partitions that came after `stop_at_latest` are left out."""
         final = self._final or now
         ends: Offsets = {}
         for one, visible in now.visible.items():
-            at = None if _is_anew(one.topic, known.topic_ids, now.topic_ids) else known.offsets.get(one)
+            at = None if _is_replaced(one.topic, known.topic_ids, now.topic_ids) else known.offsets.get(one)
             if at is not None and now.log_ends[one] < at:
                 ends[one] = visible
-            elif _is_anew(one.topic, final.topic_ids, now.topic_ids):
+            elif _is_replaced(one.topic, final.topic_ids, now.topic_ids):
                 ends[one] = visible if at is None else max(at, visible)
             elif one in final.visible or at is not None:
                 end = min(visible, final.visible.get(one, 0))
@@ -116,68 +116,68 @@ class Following:
         return ends
 
     def _starts(self, known: StreamState, now: _Seen, end: Offsets) -> Offsets:
-        """Where the batch begins in each of these partitions: what is new begins at its earliest."""
+        """First offsets of the batch in each of these partitions: a new one begins at its earliest."""
         return {
             one: self._source.earliest(one)
-            if one not in known.offsets or _is_anew(one.topic, known.topic_ids, now.topic_ids)
+            if one not in known.offsets or _is_replaced(one.topic, known.topic_ids, now.topic_ids)
             else known.offsets[one]
             for one in end
         }
 
     def tasks(self, start: StreamState, end: StreamState) -> list[Task]:
-        """What lies between two states (DataLossError, StorageError, OSError)."""
+        """The tasks between two states (DataLossError, StorageError, OSError)."""
         self._source.refresh()
         partitions = self._source.partitions(must_exist=False)
         topic_ids = self._source.topic_ids(partitions)
         for lost in _gone({**start.offsets, **end.offsets}, partitions):
-            self._tell(lost)
-        replaced = self._told_anew(end, topic_ids)
-        anew = self._told_anew(
+            self._report(lost)
+        replaced = self._report_replaced(end, topic_ids)
+        recreated = self._report_replaced(
             start, end.topic_ids | {one: topic_ids[one] for one in topic_ids.keys() - end.topic_ids}
         )
         ranges = []
         for one in sorted(end.offsets.keys() & set(partitions)):
             if one.topic in replaced:
                 continue
-            if one.topic in anew:
+            if one.topic in recreated:
                 begin = self._source.earliest(one)
             else:
                 begin = start.offsets[one] if one in start.offsets else self._begin_new(one)
             ranges.append(self._checked(OffsetRange(one, begin, end.offsets[one])))
         return self._source.tasks(ranges)
 
-    def _told_anew(self, known: StreamState, now: Mapping[str, str]) -> set[str]:
-        """The topics that have another id now, which is told."""
-        topics = {topic for topic in known.topic_ids if _is_anew(topic, known.topic_ids, now)}
+    def _report_replaced(self, known: StreamState, now: Mapping[str, str]) -> set[str]:
+        """The topics that have another id now; each is reported as a loss."""
+        topics = {topic for topic in known.topic_ids if _is_replaced(topic, known.topic_ids, now)}
         for topic in sorted(topics):
-            self._tell(_anew(topic, known, now))
+            self._report(_replaced(topic, known, now))
         return topics
 
     def _begin_new(self, partition: TopicPartition) -> int:
         earliest = self._source.earliest(partition)
         if earliest:
-            self._tell(f"{partition}: is new, and its first records are gone: it begins at {earliest}")
+            self._report(f"{partition}: is new, and its first records are gone: it begins at {earliest}")
         return earliest
 
     def _checked(self, wanted: OffsetRange) -> OffsetRange:
         if wanted.end_offset < wanted.start_offset:
-            self._tell(_shorter(wanted.partition, wanted.start_offset, wanted.end_offset))
+            self._report(_shorter(wanted.partition, wanted.start_offset, wanted.end_offset))
             return wanted._replace(end_offset=wanted.start_offset)
         return self._source.checked(wanted) if wanted.size else wanted
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         if self._source.options.fail_on_data_loss:
             raise DataLossError(f"{what}; failOnDataLoss=false goes on with what is there")
         _LOGGER.warning("%s", what)
 
 
 def _losses(known: StreamState, now: _Seen) -> Iterator[str]:
-    """What the stream has lost since `known`."""
+    """The losses of the stream since `known`."""
     yield from _gone(known.offsets, now.visible)
-    anew = {topic for topic in known.topic_ids if _is_anew(topic, known.topic_ids, now.topic_ids)}
-    yield from (_anew(topic, known, now.topic_ids) for topic in sorted(anew))
+    recreated = {topic for topic in known.topic_ids if _is_replaced(topic, known.topic_ids, now.topic_ids)}
+    yield from (_replaced(topic, known, now.topic_ids) for topic in sorted(recreated))
     for one, at in sorted(known.offsets.items()):
-        if one in now.log_ends and one.topic not in anew and now.log_ends[one] < at:
+        if one in now.log_ends and one.topic not in recreated and now.log_ends[one] < at:
             yield _shorter(one, at, now.log_ends[one])
 
 
@@ -187,17 +187,17 @@ def _gone(known: Mapping[TopicPartition, int], present: Iterable[TopicPartition]
         yield f"{', '.join(map(str, gone))}: gone since the stream read there"
 
 
-def _is_anew(topic: str, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Whether both know the topic, and as different ones."""
+def _is_replaced(topic: str, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Return whether both have the topic, under different ids."""
     return topic in before and topic in now and before[topic] != now[topic]
 
 
-def _anew(topic: str, known: StreamState, now: Mapping[str, str]) -> str:
+def _replaced(topic: str, known: StreamState, now: Mapping[str, str]) -> str:
     at = ", ".join(
         f"{one} at {offset}" for one, offset in sorted(known.offsets.items()) if one.topic == topic
     )
     return (
-        f"{topic}: was deleted and made anew since the stream read there "
+        f"{topic}: was deleted and created again since the stream read there "
         f"(topic id {known.topic_ids[topic]}, now {now[topic]}; the stream was in {at})"
     )
 
@@ -205,5 +205,5 @@ def _anew(topic: str, known: StreamState, now: Mapping[str, str]) -> str:
 def _shorter(partition: TopicPartition, at: int, end: int) -> str:
     return (
         f"{partition}: the stream was at {at}, now the log ends at {end}: "
-        "records were cut off, or the topic was deleted and made anew"
+        "records were cut off, or the topic was deleted and created again"
     )

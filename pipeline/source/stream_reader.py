@@ -1,4 +1,4 @@
-"""A streaming query's face towards Spark: one long-lived process plans, others read."""
+"""The reader of a streaming query, as Spark sees it: one long-lived process plans, others read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pipeline.source.query.offsets import (
 )
 from pipeline.source.query.options import SourceOptions
 from pipeline.source.query.schema import arrow_schema
-from pipeline.source.stream_progress import Following
+from pipeline.source.stream_progress import StreamProgress
 from pipeline.source.topic_source import TopicSource, read_task
 
 
@@ -35,16 +35,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = arrow_schema(schema)
-        self._following: Following | None = None
+        self._progress: StreamProgress | None = None
 
-    def _follow(self) -> Following:
-        """Only the process that plans looks into the directories; readers are copied to others before that."""
-        if self._following is None:
-            self._following = Following(TopicSource(self._options))
-        return self._following
+    def _stream_progress(self) -> StreamProgress:
+        """The progress, made only in the process that plans; readers are copied to others before that."""
+        if self._progress is None:
+            self._progress = StreamProgress(TopicSource(self._options))
+        return self._progress
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as those below)
-        return encode_stream_offset(self._follow().begin())
+        return encode_stream_offset(self._stream_progress().begin())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
         limit = self._options.max_offsets_per_trigger
@@ -53,30 +53,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> StreamOffset:  # noqa: N802 (Spark's name)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         known = decode_stream_offset(start)
-        return encode_stream_offset(self._follow().advance(known, most=most, now_ms=_now_ms()))
+        return encode_stream_offset(self._stream_progress().advance(known, most=most, now_ms=_now_ms()))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        self._follow().stop_at_latest()
+        self._stream_progress().stop_at_latest()
 
     def reportLatestOffset(self) -> StreamOffset:  # noqa: N802 (Spark's name)
-        return encode_stream_offset(StreamState(self._follow().latest, {}))
+        return encode_stream_offset(StreamState(self._stream_progress().latest, {}))
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        tasks = self._follow().tasks(decode_stream_offset(start), decode_stream_offset(end))
+        tasks = self._stream_progress().tasks(decode_stream_offset(start), decode_stream_offset(end))
         return [TaskPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_task(partition.value, options=self._options, schema=self._schema)
 
     def stop(self) -> None:
-        if self._following is not None:
-            self._following.close()
+        if self._progress is not None:
+            self._progress.close()
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """In place of a reader whose options are wrong: says so as soon as Spark asks it for anything.
 
-    Where `streamReader` itself raises, Spark's process tells of a failure of its own behind that.
+    Where `streamReader` itself raises, Spark reports a failure of its own process in front of the cause.
     """
 
     def __init__(self, error: PipelineError) -> None:

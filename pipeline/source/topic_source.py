@@ -1,4 +1,4 @@
-"""A data directory as a query sees it: what it may read, which tasks that makes, and a task's records as Arrow."""
+"""A query's view of data directories: the ranges it reads, their tasks, and a task's records as Arrow."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from storage.model import Timestamp, TopicPartition
 _LOGGER = logging.getLogger(__name__)
 
 ENOUGH_ROWS = 16_384
-"""Smaller stretches (those of compressed record batches) wait until they are so many records, or"""
+"""Smaller ranges (those of compressed record batches) wait until they are so many records, or"""
 ENOUGH_BYTES = WINDOW_BYTES
 """so many bytes: of large records a batch has few, so that memory stays bounded."""
 MOST_TASK_BYTES = 256 << 20
-"""Of a task's segments, where no option says otherwise: to start a task costs what reading some 10 MB does."""
+"""Most bytes of a task's slices, where no option says otherwise: starting a task costs as much as reading 10 MB."""
 _ATTEMPTS = 3
-"""How often a task is planned again when segments change under it."""
+"""Attempts at a task whose segments change while it is read."""
 
 
 class TopicSource:
-    """What one query reads. It implements `bounds.Ends`."""
+    """The topics that one query reads. It implements `bounds.Ends`."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self._directories = SourceDirectories(data_directories(options.path))
 
     def refresh(self) -> None:
-        """See what is there now."""
+        """Read the directories again."""
         self._directories.refresh()
 
     def close(self) -> None:
@@ -56,11 +56,11 @@ class TopicSource:
         return visible_end(self._directories.log(partition), self.options.isolation)
 
     def log_end(self, partition: TopicPartition) -> int:
-        """Where the log ends, with what is not visible to this query yet."""
+        """End of the log, with what is not visible to this query yet."""
         return self._directories.log(partition).log_end_offset
 
     def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:
-        """The ids of these partitions' topics, as far as their files tell them."""
+        """The ids of these partitions' topics, as far as their files have them."""
         firsts: dict[str, TopicPartition] = {}
         for one in sorted(partitions):
             firsts.setdefault(one.topic, one)
@@ -73,21 +73,21 @@ class TopicSource:
         return None if found is None else found.offset
 
     def start(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the query begins each partition."""
+        """First offset of each partition for this query."""
         options = self.options
         return starting_offsets(
             options.starting, partitions, self, latest_if_none_as_late=options.starting_strategy_latest
         )
 
     def batch_ranges(self, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
-        """What a batch query reads, a range a partition (PipelineError and its kinds)."""
+        """The ranges of a batch query, one a partition (PipelineError and its kinds)."""
         partitions = self.partitions()
         start, end = self.start(partitions), ending_offsets(self.options.ending, partitions, self)
         ranges = [self.checked(in_order(one, start[one], end[one])) for one in partitions]
         return [self._narrowed(one, narrowing) for one in ranges if narrowing.admits(one.partition)]
 
     def checked(self, wanted: OffsetRange) -> OffsetRange:
-        """What of a range is there; DataLossError for the rest, unless the options say that it does not matter."""
+        """The part of a range that exists; DataLossError for the rest, unless the options say that it does not matter."""
         partition, start, end = wanted
         earliest, latest = self.earliest(partition), self.latest(partition)
         try:
@@ -130,15 +130,15 @@ class TopicSource:
         log, topic_id = self._directories.log(part.partition), self._directories.topic_id(part.partition)
         return plan_task(log, part, self.options.isolation, topic_id=topic_id)
 
-    def what_became_of(self, task: Task) -> str | None:
-        """What keeps a task from being planned again: its partition is gone, or another topic's; None: nothing does."""
+    def reason_lost(self, task: Task) -> str | None:
+        """The reason why a task cannot be planned again: its partition is gone, or another topic's; None: it can."""
         partition = task.range.partition
         if partition not in self._directories.partitions():
             return f"{partition}: was deleted while it was read, from offset {task.range.start_offset} on"
         now = self._directories.topic_id(partition)
         if task.topic_id is not None and now is not None and now != task.topic_id:
             return (
-                f"{partition.topic}: was deleted and made anew while it was read "
+                f"{partition.topic}: was deleted and created again while it was read "
                 f"(topic id {task.topic_id}, now {now})"
             )
         return None
@@ -171,11 +171,11 @@ def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[An
 
 
 def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | None:
-    """What is left of a task; None where that is gone and does not matter (DataLossError)."""
+    """The rest of a task; None where that is gone and does not matter (DataLossError)."""
     left = replace(task, range=task.range._replace(start_offset=next_offset))
     source = TopicSource(options)
     try:
-        lost = source.what_became_of(left)
+        lost = source.reason_lost(left)
         if lost is None:
             return source.task(source.checked(left.range))
     finally:
@@ -187,7 +187,7 @@ def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | N
 
 
 def _batches(reader: SliceReader, task: Task, schema: Any) -> Iterator[Any]:
-    """Arrow batches of enough rows or enough bytes; all that was read is given out before a change of files is told."""
+    """Arrow batches of enough rows or enough bytes; all that was read is yielded before a change of files is raised."""
     partition = task.range.partition
     waiting: list[ColumnRange] = []
     rows = size_bytes = 0

@@ -1,1 +1,1 @@
-"""The session of Spark in which the command runs its jobs: its start, its progress, its output."""
+"""The Spark session in which the command runs its jobs, and their progress."""

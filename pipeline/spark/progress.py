@@ -1,6 +1,6 @@
-"""What a session of Spark is doing at the moment: tasks done of all, and how far its streaming queries are.
+"""The progress of a Spark session: tasks done of all, and the positions of its streaming queries.
 
-A watch only looks, from whichever thread asks; what Spark does not tell is left out.
+It is read from any thread, and changes nothing; what Spark does not report is left out.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class JobProgress(NamedTuple):
-    """What was done, and what is left, as far as it is known."""
+    """Work done and work left, as far as it is known."""
 
     tasks: int = 0
-    """Done, of the stages begun on."""
+    """Tasks done, of the stages that began."""
     all_tasks: int = 0
     records: int | None = None
-    """That streaming queries have read; None: there is no such query, or it has not come to the end of a micro-batch."""
+    """Records that streaming queries have read; None: there is no such query, or none has ended a micro-batch."""
     left: Mapping[str, int] = {}
     """Offsets still to be read, by topic."""
 
@@ -35,7 +35,7 @@ class JobProgress(NamedTuple):
 
     @property
     def total(self) -> int | None:
-        """Of the same; None: nothing is known yet."""
+        """All records or tasks, as `done` counts them; None: nothing is known yet."""
         if self.records is None:
             return self.all_tasks or None
         return self.records + sum(self.left.values())
@@ -43,7 +43,7 @@ class JobProgress(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What was seen so far: stages and micro-batches that are over are told no more by Spark."""
+    """Progress seen so far: Spark no longer reports stages and micro-batches that are over."""
 
     stages: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Tasks done and all tasks, by stage."""
@@ -52,20 +52,20 @@ class Tally:
     left: Counter[str] = field(default_factory=Counter)
 
     def see_stages(self, active: Mapping[int, tuple[int, int]]) -> None:
-        """Take in the stages that run; of those that do no longer, every task is over."""
+        """Add the stages that run; every task of those that no longer do is over."""
         for stage, (_, total) in self.stages.items():
             self.stages[stage] = (total, total)
         self.stages.update(active)
 
     def see_query(self, progress: Mapping[str, Any]) -> None:
-        """Take in what a streaming query tells of a micro-batch."""
+        """Add a streaming query's report of a micro-batch."""
         self.batches[str(progress["runId"]), int(progress["batchId"])] = int(progress["numInputRows"])
         self.left = Counter()
         for partition, lag in lag_by_partition(progress).items():
             self.left[partition.topic] += lag
 
     def work(self) -> JobProgress:
-        """All of it."""
+        """The sum of all progress."""
         return JobProgress(
             tasks=sum(done for done, _ in self.stages.values()),
             all_tasks=sum(total for _, total in self.stages.values()),
@@ -74,15 +74,15 @@ class Tally:
         )
 
 
-class Watch:
-    """Looks into one session."""
+class ProgressReader:
+    """Reads the progress of one session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._tally = Tally()
 
-    def look(self) -> JobProgress:
-        """What is done by now. Whatever Spark raises when it is asked at a bad moment is raised."""
+    def read(self) -> JobProgress:
+        """The progress by now. Raises whatever Spark raises when it is asked at a bad moment."""
         tracker = self._spark.sparkContext.statusTracker()
         active = {}
         for job in tracker.getActiveJobsIds():

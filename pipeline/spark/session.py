@@ -1,6 +1,6 @@
-"""A Spark session of one's own, for commands: quiet, in UTC, and with this interpreter in its workers.
+"""The Spark session of a command: quiet, in UTC, and with this interpreter in its workers.
 
-Where it runs is Spark's own rule: what is asked for here, else MASTER or SPARK_REMOTE of the environment, else
+Spark's own rule says where it runs: the master given here, else MASTER or SPARK_REMOTE of the environment, else
 `spark.master` of spark-defaults.conf, else every core of this machine.
 """
 
@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 from pipeline.errors import SparkMissingError
 from pipeline.places.place import Place
-from pipeline.tasks.output import children_speak_to
+from pipeline.tasks.output import redirected_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What a user says of the session."""
+    """Options of the session that a user gives."""
 
     master: str | None = None
     """Spark's master URL; None: as the environment or Spark's own configuration has it."""
@@ -36,17 +36,17 @@ class SessionOptions:
 def job_session(
     options: SessionOptions,
     *,
-    noise: IO[bytes] | None = None,
+    stderr: IO[bytes] | None = None,
     places: Iterable[Place] = (),
     say: Callable[[str], object] | None = None,
 ) -> Iterator[SparkSession]:
     """A session that ends with the block and reaches `places`; `say` gets a line when jars are fetched for that.
 
-    `noise` gets what Spark's processes say on standard error. Raises SparkMissingError without pyspark and pyarrow,
+    `stderr` gets the standard error of Spark's processes. Raises SparkMissingError without pyspark and pyarrow,
     PipelineError where Spark's Kafka connector cannot be had.
     """
     try:
-        import pyarrow  # noqa: F401, ICN001, PLC0415 (asked for only whether it is there)
+        import pyarrow  # noqa: F401, ICN001, PLC0415 (imported only to see that it exists)
         from pyspark.sql import SparkSession as Session  # noqa: PLC0415 (everything else works without Spark)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in {"pyspark", "pyarrow"}:
@@ -69,7 +69,7 @@ def job_session(
         builder = builder.master(options.master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with children_speak_to(noise):
+    with redirected_stderr(stderr):
         session = builder.getOrCreate()
     try:
         yield session
@@ -78,7 +78,7 @@ def job_session(
 
 
 def _connector(given: Mapping[str, str], say: Callable[[str], object] | None) -> dict[str, str]:
-    """What brings Spark's Kafka connector into a session; nothing where the user's own settings do."""
+    """Settings that load Spark's Kafka connector; none where the user's own settings do."""
     import pyspark  # noqa: PLC0415 (everything else works without Spark)
 
     from pipeline.connector.maven import CONNECTOR  # noqa: PLC0415 (needed for clusters alone)

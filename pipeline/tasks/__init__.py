@@ -1,1 +1,1 @@
-"""Work as tasks of Spark: how much goes into one, and how what they find comes back."""
+"""Work as tasks of Spark: their sizes, running them, and their output."""

@@ -1,4 +1,4 @@
-"""What Spark's own processes say on standard error, out of the way: pages where a person expects one line."""
+"""The standard error of Spark's processes, redirected: it is pages long where a person expects one line."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import IO
 
 STDERR = 2
 FOR_PEOPLE = "topicfs: "
-"""Begins the lines of ours that must be read, wherever they are said: in Spark's Python processes, too."""
+"""Prefix of our own lines that must be read, from whichever process: Spark's Python processes, too."""
 
 
 @contextmanager
-def children_speak_to(file: IO[bytes] | None) -> Iterator[None]:
-    """Processes started while the block runs have `file` for their standard error, for life; None: the usual one.
+def redirected_stderr(file: IO[bytes] | None) -> Iterator[None]:
+    """Processes started in the block have `file` for their standard error, for life; None: the usual one.
 
-    For that moment this process has it, too: whoever must be heard meanwhile needs a copy of the descriptor.
+    Meanwhile this process has it, too: output that must be seen needs a copy of the descriptor.
     """
     if file is None:
         yield
@@ -31,5 +31,5 @@ def children_speak_to(file: IO[bytes] | None) -> Iterator[None]:
 
 
 def for_people(lines: Iterable[str]) -> list[str]:
-    """Of what was said those lines that must be read, each once."""
+    """The lines that must be read, each once."""
     return list(dict.fromkeys(line.rstrip() for line in lines if line.startswith(FOR_PEOPLE)))

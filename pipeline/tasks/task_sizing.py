@@ -1,19 +1,19 @@
-"""Work of known sizes packed into tasks: neither so small that starting them costs more, nor so large that one is waited for."""
+"""Work of known sizes packed into tasks, neither too small for the cost of starting them nor too large for balance."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 TASK_BYTES = 128 << 20
-"""Bytes of log a task: a task costs 64 ms of a core before it does anything, in which a core checks as much as this."""
+"""Bytes of log a task: starting a task costs 64 ms of a core, in which a core checks as much as this."""
 MAX_TASKS = 4096
-"""Beyond them tasks get larger: what they found is put together in one place."""
+"""Most tasks; beyond them tasks get larger, for their results are merged in one place."""
 FILE_BYTES = 64 << 10
-"""What opening one more segment costs, in bytes that could have been read instead."""
+"""Cost of opening a segment, in bytes that could be read instead."""
 
 
 def pack(sizes: Sequence[int], *, task_bytes: int = TASK_BYTES) -> list[range]:
-    """Put neighbours together, by their numbers; the largest tasks first, for these are to be begun first.
+    """Pack neighbours, by their numbers; the largest tasks come first, for they should start first.
 
     A piece larger than `task_bytes` is a task of its own. The same sizes make the same tasks, wherever they run.
     """

@@ -1,7 +1,7 @@
-"""Work divided into portions, each done by a Spark task of its own: a DataFrame of what they gave.
+"""A data source whose tasks each do one portion of some work: a DataFrame of their results.
 
-A portion is any value that can be pickled; what is done with it gives Arrow batches. It goes by the data source API, as
-the function of a DataFrame would need pandas, which nothing else here does.
+A portion is any value that can be pickled; the work on it yields Arrow batches. The data source API is used because a
+function over a DataFrame would need pandas, which nothing else here does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Portion = TypeVar("Portion")
 
 _NAME = "topicfs_portions"
 _registering = Lock()
-"""From one registration to its use no other may come."""
+"""Held from a registration to its use, so that no other comes between."""
 
 
 def in_tasks(
@@ -28,7 +28,7 @@ def in_tasks(
     *,
     schema: StructType,
 ) -> DataFrame:
-    """What `work`, a function of a module, gives of each portion; done when the result is asked for."""
+    """The rows that `work`, a function of a module, yields for the portions; done when the DataFrame is evaluated."""
 
     class PortionReader(DataSourceReader):
         def partitions(self) -> list[InputPartition]:

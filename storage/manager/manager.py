@@ -114,7 +114,7 @@ class LogManager:
 
     def _users_partition(self, name: TopicPartition) -> Partition:
         if self.topic(name.topic).internal:
-            raise PolicyViolationError(f"{name.topic}: Kafka's own; nobody else writes there")
+            raise PolicyViolationError(f"{name.topic}: Kafka's own; only Kafka writes there")
         return self.partition(*name)
 
     def _create_for_a_write(self, name: str, new: NewTopic) -> None:

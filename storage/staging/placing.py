@@ -140,7 +140,7 @@ class Placer:
 
     def _is_missing(self, topic: str, placement: Placement) -> bool:
         if is_internal(topic):
-            raise PolicyViolationError(f"{topic}: Kafka's own; nobody else writes there")
+            raise PolicyViolationError(f"{topic}: Kafka's own; only Kafka writes there")
         numbers = [name.partition for name in placement.partitions if name.topic == topic]
         try:
             self._find(TopicPartition(topic, min(numbers, default=0)))

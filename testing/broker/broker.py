@@ -130,7 +130,7 @@ class Broker:
 
     @contextmanager
     def stopped(self) -> Iterator[Path]:
-        """Give the log directory while the broker is cleanly stopped; start it again afterwards."""
+        """The log directory in a block in which the broker is cleanly stopped; it is started again afterwards."""
         self.stop()
         yield self.log_dir
         self.start()
@@ -166,7 +166,7 @@ class Broker:
         raise BrokerError(f"not ready after {START_TIMEOUT_SECONDS} s\n{self._last_lines()}")
 
     def _accepts(self) -> bool:
-        """Whether the port is open: librdkafka itself would wait ever longer between two tries."""
+        """Return whether the port is open: librdkafka itself would wait ever longer between two attempts."""
         with ExitStack() as stack:
             try:
                 stack.enter_context(socket.create_connection(("127.0.0.1", self._port), timeout=1))
@@ -207,7 +207,7 @@ def _has_broker(client: AdminClient) -> bool:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports nobody listens at now; all are held until all are known, so that they differ."""
+    """Free ports; each is kept open until all are known, so that they differ."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

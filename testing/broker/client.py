@@ -91,7 +91,7 @@ class Client:
         topic = NewTopic(name, partitions, 1, config={"retention.ms": "-1", **(settings or {})})
         admin = self.admin
         admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
-        # The controller knows the topic, the broker itself is told a moment later.
+        # The controller knows the topic, the broker itself only a moment later.
         return _patiently(lambda: self.topic_id(name), ("UNKNOWN_TOPIC_OR_PART",))
 
     def topic_id(self, name: str) -> str:
@@ -238,7 +238,7 @@ def send(
 
 
 def _patiently(ask: Callable[[], Result], passing: Sequence[str]) -> Result:
-    """Ask again while the answer is one of the errors that pass."""
+    """Retry while the answer is one of the errors that pass."""
     codes = {getattr(KafkaError, name) for name in passing}
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:

@@ -37,7 +37,7 @@ class Java:
     def command(
         self, main_class: str, *arguments: str, heap: str = "256M", temporary: Path | None = None
     ) -> list[str]:
-        """What to run for one of Kafka's main classes; the flags are for a quick start, not for speed.
+        """The command for one of Kafka's main classes; the flags are for a quick start, not for speed.
 
         `temporary` is where native libraries are unpacked, which stay there when the process is killed.
         """

@@ -13,7 +13,7 @@ TIMEOUT_SECONDS = 120
 
 
 class Output(NamedTuple):
-    """What a tool printed."""
+    """The output of a tool."""
 
     stdout: str
     stderr: str

@@ -133,7 +133,7 @@ class Stream:
         strict = self._chance.random() < 1 / 2
         if self._model.anew and strict:
             said = self._error(strict=True)
-            assert "DataLossError: source: was deleted and made anew" in said, said
+            assert "DataLossError: source: was deleted and created again" in said, said
             self.done["strict runs that failed"] += 1
             return
         brought = len(self._model.pending)

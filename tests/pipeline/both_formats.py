@@ -15,7 +15,7 @@ from pyspark.sql import functions as spark_functions
 
 from pipeline.source.query.options import SourceOptions, parse_source_options
 from pipeline.source.slices import Task
-from pipeline.source.stream_progress import Following
+from pipeline.source.stream_progress import StreamProgress
 from pipeline.source.topic_source import TopicSource, read_task
 from storage.errors import StorageError
 
@@ -112,10 +112,10 @@ class Both(NamedTuple):
             source = TopicSource(self._parsed(options, streaming=streaming))
             try:
                 if streaming:
-                    following = Following(source)
-                    following.stop_at_latest()
-                    start = following.begin()
-                    following.tasks(start, following.advance(start, most=None, now_ms=0))
+                    progress = StreamProgress(source)
+                    progress.stop_at_latest()
+                    start = progress.begin()
+                    progress.tasks(start, progress.advance(start, most=None, now_ms=0))
                 else:
                     source.tasks(source.batch_ranges())
             finally:

@@ -290,7 +290,7 @@ def test_both_fail_over_a_topic_made_anew(both, tmp_path):
         wait_until(lambda: checkpoint(both.log_dir, HIGH_WATERMARKS).get(place) == count)  # noqa: B023 (at once)
         for kind, said in (
             ("kafka", "offset was changed from 3 to 1"),
-            ("topicfs", "was deleted and made anew"),
+            ("topicfs", "was deleted and created again"),
         ):
             if count == 3:
                 run(kind)

@@ -140,7 +140,7 @@ def test_jobs_over_a_topic_made_anew_fail(spark, data, tmp_path):
     copied = lines(data, "copy")
     for run, remedy in jobs:
         with pytest.raises(
-            DataLossError, match=f"^orders: was deleted and made anew [^;]*; [^;]*; .*{remedy}$"
+            DataLossError, match=f"^orders: was deleted and created again [^;]*; [^;]*; .*{remedy}$"
         ):
             run()
     assert copied == lines(data, "copy")

@@ -366,7 +366,7 @@ def replace_topic(path, *, text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x\ny\nz\n", "orders: was deleted and made anew while it was read"),
+        ("x\ny\nz\n", "orders: was deleted and created again while it was read"),
         ("", "orders-0: was deleted while"),
     ],
     ids=["made anew", "gone"],

@@ -77,10 +77,10 @@ def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
 def test_records_tell_what_segments_tell(spark, data):
     """What a broker would give: the same records, counted by Spark; the topics' files tell more."""
     from pipeline.report.record_collector import collect_records  # noqa: PLC0415
-    from pipeline.report.segment_collector import collect, held  # noqa: PLC0415
+    from pipeline.report.segment_collector import collect, find_segments  # noqa: PLC0415
 
     frame = spark.read.format("topicfs").option("path", str(data)).option("subscribePattern", ".*").load()
-    of_records, of_segments = collect_records(frame), collect(held(str(data), None).segments)
+    of_records, of_segments = collect_records(frame), collect(find_segments(str(data), None).segments)
     assert [one.partition for one in of_segments] == [one.partition for one in of_records]
     for one, other in zip(of_records, of_segments, strict=True):
         level = max(one.times.level, other.times.level)

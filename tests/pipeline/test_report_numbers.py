@@ -30,7 +30,7 @@ from pipeline.report.histograms import (  # noqa: E402
     merged_times,
 )
 from pipeline.report.numbers import PartitionNumbers, SegmentLag, Stored, merged  # noqa: E402
-from pipeline.report.segment_collector import bytes_of, collect, held  # noqa: E402
+from pipeline.report.segment_collector import bytes_of, collect, find_segments  # noqa: E402
 
 NEW_YEAR = 1_767_225_600_000
 PARTITION = TopicPartition("t", 0)
@@ -191,7 +191,7 @@ def test_segments_are_read_with_their_lags(data):
     """Kafka's own topics are left out; a segment's last append is its file's time of change."""
     for at, log in enumerate(logs(data)):
         os.utime(log, ns=(0, (NEW_YEAR + 1000 + at) * 1_000_000))
-    found = held(str(data), None)
+    found = find_segments(str(data), None)
     assert [TopicPartition("empty", 0), TopicPartition("orders", 0)] == found.partitions
     (numbers,) = collect(found.segments)
     assert (2, 8, sum(log.stat().st_size for log in logs(data))) == (
@@ -207,7 +207,7 @@ def test_segments_are_read_with_their_lags(data):
 
 def test_what_is_damaged_or_goes_away_is_counted_and_left_out(data):
     """The rest is told as if they were not there."""
-    found = held(str(data), ["orders"])
+    found = find_segments(str(data), ["orders"])
     first, second = logs(data)
     content = bytearray(first.read_bytes())
     content[-1] ^= 1

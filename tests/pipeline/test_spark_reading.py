@@ -192,7 +192,7 @@ def test_a_stream_over_a_topic_made_anew(spark, tmp_path, text):
     make(data)
     append(data, text)
     for _ in range(2):
-        with pytest.raises(Exception, match="DataLossError: orders: was deleted and made anew"):
+        with pytest.raises(Exception, match="DataLossError: orders: was deleted and created again"):
             run(source.load(), checkpoint)
     batches, _ = run(source.option("failOnDataLoss", "false").load(), checkpoint)
     assert [text.split()] == [lines(batch) for batch in batches]

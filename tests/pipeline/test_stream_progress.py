@@ -14,7 +14,7 @@ import pipeline
 from pipeline.errors import DataLossError, PipelineError, SparkMissingError
 from pipeline.source.query.offsets import StreamState
 from pipeline.source.query.options import parse_source_options
-from pipeline.source.stream_progress import Following
+from pipeline.source.stream_progress import StreamProgress
 from pipeline.source.topic_source import TopicSource
 from storage.codec.records import encode_lines
 from storage.manager import open_engine
@@ -56,7 +56,7 @@ def follow(data):
 
     def make(**given):
         options = {"path": str(data), "subscribe": "orders", "startingOffsets": "earliest"} | given
-        made.append(Following(TopicSource(parse_source_options(options, streaming=True))))
+        made.append(StreamProgress(TopicSource(parse_source_options(options, streaming=True))))
         return made[-1]
 
     yield make
@@ -199,7 +199,7 @@ def test_a_topic_made_anew(data, follow, caplog, text, ending):
     if ending:
         stream.stop_at_latest()
         lenient.stop_at_latest()
-    told = f"orders: was deleted and made anew .*{before}, now {id_of(data)}; the stream was in orders-0 at 3"
+    told = f"orders: was deleted and created again .*{before}, now {id_of(data)}; the stream was in orders-0 at 3"
     with pytest.raises(DataLossError, match=told):
         stream.advance(known, most=None, now_ms=0)
     count = len(text) // 2
@@ -207,8 +207,8 @@ def test_a_topic_made_anew(data, follow, caplog, text, ending):
     assert at(min(count, 2), 0, orders=id_of(data)) == end
     caplog.clear()
     assert [(FIRST, 0, min(count, 2))] * (count > 0) == read(lenient.tasks(known, end))
-    assert "orders: was deleted and made anew" in caplog.text
-    with pytest.raises(DataLossError, match="orders: was deleted and made anew"):
+    assert "orders: was deleted and created again" in caplog.text
+    with pytest.raises(DataLossError, match="orders: was deleted and created again"):
         stream.tasks(known, end)
     assert [(FIRST, 2, count)] * (count > 2) == read(
         lenient.tasks(end, lenient.advance(end, most=None, now_ms=0))
@@ -223,7 +223,7 @@ def test_a_topic_made_anew_while_a_query_ends(data, follow):
     start = stream.begin()
     make_anew(data)
     append(data, "x\n")
-    with pytest.raises(DataLossError, match="orders: was deleted and made anew"):
+    with pytest.raises(DataLossError, match="orders: was deleted and created again"):
         stream.advance(start, most=None, now_ms=0)
     assert at(1, 0, orders=id_of(data)) == lenient.advance(start, most=None, now_ms=0)
 
@@ -235,7 +235,7 @@ def test_a_topic_made_anew_after_a_batch_was_planned(data, follow):
     end = stream.advance(start, most=None, now_ms=0)
     make_anew(data)
     append(data, "v\nw\nx\ny\nz\n")
-    with pytest.raises(DataLossError, match="orders: was deleted and made anew"):
+    with pytest.raises(DataLossError, match="orders: was deleted and created again"):
         stream.tasks(start, end)
     assert [] == lenient.tasks(start, end)
     after = lenient.advance(end, most=None, now_ms=0)
@@ -248,7 +248,7 @@ def test_a_batch_that_the_connector_planned(data, follow):
     start = stream.begin()
     make_anew(data)
     append(data, "x\ny\n")
-    with pytest.raises(DataLossError, match="orders: was deleted and made anew"):
+    with pytest.raises(DataLossError, match="orders: was deleted and created again"):
         stream.tasks(start, at(3, 0))
     assert [(FIRST, 0, 2)] == read(lenient.tasks(start, at(3, 0)))
 

@@ -13,7 +13,7 @@ from pipeline.spark.progress import JobProgress
 from topicfs.jobs import progress_bar as drawing
 from topicfs.jobs import results
 from topicfs.jobs import run as running
-from topicfs.jobs.progress_bar import ProgressBar, told
+from topicfs.jobs.progress_bar import ProgressBar, status_text
 from topicfs.jobs.results import print_rows, table
 from topicfs.terminal import THEME
 
@@ -62,7 +62,7 @@ def test_nothing_from_outside_reaches_a_terminal_as_it_is(monkeypatch, capsys):
     monkeypatch.setattr(results, "console", lambda: Console(file=screen, width=80, theme=THEME))
     print_rows(("topic",), [{"topic": evil}], as_program=False)
     assert f"topic\n{shown}\n" == "".join(f"{line.rstrip()}\n" for line in screen.getvalue().splitlines())
-    assert f"left: {shown} 7" == told(JobProgress(left={evil: 7}))
+    assert f"left: {shown} 7" == status_text(JobProgress(left={evil: 7}))
     ProgressBar("replay", Screen(disable=True)).say(evil)
     assert f"{shown}\n" == capsys.readouterr().err
     with drawing.progress_bar("replay") as drawn:
@@ -89,7 +89,7 @@ def test_a_table_of_nothing_has_its_titles():
 )
 def test_the_bar_says_what_is_known(work, text):
     """Records where they are counted, and of each topic what is left."""
-    assert text == told(work)
+    assert text == status_text(work)
 
 
 class Screen:
@@ -112,12 +112,14 @@ def test_the_bar_follows_while_a_job_runs(monkeypatch):
     """From a thread of its own."""
     looks = iter([JobProgress(1, 4), JobProgress(2, 4)])
     monkeypatch.setattr(
-        drawing, "Watch", lambda spark: type("Watch", (), {"look": lambda self: next(looks)})()
+        drawing,
+        "ProgressReader",
+        lambda spark: type("ProgressReader", (), {"read": lambda self: next(looks)})(),
     )
     screen = Screen()
     with ProgressBar("archive", screen).watching(None):
         assert screen.updated.wait(30)
-    assert {"completed": 1, "total": 4, "told": "1 of 4 tasks"} == screen.updates[0]
+    assert {"completed": 1, "total": 4, "status": "1 of 4 tasks"} == screen.updates[0]
 
 
 def test_what_goes_wrong_with_the_bar_never_reaches_the_job(monkeypatch):
@@ -128,11 +130,11 @@ def test_what_goes_wrong_with_the_bar_never_reaches_the_job(monkeypatch):
         def __init__(self, spark):
             pass
 
-        def look(self):
+        def read(self):
             asked.set()
             raise ConnectionError("Spark is gone")
 
-    monkeypatch.setattr(drawing, "Watch", Broken)
+    monkeypatch.setattr(drawing, "ProgressReader", Broken)
     screen = Screen()
     with ProgressBar("archive", screen).watching(None):
         assert asked.wait(30)
@@ -141,17 +143,17 @@ def test_what_goes_wrong_with_the_bar_never_reaches_the_job(monkeypatch):
 
 def test_without_a_terminal_nobody_looks(monkeypatch):
     """No thread is started, and nothing is asked of Spark."""
-    monkeypatch.setattr(drawing, "Watch", None)
+    monkeypatch.setattr(drawing, "ProgressReader", None)
     before = threading.active_count()
     with ProgressBar("archive", Screen(disable=True)).watching(None):
         assert before == threading.active_count()
 
 
 def test_of_sparks_talk_what_must_be_read_is_told(monkeypatch):
-    """Once a line; the rest of it is noise while a bar is drawn."""
+    """Once a line; the rest of it is hidden while a bar is drawn."""
     said = []
     drawn = ProgressBar("replay", Screen())
     monkeypatch.setattr(drawn, "say", said.append)
-    with running._noise(drawn) as noise:
-        noise.write(b"WARN Executor: \xff\ntopicfs: /data: passed over 2 records\n" * 2)
+    with running._captured_stderr(drawn) as stderr:
+        stderr.write(b"WARN Executor: \xff\ntopicfs: /data: passed over 2 records\n" * 2)
     assert ["topicfs: /data: passed over 2 records"] == said

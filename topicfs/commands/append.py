@@ -29,10 +29,10 @@ from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.paths import TopicPath, parse_path
 
-DOORS = tuple(f"log{form.suffix}" for form in FORMS)
-BATCH_DOOR = "log.batch"
+RECORD_FILES = tuple(f"log{form.suffix}" for form in FORMS)
+BATCH_FILE = "log.batch"
 BLOCK_BYTES = 1 << 20
-"""Read and appended at a time: what the kernel would hand to the mount in one request."""
+"""Bytes read and appended at a time: as many as one request of the kernel to a mount has."""
 UNBOUNDED = 2**31
 """Bytes of a record as it is read; the topic judges its size."""
 
@@ -73,7 +73,7 @@ class LinesRefusedError(StorageError):
 def append(target: str, *, file: Path, producer: str | None, directories: tuple[Path, ...]) -> None:
     """Append the lines of FILE, or of standard input, to a topic.
 
-    NAME is log (a line is a value; the default), log.kv, log.json or, of one partition, log.batch. A FILE is looked through before its first
+    NAME is log (a line is a value; the default), log.kv, log.json or, of one partition, log.batch. A FILE is checked before its first
     record is appended: a line that is no record refuses it as a whole. Standard input is appended as it comes. When
     the command ends, everything is on disk. While a daemon owns the directory, append through its mount.
 
@@ -81,52 +81,50 @@ def append(target: str, *, file: Path, producer: str | None, directories: tuple[
     data directory, the first of several. Run again after a crash at any point, or after the file has grown, it
     appends what is missing and nothing twice.
     """
-    place = parse_path(target)
-    if place.name == BATCH_DOOR and place.partition is None:
+    path = parse_path(target)
+    if path.name == BATCH_FILE and path.partition is None:
         raise InvalidNameError(
-            f"{target}: batches are appended to one partition, as {place.topic}/0/{place.name}"
+            f"{target}: batches are appended to one partition, as {path.topic}/0/{path.name}"
         )
-    if place.name not in {*DOORS, BATCH_DOOR}:
-        raise InvalidNameError(f"{target}: records are appended to {', '.join(DOORS)} or {BATCH_DOOR}")
-    if producer is not None and place.name == BATCH_DOOR:
+    if path.name not in {*RECORD_FILES, BATCH_FILE}:
+        raise InvalidNameError(f"{target}: records are appended to {', '.join(RECORD_FILES)} or {BATCH_FILE}")
+    if producer is not None and path.name == BATCH_FILE:
         raise click.UsageError("--producer numbers lines; batches carry their own producers")
     source = "-" if str(file) == "-" else str(file)
     if producer is not None and source == "-":
         raise click.UsageError("--producer needs a FILE, which can be read again after a crash")
-    path = f"{place.topic}/{'' if place.partition is None else f'{place.partition}/'}{place.name}"
     with click.open_file(source, "rb") as stream:
         hint = f"cat {source if source != '-' else ''} >> MOUNTPOINT/{path}".replace("  ", " ")
         with opened_for_writing(directories, through_mount=hint) as engine:
-            lines_target = _target(engine, place, path)
-            framing = BATCHES if place.name == BATCH_DOOR else LINES
+            lines_target = _target(engine, path)
+            framing = BATCHES if path.name == BATCH_FILE else LINES
             if source != "-" and stream.seekable():
                 _each(stream, framing, lines_target.check, source, kept=False)
                 stream.seek(0)
             if producer is not None:
-                _append_once(engine, directories[0], place, path, producer=producer, stream=stream, file=file)
+                _append_once(engine, directories[0], path, producer=producer, stream=stream, file=file)
                 return
             _each(
                 stream, framing, lines_target.append, "standard input" if source == "-" else source, kept=True
             )
 
 
-def _append_once(  # noqa: PLR0913 (what a run is made of; most of it keyword-only)
+def _append_once(  # noqa: PLR0913 (the parts of a run; most of them keyword-only)
     engine: Engine,
     directory: Path,
-    place: TopicPath,
-    path: str,
+    path: TopicPath,
     *,
     producer: str,
     stream: IO[bytes],
     file: Path,
 ) -> None:
-    """Append what of the file is not in the log yet, and say how much that was."""
-    topic = engine.topic(place.topic)
-    numbers = topic.partitions() if place.partition is None else {place.partition: None}
+    """Append the lines of the file that are not in the log yet, and print how many those were."""
+    topic = engine.topic(path.topic)
+    numbers = topic.partitions() if path.partition is None else {path.partition: None}
     partitions = {number: engine.partition(topic.name, number) for number in numbers}
     registry = ProducerRegistry(directory, NativeFileSystem())
     run = NamedProducer(registry, producer, f"{file.resolve()} > {path}", partitions)
-    encoder = Encoder(by_suffix(place.name.removeprefix("log")), system_clock, Reports(system_clock))
+    encoder = Encoder(by_suffix(path.name.removeprefix("log")), system_clock, Reports(system_clock))
     outcome = run.append_file(stream, OnceLines(encoder, next(iter(partitions.values()))), whole_lines)
     passed = f", {outcome.passed_over} were there already" if outcome.passed_over else ""
     say(
@@ -135,21 +133,21 @@ def _append_once(  # noqa: PLR0913 (what a run is made of; most of it keyword-on
     )
 
 
-def _target(engine: Engine, place: TopicPath, name: str) -> LineTarget:
-    topic = engine.topic(place.topic)
+def _target(engine: Engine, path: TopicPath) -> LineTarget:
+    topic = engine.topic(path.topic)
     if topic.internal:
-        raise PolicyViolationError(f"{topic.name}: Kafka's own; nobody else writes there")
+        raise PolicyViolationError(f"{topic.name}: Kafka's own; only Kafka writes there")
     reports = Reports(system_clock)
-    encoder = Encoder(by_suffix(place.name.removeprefix("log")), system_clock, reports)
-    if place.partition is None:
-        return DoorTarget(name, topic, encoder, KafkaPartitioner())
-    return PartitionTarget(name, engine.partition(topic.name, place.partition), encoder)
+    encoder = Encoder(by_suffix(path.name.removeprefix("log")), system_clock, reports)
+    if path.partition is None:
+        return DoorTarget(str(path), topic, encoder, KafkaPartitioner())
+    return PartitionTarget(str(path), engine.partition(topic.name, path.partition), encoder)
 
 
 def _each(
     stream: IO[bytes], framing: Framing, take: Callable[[bytes], None], source: str, *, kept: bool
 ) -> None:
-    """Hand the records of `stream` on, block by block; what is wrong with a line is told by its number."""
+    """Pass the records of `stream` to `take`, block by block; an error names the line by its number."""
     lines = size = 0
     try:
         for block in blocks(stream, framing):
@@ -166,9 +164,9 @@ def _each(
 
 
 def blocks(stream: IO[bytes], framing: Framing = LINES) -> Iterator[bytes]:
-    """Give whole records, some MiB at a time; a last line without an end gets one.
+    """Yield whole records, some MiB at a time; a last line without an end gets one.
 
-    Raises InvalidRecordError for what is no batch, or a torn one, where batches are asked for.
+    Raises InvalidRecordError for data that is no batch, or a torn one, where `framing` is that of batches.
     """
     waiting = NOTHING
     while data := stream.read(BLOCK_BYTES):

@@ -55,7 +55,7 @@ Signature: TypeAlias = tuple[int, ...]
 )
 @data_option
 def cat(paths: tuple[str, ...], *, follow: bool, isolation: str, directories: tuple[Path, ...]) -> None:
-    """Print what the files of these paths in a mount hold.
+    """Print the content of files by their paths in a mount.
 
     PATH begins at the mount point: TOPIC/PARTITION/NAME, TOPIC/NAME or @status. NAME of a partition is log (the
     default), a record (42, @TIME, earliest, latest) or a range (42-99, 42-, -10, @TIME-@TIME, @TIME-), each as it is,
@@ -158,7 +158,7 @@ def _followed_path(place: TopicPath) -> tuple[str, str]:
 
 
 def signature(directories: tuple[Path, ...]) -> Signature | None:
-    """What changes when the owner of the directories checkpointed something or left.
+    """Values that change when the owner of the directories checkpointed something or left.
 
     None where that happened just now, or by a clock that is ahead: a file's time advances by the kernel's tick, and what
     follows within it would change nothing.

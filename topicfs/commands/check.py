@@ -60,7 +60,7 @@ def check(context: click.Context, directories: tuple[Path, ...]) -> None:
         for directory, examination in examinations.items():
             task = progress.add_task(escape(printable(str(directory))), total=examination.total_bytes)
             for finding in examination.findings(lambda passed, task=task: progress.advance(task, passed)):  # type: ignore[misc] # the default binds it
-                _tell(finding, progress)
+                _print(finding, progress)
     summaries = [examination.summary for examination in examinations.values()]
     findings = len(twice) + sum(summary.findings for summary in summaries)
     partitions = sum(summary.partitions for summary in summaries)
@@ -74,13 +74,13 @@ def check(context: click.Context, directories: tuple[Path, ...]) -> None:
 
 
 def line(finding: Finding) -> str:
-    """Print a finding as compilers print theirs: file, place, cause."""
+    """A finding as compilers print theirs: file, position, cause."""
     position = "" if finding.position is None else f" position {finding.position}:"
     return printable(f"{os.path.relpath(finding.file)}:{position} {finding.cause}")
 
 
-def _tell(finding: Finding, progress: Progress) -> None:
-    """Print a finding: where both lie on one screen through the bar, so that this stays below what was found."""
+def _print(finding: Finding, progress: Progress) -> None:
+    """Print a finding, above the progress bar where both are on one terminal."""
     if is_terminal() and not progress.disable:
         progress.console.print(line(finding), markup=False)
     else:
@@ -88,7 +88,7 @@ def _tell(finding: Finding, progress: Progress) -> None:
 
 
 def _progress() -> Progress:
-    """Make a bar on standard error that leaves nothing behind, and is nothing at all off a terminal."""
+    """A progress bar on standard error, which is removed at the end and is not drawn without a terminal."""
     screen = console(error=True)
     return Progress(
         TextColumn("{task.description}"),

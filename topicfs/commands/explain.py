@@ -33,7 +33,7 @@ from topicfs.terminal import console
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Tell step by step how a record is found.",
+    short_help="Explain step by step how a record is found.",
     examples=(
         ("topicfs explain orders/0/368", "segments, index slots, batches passed, the record"),
         ("topicfs explain orders/0/@2026-11-21T03:00:00Z", "the same by time: through both indexes"),
@@ -45,7 +45,7 @@ from topicfs.terminal import console
 @click.option("--json", "as_program", is_flag=True, help="One JSON object in place of text.")
 @data_option
 def explain(place: str, *, as_program: bool, directories: tuple[Path, ...]) -> None:
-    """Tell how a record is found: every step of the lookup, with the numbers it met.
+    """Explain how a record is found: every step of the lookup, with the numbers it met.
 
     The steps are those of the search that readers use, not a retelling: which segments there are and which one was
     chosen, which slots of its index the binary search looked at, where reading began, which batches were passed.

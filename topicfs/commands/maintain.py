@@ -57,7 +57,7 @@ def time(text: str) -> Timestamp:
 @click.option(
     "--now", type=time, metavar="T", help="The time to go by, as in selectors; the clock's otherwise."
 )
-@click.option("--dry-run", is_flag=True, help="Tell, and change nothing; reads only.")
+@click.option("--dry-run", is_flag=True, help="Print what is due, and change nothing; reads only.")
 @click.option("--json", "as_program", is_flag=True, help="One JSON object in place of text.")
 @click.pass_context
 def maintain(
@@ -68,7 +68,7 @@ def maintain(
     dry_run: bool,
     as_program: bool,
 ) -> None:
-    """Roll, delete and compact what is due, telling each step with its reason.
+    """Roll, delete and compact what is due, printing each step with its reason.
 
     A daemon does this by itself. Here it is done at once, whatever the duties' periods are; and segments whose time
     has passed are rolled without waiting for their next record, so that a quiet topic can be compacted. With --dry-run
@@ -87,12 +87,12 @@ def maintain(
         before = engine.warnings
         engine.maintain_now(moment)
         failed = any(line not in before for line in engine.warnings)
-    if failed:  # What it was the engine's log has told.
+    if failed:  # The engine has logged the error.
         context.exit(1)
 
 
 def require_settings(directories: Sequence[Path]) -> None:
-    """Raise CorruptionError where the topics' settings cannot be read: what is due by other ones would not happen."""
+    """Raise CorruptionError where the topics' settings cannot be read: other settings would make other steps due."""
     files = NativeFileSystem(read_only=True)
     for directory in directories:
         read_copy(directory, files)

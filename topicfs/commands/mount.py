@@ -8,7 +8,7 @@ import click
 
 from storage.errors import StorageError
 from storage.model import Isolation
-from topicfs.data_directory import parse_directories, read_config, tell_ignored
+from topicfs.data_directory import parse_directories, read_config, warn_of_ignored
 from topicfs.examples import ExampleCommand
 
 
@@ -101,8 +101,8 @@ def mount(context: click.Context, /, **given: object) -> None:
     if isinstance(config, Path):
         found = read_config(config)
         options["engine"], named = found.config, found.log_directories
-        tell_ignored(config, found.ignored)
-    options["directories"], options["mountpoint"] = which_places(places, named)  # type: ignore[arg-type] # as below
+        warn_of_ignored(config, found.ignored)
+    options["directories"], options["mountpoint"] = directories_and_mountpoint(places, named)  # type: ignore[arg-type] # as below
     context.exit(run(MountOptions(**options)))  # type: ignore[arg-type] # click has checked each of them
 
 
@@ -119,8 +119,10 @@ def umount(mountpoint: Path) -> None:
     unmount(mountpoint)
 
 
-def which_places(places: tuple[str, ...], named: tuple[str, ...]) -> tuple[tuple[Path, ...], Path]:
-    """Tell data directories and mountpoint apart; `named` are the directories of a server.properties.
+def directories_and_mountpoint(
+    places: tuple[str, ...], named: tuple[str, ...]
+) -> tuple[tuple[Path, ...], Path]:
+    """Separate data directories and mountpoint; `named` are the directories of a server.properties.
 
     Those on the command line go before. Raises click.UsageError.
     """

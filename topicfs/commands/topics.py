@@ -140,7 +140,7 @@ def describe(name: str, *, directories: tuple[Path, ...]) -> None:
 @click.option("--with-records", is_flag=True, help="Also if it holds records; they are gone for good.")
 @data_option
 def delete(name: str, *, with_records: bool, directories: tuple[Path, ...]) -> None:
-    """Delete a topic; one that holds records only when told so."""
+    """Delete a topic; one that has records only with --with-records."""
     with opened_for_writing(directories, through_mount=f"rmdir MOUNTPOINT/{name}") as engine:
         records = records_of(engine.topic(name))
         if records and not with_records:
@@ -152,7 +152,7 @@ def delete(name: str, *, with_records: bool, directories: tuple[Path, ...]) -> N
 
 
 def records_of(topic: Topic) -> int:
-    """How many offsets a topic holds, compaction's gaps and markers among them."""
+    """Number of offsets of a topic, compaction's gaps and markers among them."""
     bounds = (partition.offsets() for partition in topic.partitions().values())
     return sum(offsets.log_end_offset - offsets.log_start_offset for offsets in bounds)
 

@@ -19,7 +19,7 @@ ONLINE = "online"
 
 
 class Brought(NamedTuple):
-    """What became of a partition that was offline."""
+    """The result for a partition that was offline."""
 
     name: str
     """`orders/0`."""
@@ -80,7 +80,7 @@ def online(context: click.Context, /, places: tuple[str, ...], *, directories: t
 
 
 def through_engine(engine: Engine, wanted: tuple[str, ...]) -> Iterator[Brought]:
-    """Tell how the partitions stand that were asked for, or those that are offline."""
+    """The states of the partitions that were asked for, or of those that are offline."""
     for topic in engine.topics().values():
         for number, partition in topic.partitions().items():
             name = f"{topic.name}/{number}"

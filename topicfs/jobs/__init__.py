@@ -1,1 +1,1 @@
-"""What the commands of `topicfs pipeline` share: where topics are, running a job, its progress, and printing its rows."""
+"""Common parts of the commands of `topicfs pipeline`: the options for places, running a job, its progress, its rows."""

@@ -1,4 +1,4 @@
-"""Where a job's topics are, on the command line: data directories as everywhere, or a Kafka cluster."""
+"""The options for a job's places on the command line: data directories as everywhere, or a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLACE = "DIR[,DIR]|kafka://HOST:PORT"
 
 
 def parse_place(text: str) -> Place:
-    """Take what a user typed (click.BadParameter)."""
+    """Parse what a user typed (click.BadParameter)."""
     try:
         return place_of(text)
     except PipelineError as error:
@@ -52,12 +52,12 @@ def target_place_option(command: Command) -> Command:
 
 
 def found(place: Place) -> Place:
-    """The same with directories absolute, or an error at once (PipelineError): Spark needs seconds, Kafka minutes."""
+    """The same place with absolute directories; PipelineError at once, where Spark would need seconds, Kafka minutes."""
     if place.is_kafka:
         from pipeline.places.place import require_reachable  # noqa: PLC0415 (for clusters alone)
 
         require_reachable(place)
         return place
-    from pipeline.places.paths import data_directories  # noqa: PLC0415 (`--help` looks at no directory)
+    from pipeline.places.paths import data_directories  # noqa: PLC0415 (`--help` reads no directory)
 
     return Place(path=",".join(map(str, data_directories(place.path or ""))))

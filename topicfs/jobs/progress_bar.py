@@ -1,4 +1,4 @@
-"""How far a job is, on a terminal: a bar on standard error, drawn from a thread of its own, that leaves nothing behind."""
+"""The progress bar of a job: drawn on standard error by a thread of its own, and removed at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from pipeline.spark.progress import JobProgress, Watch
+from pipeline.spark.progress import JobProgress, ProgressReader
 from storage.messages import printable
 from topicfs.terminal import console, plain
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PERIOD_S = 0.25
-"""Between two looks."""
+"""Seconds between two updates."""
 PATIENCE_S = 5.0
-"""How long the end of a job waits for a look that is under way."""
+"""Longest wait, at the end of a job, for an update that is under way."""
 STARTING = "Spark starts"
 
 
 class ProgressBar:
-    """One line that tells of one job. Where nobody looks at a terminal it is nothing at all."""
+    """One line with the progress of one job. Without a terminal nothing is drawn."""
 
     def __init__(self, job: str, progress: Progress) -> None:
         self._job = job
         self._progress = progress
-        self._task: TaskID = progress.add_task(job, total=None, told=STARTING)
+        self._task: TaskID = progress.add_task(job, total=None, status=STARTING)
 
     @property
     def is_drawn(self) -> bool:
-        """Whether anybody sees it."""
+        """True if the bar is drawn on a terminal."""
         return not self._progress.disable
 
     @contextmanager
@@ -45,8 +45,8 @@ class ProgressBar:
             yield
             return
         over = threading.Event()
-        watch = Watch(spark)
-        thread = threading.Thread(target=self._follow, args=(watch, over), daemon=True, name="progress bar")
+        reader = ProgressReader(spark)
+        thread = threading.Thread(target=self._follow, args=(reader, over), daemon=True, name="progress bar")
         thread.start()
         try:
             yield
@@ -54,23 +54,23 @@ class ProgressBar:
             over.set()
             thread.join(PATIENCE_S)
 
-    def _follow(self, watch: Watch, over: threading.Event) -> None:
+    def _follow(self, reader: ProgressReader, over: threading.Event) -> None:
         while not over.wait(PERIOD_S):
             try:
-                self.show(watch.look())
+                self.show(reader.read())
             except Exception:  # noqa: BLE001 (a bar that cannot be drawn is no reason to end a job)
                 return
 
     def say(self, line: str) -> None:
-        """Tell something above the bar, or where there is none, as any message."""
+        """Print a line above the bar; without one, on standard error."""
         if self.is_drawn:
             self._progress.console.print(plain(line))
         else:
             click.echo(printable(line), err=True)
 
     def show(self, work: JobProgress) -> None:
-        """Draw how far it is."""
-        self._progress.update(self._task, completed=work.done, total=work.total, told=told(work))
+        """Draw the progress."""
+        self._progress.update(self._task, completed=work.done, total=work.total, status=status_text(work))
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def progress_bar(job: str) -> Iterator[ProgressBar]:
         SpinnerColumn(),
         TextColumn("{task.description}", style="name"),
         BarColumn(),
-        TextColumn("{task.fields[told]}", markup=False),
+        TextColumn("{task.fields[status]}", markup=False),
         TimeElapsedColumn(),
         console=screen,
         transient=True,
@@ -98,8 +98,8 @@ def progress_bar(job: str) -> Iterator[ProgressBar]:
         screen.file.close()
 
 
-def told(work: JobProgress) -> str:
-    """What the bar says beside itself: names of topics are shown so that a terminal obeys nothing in them."""
+def status_text(work: JobProgress) -> str:
+    """The text beside the bar; control characters in names of topics are escaped."""
     parts = []
     if work.records is not None:
         parts.append(f"{work.records:,} records")

@@ -1,4 +1,4 @@
-"""What a job found, for whoever reads it: a table for people, lines for pipes, JSON for programs."""
+"""A job's rows as text: a table for people, lines for pipes, JSON for programs."""
 
 from __future__ import annotations
 

@@ -19,11 +19,11 @@ from topicfs.jobs.progress_bar import ProgressBar, progress_bar
 from topicfs.jobs.results import print_rows
 
 _OWN = ("pipeline.errors.", "storage.errors.", "storage.staging.")
-"""Where errors are raised that say all in their first line."""
+"""Modules whose errors say all in their first line."""
 
 
 class JobFailedError(StorageError):
-    """Spark gave up: with the line that tells why."""
+    """Spark failed; the message is the line with the reason."""
 
 
 _KAFKA = re.compile(r"\borg\.apache\.kafka\.[\w.]*?(?P<name>\w+): (?P<said>.*?)(?: SQLSTATE: \w+)?$")
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MASTER, _SETTINGS, _AS_PROGRAM = "topicfs.spark.master", "topicfs.spark.settings", "topicfs.job.json"
-"""Where the options of every job wait, in click's context, for the job to be run."""
+"""Keys in click's context under which the options of every job are kept until it runs."""
 
 
 def job_options() -> list[click.Parameter]:
-    """What every job takes beside its own words: where Spark runs, Spark's settings, and how rows are printed."""
+    """The options that every job has: where Spark runs, Spark's settings, and how rows are printed."""
     return [
         click.Option(
             ["--master"],
@@ -92,8 +92,8 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place]
     context = click.get_current_context()
     with (
         progress_bar(context.info_name or "") as drawn,
-        _noise(drawn) as noise,
-        job_session(_session_options(), noise=noise, places=places, say=drawn.say) as session,
+        _captured_stderr(drawn) as stderr,
+        job_session(_session_options(), stderr=stderr, places=places, say=drawn.say) as session,
         drawn.watching(session),
     ):
         from py4j.protocol import Py4JError  # noqa: PLC0415 (comes with Spark)
@@ -108,10 +108,10 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place]
 
 
 @contextmanager
-def _noise(drawn: ProgressBar) -> Iterator[IO[bytes] | None]:
-    """Where Spark's processes talk while a bar is drawn.
+def _captured_stderr(drawn: ProgressBar) -> Iterator[IO[bytes] | None]:
+    """A file for the standard error of Spark's processes while a bar is drawn.
 
-    Lines of ours that must be read are told at the end; all of it where a job fails and details are asked for.
+    Our own lines that must be read are printed at the end; all of it where a job fails under --debug.
     """
     if not drawn.is_drawn:
         yield None

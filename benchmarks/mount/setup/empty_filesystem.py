@@ -10,7 +10,7 @@ library. Whatever the path, the names are these:
     …/           any other name: a directory
 
 Run as `python -m benchmarks.mount.setup.empty_filesystem MOUNTPOINT`; it prints a line once it is mounted, and ends when it
-is unmounted or told to (SIGTERM).
+is unmounted or gets SIGTERM.
 """
 
 # ruff: noqa: ARG002 - pyfuse3 gives every handler all of its arguments
@@ -45,7 +45,7 @@ READABLE = BLOCK * 3
 
 
 class NodeKind(Enum):
-    """What a name is."""
+    """The kind of a name."""
 
     DIRECTORY = "directory"
     LOG = "log"
@@ -55,7 +55,7 @@ class NodeKind(Enum):
 
 
 def kind_of(name: str) -> NodeKind:
-    """Tell by the name alone."""
+    """Return the kind, which follows from the name alone."""
     if name in {NodeKind.LOG.value, NodeKind.FOLLOW.value, NodeKind.WRITTEN.value}:
         return NodeKind(name)
     if name.startswith("@") or (name.isdigit() and len(name) > 1):
@@ -178,16 +178,16 @@ async def serve(mountpoint: str, log_bytes: int, loop: request_loop.RequestLoop)
     pyfuse3.init(EmptyFileSystem(log_bytes), mountpoint, options)
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(_end_when_told)
+            await nursery.start(_end_on_signal)
             request_loop.use(loop, pyfuse3)
-            nursery.start_soon(_tell_ready, mountpoint)
+            nursery.start_soon(_print_mounted, mountpoint)
             await pyfuse3.main(max_tasks=MAX_WAITING + SPARE_TASKS)
             nursery.cancel_scope.cancel()
     finally:
         pyfuse3.close(unmount=True)
 
 
-async def _end_when_told(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+async def _end_on_signal(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
         async for _number in signals:
@@ -195,7 +195,7 @@ async def _end_when_told(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_I
             return
 
 
-async def _tell_ready(mountpoint: str) -> None:
+async def _print_mounted(mountpoint: str) -> None:
     raise_read_ahead(mountpoint)
     print("mounted", flush=True)
 

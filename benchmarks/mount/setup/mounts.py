@@ -38,7 +38,7 @@ class Mount:
         return self.path / topic / "0"
 
     def anonymous_megabytes(self) -> float:
-        """RssAnon of the daemon: what it holds itself; mapped pages are the kernel's."""
+        """RssAnon of the daemon: its own memory; mapped pages are the kernel's."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024 / 1e6
@@ -74,7 +74,7 @@ def empty_filesystem(
 
 
 def request_loop_of(mount: Mount) -> str:
-    """How a mount of topicfs fetches requests, by its own word."""
+    """The request loop of a mount of topicfs, as its `@status` says."""
     words = dict(line.split(" ", 1) for line in (mount.path / "@status").read_text().splitlines())
     return words["request_loop"]
 

@@ -17,7 +17,7 @@ from benchmarks.frame.question import SkippedError, WrongResultError
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 MOST_LEFT = 0.02
-"""Share of a file's pages that may stay: what somebody else touches just then."""
+"""Share of a file's pages that may stay: those that another process touches meanwhile."""
 
 
 def drop(files: Iterable[Path]) -> None:
@@ -46,7 +46,7 @@ def check_can_drop(files: Sequence[Path]) -> None:
 
 
 def cached_share(path: Path) -> float:
-    """How much of a file is in the page cache, by mincore(2)."""
+    """The share of a file that is in the page cache, by mincore(2)."""
     size = path.stat().st_size
     pages = -(-size // mmap.PAGESIZE)
     if not pages:

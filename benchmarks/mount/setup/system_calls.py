@@ -1,4 +1,4 @@
-"""What is measured: programs' system calls, the same on every side. Seconds come out; files are opened in them."""
+"""The system calls that are measured, the same on every side. They return seconds; opening the file counts."""
 
 from __future__ import annotations
 

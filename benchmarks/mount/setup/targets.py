@@ -51,8 +51,8 @@ class MeasuredLogs:
     empty_plain: MeasuredLog | None = None
     """The empty filesystem with pyfuse3's own request loop, where topicfs has another and requests are what counts."""
     stores: bool = False
-    """Whether the work stores bytes, which the empty filesystem never does: then doing it there and once more on plain
-    files is what it takes at the least to move them and to keep them."""
+    """True if the work stores bytes, which the empty filesystem never does: the least time to move and keep them is that of
+    the empty filesystem and of plain files, one after the other."""
 
     def cases(
         self,
@@ -94,7 +94,7 @@ class MeasuredLogs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Display:
-    """How a timing becomes figures."""
+    """The figures and units that show a timing."""
 
     name: str
     unit: Unit

@@ -31,16 +31,16 @@ SETTINGS = {
     "message.max.bytes": 1_000_000_000,
     "log_level": 0,
 }
-"""Of the producers: acknowledged by all replicas, in order whatever is sent again; how large a record may be, the topic says."""
+"""Settings of the producers: all replicas acknowledge, order holds over retries; the topic limits the size of records."""
 EPOCH = datetime.fromtimestamp(0, UTC)
 FLUSH_S = 120.0
-"""How long the cluster may take for what is still on its way at the end of a task."""
+"""Longest wait for the acknowledgements that are missing at the end of a task."""
 
 
 def check_cluster(servers: str, extents: Mapping[TopicPartition, Extent]) -> None:
-    """Whether every topic is there, large enough and without records (ConflictError; ClusterError from the cluster).
+    """Check that every topic exists, is large enough and has no records (ConflictError; ClusterError from the cluster).
 
-    Records that are there could be those of a run that was interrupted: these would then come twice.
+    Records that exist may be those of an interrupted run: they would be written twice.
     """
     cluster = KafkaCluster(servers)
     for topic in sorted({one.topic for one in extents}):
@@ -54,7 +54,7 @@ def check_cluster(servers: str, extents: Mapping[TopicPartition, Extent]) -> Non
         held = sum(len(span) for span in cluster.offsets(topic, found.partitions).values())
         if held:
             raise ConflictError(
-                f"{topic}: holds records already, perhaps of a run that was interrupted; delete and make it anew, or "
+                f"{topic}: holds records already, perhaps of a run that was interrupted; delete and create it again, or "
                 "restore into another topic"
             )
 
@@ -99,10 +99,10 @@ class ClusterWriter(DataSourceArrowWriter):
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing is left to be done."""
+        """Do nothing: the records are acknowledged."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What was sent cannot be taken back."""
+        """Do nothing: records that were sent cannot be taken back."""
 
 
 class _Sending:
@@ -152,5 +152,5 @@ class _Sending:
 
 
 def _milliseconds(moment: datetime) -> int:
-    """Exact: a float of seconds is not."""
+    """Milliseconds since 1970, exactly, which a float of seconds is not."""
     return (moment - EPOCH) // timedelta(milliseconds=1)

@@ -1,7 +1,7 @@
-"""Writing rows to the offsets that they have: tasks stage, the owner of the data directories puts them in place.
+"""Rows written to the offsets that they have: tasks stage, the owner of the data directories puts them in place.
 
-To Spark it is a format of its own, whose tasks stage and whose commit only tells what they staged: the job itself hands
-that in, for it must know what came of it.
+For Spark this is a format of its own. Its tasks stage, and its commit only lists the staged files: the job requests the
+commit itself, for it needs the result.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ TASK_RECORDS = 250_000
 
 
 class PlacedWrite(NamedTuple):
-    """Into which data directories, and in which form for each topic."""
+    """The data directories of a write, and the form of each topic's batches."""
 
     directories: tuple[Path, ...]
     forms: Mapping[str, TopicForm]
     timeout_s: float
-    """How long to wait until the owner has put it in place."""
+    """Longest wait until the owner has put it in place."""
 
 
 class Written(NamedTuple):
-    """What a write brought to a partition."""
+    """The result of a write for a partition."""
 
     last: int
     """Offset."""
@@ -66,7 +66,7 @@ def write_placed(
     with tempfile.TemporaryDirectory(prefix="topicfs-restore-") as folder:
         report = Path(folder) / "staged.json"
         try:
-            sorted_rows.write.format(FORMAT).mode("append").options(**_told(name, write, report)).save()
+            sorted_rows.write.format(FORMAT).mode("append").options(**_options(name, write, report)).save()
         except BaseException:
             with suppress(OSError):
                 staging_area(write.directories).abandon(name)
@@ -89,7 +89,7 @@ def register(spark: SparkSession) -> None:
 
 @dataclass(frozen=True)
 class TaskReport(WriterCommitMessage):
-    """What a task staged."""
+    """A task's report of what it staged."""
 
     task: int
     file: StagedFile
@@ -100,8 +100,8 @@ class TaskReport(WriterCommitMessage):
         return [self.task, list(self.file), written]
 
     @classmethod
-    def from_json(cls, told: Sequence[object]) -> TaskReport:
-        task, file, written = told
+    def from_json(cls, plain: Sequence[object]) -> TaskReport:
+        task, file, written = plain
         assert isinstance(task, int)
         assert isinstance(file, list)
         assert isinstance(written, list)
@@ -128,7 +128,7 @@ class PlacedSource(DataSource):
 
 
 class PlacedWriter(DataSourceArrowWriter):
-    """Stages in the tasks, and tells at the end what they staged."""
+    """The writer: stages in the tasks, and lists at the end what they staged."""
 
     def __init__(
         self, name: WriteId, directories: tuple[Path, ...], forms: Mapping[str, TopicForm], report: Path
@@ -161,7 +161,7 @@ class PlacedWriter(DataSourceArrowWriter):
             raise
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Tell the job what there is, in the order of the tasks, which is that of the offsets."""
+        """List the staged files for the job, in the order of the tasks, which is that of the offsets."""
         staged = sorted((one for one in messages if isinstance(one, TaskReport)), key=lambda one: one.task)
         self._report.write_text(json.dumps([one.as_json() for one in staged]))
 
@@ -169,7 +169,7 @@ class PlacedWriter(DataSourceArrowWriter):
         """Leave what was staged to the job, which abandons all of the write."""
 
 
-def _told(name: WriteId, write: PlacedWrite, report: Path) -> dict[str, str]:
+def _options(name: WriteId, write: PlacedWrite, report: Path) -> dict[str, str]:
     forms = {
         topic: (form.max_batch_bytes, int(form.codec), form.compression_level)
         for topic, form in write.forms.items()

@@ -1,4 +1,4 @@
-"""What stands in a topic already, compared with what an archive has at the same offsets."""
+"""Comparison of a topic's records with an archive's at the same offsets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPARED = ("key", "value", "timestamp", "timestampType", "headers")
 def check_same(
     spark: SparkSession, archived: DataFrame, place: Place, spans: Mapping[TopicPartition, Span]
 ) -> None:
-    """Whether archive and topics have the same records within these offsets (ConflictError names the first that differs)."""
+    """Check that archive and topics have the same records within the spans (ConflictError names the first difference)."""
     if not spans:
         return
     topics = ",".join(sorted({one.topic for one in spans}))
@@ -52,7 +52,7 @@ def check_same(
         .first()
     )
     if found is not None:
-        raise ConflictError(_told(found))
+        raise ConflictError(_difference(found))
 
 
 def within(spark: SparkSession, rows: DataFrame, spans: Mapping[TopicPartition, Span]) -> DataFrame:
@@ -86,7 +86,7 @@ def _of(side: str, name: str) -> Column:
     return spark_functions.col(f"{side}.{name}")
 
 
-def _told(found: Row) -> str:
+def _difference(found: Row) -> str:
     where = f"{found.topic}-{found.partition}: offset {found.offset}"
     if found.there:
         only = "the topic" if found.only_here else "the archive"

@@ -1,4 +1,4 @@
-"""What of an archive comes where, decided without Spark: what is there already, what conflicts, and what comes at once."""
+"""The plan of a restore, made without Spark: which records exist already, which conflict, and which are written."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from storage.model import Offset, TopicPartition
 from storage.staging.placement import LogPlacement
 
 MOST_RANGES = 50
-"""In one round: each is a condition of its query."""
+"""Most ranges of one round: each is a condition of its query."""
 
 
 class ConflictError(PipelineError):
-    """A topic holds what the archive does not, or the other way round, so that both cannot stand there."""
+    """A topic and the archive have different records at the same offsets."""
 
 
 class Extent(NamedTuple):
-    """What an archive has of a partition."""
+    """The part of a partition that an archive has."""
 
     first: int
     last: int
@@ -41,18 +41,18 @@ class Span(NamedTuple):
 
 
 class PartitionPlan(NamedTuple):
-    """What is to be done for a partition."""
+    """The plan for a partition."""
 
     overlap: Span
-    """What must be there already, and the same; empty where its end is not above its start."""
+    """Offsets that the log has already, with the same records; empty where its end is not above its start."""
     rest: Span
-    """What is to be appended; empty as above."""
+    """Offsets to be appended; empty as above."""
     place: LogPlacement
-    """Where, for the first of it."""
+    """Placement of the first of them."""
 
 
 def plan_partition(partition: TopicPartition, extent: Extent, bounds: Bounds) -> PartitionPlan:
-    """How an archive's part and a log fit together (ConflictError)."""
+    """Plan how an archive's part of a partition goes into its log (ConflictError)."""
     whole = Span(extent.first, extent.last + 1)
     if bounds.start == bounds.end:
         if bounds.end > whole.end:
@@ -77,7 +77,7 @@ def plan_partition(partition: TopicPartition, extent: Extent, bounds: Bounds) ->
 def plan_rounds(
     parts: Mapping[TopicPartition, PartitionPlan], extents: Mapping[TopicPartition, Extent], most_records: int
 ) -> list[dict[TopicPartition, Span]]:
-    """What is appended at once: at most about so many records a round, supposed that gaps are spread evenly."""
+    """Rounds of at most about `most_records` records, supposed that gaps are spread evenly."""
     rounds: list[dict[TopicPartition, Span]] = []
     room: float = 0
     for partition, span, records in _slices(parts, extents, most_records):
@@ -102,10 +102,10 @@ def _slices(
 
 
 def overlaps(parts: Mapping[TopicPartition, PartitionPlan]) -> dict[TopicPartition, Span]:
-    """What must be compared."""
+    """Spans whose records must be compared."""
     return {one: part.overlap for one, part in parts.items() if part.overlap.end > part.overlap.start}
 
 
 def partitions_needed(partitions: Iterable[TopicPartition], topic: str) -> int:
-    """How many partitions the topic must have at least."""
+    """Least number of partitions that the topic must have."""
     return max((one.partition + 1 for one in partitions if one.topic == topic), default=0)

@@ -1,8 +1,8 @@
 """An archive back into topics: offsets, times, kinds of times, keys, values and headers as they were.
 
-Into topics that are not there yet, are empty, or hold the beginning of the same records: an interrupted run is gone on
-with by running it again. Records come in rounds, each of them whole or not at all. A Kafka cluster assigns offsets itself:
-there, order and times are kept, and offsets only where `without_offsets` gives them up.
+The topics do not exist yet, are empty, or have the beginning of the same records: running the job again continues an
+interrupted run. Records are written in rounds, each of them whole or not at all. A Kafka cluster assigns offsets
+itself: order and times are kept there, and `without_offsets` says that offsets need not be.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from pyspark.sql import functions as spark_functions
 import pipeline
 from pipeline.errors import PipelineError
 from pipeline.jobs.archive_files import TopicNote, archived_files, archived_rows, average_bytes, read_notes
-from pipeline.jobs.restore import cluster_write as cluster_writing
-from pipeline.jobs.restore import directory_write as placed_writing
+from pipeline.jobs.restore import cluster_write, directory_write
 from pipeline.jobs.restore.directory_write import PlacedWrite, make_topics, write_placed
 from pipeline.jobs.restore.overlap import check_same, within
 from pipeline.jobs.restore.plan import Extent, overlaps, plan_partition, plan_rounds
@@ -37,13 +36,13 @@ RESULT = "topic string, partition int, first_offset long, last_offset long, rest
 ROUND_BYTES = 256 << 20
 """Bytes of keys, values and headers, about, that a round stages on disk beside the logs."""
 ATTEMPTS = 8
-SECOND_LOOK_S = 1.0
-"""A daemon tells every few seconds how far its logs are: what came just before is seen a little later."""
+RETRY_PAUSE_S = 1.0
+"""Seconds before the next attempt: a daemon checkpoints the ends of its logs only every few seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOptions:
-    """What is restored where."""
+    """Options of a restore."""
 
     archive: Path
     path: str
@@ -57,14 +56,14 @@ class RestoreOptions:
     without_offsets: bool = False
     """Gives offsets up where they cannot be kept: in a Kafka cluster."""
     commit_timeout_s: float = 300.0
-    """How long to wait until the directories' owner has put a round in place."""
+    """Longest wait until the directories' owner has put a round in place."""
     round_bytes: int = ROUND_BYTES
 
 
 def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
-    """Restore what is missing, and tell of each partition how much that was, and how much was there already."""
+    """Restore what is missing; return for each partition how many records that was, and how many existed already."""
     pipeline.register(spark)
-    placed_writing.register(spark)
+    directory_write.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     place = place_of(options.path)
     if place.bootstrap_servers is not None:
@@ -72,14 +71,14 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
     restoration = _Restoration(spark, options, place)
     for attempt in range(ATTEMPTS):
         try:
-            restoration.go_on()
+            restoration.restore_missing()
             break
         except WriteRefusedError:
             # Others' records were on their way; perhaps they are those of a run that was interrupted.
             if attempt == ATTEMPTS - 1:
                 raise
-            time.sleep(SECOND_LOOK_S)
-    return restoration.told()
+            time.sleep(RETRY_PAUSE_S)
+    return restoration.result()
 
 
 def _restore_to_cluster(spark: SparkSession, options: RestoreOptions, servers: str) -> DataFrame:
@@ -88,12 +87,12 @@ def _restore_to_cluster(spark: SparkSession, options: RestoreOptions, servers: s
         raise PipelineError(
             f"{SCHEME}{servers}: a cluster assigns offsets itself; give them up, and keep all else: --without-offsets"
         )
-    cluster_writing.register(spark)
+    cluster_write.register(spark)
     rows = _chosen(archived_rows(spark, options.archive.absolute()), options)
     extents = _extents(rows)
-    cluster_writing.check_cluster(servers, extents)
-    cluster_writing.write_to_cluster(rows, servers)
-    return _told(spark, extents, Counter({one: extent.records for one, extent in extents.items()}))
+    cluster_write.check_cluster(servers, extents)
+    cluster_write.write_to_cluster(rows, servers)
+    return _result(spark, extents, Counter({one: extent.records for one, extent in extents.items()}))
 
 
 class _Restoration:
@@ -114,8 +113,8 @@ class _Restoration:
         self._round_records = max(1, options.round_bytes // average_bytes(archived_files(archive)))
         self._restored: Counter[TopicPartition] = Counter()
 
-    def go_on(self) -> None:
-        """Bring what is missing as things stand now (ConflictError, WriteRefusedError, …)."""
+    def restore_missing(self) -> None:
+        """Write what is missing as things stand now (ConflictError, WriteRefusedError, …)."""
         known = known_topics(self._directories)
         extents = self._extents
         made = topics_to_make(
@@ -138,20 +137,20 @@ class _Restoration:
                 places[one] = LogPlace(Offset(written.last + 1))
                 self._restored[one] += written.records
 
-    def told(self) -> DataFrame:
+    def result(self) -> DataFrame:
         """One row a partition."""
         empty = [
             (topic, number, None, None, 0, 0)
             for topic in sorted(self._empty)
             for number in range(self._notes[topic].partitions)
         ]
-        return _told(self._spark, self._extents, self._restored, empty)
+        return _result(self._spark, self._extents, self._restored, empty)
 
 
 def _without_records(
     notes: Mapping[str, TopicNote], extents: Mapping[TopicPartition, Extent], options: RestoreOptions
 ) -> set[str]:
-    """The topics that are asked for and of which the archive knows all but a record: there was none."""
+    """The topics asked for that the archive knows and that had no records."""
     asked = (
         notes.keys()
         if options.topics is None or options.into is not None
@@ -160,7 +159,7 @@ def _without_records(
     return set(asked) - {one.topic for one in extents}
 
 
-def _told(
+def _result(
     spark: SparkSession,
     extents: Mapping[TopicPartition, Extent],
     restored: Mapping[TopicPartition, int],

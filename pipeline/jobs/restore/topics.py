@@ -1,4 +1,4 @@
-"""The topics that an archive comes back into: those that are there, as they are, and those that must be made."""
+"""The topics of a restore: those that exist, as they are, and those that must be created."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def topics_to_make(
     partitions: int | None,
     now_ms: int,
 ) -> dict[str, NewTopic]:
-    """With the settings and partitions that they had, but that nothing is deleted for its age as soon as it is back.
+    """Topics to be created, with the settings and partitions that they had; retention must not delete what comes back.
 
     Raises ConflictError where a topic that is there would not take, or not keep, what comes.
     """
     made = {}
     for topic in sorted({one.topic for one in extents}):
         if is_internal(topic):
-            raise ConflictError(f"{topic}: Kafka's own; nobody else writes there")
+            raise ConflictError(f"{topic}: Kafka's own; only Kafka writes there")
         needed = partitions_needed(extents, topic)
         oldest = min(extent.oldest_ms for one, extent in extents.items() if one.topic == topic)
         facts = known.get(topic)
@@ -73,7 +73,7 @@ def empty_topics(
 def log_bounds(
     directories: Sequence[Path], extents: Mapping[TopicPartition, Extent], known: Mapping[str, TopicFacts]
 ) -> dict[TopicPartition, Bounds]:
-    """Where each log begins and ends, as far as its owner tells (StorageError, OSError)."""
+    """Start and end of each log, as far as its owner has checkpointed them (StorageError, OSError)."""
     if not any(one.topic in known for one in extents):
         # A new directory is none that could be read.
         return dict.fromkeys(extents, Bounds())
@@ -87,7 +87,7 @@ def log_bounds(
 def forms_of(
     topics: Sequence[str], known: Mapping[str, TopicFacts], made: Mapping[str, NewTopic]
 ) -> dict[str, TopicForm]:
-    """How each topic wants its batches."""
+    """The form of each topic's batches."""
     forms = {}
     for topic in topics:
         config = (

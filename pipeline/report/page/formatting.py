@@ -1,4 +1,4 @@
-"""Numbers, sizes, times and durations in the words of the page, short enough for a tick of an axis."""
+"""Numbers, sizes, times and durations as text, short enough for a tick of an axis."""
 
 from __future__ import annotations
 

@@ -16,15 +16,15 @@ from pipeline.report.page.tables import partition_tables, topic_table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heading:
-    """What the page is told beside the numbers."""
+    """Facts that the page shows beside the numbers."""
 
     place: str
     now_ms: int | None
     """When the page was made; None where it is not to say so."""
     top: int
-    """How many topics get plots of their own."""
+    """Number of topics with plots of their own."""
     from_files: bool
-    """Whether logs were read; a cluster shows less."""
+    """True if logs were read; a cluster shows less."""
 
 
 def page(numbers: Iterable[PartitionNumbers], heading: Heading) -> str:
@@ -143,7 +143,7 @@ def _foot(heading: Heading) -> str:
         ]
     else:
         counted.append(
-            "A cluster does not tell its consumers about segments, compression or producers' times under LogAppendTime: "
+            "A cluster does not show its consumers segments, compression or producers' times under LogAppendTime: "
             "for these run the report on the brokers' log directories."
         )
     return f'<h2>How this was counted</h2><p class="quiet">{" ".join(counted)}</p>'

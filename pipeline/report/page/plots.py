@@ -28,7 +28,7 @@ from pipeline.report.page.selection import TimeAxis
 
 INK, GRID, PAPER = "#010101", "#020202", "#030303"
 SHADES = tuple(f"#0401{number:02x}" for number in range(8))
-"""Of a topic's partitions."""
+"""Shades of a topic's partitions."""
 KEYS, VALUES, LAG = "#050101", "#050102", "#050103"
 CODECS = {"none": "#060100", "gzip": "#060101", "snappy": "#060102", "lz4": "#060103", "zstd": "#060104"}
 NAMES = {
@@ -68,7 +68,7 @@ _LAG_TICKS = (1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 
 
 
 class Panel(NamedTuple):
-    """How large a drawing is, in inches at 72 points; the page scales it to its column."""
+    """Size of a drawing, in inches of 72 points; the page scales it to its column."""
 
     width: float
     height: float
@@ -85,7 +85,7 @@ class Panel(NamedTuple):
 
 
 class LabelMargins(NamedTuple):
-    """For labels, in points."""
+    """Margins for labels, in points."""
 
     left: float
     below: float
@@ -99,7 +99,7 @@ WIDE = Panel(11.4, 3.0)
 def over_time(
     axis: TimeAxis, series: Sequence[Sequence[float]], *, panel: Panel, in_bytes: bool, name: str
 ) -> str:
-    """Amounts in each bucket of `axis`, the series upon each other. `name` tells drawings of one page apart."""
+    """Amounts in each bucket of `axis`, the series upon each other. `name` is unique among the drawings of a page."""
     with _drawing(panel, name, OVER_TIME) as drawing:
         axes = drawing.axes
         edges = (np.arange(len(series[0]) + 1) * axis.width_ms + axis.start_ms) / _DAY_MS
@@ -119,7 +119,7 @@ def over_time(
 def sizes(
     keys: SizeHistogram, values: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, name: str
 ) -> str:
-    """How many keys and values have which size; the sizes in powers of two, from `bounds`' first bin to its last."""
+    """Numbers of keys and values by size; the sizes in powers of two, from `bounds`' first bin to its last."""
     with _drawing(panel, name, BY_SIZE) as drawing:
         axes = drawing.axes
         for histogram, colour in ((values, VALUES), (keys, KEYS)):
@@ -130,7 +130,7 @@ def sizes(
 
 
 def lags(histogram: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, name: str) -> str:
-    """How many records came how late; the lags in powers of ten."""
+    """Numbers of records by lag; the lags in powers of ten."""
     with _drawing(panel, name, BY_SIZE) as drawing:
         axes = drawing.axes
         _steps(axes, histogram, bounds, LAG)
@@ -193,7 +193,7 @@ def _lines(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _cut(name: str) -> str:
-    """Shorten a name in its middle: both ends tell topics apart."""
+    """Shorten a name in its middle: topics differ at either end."""
     return name if len(name) <= 30 else f"{name[:16]}…{name[-13:]}"
 
 
@@ -212,13 +212,13 @@ def _steps(axes: Axes, histogram: SizeHistogram, bounds: tuple[int, int], colour
 
 
 def _no_heights(axes: Axes) -> None:
-    """Where areas count, a scale of heights would only mislead."""
+    """Draw no scale of heights: areas count."""
     axes.yaxis.set_major_locator(NullLocator())
     axes.set_ylim(bottom=0)
 
 
 def _edges(bounds: tuple[int, int]) -> Any:
-    """Where bins begin and end, as powers of two; what is 0 stands a step below 1."""
+    """Edges of bins as powers of two; 0 stands a step below 1."""
     starts = np.array([bin_start(number) for number in range(bounds[0], bounds[1] + 2)], np.float64)
     return np.log2(np.maximum(starts, 0.5))
 
@@ -261,7 +261,7 @@ class _Drawing:
 
 @contextmanager
 def _drawing(panel: Panel, name: str, room: LabelMargins | None = None) -> Iterator[_Drawing]:
-    """Axes to draw on, under settings that hang on nobody's own; without `room` labels take what they need."""
+    """Axes to draw on, under settings that are independent of the user's; without `room` labels take what they need."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(cast("Any", _SETTINGS))
@@ -304,7 +304,7 @@ def _svg(figure: Figure) -> str:
 
 
 def described(svg: str, description: str) -> str:
-    """The drawing with a text in its place for who does not see it."""
+    """The drawing with a text for readers who do not see it."""
     label = escape(description, quote=True)
     head, _, rest = svg.partition(">")
     head = re.sub(r' (width|height)="[^"]*"', "", head)

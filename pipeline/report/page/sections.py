@@ -57,7 +57,7 @@ def over_time(topics: Sequence[TopicNumbers]) -> str:
 
 
 def sizes(topics: Sequence[TopicNumbers]) -> str:
-    """How large keys and values are, a panel a topic."""
+    """Sizes of keys and values, a panel a topic."""
     drawn = [topic for topic in topics if topic.total.keys.count + topic.total.values.count]
     bounds = _bounds(histogram for topic in drawn for histogram in (topic.total.keys, topic.total.values))
     if bounds is None:
@@ -86,7 +86,7 @@ def sizes(topics: Sequence[TopicNumbers]) -> str:
 
 
 def lag(topics: Sequence[TopicNumbers]) -> str:
-    """How late records came: exactly where the broker stamped them, else as far as files tell it."""
+    """The lags of records: exact where the broker stamped them, else by the files' times."""
     exact = [topic for topic in topics if topic.total.lags.count]
     roughly = [topic for topic in topics if topic.total.segment_lags]
     if not exact and not roughly:
@@ -148,7 +148,7 @@ def _segment_lags(topics: Sequence[TopicNumbers]) -> list[str]:
 
 
 def compression(topics: Sequence[TopicNumbers]) -> str:
-    """How many bytes each byte on disk stands for, by topic and codec."""
+    """Ratios of compression, by topic and codec."""
     bars = []
     for topic in topics:
         for codec, stored in sorted(topic.total.codecs.items()):

@@ -1,6 +1,6 @@
-"""Which topics and partitions get a plot of their own, and which stretch of time the plots show.
+"""The topics and partitions with a plot of their own, and the stretch of time that the plots show.
 
-With hundreds of topics a page of a panel each would be read by nobody: the largest are shown, the rest as one.
+A page with a panel for each of hundreds of topics would not be read: the largest are shown, the rest as one.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from pipeline.report.numbers import PartitionNumbers
 from storage.model import TopicPartition
 
 MAX_SERIES = 8
-"""In one panel: more shades cannot be told apart."""
+"""Most shades of one panel: more look alike."""
 MAX_BUCKETS = 300
 """On a time axis: more are narrower than a line."""
 MIN_BUCKETS = 30
 MIN_WIDTH_MS = 1000
-"""Nobody asks for more than what came in each second."""
+"""Least width of a bucket: a plot finer than seconds is not needed."""
 MAX_TIME = 253_402_300_800_000
 """The end of the year 9999: later times, and those before 1970, are mistakes that would flatten every plot."""
 STRAY_SHARE = 0.001
-"""So much of a topic's records at either end of time may stand so far off that it is not drawn."""
+"""Share of a topic's records at either end of time that is not drawn where it lies far off."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNumbers:
-    """A topic, or several together, with what is told of each of its partitions."""
+    """A topic, or several together, with the numbers of each of its partitions."""
 
     name: str
     partitions: tuple[PartitionNumbers, ...]
@@ -58,7 +58,7 @@ class Series(NamedTuple):
 
 
 class TimeAxis(NamedTuple):
-    """Which stretch of time all plots over time share, and the buckets it is shown in."""
+    """The stretch of time that all plots over time share, and its buckets."""
 
     start_ms: int
     end_ms: int
@@ -136,7 +136,7 @@ def time_axis(topics: Sequence[TopicNumbers]) -> TimeAxis | None:
 
 
 def _stretch(times: TimeHistogram) -> Iterator[tuple[int, int]]:
-    """From when to when a topic is drawn: all of it, unless a few records at an end would more than double that."""
+    """The stretch in which a topic is drawn: all of it, unless a few records at an end would more than double it."""
     width = times.width_ms
     buckets = [
         (number * width, amount.records)
@@ -154,7 +154,7 @@ def _stretch(times: TimeHistogram) -> Iterator[tuple[int, int]]:
 
 
 def _inner(buckets: Iterable[tuple[int, int]], allowed: float) -> int:
-    """Where the first record beyond the strays is."""
+    """Start of the first bucket that is not left out."""
     passed = 0
     for start, records in buckets:
         passed += records

@@ -1,4 +1,4 @@
-"""How the page of a report looks: light or dark as the reader's system is, on screens of any width and on paper."""
+"""The style sheet of a report: light or dark as the reader's system is, for screens of any width and for paper."""
 
 from __future__ import annotations
 

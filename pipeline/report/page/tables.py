@@ -10,7 +10,7 @@ from pipeline.report.page.formatting import moment, size, whole
 from pipeline.report.page.selection import TopicNumbers, together
 
 MAX_TOPICS = 100
-"""In the table; the rest share its last row."""
+"""Most rows of the table; the other topics share its last row."""
 
 _COMMON = ("Records", "Keys and values")
 _OF_FILES = ("Segments", "On disk", "Uncompressed", "Ratio")
@@ -58,7 +58,7 @@ def partition_tables(topics: Sequence[TopicNumbers], *, from_files: bool) -> str
 
 
 def _weight(numbers: PartitionNumbers, *, from_files: bool) -> int:
-    """What a row's bar is long by."""
+    """The number that a row's bar shows."""
     return numbers.log_bytes if from_files else numbers.keys.total + numbers.values.total
 
 

@@ -1,4 +1,4 @@
-"""From what a query says of its ends to an offset a partition."""
+"""The starting and ending offsets of a query's partitions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAMED_TOPICS = 10
 
 
 class Ends(Protocol):
-    """What partitions hold at a moment."""
+    """The ends of partitions at a moment."""
 
     def earliest(self, partition: TopicPartition) -> int:
         """The first readable offset."""
@@ -82,7 +82,7 @@ def _there_are(present: list[TopicPartition]) -> str:
 def starting_offsets(
     bound: Bound, partitions: Iterable[TopicPartition], ends: Ends, *, latest_if_none_as_late: bool
 ) -> dict[TopicPartition, int]:
-    """Where each partition is begun; raises InvalidOptionError, and PipelineError for a time beyond the last record."""
+    """First offset of each partition; raises InvalidOptionError, and PipelineError for a time beyond the last record."""
     wanted = _by_partition(bound, list(partitions), option="startingOffsets")
     found = {}
     for partition, end in wanted.items():
@@ -102,7 +102,7 @@ def starting_offsets(
 def ending_offsets(
     bound: Bound, partitions: Iterable[TopicPartition], ends: Ends
 ) -> dict[TopicPartition, int]:
-    """Where each partition ends (exclusive); a time beyond the last record means the latest. InvalidOptionError."""
+    """End offset (exclusive) of each partition; a time beyond the last record means the latest. InvalidOptionError."""
     found = {}
     for partition, end in _by_partition(bound, list(partitions), option="endingOffsets").items():
         if isinstance(end, AtTimestamp):
@@ -159,7 +159,7 @@ def in_order(partition: TopicPartition, start: int, end: int) -> OffsetRange:
 def within(partition: TopicPartition, start: int, end: int, *, earliest: int, latest: int) -> tuple[int, int]:
     """Check a range against what is there.
 
-    Raises DataLossError where an offset lies outside of it; see `clamp` for those who do not mind.
+    Raises DataLossError where an offset lies outside of it; `clamp` cuts it off instead.
     """
     if start < earliest or start > latest:
         raise _lost(partition, f"offset {start} to begin with is outside [{earliest}, {latest}]")

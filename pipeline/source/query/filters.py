@@ -24,7 +24,7 @@ _NUMBERS = frozenset({"partition", "offset", "timestamp"})
 
 
 def narrow(filters: Iterable[Filter]) -> Narrowing:
-    """What can be told from `filters`, all of which hold; those that say nothing are passed over."""
+    """The narrowing by `filters`, all of which hold; those that narrow nothing are passed over."""
     found = EVERYTHING
     for one in filters:
         found = _narrow(found, one)
@@ -44,7 +44,7 @@ def _narrow(known: Narrowing, one: Filter) -> Narrowing:
 
 def _narrow_by_order(known: Narrowing, column: str, one: Filter) -> Narrowing:
     if isinstance(one, GreaterThan):
-        # Of a timestamp the microseconds are cut off: the same millisecond may still have a later record.
+        # A timestamp loses its microseconds: the same millisecond may still have a later record.
         return at_least(known, column, _number(one.value) + (not isinstance(one.value, datetime)))
     if isinstance(one, GreaterThanOrEqual):
         return at_least(known, column, _number(one.value))
@@ -56,7 +56,7 @@ def _narrow_by_order(known: Narrowing, column: str, one: Filter) -> Narrowing:
 
 
 def _column(one: Filter) -> str:
-    """The column that a filter speaks of; empty for none, or a part of one."""
+    """The column of a filter; empty for none, or a part of one."""
     path: tuple[str, ...] = getattr(one, "attribute", ())
     return path[0] if len(path) == 1 else ""
 

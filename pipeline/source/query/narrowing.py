@@ -1,4 +1,4 @@
-"""What the filters of a query say about topics, partitions, offsets and times, so that a read begins where it must.
+"""The topics, partitions, offsets and times to which the filters of a query narrow its read.
 
 Spark keeps every filter and applies it again: a narrowing may admit too much, never too little.
 """
@@ -13,7 +13,7 @@ from storage.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """All that is said holds at once."""
+    """Conditions that all hold at once."""
 
     topics: frozenset[str] | None = None
     """None: any."""
@@ -27,7 +27,7 @@ class Narrowing:
     """Milliseconds. Times need not ascend along a log, so that there is no end of this kind."""
 
     def admits(self, partition: TopicPartition) -> bool:
-        """Whether records of `partition` can pass."""
+        """Return whether records of `partition` can pass."""
         topic, number = partition
         return (
             (self.topics is None or topic in self.topics)
@@ -41,7 +41,7 @@ EVERYTHING = Narrowing()
 
 
 def one_of(narrowing: Narrowing, column: str, values: list[Any]) -> Narrowing:
-    """The column equals one of `values`."""
+    """Narrow to rows whose column equals one of `values`."""
     present = [value for value in values if value is not None]
     if column == "topic":
         topics = frozenset(present)
@@ -56,7 +56,7 @@ def one_of(narrowing: Narrowing, column: str, values: list[Any]) -> Narrowing:
 
 
 def at_least(narrowing: Narrowing, column: str, value: int) -> Narrowing:
-    """The column, a whole number (a timestamp in milliseconds, rounded down), is `value` or more."""
+    """Narrow to rows whose column, a whole number (a timestamp in milliseconds, rounded down), is `value` or more."""
     if column == "offset":
         return replace(narrowing, start_offset=max(narrowing.start_offset, value))
     if column == "timestamp":
@@ -69,7 +69,7 @@ def at_least(narrowing: Narrowing, column: str, value: int) -> Narrowing:
 
 
 def below(narrowing: Narrowing, column: str, value: int) -> Narrowing:
-    """The column is less than `value`."""
+    """Narrow to rows whose column is less than `value`."""
     if column == "offset":
         known = narrowing.end_offset
         return replace(narrowing, end_offset=value if known is None else min(known, value))

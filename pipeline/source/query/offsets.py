@@ -1,4 +1,4 @@
-"""Offsets as JSON, in the form of Spark's Kafka connector, and what a query may say of its ends.
+"""Offsets as JSON, in the form of Spark's Kafka connector, and the bounds of a query.
 
 {"orders": {"0": 23, "1": -1}, "payments": {"0": -2}}        -2 earliest, -1 latest; in streams the next offset
 {"orders": [0, 1], "payments": [0]}                          partitions, for `assign`
@@ -24,17 +24,17 @@ EARLIEST = -2
 LATEST = -1
 
 StreamOffset: TypeAlias = dict[str, dict[str, int]]
-"""What Spark keeps in a checkpoint: topic, partition, next offset; and the topics' ids."""
+"""A checkpoint's form: topic, partition, next offset; and the topics' ids."""
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 """The next offset a partition."""
 
 _BEFORE_ID = "@"
-"""Stands in no topic's name."""
+"""A character that no topic's name has."""
 
 
 class StreamState(NamedTuple):
-    """How far a stream is."""
+    """The position of a stream."""
 
     offsets: Offsets
     topic_ids: dict[str, str]
@@ -66,7 +66,7 @@ class AtTimestamps(NamedTuple):
 
 
 Bound: TypeAlias = Everywhere | AtOffsets | AtTimestamp | AtTimestamps
-"""Where a query begins or ends."""
+"""The beginning or the end of a query."""
 
 
 def parse_partition_numbers(text: str, *, option: str) -> dict[TopicPartition, int]:
@@ -113,7 +113,7 @@ def _unexpected(text: str, option: str, example: str) -> InvalidOptionError:
 
 
 def encode_stream_offset(state: StreamState) -> StreamOffset:
-    """Give a checkpoint's form, topics and partitions ascending."""
+    """Return a checkpoint's form, topics and partitions ascending."""
     content: StreamOffset = {}
     for topic, partition in sorted(state.offsets):
         content.setdefault(topic, {})[str(partition)] = state.offsets[TopicPartition(topic, partition)]

@@ -15,7 +15,7 @@
 | isolation.level, kafka.isolation.level | read_uncommitted | or read_committed |
 | corruptBatches | fail | or skip |
 
-Other options that begin with `kafka.` speak of a network and are passed over, so that a job moves between the two.
+Other options that begin with `kafka.` are for a network and are ignored, so that a job moves between the two.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ WITHOUT_MEANING_HERE = frozenset(
         "consumercachecapacity",
     }
 )
-"""Options of the connector that speak of its network clients, in lower case."""
+"""Options of the connector for its network clients, in lower case."""
 
 REFUSED = {
     "kafka.auto.offset.reset": "startingOffsets says where to begin, and the checkpoint where to go on",
@@ -99,7 +99,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a read was asked for. Defaults are told in the module's table and made in `parse_source_options`."""
+    """The options of a read. Defaults stand in the module's table; `parse_source_options` sets them."""
 
     path: str
     selection: Selection
@@ -147,7 +147,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
-    """Tell whether the column `headers` is wanted (InvalidOptionError)."""
+    """Return whether the column `headers` is wanted (InvalidOptionError)."""
     return _flag({name.lower(): value for name, value in given.items()}, "includeHeaders", default=False)
 
 

@@ -1,4 +1,4 @@
-"""Ranges of offsets, split into tasks and limited per trigger, and what a query has left: arithmetic alone (spark.sql.kafka010's rules)."""
+"""Ranges of offsets: split into tasks, limited per trigger, and a query's lag. Arithmetic by spark.sql.kafka010's rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets; records may be fewer."""
+        """Number of offsets; records may be fewer."""
         return self.end_offset - self.start_offset
 
 
@@ -48,7 +48,7 @@ def split_ranges(
 
 
 def _share(size: int, total: int, parts: int) -> int:
-    """How many of `parts` a range of `size` among `total` gets: to the nearest, at least one."""
+    """Share of `parts` for a range of `size` among `total`: to the nearest, at least one."""
     return max(1, (2 * size * parts + total) // (2 * total))
 
 
@@ -63,7 +63,7 @@ def divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
 def limit_offsets(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
 ) -> dict[TopicPartition, int]:
-    """Where a batch of about `limit` offsets ends: each partition goes on by its share of what is there.
+    """Ends of a batch of about `limit` offsets: each partition advances by its share of what is there.
 
     A share below one counts as one, so that no partition starves; partitions without news keep their end.
     """
@@ -78,29 +78,29 @@ def limit_offsets(
 
 
 def count_new(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
-    """How many offsets lie between two states of a stream."""
+    """Number of offsets between two states of a stream."""
     return sum(max(0, end[one] - start.get(one, end[one])) for one in end)
 
 
 def must_wait(*, new_offsets: int, min_offsets: int | None, waited_ms: int, max_delay_ms: int) -> bool:
-    """Whether a trigger should pass because there is too little yet (minOffsetsPerTrigger, maxTriggerDelay)."""
+    """Return whether a trigger should wait because there is too little yet (minOffsetsPerTrigger, maxTriggerDelay)."""
     return min_offsets is not None and new_offsets < min_offsets and waited_ms < max_delay_ms
 
 
 def lag(end: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """How many offsets of each partition a query has still to read; one it has not seen yet counts whole."""
+    """Number of offsets of each partition that a query has still to read; one it has not seen yet counts whole."""
     return {one: max(0, latest[one] - end.get(one, 0)) for one in sorted(latest)}
 
 
 _NAME = "PythonMicroBatchStream"
-"""How Spark's name for every stream of a Python data source begins, behind its package."""
+"""Beginning of Spark's name for every stream of a Python data source, behind its package."""
 
 
 def lag_by_partition(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """Offsets left to read, a partition, over all sources of a query that are of this format.
 
-    `progress` is what `StreamingQueryProgress.json` says, read: each source tells where its batch ended and where the
-    partitions did (`reportLatestOffset`). Sources that tell neither, or in another form, are passed over.
+    `progress` is the parsed `StreamingQueryProgress.json`: each source reports the end of its batch and that of the
+    partitions (`reportLatestOffset`). Sources that report neither, or in another form, are ignored.
     """
     found: dict[TopicPartition, int] = {}
     for source in progress.get("sources", []):
@@ -110,9 +110,9 @@ def lag_by_partition(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
     return found
 
 
-def _offsets(told: Any) -> dict[TopicPartition, int]:
-    """Offsets come as an object, or as its text; none before the first batch, or in another source's form."""
+def _offsets(reported: Any) -> dict[TopicPartition, int]:
+    """Offsets reported as an object, or as its text; none before the first batch, or in another source's form."""
     try:
-        return decode_stream_offset(json.loads(told) if isinstance(told, str) else told).offsets
+        return decode_stream_offset(json.loads(reported) if isinstance(reported, str) else reported).offsets
     except (AttributeError, TypeError, ValueError):
         return {}

@@ -37,7 +37,7 @@ def full_schema(*, include_headers: bool) -> StructType:
 
 
 def arrow_schema(asked: StructType) -> Any:
-    """What batches must look like for a schema that a user asked for: any of the columns, in any order.
+    """The schema of batches for a schema that a user asked for: any of the columns, in any order.
 
     InvalidOptionError for others, or for another type.
     """

@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     default="5 seconds",
     show_default=True,
     metavar="LENGTH",
-    help="With --continuous: between two looks for records.",
+    help="With --continuous: the time between two reads of new records.",
 )
 @target_place_option
 @place_option

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _OF_FILES = ("segments", "log_bytes", "uncompressed_bytes")
-"""What a cluster does not tell."""
+"""Columns that a cluster does not have."""
 _TIMES = (as_time("first_time"), as_time("last_time"))
 
 
@@ -36,7 +36,7 @@ _TIMES = (as_time("first_time"), as_time("last_time"))
         ),
         (
             "topicfs pipeline report --data kafka://host:9092",
-            "of a cluster: as much as it tells its consumers",
+            "of a cluster: as much as it shows its consumers",
         ),
     ),
 )
@@ -63,7 +63,7 @@ def report(topics: str | None, *, output: Path, top: int, place: Place) -> None:
 
     Records and bytes over time by partition, sizes of keys and values, lag between record time and append time,
     compression. Prints a row a partition: topic, partition, records, segments, bytes on disk and uncompressed, first
-    and last time. A cluster tells records, sizes and times alone.
+    and last time. A cluster has records, sizes and times alone.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise PlotsMissingError

@@ -57,12 +57,11 @@ def restore(  # noqa: PLR0913 (one a word of the command line)
 
     Topics that are missing are made, with the settings and partitions that they had; what would be deleted at once for
     its age gets retention.ms=-1. Gaps between offsets stay gaps, and a log begins where its first record stood. A topic
-    that has records must have the same ones at the same offsets: then what is beyond its end is appended, so an
-    interrupted restore is gone on with by running it again. Anything else that stands there is an error, and nothing
-    of it is changed.
+    that has records must have the same ones at the same offsets: then what is beyond its end is appended, so running
+    the command again continues an interrupted restore. Any other record there is an error, and nothing is changed.
 
     A Kafka cluster assigns offsets itself: with --without-offsets partitions, order, times, keys and values are kept
-    there. Its topics must be there and empty: what was interrupted begins anew. It needs the extra topicfs[kafka].
+    there. Its topics must be there and empty: an interrupted restore begins again. It needs the extra topicfs[kafka].
 
     Prints topic, partition, first and last offset of the archive, the records restored, and those that were there.
     """

@@ -26,7 +26,7 @@ _COLUMNS = (
     "array_join(codecs, ',') AS codecs",
     f"array_join(transform(wrong, one -> {_FINDING}), '; ') AS wrong",
 )
-"""What is printed of each row."""
+"""Columns that are printed."""
 
 
 @click.command(
