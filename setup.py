@@ -7,7 +7,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 COMPILED = (
-    "storage/codec/memory.py",
+    "storage/codec/binary/memory.py",
     "storage/codec/headers.py",
     "storage/codec/batch.py",
     "storage/codec/record_parts.py",

@@ -24,8 +24,6 @@ from storage.model import (
     TimestampOffset,
 )
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
-
 Cancel: TypeAlias = Callable[[], None]
 """Ends what was begun; calling it twice is harmless."""
 

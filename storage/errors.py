@@ -118,7 +118,7 @@ class CorruptBatchError(StorageError):
 
 
 class OversizeBatchError(CorruptBatchError):
-    """A batch that may be sound, but is larger than what is taken apart (`storage.codec.bounds`)."""
+    """A batch that may be sound, but is larger than what is taken apart (`storage.codec.compression.bounds`)."""
 
     def in_file(self, file: Path | str, position: int) -> CorruptionError:
         return OversizeError(file, position, self.cause)

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import NamedTuple, NewType
+from typing import NamedTuple, NewType, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Bytes in memory, whoever holds them."""
 
 Offset = NewType("Offset", int)
 """A record's number in its partition."""

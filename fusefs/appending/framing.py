@@ -10,11 +10,19 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from storage.codec.batch import scan
-from storage.codec.headers import CODEC_MASK, CURRENT_MAGIC, LENGTH_POSITION, LOG_OVERHEAD
+from storage.codec.binary.fields import (
+    CODEC_MASK,
+    CURRENT_MAGIC,
+    LENGTH_POSITION,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    SMALLEST_LENGTH,
+    SMALLEST_LENGTH_V0,
+    SMALLEST_LENGTH_V1,
+)
 from storage.errors import InvalidRecordError, RecordTooLargeError
 
-_MAGIC_POSITION = 16
-_SMALLEST_LENGTHS = (14, 22, 49)
+_SMALLEST_LENGTHS = (SMALLEST_LENGTH_V0, SMALLEST_LENGTH_V1, SMALLEST_LENGTH)
 """Smallest value of the length field, by format."""
 
 
@@ -173,9 +181,9 @@ BATCHES = RecordBatches()
 def _end_of_batches(data: bytes, limit: int) -> int:
     """Position behind the last whole batch. Raises for one too large as soon as it says so, and for what is none."""
     at = 0
-    while len(data) - at > _MAGIC_POSITION:
+    while len(data) - at > MAGIC_POSITION:
         length = int.from_bytes(data[at + LENGTH_POSITION : at + LENGTH_POSITION + 4], "big", signed=True)
-        magic, size = data[at + _MAGIC_POSITION], length + LOG_OVERHEAD
+        magic, size = data[at + MAGIC_POSITION], length + LOG_OVERHEAD
         if magic > CURRENT_MAGIC or length < _SMALLEST_LENGTHS[magic]:
             raise InvalidRecordError(f"no record batch at byte {at} of what was written")
         if size > limit:

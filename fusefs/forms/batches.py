@@ -24,25 +24,22 @@ from typing import cast
 
 from storage.codec.aborted_filter import hide_aborted
 from storage.codec.batch import scan, set_producer
-from storage.codec.bounds import MAX_CONTENT_BYTES
-from storage.codec.columns import Columns, decode
-from storage.codec.headers import (
+from storage.codec.binary.fields import (
     ATTRIBUTES_POSITION,
     CONTROL_MASK,
     CURRENT_MAGIC,
     DELETE_HORIZON_MASK,
-    FIELDS,
     HIDDEN_MASK,
+    ROW_SIZE,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
-    Batches,
-    BatchHeader,
-    Buffer,
 )
+from storage.codec.columns import Columns, decode
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from storage.codec.headers import Batches, BatchHeader, BatchStamp
 from storage.codec.records import encode_columns
-from storage.codec.stamp import BatchStamp
 from storage.errors import CorruptBatchError, InvalidRecordError, OversizeBatchError, RecordTooLargeError
-from storage.model import NO_PRODUCER_ID, AbortedTransaction
+from storage.model import NO_PRODUCER_ID, AbortedTransaction, Buffer
 
 _ATTRIBUTES = struct.Struct(">H")
 _WITHOUT_MEANING = 0xFF80
@@ -104,7 +101,7 @@ def find_batches(
                     batches[number].position,
                     f"a batch of {size} bytes; at most {max_content_bytes} are read at once",
                 )
-                batches = Batches(batches.rows[: number * FIELDS], problem.position)
+                batches = Batches(batches.rows[: number * ROW_SIZE], problem.position)
                 break
     if aborted:
         hide_aborted(batches, aborted)

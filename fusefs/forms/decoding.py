@@ -1,7 +1,7 @@
 """The input of a form's rendering, made of batches: columns of records, or the batches themselves.
 
 Text may be longer than the record it shows, eight times in JSON. A record whose line would be longer than what is taken
-apart at once (`storage.codec.bounds`) cannot be shown in that form, and makes its batch one that cannot be read.
+apart at once (`storage.codec.compression.bounds`) cannot be shown in that form, and makes its batch one that cannot be read.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 from fusefs.forms.batches import BATCH, find_batches
 from fusefs.forms.form import Form
 from fusefs.forms.values import VALUES
-from storage.codec.bounds import MAX_CONTENT_BYTES
 from storage.codec.columns import Columns, decode_each
-from storage.codec.headers import Buffer
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from storage.errors import OversizeBatchError
+from storage.model import Buffer
 
 Decode: TypeAlias = Callable[..., Iterator[Columns]]
 """As `storage.codec.columns.decode_each`, with `aborted` and `max_content_bytes` for its options."""

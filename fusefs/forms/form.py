@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from typing import Protocol
 
-from storage.codec.headers import Buffer
 from storage.codec.records import Columns
+from storage.model import Buffer
 
 
 class FormError(ValueError):

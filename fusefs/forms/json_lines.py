@@ -18,8 +18,8 @@ from array import array
 import cython
 
 from fusefs.forms.json_parsing import parse_records
-from storage.codec.headers import Buffer
 from storage.codec.records import Columns, columns_of, encode_columns
+from storage.model import Buffer
 
 if cython.compiled:
     from cython.cimports.fusefs.forms.json_strings import (
@@ -31,7 +31,8 @@ if cython.compiled:
         put_string,
         put_text,
     )
-    from cython.cimports.storage.codec.memory import (
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import (
         finished,
         int64s_of,
         new_octets,
@@ -50,7 +51,8 @@ else:
         put_string,
         put_text,
     )
-    from storage.codec.memory import (
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import (
         finished,
         int64s_of,
         new_octets,
@@ -153,13 +155,15 @@ class _Lines:
         sizes = array("q")
         row: cython.p_longlong = int64s_of(self.rows)
         column: cython.p_longlong = int64s_of(self.block)
+        times: cython.Py_ssize_t = fields.TIMESTAMPS * self.count
         index: cython.Py_ssize_t = 0
         batch: cython.Py_ssize_t
-        for batch in range(len(self.rows) // 15):
+        for batch in range(len(self.rows) // fields.ROW_SIZE):
+            header: cython.Py_ssize_t = fields.ROW_SIZE * batch
             size: cython.Py_ssize_t = 0
-            while index < row[batch * 15 + 14]:
+            while index < row[header + fields.RECORD_END]:
                 if self.first <= index < self.last and start_offset <= column[index] < end_offset:
-                    size += self.line_size(index, _time_size(row, batch * 15, column[self.count + index]))
+                    size += self.line_size(index, _time_size(row, header, column[times + index]))
                 index += 1
             sizes.append(size)
         return sizes
@@ -169,28 +173,29 @@ class _Lines:
         source: cython.p_uchar = octets_of(self.data)
         column: cython.p_longlong = int64s_of(self.block)
         count: cython.Py_ssize_t = self.count
+        key: cython.Py_ssize_t = fields.KEY_POSITIONS * count + index
+        value: cython.Py_ssize_t = fields.VALUE_POSITIONS * count + index
         kind: cython.int = 0
         size: cython.Py_ssize_t = len(self.head) + integer_size(column[index]) + time_size
-        if column[7 * count + index]:
+        if column[fields.HEADER_LENGTHS * count + index]:
             spans: memoryview = self.columns.header_spans(index)
+            headers: cython.Py_ssize_t = len(spans) // fields.SPAN_SIZE
             if self.kept:
                 self.spans.append(spans)
-            if _headers_are_text(source, int64s_of(spans), len(spans) // 4):
-                size += len(_HEADERS) + _headers_size(source, int64s_of(spans), len(spans) // 4, False)
+            if _headers_are_text(source, int64s_of(spans), headers):
+                size += len(_HEADERS) + _headers_size(source, int64s_of(spans), headers, False)
             else:
                 kind = 4
-                size += len(_HEADERS_BASE64) + _headers_size(source, int64s_of(spans), len(spans) // 4, True)
-        part: cython.Py_ssize_t = field_size(
-            source, column[2 * count + index], column[3 * count + index], False
-        )
+                size += len(_HEADERS_BASE64) + _headers_size(source, int64s_of(spans), headers, True)
+        part: cython.Py_ssize_t = field_size(source, column[key], column[key + count], False)
         if part < 0:
             kind |= 1
-            part = len(_KEY_BASE64) - len(_KEY) + base64_size(column[3 * count + index])
+            part = len(_KEY_BASE64) - len(_KEY) + base64_size(column[key + count])
         size += len(_KEY) + part
-        part = field_size(source, column[4 * count + index], column[5 * count + index], False)
+        part = field_size(source, column[value], column[value + count], False)
         if part < 0:
             kind |= 2
-            part = len(_PAYLOAD_BASE64) - len(_PAYLOAD) + base64_size(column[5 * count + index])
+            part = len(_PAYLOAD_BASE64) - len(_PAYLOAD) + base64_size(column[value + count])
         writable(self.kinds)[index] = kind
         return size + len(_PAYLOAD) + part + len(_END)
 
@@ -201,17 +206,19 @@ class _Lines:
         """Write what `measure` has measured, with the same bounds."""
         row: cython.p_longlong = int64s_of(self.rows)
         column: cython.p_longlong = int64s_of(self.block)
+        times: cython.Py_ssize_t = fields.TIMESTAMPS * self.count
         at: cython.Py_ssize_t = 0
         index: cython.Py_ssize_t = 0
         batch: cython.Py_ssize_t
         with_headers: cython.Py_ssize_t = 0
-        for batch in range(len(self.rows) // 15):
-            while index < row[batch * 15 + 14]:
+        for batch in range(len(self.rows) // fields.ROW_SIZE):
+            header: cython.Py_ssize_t = fields.ROW_SIZE * batch
+            while index < row[header + fields.RECORD_END]:
                 if self.first <= index < self.last and start_offset <= column[index] < end_offset:
                     at = put_text(target, at, self.head)
                     at = put_integer(target, at, column[index])
-                    at = _put_time(target, at, row, batch * 15, column[self.count + index])
-                    if column[7 * self.count + index]:
+                    at = _put_time(target, at, row, header, column[times + index])
+                    if column[fields.HEADER_LENGTHS * self.count + index]:
                         at = self.put_headers(target, at, index, self.spans[with_headers])
                         with_headers += 1
                     at = self.put_fields(target, at, index)
@@ -226,15 +233,17 @@ class _Lines:
         span: cython.p_longlong = int64s_of(spans)
         base64: cython.bint = writable(self.kinds)[index] & 4 != 0
         at = put_text(target, at, _HEADERS_BASE64 if base64 else _HEADERS)
-        header: cython.Py_ssize_t
-        for header in range(len(spans) // 4):
-            if header:
-                target[at] = 44
+        number: cython.Py_ssize_t
+        for number in range(len(spans) // fields.SPAN_SIZE):
+            if number:
+                target[at] = ord(",")
                 at += 1
-            at = put_string(target, at, source, span[4 * header], span[4 * header + 1])
-            target[at] = 44
-            at = put_field(target, at + 1, source, span[4 * header + 2], span[4 * header + 3], base64)
-        target[at] = 93
+            name: cython.Py_ssize_t = fields.SPAN_SIZE * number
+            value: cython.Py_ssize_t = name + fields.HEADER_VALUE_POSITION
+            at = put_string(target, at, source, span[name], span[name + 1])
+            target[at] = ord(",")
+            at = put_field(target, at + 1, source, span[value], span[value + 1], base64)
+        target[at] = ord("]")
         return at + 1
 
     @cython.cfunc
@@ -245,14 +254,12 @@ class _Lines:
         column: cython.p_longlong = int64s_of(self.block)
         kind: cython.int = writable(self.kinds)[index]
         count: cython.Py_ssize_t = self.count
+        key: cython.Py_ssize_t = fields.KEY_POSITIONS * count + index
+        value: cython.Py_ssize_t = fields.VALUE_POSITIONS * count + index
         at = put_text(target, at, _KEY_BASE64 if kind & 1 else _KEY)
-        at = put_field(
-            target, at, source, column[2 * count + index], column[3 * count + index], kind & 1 != 0
-        )
+        at = put_field(target, at, source, column[key], column[key + count], kind & 1 != 0)
         at = put_text(target, at, _PAYLOAD_BASE64 if kind & 2 else _PAYLOAD)
-        at = put_field(
-            target, at, source, column[4 * count + index], column[5 * count + index], kind & 2 != 0
-        )
+        at = put_field(target, at, source, column[value], column[value + count], kind & 2 != 0)
         return put_text(target, at, _END)
 
 
@@ -262,9 +269,10 @@ def _headers_are_text(
     source: cython.p_uchar, span: cython.p_longlong, headers: cython.Py_ssize_t
 ) -> cython.bint:
     """Whether every value is UTF-8 or null."""
-    header: cython.Py_ssize_t
-    for header in range(headers):
-        if field_size(source, span[4 * header + 2], span[4 * header + 3], False) < 0:
+    number: cython.Py_ssize_t
+    for number in range(headers):
+        value: cython.Py_ssize_t = fields.SPAN_SIZE * number + fields.HEADER_VALUE_POSITION
+        if field_size(source, span[value], span[value + 1], False) < 0:
             return False
     return True
 
@@ -276,13 +284,15 @@ def _headers_size(
 ) -> cython.Py_ssize_t:
     """Size of names, values, the commas between them and the closing bracket: as many commas and brackets as parts."""
     size: cython.Py_ssize_t = 2 * headers
-    header: cython.Py_ssize_t
-    for header in range(headers):
-        size += field_size(source, span[4 * header], span[4 * header + 1], True)
-        if base64 and span[4 * header + 3] >= 0:
-            size += base64_size(span[4 * header + 3])
+    number: cython.Py_ssize_t
+    for number in range(headers):
+        name: cython.Py_ssize_t = fields.SPAN_SIZE * number
+        value: cython.Py_ssize_t = name + fields.HEADER_VALUE_POSITION
+        size += field_size(source, span[name], span[name + 1], True)
+        if base64 and span[value + 1] >= 0:
+            size += base64_size(span[value + 1])
         else:
-            size += field_size(source, span[4 * header + 2], span[4 * header + 3], False)
+            size += field_size(source, span[value], span[value + 1], False)
     return size
 
 
@@ -292,9 +302,10 @@ def _headers_size(
 def _time_size(
     row: cython.p_longlong, header: cython.Py_ssize_t, timestamp: cython.longlong
 ) -> cython.Py_ssize_t:
-    if row[header + 5] == 0:
+    if row[header + fields.MAGIC] == 0:
         return 0
-    return (len(_LOG_APPEND) if row[header + 7] & 8 else len(_CREATE)) + integer_size(timestamp)
+    by_broker: cython.bint = row[header + fields.ATTRIBUTES] & fields.TIMESTAMP_TYPE_MASK != 0
+    return (len(_LOG_APPEND) if by_broker else len(_CREATE)) + integer_size(timestamp)
 
 
 @cython.cfunc
@@ -307,7 +318,8 @@ def _put_time(
     header: cython.Py_ssize_t,
     timestamp: cython.longlong,
 ) -> cython.Py_ssize_t:
-    if row[header + 5] == 0:
+    if row[header + fields.MAGIC] == 0:
         return at
-    at = put_text(target, at, _LOG_APPEND if row[header + 7] & 8 else _CREATE)
+    by_broker: cython.bint = row[header + fields.ATTRIBUTES] & fields.TIMESTAMP_TYPE_MASK != 0
+    at = put_text(target, at, _LOG_APPEND if by_broker else _CREATE)
     return put_integer(target, at, timestamp)

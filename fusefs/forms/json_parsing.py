@@ -13,8 +13,7 @@ import json
 from typing import Any, Never
 
 from fusefs.forms.form import FormError
-from storage.codec.headers import Buffer
-from storage.model import Header, Offset, Record, Timestamp
+from storage.model import Buffer, Header, Offset, Record, Timestamp
 
 IGNORED = frozenset({"topic", "partition", "offset", "tstype", "broker"})
 TAKEN = frozenset({"ts", "key", "key_base64", "payload", "payload_base64", "headers", "headers_base64"})

@@ -12,9 +12,9 @@ from __future__ import annotations
 import cython
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import copy
+    from cython.cimports.storage.codec.binary.memory import copy
 else:
-    from storage.codec.memory import copy
+    from storage.codec.binary.memory import copy
 
 _NULL = cython.declare(bytes, b"null")
 _BASE64 = cython.declare(bytes, b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
@@ -57,10 +57,17 @@ def _is_plain(source: cython.p_uchar, start: cython.Py_ssize_t, length: cython.l
         # One pointer and no early end: the C compiler makes vector code of it.
         field: cython.p_uchar = source + start
         for index in range(length):
-            odd |= (field[index] < 32) | (field[index] >= 128) | (field[index] == 34) | (field[index] == 92)
+            odd |= (
+                (field[index] < ord(" "))
+                | (field[index] >= 128)
+                | (field[index] == ord('"'))
+                | (field[index] == ord("\\"))
+            )
     else:
         for index in range(start, start + length):
-            odd |= not 32 <= source[index] < 128 or source[index] == 34 or source[index] == 92
+            odd |= (
+                not ord(" ") <= source[index] < 128 or source[index] == ord('"') or source[index] == ord("\\")
+            )
     return odd == 0
 
 
@@ -69,26 +76,26 @@ def _is_plain(source: cython.p_uchar, start: cython.Py_ssize_t, length: cython.l
 @cython.exceptval(check=False)
 def _letter_of(octet: cython.int) -> cython.int:
     """The letter that stands after a backslash for `octet`; 0 where there is none."""
-    if octet == 34 or octet == 92:  # noqa: PLR1714 -- a tuple would be a Python object in the compiled loop
+    if octet == ord('"') or octet == ord("\\"):
         return octet
-    if octet == 10:
-        return 110
-    if octet == 13:
-        return 114
-    if octet == 9:
-        return 116
-    if octet == 12:
-        return 102
-    return 98 if octet == 8 else 0
+    if octet == ord("\n"):
+        return ord("n")
+    if octet == ord("\r"):
+        return ord("r")
+    if octet == ord("\t"):
+        return ord("t")
+    if octet == ord("\f"):
+        return ord("f")
+    return ord("b") if octet == ord("\b") else 0
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
 def _escaped_size(octet: cython.int) -> cython.int:
-    if octet >= 32 and octet != 34 and octet != 92:  # noqa: PLR1714 -- see `_letter_of`
+    if octet >= ord(" ") and octet != ord('"') and octet != ord("\\"):
         return 1
-    return 2 if _letter_of(octet) else 6
+    return ord("") if _letter_of(octet) else 6
 
 
 @cython.cfunc
@@ -140,14 +147,14 @@ def put_string(
     length: cython.longlong,
 ) -> cython.Py_ssize_t:
     """In quotes; bytes that are no UTF-8 as lone surrogates (`lenient` has measured them)."""
-    target[at] = 34
+    target[at] = ord('"')
     at += 1
     if _is_plain(source, start, length):
         copy(target, at, source, start, length)
         at += length
     else:
         at = _put_escaped(target, at, source, start, start + length)
-    target[at] = 34
+    target[at] = ord('"')
     return at + 1
 
 
@@ -174,7 +181,7 @@ def _put_escaped(
             target[at] = octet
             at += 1
         elif _letter_of(octet):
-            target[at] = 92
+            target[at] = ord("\\")
             target[at + 1] = _letter_of(octet)
             at += 2
         else:
@@ -187,8 +194,8 @@ def _put_escaped(
 @cython.exceptval(check=False)
 def _put_code_unit(target: cython.p_uchar, at: cython.Py_ssize_t, unit: cython.int) -> cython.Py_ssize_t:
     digits: cython.p_const_uchar = _HEX
-    target[at] = 92
-    target[at + 1] = 117
+    target[at] = ord("\\")
+    target[at + 1] = ord("u")
     index: cython.int
     for index in range(4):
         target[at + 2 + index] = digits[(unit >> (12 - 4 * index)) & 15]
@@ -213,7 +220,7 @@ def _put_base64(
 ) -> cython.Py_ssize_t:
     """In quotes (RFC 4648 §4, padded)."""
     digits: cython.p_const_uchar = _BASE64
-    target[at] = 34
+    target[at] = ord('"')
     at += 1
     index: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + length
@@ -226,11 +233,11 @@ def _put_base64(
             group |= source[index + 2]
         target[at] = digits[group >> 18]
         target[at + 1] = digits[(group >> 12) & 63]
-        target[at + 2] = digits[(group >> 6) & 63] if rest > 1 else 61
-        target[at + 3] = digits[group & 63] if rest > 2 else 61
+        target[at + 2] = digits[(group >> 6) & 63] if rest > 1 else ord("=")
+        target[at + 3] = digits[group & 63] if rest > 2 else ord("=")
         at += 4
         index += 3
-    target[at] = 34
+    target[at] = ord('"')
     return at + 1
 
 
@@ -253,12 +260,12 @@ def put_integer(target: cython.p_uchar, at: cython.Py_ssize_t, value: cython.lon
     rest: cython.ulonglong = _magnitude(value)
     index: cython.Py_ssize_t = end - 1
     if value < 0:
-        target[at] = 45
+        target[at] = ord("-")
     while rest >= 10:
-        target[index] = 48 + rest % 10
+        target[index] = ord("0") + rest % 10
         rest //= 10
         index -= 1
-    target[index] = 48 + rest
+    target[index] = ord("0") + rest
     return end
 
 

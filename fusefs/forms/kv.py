@@ -14,11 +14,13 @@ from array import array
 import cython
 
 from fusefs.forms.form import FormError
-from storage.codec.headers import Batches, Buffer
+from storage.codec.headers import Batches
 from storage.codec.records import Columns, encode_columns
+from storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import (
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import (
         copy,
         finished,
         flat_view,
@@ -32,7 +34,8 @@ if cython.compiled:
         writable,
     )
 else:
-    from storage.codec.memory import (
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import (
         copy,
         finished,
         flat_view,
@@ -114,10 +117,12 @@ def _render(
     index: cython.Py_ssize_t
     for index in range(first, last):
         if start_offset <= column[index] < end_offset:
-            at = _put_field(target, at, source, column[2 * count + index], column[3 * count + index])
-            target[at] = 9
-            at = _put_field(target, at + 1, source, column[4 * count + index], column[5 * count + index])
-            target[at] = 10
+            key: cython.Py_ssize_t = fields.KEY_POSITIONS * count + index
+            value: cython.Py_ssize_t = fields.VALUE_POSITIONS * count + index
+            at = _put_field(target, at, source, column[key], column[key + count])
+            target[at] = ord("\t")
+            at = _put_field(target, at + 1, source, column[value], column[value + count])
+            target[at] = ord("\n")
             at += 1
     return finished(text)
 
@@ -138,8 +143,10 @@ def _size(
     index: cython.Py_ssize_t
     for index in range(first, last):
         if start_offset <= column[index] < end_offset:
-            size += 2 + _field_size(source, column[2 * count + index], column[3 * count + index])
-            size += _field_size(source, column[4 * count + index], column[5 * count + index])
+            key: cython.Py_ssize_t = fields.KEY_POSITIONS * count + index
+            value: cython.Py_ssize_t = fields.VALUE_POSITIONS * count + index
+            size += 2 + _field_size(source, column[key], column[key + count])
+            size += _field_size(source, column[value], column[value + count])
     return size
 
 
@@ -148,13 +155,13 @@ def _size(
 @cython.exceptval(check=False)
 def _escape_of(octet: cython.uchar) -> cython.uchar:
     """The letter that stands after a backslash for `octet`; 0 for a byte that stands for itself."""
-    if octet == 9:
-        return 116
-    if octet == 10:
-        return 110
-    if octet == 13:
-        return 114
-    return 92 if octet == 92 else 0
+    if octet == ord("\t"):
+        return ord("t")
+    if octet == ord("\n"):
+        return ord("n")
+    if octet == ord("\r"):
+        return ord("r")
+    return ord("\\") if octet == ord("\\") else 0
 
 
 @cython.cfunc
@@ -171,7 +178,10 @@ def _field_size(
         field: cython.p_uchar = source + start
         for index in range(length):
             escapes += (
-                (field[index] == 9) | (field[index] == 10) | (field[index] == 13) | (field[index] == 92)
+                (field[index] == ord("\t"))
+                | (field[index] == ord("\n"))
+                | (field[index] == ord("\r"))
+                | (field[index] == ord("\\"))
             )
     else:
         for index in range(start, start + length):
@@ -189,8 +199,8 @@ def _put_field(
     length: cython.longlong,
 ) -> cython.Py_ssize_t:
     if length < 0:
-        target[at] = 92
-        target[at + 1] = 78
+        target[at] = ord("\\")
+        target[at + 1] = ord("N")
         return at + 2
     if _field_size(source, start, length) == length:
         copy(target, at, source, start, length)
@@ -199,7 +209,7 @@ def _put_field(
     for index in range(start, start + length):
         letter: cython.uchar = _escape_of(source[index])
         if letter:
-            target[at] = 92
+            target[at] = ord("\\")
             target[at + 1] = letter
             at += 2
         else:
@@ -215,29 +225,29 @@ def _columns(text: Buffer, timestamp: cython.longlong) -> Columns:
     source: cython.p_uchar = octets_of(view)
     end: cython.Py_ssize_t = len(view)
     count: cython.Py_ssize_t = _count_lines(source, end)
-    if end and source[end - 1] != 10:
+    if end and source[end - 1] != ord("\n"):
         raise ValueError("the last line has no LF")
     # Taking escapes away never makes a text longer.
     plain: bytearray = new_octets(end)
-    block: memoryview = new_int64s(8 * count)
+    block: memoryview = new_int64s(fields.COLUMN_COUNT * count)
     column: cython.p_longlong = int64s_of(block)
     position: cython.Py_ssize_t = 0
     at: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     for index in range(count):
-        stop: cython.Py_ssize_t = position_of(10, source, position, end)
-        tab: cython.Py_ssize_t = position_of(9, source, position, stop)
+        stop: cython.Py_ssize_t = position_of(ord("\n"), source, position, end)
+        tab: cython.Py_ssize_t = position_of(ord("\t"), source, position, stop)
         column[index] = index
-        column[count + index] = timestamp
-        column[2 * count + index] = at
-        column[3 * count + index] = -1
+        column[fields.TIMESTAMPS * count + index] = timestamp
+        column[fields.KEY_POSITIONS * count + index] = at
+        column[fields.KEY_LENGTHS * count + index] = -1
         if tab < stop:
             length: cython.longlong = _take_field(writable(plain), at, source, position, tab)
             if length < -1:
                 raise FormError(
                     index + 1, "a backslash in the key is followed by none of t, n, r and backslash"
                 )
-            column[3 * count + index] = length
+            column[fields.KEY_LENGTHS * count + index] = length
             at += max(length, 0)
             position = tab + 1
         length = _take_field(writable(plain), at, source, position, stop)
@@ -245,10 +255,10 @@ def _columns(text: Buffer, timestamp: cython.longlong) -> Columns:
             raise FormError(
                 index + 1, "a backslash in the value is followed by none of t, n, r and backslash"
             )
-        column[4 * count + index] = at
-        column[5 * count + index] = length
-        column[6 * count + index] = 0
-        column[7 * count + index] = 0
+        column[fields.VALUE_POSITIONS * count + index] = at
+        column[fields.VALUE_LENGTHS * count + index] = length
+        column[fields.HEADER_POSITIONS * count + index] = 0
+        column[fields.HEADER_LENGTHS * count + index] = 0
         at += max(length, 0)
         position = stop + 1
     return Columns(memoryview(plain), block, count, Batches(block[:0], 0))
@@ -260,7 +270,7 @@ def _count_lines(source: cython.p_uchar, end: cython.Py_ssize_t) -> cython.Py_ss
     count: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     for index in range(end):
-        count += source[index] == 10
+        count += source[index] == ord("\n")
     return count
 
 
@@ -274,11 +284,11 @@ def _take_field(
     end: cython.Py_ssize_t,
 ) -> cython.longlong:
     """Write the field in [start, end) without its escapes; its length, -1 for null, -2 for a bad escape."""
-    if end - start == 2 and source[start] == 92 and source[start + 1] == 78:
+    if end - start == 2 and source[start] == ord("\\") and source[start + 1] == ord("N"):
         return -1
     first: cython.Py_ssize_t = at
     while True:
-        stop: cython.Py_ssize_t = position_of(92, source, start, end)
+        stop: cython.Py_ssize_t = position_of(ord("\\"), source, start, end)
         copy(target, at, source, start, stop - start)
         at += stop - start
         if stop == end:
@@ -296,10 +306,10 @@ def _take_field(
 @cython.exceptval(check=False)
 def _escaped(letter: cython.int) -> cython.int:
     """The byte that `letter` after a backslash stands for; -1 for any other letter."""
-    if letter == 116:
-        return 9
-    if letter == 110:
-        return 10
-    if letter == 114:
-        return 13
-    return 92 if letter == 92 else -1
+    if letter == ord("t"):
+        return ord("\t")
+    if letter == ord("n"):
+        return ord("\n")
+    if letter == ord("r"):
+        return ord("\r")
+    return ord("\\") if letter == ord("\\") else -1

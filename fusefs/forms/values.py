@@ -12,11 +12,12 @@ from array import array
 
 import cython
 
-from storage.codec.headers import Buffer
 from storage.codec.records import Columns, encode_lines
+from storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import (
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import (
         copy,
         finished,
         int64s_of,
@@ -25,7 +26,8 @@ if cython.compiled:
         text_octets,
     )
 else:
-    from storage.codec.memory import (
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import (
         copy,
         finished,
         int64s_of,
@@ -98,7 +100,7 @@ def _size(
     index: cython.Py_ssize_t
     for index in range(first, last):
         if start_offset <= column[index] < end_offset:
-            length: cython.longlong = column[5 * count + index]
+            length: cython.longlong = column[fields.VALUE_LENGTHS * count + index]
             size += 1 + max(0, length)
     return size
 
@@ -118,9 +120,9 @@ def _put(
     index: cython.Py_ssize_t
     for index in range(count):
         if start_offset <= column[index] < end_offset:
-            length: cython.Py_ssize_t = column[5 * count + index]
+            length: cython.Py_ssize_t = column[fields.VALUE_LENGTHS * count + index]
             if length > 0:
-                copy(target, at, source, column[4 * count + index], length)
+                copy(target, at, source, column[fields.VALUE_POSITIONS * count + index], length)
                 at += length
-            target[at] = 10
+            target[at] = ord("\n")
             at += 1

@@ -7,7 +7,7 @@ has. What only walks over batches is not bounded there, but ends with the progra
 call in hand alone. Without an allowance, as in the command, nothing is bounded here.
 
 However much is left, a thread's allowance lets one more batch through: what that costs is bounded by the codec
-(`storage.codec.bounds`).
+(`storage.codec.compression.bounds`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Self
 
-from storage.codec.bounds import MAX_CONTENT_BYTES
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from storage.errors import StorageError
 
 INLINE_BYTES = 16 * 2**20

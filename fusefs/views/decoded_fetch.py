@@ -14,9 +14,7 @@ from typing import NamedTuple, TypeAlias
 from fusefs.forms.decoding import Decode
 from fusefs.views.allowance import ThreadNeededError, current
 from storage.codec.aborted_filter import still_aborted
-from storage.codec.bounds import MAX_CONTENT_BYTES
-from storage.codec.columns import Columns, decode_each
-from storage.codec.headers import (
+from storage.codec.binary.fields import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
     CURRENT_MAGIC,
@@ -25,6 +23,8 @@ from storage.codec.headers import (
     LOG_OVERHEAD,
     MAGIC_POSITION,
 )
+from storage.codec.columns import Columns, decode_each
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
 from storage.errors import (

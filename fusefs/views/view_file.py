@@ -33,7 +33,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from fusefs.views.sparse_index import Excerpt
-from storage.codec.headers import CHECKSUM_POSITION, HEADER_SIZE
+from storage.codec.binary.fields import CHECKSUM_POSITION, HEADER_SIZE
 from storage.model import Offset, Position
 
 MAGIC = b"TFSVIEW\n"

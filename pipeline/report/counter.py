@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from pipeline.report.histograms import Integers
 from pipeline.report.numbers import PartitionNumbers, Stored
+from storage.codec.binary.fields import CODEC_MASK, HEADER_SIZE, ROW_SIZE, TIMESTAMP_TYPE_MASK
 from storage.codec.columns import Columns
-from storage.codec.headers import CODEC_MASK, FIELDS, HEADER_SIZE, TIMESTAMP_TYPE_MASK, BatchHeader, Codec
+from storage.codec.headers import BatchHeader, Codec
 
 ENOUGH_RECORDS = 1 << 16
 _TIMESTAMPS, _KEY_LENGTHS, _VALUE_LENGTHS = 1, 3, 5
@@ -34,7 +35,7 @@ class Counter:
     def add(self, columns: Columns, start: int, end: int) -> None:
         """Count the records [start, end) of columns that were decoded with `create_times`, and their batches."""
         block = np.frombuffer(columns.block, np.int64).reshape(8, len(columns))
-        batches = np.frombuffer(columns.batches.rows, np.int64).reshape(-1, FIELDS)
+        batches = np.frombuffer(columns.batches.rows, np.int64).reshape(-1, ROW_SIZE)
         self._count_batches(columns, batches)
         self._waiting.append(
             (

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from pipeline.sink.columns import cast_columns, codec_columns
 from storage.codec.batch_writer import encode_span
-from storage.codec.headers import HEADER_SIZE, Codec
+from storage.codec.binary.fields import HEADER_SIZE
+from storage.codec.headers import Codec
 from storage.codec.records import DEFAULT_MAX_BATCH_BYTES, BatchStamp, Columns
 from storage.errors import InvalidRecordError, RecordTooLargeError
 from storage.model import TimestampType, TopicPartition

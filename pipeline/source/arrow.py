@@ -22,7 +22,7 @@ from pipeline.source.arrow_buffers import (
     gather_timestamps,
     has_headers,
 )
-from storage.codec.headers import TIMESTAMP_TYPE_MASK
+from storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
 from storage.model import Header, TopicPartition
 
 Array: TypeAlias = Any

@@ -21,7 +21,8 @@ import cython
 from storage.codec.columns import Columns
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import (
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import (
         copy,
         flat_view,
         int64s_of,
@@ -31,7 +32,8 @@ if cython.compiled:
         writable,
     )
 else:
-    from storage.codec.memory import (
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import (
         copy,
         flat_view,
         int64s_of,
@@ -41,13 +43,9 @@ else:
         writable,
     )
 
-KEYS = 2
-VALUES = 4
+KEYS = fields.KEY_POSITIONS
+VALUES = fields.VALUE_POSITIONS
 """Numbers of the columns with positions; the column behind each has the lengths."""
-OFFSETS = 0
-TIMESTAMPS = 1
-HEADER_LENGTHS = 7
-"""Number of the column among the eight."""
 
 _LARGEST = cython.declare(cython.longlong, 2**31 - 1)
 _MOST_MILLISECONDS = cython.declare(cython.longlong, (2**63 - 1) // 1000)
@@ -90,7 +88,7 @@ def gather(parts: Sequence[ColumnRange], column: int) -> tuple[bytearray, bytear
 
 def gather_offsets(parts: Sequence[ColumnRange]) -> memoryview[int]:
     """The offsets of all parts, as int64. Raises IndexError."""
-    return _int64s(parts, OFFSETS, 1)
+    return _int64s(parts, fields.OFFSETS, 1)
 
 
 def gather_timestamps(parts: Sequence[ColumnRange]) -> memoryview[int]:
@@ -98,7 +96,7 @@ def gather_timestamps(parts: Sequence[ColumnRange]) -> memoryview[int]:
 
     Raises IndexError, and OverflowError for a time that does not fit microseconds.
     """
-    return _int64s(parts, TIMESTAMPS, 1000)
+    return _int64s(parts, fields.TIMESTAMPS, 1000)
 
 
 def gather_flags(parts: Sequence[ColumnRange], mask: int) -> tuple[int | None, bytearray]:
@@ -112,17 +110,18 @@ def gather_flags(parts: Sequence[ColumnRange], mask: int) -> tuple[int | None, b
     place: cython.Py_ssize_t = 0
     ones: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
-    header: cython.Py_ssize_t
+    number: cython.Py_ssize_t
     for columns, start, end in parts:
         rows: memoryview = columns.batches.rows
         row: cython.p_longlong = int64s_of(rows)
         below: cython.Py_ssize_t = start
         bits: cython.longlong = mask
-        for header in range(0, len(rows), 15):
-            upto: cython.Py_ssize_t = min(end, row[header + 14])
+        for number in range(len(rows) // fields.ROW_SIZE):
+            header: cython.Py_ssize_t = fields.ROW_SIZE * number
+            upto: cython.Py_ssize_t = min(end, row[header + fields.RECORD_END])
             if upto <= below:
                 continue
-            if row[header + 7] & bits:
+            if row[header + fields.ATTRIBUTES] & bits:
                 ones += upto - below
                 for index in range(place, place + upto - below):
                     octets[4 * index] = 1
@@ -140,7 +139,7 @@ def has_headers(parts: Sequence[ColumnRange]) -> bool:
     for columns, start, end in parts:
         block: memoryview = columns.block
         lengths: cython.p_longlong = int64s_of(block)
-        first: cython.Py_ssize_t = HEADER_LENGTHS * len(columns)
+        first: cython.Py_ssize_t = fields.HEADER_LENGTHS * len(columns)
         last: cython.Py_ssize_t = first + end
         for index in range(first + start, last):
             if lengths[index]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from storage.disk.filesystem import Buffer, FileSystem
+from storage.disk.filesystem import FileSystem
+from storage.model import Buffer
 
 TEMPORARY_SUFFIX = ".tmp"
 

@@ -1,7 +1,8 @@
 """Record batches as bytes and as values: bytes in, values out; no file, no clock.
 
-From what knows least: `memory` (raw bytes for compiled code), `batch` (the 61-byte header), `lz4_frame` and
-`compression` (Kafka's framings), `legacy` (formats v0 and v1), `columns` (reading), `stamp` and `batch_writer` (writing),
-`records` (the way in for others), `control` (transaction markers). The hot loops are compiled from these very sources,
-which also run uncompiled. The formats: kafka-storage.md#record-batches.
+From what knows least: `binary` (names for numbers, raw memory for compiled code), `headers` (a batch's header, as read and
+as its writer decides it), `batch` (headers found in bytes), `compression` (what is inflated, and formats v0 and v1),
+`record_parts`, `columns` and `joining` (reading), `batch_writer` (writing), `records` (the way in for others), `control` and
+`aborted_filter` (transactions). The hot loops are compiled from these very sources, which also run uncompiled. The
+formats: kafka-storage.md#record-batches.
 """

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from storage.codec.headers import CONTROL_MASK, FIELDS, HIDDEN_MASK, TRANSACTIONAL_MASK, Batches, BatchHeader
+from storage.codec.binary import fields
+from storage.codec.headers import Batches, BatchHeader
 from storage.model import AbortedTransaction
-
-_LAST_OFFSET = BatchHeader._fields.index("last_offset")
-_ATTRIBUTES = BatchHeader._fields.index("attributes")
-_PRODUCER_ID = BatchHeader._fields.index("producer_id")
 
 
 def hide_aborted(batches: Batches, aborted: Sequence[AbortedTransaction]) -> None:
@@ -23,16 +20,16 @@ def hide_aborted(batches: Batches, aborted: Sequence[AbortedTransaction]) -> Non
         return
     rows, upcoming = batches.rows, list(reversed(aborted))
     open_aborted: set[int] = set()
-    for at in range(0, len(rows), FIELDS):
-        while upcoming and upcoming[-1].first_offset <= rows[at + _LAST_OFFSET]:
+    for at in range(0, len(rows), fields.ROW_SIZE):
+        while upcoming and upcoming[-1].first_offset <= rows[at + fields.LAST_OFFSET]:
             open_aborted.add(upcoming.pop().producer_id)
-        if rows[at + _PRODUCER_ID] not in open_aborted:
+        if rows[at + fields.PRODUCER_ID] not in open_aborted:
             continue
-        attributes = rows[at + _ATTRIBUTES]
-        if attributes & CONTROL_MASK:
-            open_aborted.discard(rows[at + _PRODUCER_ID])
-        elif attributes & TRANSACTIONAL_MASK:
-            rows[at + _ATTRIBUTES] = attributes | HIDDEN_MASK
+        attributes = rows[at + fields.ATTRIBUTES]
+        if attributes & fields.CONTROL_MASK:
+            open_aborted.discard(rows[at + fields.PRODUCER_ID])
+        elif attributes & fields.TRANSACTIONAL_MASK:
+            rows[at + fields.ATTRIBUTES] = attributes | fields.HIDDEN_MASK
 
 
 def still_aborted(

@@ -11,22 +11,13 @@ import zlib
 import cython
 from crc32c import crc32c
 
-from storage.codec.headers import (
-    ATTRIBUTES_POSITION,
-    CHECKSUM_POSITION,
-    LEADER_EPOCH_POSITION,
-    MAX_TIMESTAMP_POSITION,
-    PRODUCER_ID_POSITION,
-    TIMESTAMP_TYPE_MASK,
-    Batches,
-    BatchHeader,
-    Buffer,
-)
+from storage.codec.headers import Batches, BatchHeader
 from storage.errors import CorruptBatchError, TornBatchError
-from storage.model import Offset, TimestampType
+from storage.model import Buffer, Offset, TimestampType
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import (
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import (
         checksum_of,
         flat_view,
         int64s_of,
@@ -35,9 +26,10 @@ if cython.compiled:
         part_of,
         writable,
     )
-    from cython.cimports.storage.codec.short_crc import has_short_crc32c, three_crc32c_fit
+    from cython.cimports.storage.codec.binary.short_crc import has_short_crc32c, three_crc32c_fit
 else:
-    from storage.codec.memory import (
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import (
         checksum_of,
         flat_view,
         int64s_of,
@@ -106,7 +98,7 @@ def verify_checksum(data: Buffer, header: BatchHeader) -> None:
 def assign_offsets(batch: bytearray, position: int, *, base_offset: int, leader_epoch: int) -> None:
     """Give the batch at `position` its place in a log, as a leader does. Neither is under the checksum."""
     _BASE_OFFSET.pack_into(batch, position, base_offset)
-    _LEADER_EPOCH.pack_into(batch, position + LEADER_EPOCH_POSITION, leader_epoch)
+    _LEADER_EPOCH.pack_into(batch, position + fields.LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def assign_plain(
@@ -128,16 +120,18 @@ def assign_plain(
     at: cython.Py_ssize_t = 0
     while at < end:
         size: cython.longlong = _size_at(octets, at, end)
-        count: cython.longlong = _int32(octets, at + 57) if size >= 61 else 0
+        count: cython.longlong = (
+            _int32(octets, at + fields.RECORD_COUNT_POSITION) if size >= fields.HEADER_SIZE else 0
+        )
         if (
             not 0 < size <= max_batch_bytes
-            or octets[at + 16] != 2
-            or octets[at + 21] != 0
-            or octets[at + 22] > 7
+            or octets[at + fields.MAGIC_POSITION] != fields.CURRENT_MAGIC
+            or octets[at + fields.ATTRIBUTES_POSITION] != 0
+            or octets[at + fields.ATTRIBUTES_POSITION + 1] > fields.CODEC_MASK
             or count <= 0
-            or _int32(octets, at + 23) != count - 1
-            or _int64(octets, at + 35) > latest_timestamp
-            or _int64(octets, at + 43) != -1
+            or _int32(octets, at + fields.LAST_OFFSET_DELTA_POSITION) != count - 1
+            or _int64(octets, at + fields.MAX_TIMESTAMP_POSITION) > latest_timestamp
+            or _int64(octets, at + fields.PRODUCER_ID_POSITION) != -1
         ):
             return None
         at += size
@@ -153,9 +147,9 @@ def _assigned(
     while at < end:
         size: cython.longlong = _size_at(octets, at, end)
         _put_integer(octets, at, offset, 8)
-        _put_integer(octets, at + 12, leader_epoch, 4)
-        offset += _int32(octets, at + 57)
-        placed.append((size, offset - 1, _int64(octets, at + 35)))
+        _put_integer(octets, at + fields.LEADER_EPOCH_POSITION, leader_epoch, 4)
+        offset += _int32(octets, at + fields.RECORD_COUNT_POSITION)
+        placed.append((size, offset - 1, _int64(octets, at + fields.MAX_TIMESTAMP_POSITION)))
         at += size
     return placed
 
@@ -183,9 +177,9 @@ def set_append_time(batch: bytearray, position: int, timestamp: int) -> None:
 def set_max_timestamp(batch: bytearray, position: int, timestamp: int, kind: TimestampType) -> None:
     """Write the batch's max timestamp and timestamp type, and its checksum."""
     header = read_header(batch, position)
-    attributes = (header.attributes & ~TIMESTAMP_TYPE_MASK) | (kind << 3)
-    _ATTRIBUTES.pack_into(batch, position + ATTRIBUTES_POSITION, attributes)
-    _BASE_OFFSET.pack_into(batch, position + MAX_TIMESTAMP_POSITION, timestamp)
+    attributes = (header.attributes & ~fields.TIMESTAMP_TYPE_MASK) | (kind << 3)
+    _ATTRIBUTES.pack_into(batch, position + fields.ATTRIBUTES_POSITION, attributes)
+    _BASE_OFFSET.pack_into(batch, position + fields.MAX_TIMESTAMP_POSITION, timestamp)
     seal(batch, position, header.end_position)
 
 
@@ -194,15 +188,17 @@ def set_producer(
 ) -> None:
     """Say who wrote the batch at `position`, and seal it again."""
     header = read_header(batch, position)
-    _PRODUCER.pack_into(batch, position + PRODUCER_ID_POSITION, producer_id, producer_epoch, base_sequence)
+    _PRODUCER.pack_into(
+        batch, position + fields.PRODUCER_ID_POSITION, producer_id, producer_epoch, base_sequence
+    )
     seal(batch, position, header.end_position)
 
 
 def seal(batch: bytearray, position: int, end: int) -> None:
     """Compute and write the checksum of the batch in [position, end)."""
     with memoryview(batch) as view:
-        checksum = crc32c(view[position + ATTRIBUTES_POSITION : end])
-    _CHECKSUM.pack_into(batch, position + CHECKSUM_POSITION, checksum)
+        checksum = crc32c(view[position + fields.ATTRIBUTES_POSITION : end])
+    _CHECKSUM.pack_into(batch, position + fields.CHECKSUM_POSITION, checksum)
 
 
 def scan(
@@ -225,7 +221,7 @@ def scan(
     if at < 0 or stop > len(view) or at > stop:
         raise ValueError(f"[{at}, {stop}) is not within {len(view)} bytes")
     limit: cython.Py_ssize_t = stop - at if max_batches is None else max_batches
-    rows: memoryview = new_int64s(15 * _count_batches(octets, at, stop, limit))
+    rows: memoryview = new_int64s(fields.ROW_SIZE * _count_batches(octets, at, stop, limit))
     row: cython.p_longlong = int64s_of(rows)
     capacity: cython.Py_ssize_t = len(rows)
     used: cython.Py_ssize_t = 0
@@ -238,8 +234,8 @@ def scan(
             cause = "offsets out of range"
             break
         at += size
-        used += 15
-        if used - sound == 45:
+        used += fields.ROW_SIZE
+        if used - sound == 3 * fields.ROW_SIZE:
             sound = _first_mismatch(view, row, sound, used)
             if sound < used:
                 break
@@ -250,26 +246,28 @@ def scan(
         cause = _checksum_mismatch(view, row, sound)
     if cause is not None:
         return Batches(rows[:used], at, CorruptBatchError(at, cause))
-    return Batches(rows, at, _remainder(octets, at, stop) if at < stop and used < 15 * limit else None)
+    return Batches(
+        rows, at, _remainder(octets, at, stop) if at < stop and used < fields.ROW_SIZE * limit else None
+    )
 
 
 @cython.cfunc
 def sound_rows(
     view: memoryview, at: cython.Py_ssize_t, end: cython.Py_ssize_t, row: cython.p_longlong
 ) -> cython.Py_ssize_t:
-    """Where the next one to three batches of [at, end) end; their rows are written to `row`, behind them, in its 46th number, how long those are.
+    """Where the next one to three batches of [at, end) end; their rows are written to `row`, behind them, after the room of three, how long those are.
 
     0 where one of them is torn or damaged; checksums are checked. For who passes over many batches and keeps none.
     """
     octets: cython.p_uchar = octets_of(view)
     used: cython.Py_ssize_t = 0
-    while used < 45 and at < end:
+    while used < 3 * fields.ROW_SIZE and at < end:
         size: cython.longlong = _size_at(octets, at, end)
         if size <= 0 or not _fill_row(octets, at, size, row, used):
             return 0
         at += size
-        used += 15
-    row[45] = used
+        used += fields.ROW_SIZE
+    row[3 * fields.ROW_SIZE] = used
     return at if _first_mismatch(view, row, 0, used) == used else 0
 
 
@@ -311,16 +309,17 @@ def _size_at(octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize
 
     A file's scan stops silently where 17 bytes or fewer remain (kafka-storage.md#batch-scan): there is no magic to go by.
     """
-    if end - at <= 17:
+    if end - at <= fields.MAGIC_POSITION + 1:
         return 0
-    length: cython.longlong = _int32(octets, at + 8)
-    magic: cython.int = octets[at + 16]
-    smallest: cython.int = 49
-    if magic < 2:
-        smallest = 22 if magic == 1 else 14
-    if length < smallest or magic > 2:
+    length: cython.longlong = _int32(octets, at + fields.LENGTH_POSITION)
+    magic: cython.int = octets[at + fields.MAGIC_POSITION]
+    smallest: cython.int = fields.SMALLEST_LENGTH
+    if magic < fields.CURRENT_MAGIC:
+        smallest = fields.SMALLEST_LENGTH_V1 if magic == 1 else fields.SMALLEST_LENGTH_V0
+    if length < smallest or magic > fields.CURRENT_MAGIC:
         return -1
-    return length + 12 if length + 12 <= end - at else 0
+    size: cython.longlong = length + fields.LOG_OVERHEAD
+    return size if size <= end - at else 0
 
 
 @cython.cfunc
@@ -351,26 +350,28 @@ def _fill_row(
 ) -> cython.bint:
     """Write the header at `at` into the row that begins at `to`; false for offsets that no log has."""
     base_offset: cython.longlong = _int64(octets, at)
-    if octets[at + 16] < 2:
+    if octets[at + fields.MAGIC_POSITION] < fields.CURRENT_MAGIC:
         return _fill_legacy_row(octets, at, size, row, to)
-    delta: cython.longlong = _int32(octets, at + 23)
-    row[to] = at
-    row[to + 1] = size
-    row[to + 2] = base_offset
-    row[to + 4] = _int32(octets, at + 12)
-    row[to + 5] = 2
-    row[to + 6] = _int32(octets, at + 17) & _LOW_32_BITS
-    row[to + 7] = (octets[at + 21] << 8) | octets[at + 22]
-    row[to + 8] = _int64(octets, at + 27)
-    row[to + 9] = _int64(octets, at + 35)
-    row[to + 10] = _int64(octets, at + 43)
-    row[to + 11] = _int16(octets, at + 51)
-    row[to + 12] = _int32(octets, at + 53)
-    row[to + 13] = _int32(octets, at + 57)
-    row[to + 14] = 0
+    delta: cython.longlong = _int32(octets, at + fields.LAST_OFFSET_DELTA_POSITION)
+    row[to + fields.POSITION] = at
+    row[to + fields.SIZE_BYTES] = size
+    row[to + fields.BASE_OFFSET] = base_offset
+    row[to + fields.LEADER_EPOCH] = _int32(octets, at + fields.LEADER_EPOCH_POSITION)
+    row[to + fields.MAGIC] = fields.CURRENT_MAGIC
+    row[to + fields.CHECKSUM] = _int32(octets, at + fields.CHECKSUM_POSITION) & _LOW_32_BITS
+    row[to + fields.ATTRIBUTES] = (octets[at + fields.ATTRIBUTES_POSITION] << 8) | octets[
+        at + fields.ATTRIBUTES_POSITION + 1
+    ]
+    row[to + fields.BASE_TIMESTAMP] = _int64(octets, at + fields.BASE_TIMESTAMP_POSITION)
+    row[to + fields.MAX_TIMESTAMP] = _int64(octets, at + fields.MAX_TIMESTAMP_POSITION)
+    row[to + fields.PRODUCER_ID] = _int64(octets, at + fields.PRODUCER_ID_POSITION)
+    row[to + fields.PRODUCER_EPOCH] = _int16(octets, at + fields.PRODUCER_EPOCH_POSITION)
+    row[to + fields.BASE_SEQUENCE] = _int32(octets, at + fields.BASE_SEQUENCE_POSITION)
+    row[to + fields.RECORD_COUNT] = _int32(octets, at + fields.RECORD_COUNT_POSITION)
+    row[to + fields.RECORD_END] = 0
     if base_offset < 0 or delta < 0 or base_offset >= _OFFSET_END:
         return False
-    row[to + 3] = base_offset + delta
+    row[to + fields.LAST_OFFSET] = base_offset + delta
     return True
 
 
@@ -380,7 +381,9 @@ def _fill_row(
 def _last_offset_at(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
     """Last offset of the batch at `at`; -1 for offsets that no log has."""
     base_offset: cython.longlong = _int64(octets, at)
-    delta: cython.longlong = _int32(octets, at + 23) if octets[at + 16] == 2 else 0
+    delta: cython.longlong = 0
+    if octets[at + fields.MAGIC_POSITION] == fields.CURRENT_MAGIC:
+        delta = _int32(octets, at + fields.LAST_OFFSET_DELTA_POSITION)
     return base_offset + delta if 0 <= base_offset < _OFFSET_END and delta >= 0 else -1
 
 
@@ -395,25 +398,25 @@ def _fill_legacy_row(
 ) -> cython.bint:
     """An entry of format v0 or v1 (kafka-storage.md#message-sets), whose stored offset is its last one."""
     offset: cython.longlong = _int64(octets, at)
-    magic: cython.int = octets[at + 16]
-    attributes: cython.int = octets[at + 17]
-    compressed: cython.bint = attributes & 7 != 0
-    timestamp: cython.longlong = _int64(octets, at + 18) if magic == 1 else -1
-    row[to] = at
-    row[to + 1] = size
-    row[to + 2] = offset
-    row[to + 3] = offset
-    row[to + 4] = -1
-    row[to + 5] = magic
-    row[to + 6] = _int32(octets, at + 12) & _LOW_32_BITS
-    row[to + 7] = attributes
-    row[to + 8] = timestamp
-    row[to + 9] = timestamp
-    row[to + 10] = -1
-    row[to + 11] = -1
-    row[to + 12] = -1
-    row[to + 13] = -1 if compressed else 1
-    row[to + 14] = 0
+    magic: cython.int = octets[at + fields.MAGIC_POSITION]
+    attributes: cython.int = octets[at + fields.LEGACY_ATTRIBUTES_POSITION]
+    compressed: cython.bint = attributes & fields.CODEC_MASK != 0
+    timestamp: cython.longlong = _int64(octets, at + fields.LEGACY_TIMESTAMP_POSITION) if magic == 1 else -1
+    row[to + fields.POSITION] = at
+    row[to + fields.SIZE_BYTES] = size
+    row[to + fields.BASE_OFFSET] = offset
+    row[to + fields.LAST_OFFSET] = offset
+    row[to + fields.LEADER_EPOCH] = -1
+    row[to + fields.MAGIC] = magic
+    row[to + fields.CHECKSUM] = _int32(octets, at + fields.LEGACY_CHECKSUM_POSITION) & _LOW_32_BITS
+    row[to + fields.ATTRIBUTES] = attributes
+    row[to + fields.BASE_TIMESTAMP] = timestamp
+    row[to + fields.MAX_TIMESTAMP] = timestamp
+    row[to + fields.PRODUCER_ID] = -1
+    row[to + fields.PRODUCER_EPOCH] = -1
+    row[to + fields.BASE_SEQUENCE] = -1
+    row[to + fields.RECORD_COUNT] = -1 if compressed else 1
+    row[to + fields.RECORD_END] = 0
     return 0 <= offset < _OFFSET_END
 
 
@@ -432,9 +435,9 @@ def _first_mismatch(
     """Where, from `at` on, the row of the first batch begins whose checksum is wrong; `used` where there is none."""
     while at < used:
         if at + 30 < used and _three_fit(octets_of(view), row, at):
-            at += 45
-        elif _checksum(view, row, at) == row[at + 6]:
-            at += 15
+            at += 3 * fields.ROW_SIZE
+        elif _checksum(view, row, at) == row[at + fields.CHECKSUM]:
+            at += fields.ROW_SIZE
         else:
             break
     return at
@@ -446,20 +449,23 @@ def _three_fit(octets: cython.p_uchar, row: cython.p_longlong, at: cython.Py_ssi
     """Whether the checksums of three neighbouring batches are right; not said of large and of old ones."""
     if cython.compiled:
         one: cython.p_longlong = row + at
-        two: cython.p_longlong = one + 15
-        three: cython.p_longlong = two + 15
-        if max(one[1], two[1], three[1]) > _SIDE_BY_SIDE or min(one[5], two[5], three[5]) < 2:
+        two: cython.p_longlong = one + fields.ROW_SIZE
+        three: cython.p_longlong = two + fields.ROW_SIZE
+        if (
+            max(one[fields.SIZE_BYTES], two[fields.SIZE_BYTES], three[fields.SIZE_BYTES]) > _SIDE_BY_SIDE
+            or min(one[fields.MAGIC], two[fields.MAGIC], three[fields.MAGIC]) < fields.CURRENT_MAGIC
+        ):
             return False
         return three_crc32c_fit(
-            octets + one[0] + 21,
-            one[1] - 21,
-            one[6],
-            octets + two[0] + 21,
-            two[1] - 21,
-            two[6],
-            octets + three[0] + 21,
-            three[1] - 21,
-            three[6],
+            octets + one[fields.POSITION] + fields.ATTRIBUTES_POSITION,
+            one[fields.SIZE_BYTES] - fields.ATTRIBUTES_POSITION,
+            one[fields.CHECKSUM],
+            octets + two[fields.POSITION] + fields.ATTRIBUTES_POSITION,
+            two[fields.SIZE_BYTES] - fields.ATTRIBUTES_POSITION,
+            two[fields.CHECKSUM],
+            octets + three[fields.POSITION] + fields.ATTRIBUTES_POSITION,
+            three[fields.SIZE_BYTES] - fields.ATTRIBUTES_POSITION,
+            three[fields.CHECKSUM],
         )
     return False
 
@@ -467,15 +473,19 @@ def _three_fit(octets: cython.p_uchar, row: cython.p_longlong, at: cython.Py_ssi
 @cython.cfunc
 def _checksum(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -> cython.longlong:
     """As computed from the batch's bytes."""
-    at: cython.Py_ssize_t = row[to]
-    end: cython.Py_ssize_t = at + row[to + 1]
-    return checksum_of(view, at + 21, end) if row[to + 5] == 2 else zlib.crc32(part_of(view, at + 16, end))
+    at: cython.Py_ssize_t = row[to + fields.POSITION]
+    end: cython.Py_ssize_t = at + row[to + fields.SIZE_BYTES]
+    if row[to + fields.MAGIC] == fields.CURRENT_MAGIC:
+        return checksum_of(view, at + fields.ATTRIBUTES_POSITION, end)
+    return zlib.crc32(part_of(view, at + fields.MAGIC_POSITION, end))
 
 
 @cython.cfunc
 def _checksum_mismatch(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -> str:
     """In words."""
-    return f"checksum is {row[to + 6]:#010x}, that of its bytes {_checksum(view, row, to):#010x}"
+    return (
+        f"checksum is {row[to + fields.CHECKSUM]:#010x}, that of its bytes {_checksum(view, row, to):#010x}"
+    )
 
 
 @cython.cfunc
@@ -483,4 +493,7 @@ def _remainder(octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssi
     """Why no whole batch begins at `at`."""
     if _size_at(octets, at, end) == 0:
         return TornBatchError(at, f"a batch that ends after {end - at} bytes, before its declared size")
-    return CorruptBatchError(at, f"length {_int32(octets, at + 8)} and magic {octets[at + 16]} fit no batch")
+    return CorruptBatchError(
+        at,
+        f"length {_int32(octets, at + fields.LENGTH_POSITION)} and magic {octets[at + fields.MAGIC_POSITION]} fit no batch",
+    )

@@ -13,13 +13,14 @@ from dataclasses import replace
 import cython
 
 from storage.codec.columns import Columns
-from storage.codec.compression import deflate
-from storage.codec.headers import CODEC_MASK, HEADER_SIZE, Buffer, sequence_plus
-from storage.codec.stamp import PLAIN, BatchStamp
+from storage.codec.compression.codecs import deflate
+from storage.codec.headers import PLAIN, BatchStamp, sequence_plus
 from storage.errors import RecordTooLargeError
+from storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import (
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import (
         checksum_of,
         copy,
         flat_view,
@@ -32,7 +33,8 @@ if cython.compiled:
         writable,
     )
 else:
-    from storage.codec.memory import (
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import (
         checksum_of,
         copy,
         flat_view,
@@ -90,7 +92,7 @@ def encode_lines(
     view: memoryview = flat_view(text)
     if len(view) == 0:
         return []
-    if view[len(view) - 1] != 10:
+    if view[len(view) - 1] != ord("\n"):
         raise ValueError("the last line has no LF")
     lines: _Lines = _Lines(view, timestamp, max_batch_bytes)
     found: list[bytearray] = []
@@ -126,13 +128,15 @@ class _Lines:
         position: cython.Py_ssize_t = self.position
         # Lines of some seventy bytes and more fit this guess; shorter ones make the batch grow.
         rest: cython.Py_ssize_t = self.end - position
-        capacity: cython.Py_ssize_t = max(61, min(self.limit, 61 + rest + rest // 8 + 32))
+        capacity: cython.Py_ssize_t = max(
+            fields.HEADER_SIZE, min(self.limit, fields.HEADER_SIZE + rest + rest // 8 + 32)
+        )
         batch: bytearray = new_octets(capacity)
         target: cython.p_uchar = writable(batch)
-        at: cython.Py_ssize_t = 61
+        at: cython.Py_ssize_t = fields.HEADER_SIZE
         delta: cython.longlong = 0
         while position < self.end:
-            length: cython.Py_ssize_t = position_of(10, source, position, self.end) - position
+            length: cython.Py_ssize_t = position_of(ord("\n"), source, position, self.end) - position
             body: cython.Py_ssize_t = _body_size(0, delta, -1, length, 0)
             size: cython.Py_ssize_t = _varint_length(body) + body
             if at + size > self.limit:
@@ -182,12 +186,14 @@ def encode_span(
     data: memoryview = columns.data
     block: cython.p_longlong = int64s_of(view)
     stride: cython.Py_ssize_t = len(columns)
-    base_timestamp: cython.longlong = block[stride + first] if first < last else -1
+    base_timestamp: cython.longlong = block[fields.TIMESTAMPS * stride + first] if first < last else -1
     if stamp.delete_horizon_ms is not None:
         base_timestamp = stamp.delete_horizon_ms
     zero: cython.longlong = -1 if bounds is None else bounds[1]
-    size: cython.Py_ssize_t = 61 + _span_size(block, stride, first, last, zero, base_timestamp)
-    if size - 12 > 0x7FFFFFFF:
+    size: cython.Py_ssize_t = fields.HEADER_SIZE + _span_size(
+        block, stride, first, last, zero, base_timestamp
+    )
+    if size - fields.LOG_OVERHEAD > 0x7FFFFFFF:
         raise RecordTooLargeError(f"a batch of {size} bytes: its length field ends at 2 GiB")
     batch: bytearray = new_octets(size)
     _put_span(writable(batch), octets_of(data), block, stride, first, last, zero, base_timestamp)
@@ -202,7 +208,7 @@ def encode_span(
     _put_stamp(
         writable(batch),
         stamp.leader_epoch,
-        stamp.attributes & (-1 if first < last else ~CODEC_MASK),
+        stamp.attributes & (-1 if first < last else ~fields.CODEC_MASK),
         stamp.producer_id,
         stamp.producer_epoch,
         stamp.base_sequence,
@@ -223,24 +229,37 @@ def encode_batches(columns: Columns) -> bytearray:
     block: cython.p_longlong = int64s_of(block_view)
     data: memoryview = columns.data
     stride: cython.Py_ssize_t = len(columns)
-    sizes_view: memoryview = new_int64s(len(view) // 15)
+    sizes_view: memoryview = new_int64s(len(view) // fields.ROW_SIZE)
     sizes: cython.p_longlong = int64s_of(sizes_view)
     batches: bytearray = new_octets(_measure_batches(rows, len(view), block, stride, sizes))
     room: memoryview = memoryview(batches)
     at: cython.Py_ssize_t = 0
     first: cython.Py_ssize_t = 0
-    row: cython.Py_ssize_t
-    for row in range(0, len(view), 15):
-        last: cython.Py_ssize_t = rows[row + 14]
-        size: cython.Py_ssize_t = sizes[row // 15]
+    number: cython.Py_ssize_t
+    for number in range(len(view) // fields.ROW_SIZE):
+        row: cython.Py_ssize_t = fields.ROW_SIZE * number
+        last: cython.Py_ssize_t = rows[row + fields.RECORD_END]
+        size: cython.Py_ssize_t = sizes[number]
         batch: memoryview = room[at : at + size]
         target: cython.p_uchar = octets_of(batch)
-        base: cython.longlong = block[stride + first]
-        by_broker: cython.bint = rows[row + 7] & 8 != 0
-        largest: cython.longlong = rows[row + 9] if by_broker else _largest(block, stride, first, last)
-        _put_span(target, octets_of(data), block, stride, first, last, rows[row + 2], base)
-        _put_header(target, size, rows[row + 2], rows[row + 3] - rows[row + 2], base, largest, last - first)
-        _put_stamp(target, rows[row + 4], rows[row + 7] & 8, rows[row + 10], rows[row + 11], rows[row + 12])
+        base: cython.longlong = block[fields.TIMESTAMPS * stride + first]
+        by_broker: cython.bint = rows[row + fields.ATTRIBUTES] & fields.TIMESTAMP_TYPE_MASK != 0
+        largest: cython.longlong = rows[row + fields.MAX_TIMESTAMP]
+        if not by_broker:
+            largest = _largest(block, stride, first, last)
+        offset: cython.longlong = rows[row + fields.BASE_OFFSET]
+        _put_span(target, octets_of(data), block, stride, first, last, offset, base)
+        _put_header(
+            target, size, offset, rows[row + fields.LAST_OFFSET] - offset, base, largest, last - first
+        )
+        _put_stamp(
+            target,
+            rows[row + fields.LEADER_EPOCH],
+            by_broker * fields.TIMESTAMP_TYPE_MASK,
+            rows[row + fields.PRODUCER_ID],
+            rows[row + fields.PRODUCER_EPOCH],
+            rows[row + fields.BASE_SEQUENCE],
+        )
         _seal(batch)
         at += size
         first = last
@@ -258,15 +277,21 @@ def _measure_batches(
     """Note the bytes of each batch in `sizes`; the bytes of all."""
     total: cython.Py_ssize_t = 0
     first: cython.Py_ssize_t = 0
-    row: cython.Py_ssize_t
-    for row in range(0, end, 15):
-        last: cython.Py_ssize_t = rows[row + 14]
-        size: cython.longlong = 61 + _span_size(
-            block, stride, first, last, rows[row + 2], block[stride + first]
+    number: cython.Py_ssize_t
+    for number in range(end // fields.ROW_SIZE):
+        row: cython.Py_ssize_t = fields.ROW_SIZE * number
+        last: cython.Py_ssize_t = rows[row + fields.RECORD_END]
+        size: cython.longlong = fields.HEADER_SIZE + _span_size(
+            block,
+            stride,
+            first,
+            last,
+            rows[row + fields.BASE_OFFSET],
+            block[fields.TIMESTAMPS * stride + first],
         )
-        if size - 12 > 0x7FFFFFFF:
+        if size - fields.LOG_OVERHEAD > 0x7FFFFFFF:
             raise RecordTooLargeError(f"a batch of {size} bytes: its length field ends at 2 GiB")
-        sizes[row // 15] = size
+        sizes[number] = size
         total += size
         first = last
     return total
@@ -275,8 +300,8 @@ def _measure_batches(
 def _compressed(batch: bytearray, stamp: BatchStamp) -> bytearray:
     """The batch with its records compressed, its header still to be written."""
     with memoryview(batch) as view:
-        records = deflate(stamp.codec, view[HEADER_SIZE:], level=stamp.compression_level)
-    return bytearray(HEADER_SIZE) + records
+        records = deflate(stamp.codec, view[fields.HEADER_SIZE :], level=stamp.compression_level)
+    return bytearray(fields.HEADER_SIZE) + records
 
 
 @cython.cfunc
@@ -285,10 +310,10 @@ def _batch_end(
     block: cython.p_longlong, count: cython.Py_ssize_t, first: cython.Py_ssize_t, limit: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     """Index after the last of the records from `first` on that fit one batch of `limit` bytes."""
-    size: cython.longlong = 61
+    size: cython.longlong = fields.HEADER_SIZE
     index: cython.Py_ssize_t = first
     while index < count:
-        size += _record_size(block, count, index, index - first, block[count + first])
+        size += _record_size(block, count, index, index - first, block[fields.TIMESTAMPS * count + first])
         if size > limit:
             break
         index += 1
@@ -327,23 +352,25 @@ def _put_span(
     base_timestamp: cython.longlong,
 ) -> cython.Py_ssize_t:
     """Write records [first, last) after the header; `_span_size` has measured the room they take."""
-    at: cython.Py_ssize_t = 61
+    at: cython.Py_ssize_t = fields.HEADER_SIZE
     index: cython.Py_ssize_t
     for index in range(first, last):
         delta: cython.longlong = index - first if zero < 0 else block[index] - zero
-        time_delta: cython.longlong = _wrapping_difference(block[stride + index], base_timestamp)
-        key: cython.Py_ssize_t = block[3 * stride + index]
-        value: cython.Py_ssize_t = block[5 * stride + index]
-        headers: cython.Py_ssize_t = block[7 * stride + index]
+        time_delta: cython.longlong = _wrapping_difference(
+            block[fields.TIMESTAMPS * stride + index], base_timestamp
+        )
+        key: cython.Py_ssize_t = block[fields.KEY_LENGTHS * stride + index]
+        value: cython.Py_ssize_t = block[fields.VALUE_LENGTHS * stride + index]
+        headers: cython.Py_ssize_t = block[fields.HEADER_LENGTHS * stride + index]
         body: cython.Py_ssize_t = _body_size(time_delta, delta, key, value, headers)
         at = _put_prefix(target, at, body, time_delta, delta)
-        at = _put_octets(target, at, source, block[2 * stride + index], key)
-        at = _put_octets(target, at, source, block[4 * stride + index], value)
+        at = _put_octets(target, at, source, block[fields.KEY_POSITIONS * stride + index], key)
+        at = _put_octets(target, at, source, block[fields.VALUE_POSITIONS * stride + index], value)
         if headers == 0:
             target[at] = 0
             at += 1
         else:
-            copy(target, at, source, block[6 * stride + index], headers)
+            copy(target, at, source, block[fields.HEADER_POSITIONS * stride + index], headers)
             at += headers
     return at
 
@@ -356,10 +383,10 @@ def _largest(
     """The greatest timestamp of records [first, last); -1 without records."""
     if first == last:
         return -1
-    largest: cython.longlong = block[stride + first]
+    largest: cython.longlong = block[fields.TIMESTAMPS * stride + first]
     index: cython.Py_ssize_t
     for index in range(first + 1, last):
-        largest = max(largest, block[stride + index])
+        largest = max(largest, block[fields.TIMESTAMPS * stride + index])
     return largest
 
 
@@ -375,11 +402,11 @@ def _record_size(
 ) -> cython.longlong:
     """Bytes of one record, its length included."""
     body: cython.longlong = _body_size(
-        _wrapping_difference(block[stride + index], base_timestamp),
+        _wrapping_difference(block[fields.TIMESTAMPS * stride + index], base_timestamp),
         delta,
-        block[3 * stride + index],
-        block[5 * stride + index],
-        block[7 * stride + index],
+        block[fields.KEY_LENGTHS * stride + index],
+        block[fields.VALUE_LENGTHS * stride + index],
+        block[fields.HEADER_LENGTHS * stride + index],
     )
     return _varint_length(body) + body
 
@@ -482,13 +509,13 @@ def _put_header(
     count: cython.longlong,
 ) -> cython.void:
     """The header fields that are counted from the records."""
-    _put_integer(target, 0, base_offset, 8)
-    _put_integer(target, 8, size - 12, 4)
-    target[16] = 2
-    _put_integer(target, 23, last_delta, 4)
-    _put_integer(target, 27, base_timestamp, 8)
-    _put_integer(target, 35, max_timestamp, 8)
-    _put_integer(target, 57, count, 4)
+    _put_integer(target, fields.BASE_OFFSET_POSITION, base_offset, 8)
+    _put_integer(target, fields.LENGTH_POSITION, size - fields.LOG_OVERHEAD, 4)
+    target[fields.MAGIC_POSITION] = fields.CURRENT_MAGIC
+    _put_integer(target, fields.LAST_OFFSET_DELTA_POSITION, last_delta, 4)
+    _put_integer(target, fields.BASE_TIMESTAMP_POSITION, base_timestamp, 8)
+    _put_integer(target, fields.MAX_TIMESTAMP_POSITION, max_timestamp, 8)
+    _put_integer(target, fields.RECORD_COUNT_POSITION, count, 4)
 
 
 @cython.cfunc
@@ -502,11 +529,11 @@ def _put_stamp(
     base_sequence: cython.longlong,
 ) -> cython.void:
     """The header fields that come from a `BatchStamp`."""
-    _put_integer(target, 12, leader_epoch, 4)
-    _put_integer(target, 21, attributes, 2)
-    _put_integer(target, 43, producer_id, 8)
-    _put_integer(target, 51, producer_epoch, 2)
-    _put_integer(target, 53, base_sequence, 4)
+    _put_integer(target, fields.LEADER_EPOCH_POSITION, leader_epoch, 4)
+    _put_integer(target, fields.ATTRIBUTES_POSITION, attributes, 2)
+    _put_integer(target, fields.PRODUCER_ID_POSITION, producer_id, 8)
+    _put_integer(target, fields.PRODUCER_EPOCH_POSITION, producer_epoch, 2)
+    _put_integer(target, fields.BASE_SEQUENCE_POSITION, base_sequence, 4)
 
 
 @cython.cfunc
@@ -524,8 +551,8 @@ def _put_integer(
 @cython.cfunc
 def _seal(batch: memoryview) -> cython.void:
     """Write the checksum of what follows it."""
-    checksum: cython.longlong = checksum_of(batch, 21, len(batch))
-    _put_integer(octets_of(batch), 17, checksum, 4)
+    checksum: cython.longlong = checksum_of(batch, fields.ATTRIBUTES_POSITION, len(batch))
+    _put_integer(octets_of(batch), fields.CHECKSUM_POSITION, checksum, 4)
 
 
 @cython.cfunc

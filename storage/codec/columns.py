@@ -14,16 +14,17 @@ import cython
 
 from storage.codec.aborted_filter import hide_aborted
 from storage.codec.batch import scan
-from storage.codec.bounds import MAX_CONTENT_BYTES, MAX_RECORDS
-from storage.codec.compression import inflate
-from storage.codec.headers import CURRENT_MAGIC, HEADER_SIZE, Batches, BatchHeader, Buffer
-from storage.codec.legacy import read_records
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_RECORDS
+from storage.codec.compression.codecs import inflate
+from storage.codec.compression.legacy import read_records
+from storage.codec.headers import Batches, BatchHeader
 from storage.codec.record_parts import CAUSES, TOO_MANY_HEADERS
 from storage.errors import CorruptBatchError, OversizeBatchError
-from storage.model import AbortedTransaction, Header, Offset, Record, Timestamp
+from storage.model import AbortedTransaction, Buffer, Header, Offset, Record, Timestamp
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import (
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import (
         flat_view,
         int64s_of,
         new_int64s,
@@ -31,7 +32,8 @@ if cython.compiled:
     )
     from cython.cimports.storage.codec.record_parts import decode_records, header_spans
 else:
-    from storage.codec.memory import (
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import (
         flat_view,
         int64s_of,
         new_int64s,
@@ -84,48 +86,48 @@ class Columns:
 
     @property
     def offsets(self) -> memoryview[int]:
-        return self._column(0)
+        return self._column(fields.OFFSETS)
 
     @property
     def timestamps(self) -> memoryview[int]:
         """Milliseconds; the batch's max timestamp where the broker stamped it (LogAppendTime)."""
-        return self._column(1)
+        return self._column(fields.TIMESTAMPS)
 
     @property
     def key_positions(self) -> memoryview[int]:
-        return self._column(2)
+        return self._column(fields.KEY_POSITIONS)
 
     @property
     def key_lengths(self) -> memoryview[int]:
-        return self._column(3)
+        return self._column(fields.KEY_LENGTHS)
 
     @property
     def value_positions(self) -> memoryview[int]:
-        return self._column(4)
+        return self._column(fields.VALUE_POSITIONS)
 
     @property
     def value_lengths(self) -> memoryview[int]:
-        return self._column(5)
+        return self._column(fields.VALUE_LENGTHS)
 
     @property
     def header_positions(self) -> memoryview[int]:
         """Of the header count, which the headers follow."""
-        return self._column(6)
+        return self._column(fields.HEADER_POSITIONS)
 
     @property
     def header_lengths(self) -> memoryview[int]:
         """Bytes of the header count and the headers together; 0 where there are none."""
-        return self._column(7)
+        return self._column(fields.HEADER_LENGTHS)
 
     def _column(self, number: int) -> memoryview[int]:
         start = number * self._count
         return self._block[start : start + self._count]
 
     def key(self, index: int) -> bytes | None:
-        return self._part(2, index)
+        return self._part(fields.KEY_POSITIONS, index)
 
     def value(self, index: int) -> bytes | None:
-        return self._part(4, index)
+        return self._part(fields.VALUE_POSITIONS, index)
 
     def _part(self, column: int, index: int) -> bytes | None:
         index = self._checked(index)
@@ -143,8 +145,9 @@ class Columns:
         spans = self.header_spans(index)
         data = self._data
         found = []
-        for at in range(0, len(spans), 4):
-            start, length = spans[at + 2], spans[at + 3]
+        for at in range(0, len(spans), fields.SPAN_SIZE):
+            value = at + fields.HEADER_VALUE_POSITION
+            start, length = spans[value], spans[value + 1]
             name = bytes(data[spans[at] : spans[at] + spans[at + 1]])
             found.append(Header(name, None if length < 0 else bytes(data[start : start + length])))
         return tuple(found)
@@ -152,8 +155,8 @@ class Columns:
     def header_spans(self, index: int) -> memoryview[int]:
         """Four int64 a header: position and length of its name, position and length (-1: null) of its value."""
         index = self._checked(index)
-        position = self._block[6 * self._count + index]
-        length = self._block[7 * self._count + index]
+        position = self._block[fields.HEADER_POSITIONS * self._count + index]
+        length = self._block[fields.HEADER_LENGTHS * self._count + index]
         return header_spans(self._data, position, position + length)
 
     def record(self, index: int) -> Record:
@@ -161,7 +164,7 @@ class Columns:
         index = self._checked(index)
         return Record(
             Offset(self._block[index]),
-            Timestamp(self._block[self._count + index]),
+            Timestamp(self._block[fields.TIMESTAMPS * self._count + index]),
             self.key(index),
             self.value(index),
             self.headers(index),
@@ -178,9 +181,10 @@ class Columns:
         row: cython.p_longlong = int64s_of(rows)
         total: cython.Py_ssize_t = len(rows)
         held: cython.Py_ssize_t = len(self._data)
-        if total and row[5] == 2 and row[7] & 7 == 0:
-            held = row[total - 15] + row[total - 14] - row[0]
-        return 64 * self._count + held
+        if total and _is_plain(row, 0):
+            last: cython.Py_ssize_t = total - fields.ROW_SIZE
+            held = row[last + fields.POSITION] + row[last + fields.SIZE_BYTES] - row[fields.POSITION]
+        return 8 * fields.COLUMN_COUNT * self._count + held
 
     def within(self, first: cython.Py_ssize_t, max_bytes: cython.longlong) -> int:
         """Index behind the records from `first` on whose keys, values and headers take `max_bytes` together; at least one."""
@@ -189,8 +193,11 @@ class Columns:
         taken: cython.longlong = 0
         index: cython.Py_ssize_t = first
         while index < count:
-            taken += max(column[3 * count + index], 0)
-            taken += max(column[5 * count + index], 0) + column[7 * count + index]
+            taken += max(column[fields.KEY_LENGTHS * count + index], 0)
+            taken += (
+                max(column[fields.VALUE_LENGTHS * count + index], 0)
+                + column[fields.HEADER_LENGTHS * count + index]
+            )
             if taken > max_bytes and index > first:
                 break
             index += 1
@@ -221,7 +228,7 @@ def decode(  # noqa: PLR0913 -- what readers choose, each by its name
 
     Raises TornBatchError or CorruptBatchError, with the batch's position in `data`, if any of them is not whole
     and sound: checksum (unless `check_crc` is off), record count, lengths and offsets. OversizeBatchError for one
-    beyond the bounds of `storage.codec.bounds`, or whose records inflate to more than `max_content_bytes`.
+    beyond the bounds of `storage.codec.compression.bounds`, or whose records inflate to more than `max_content_bytes`.
 
     All of what was inflated is held at once: `decode_each` is for those who use one after the other.
     """
@@ -274,13 +281,23 @@ def decode_each(  # noqa: PLR0913 -- as `decode`
 
 
 @cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is_plain(row: cython.p_longlong, at: cython.Py_ssize_t) -> cython.bint:
+    """Whether the batch is of format v2 and not compressed."""
+    if row[at + fields.MAGIC] != fields.CURRENT_MAGIC:
+        return False
+    return not row[at + fields.ATTRIBUTES] & fields.CODEC_MASK
+
+
+@cython.cfunc
 @cython.exceptval(check=False)
 def _run_end(row: cython.p_longlong, first: cython.Py_ssize_t, total: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Where in the rows the run ends that begins at `first`: plain batches side by side, or one of another kind."""
-    last: cython.Py_ssize_t = first + 15
-    if row[first + 5] == 2 and row[first + 7] & 7 == 0:
-        while last < total and row[last + 5] == 2 and row[last + 7] & 7 == 0:
-            last += 15
+    last: cython.Py_ssize_t = first + fields.ROW_SIZE
+    if _is_plain(row, first):
+        while last < total and _is_plain(row, last):
+            last += fields.ROW_SIZE
     return last
 
 
@@ -296,7 +313,7 @@ def _decode_run(  # noqa: PLR0913, PLR0917 -- all of `decode`'s options that are
 ) -> Columns:
     row: cython.p_longlong = int64s_of(rows)
     run: memoryview = rows[first:last] if last - first < len(rows) else rows
-    if row[first + 5] == 2 and row[first + 7] & 7 == 0:
+    if _is_plain(row, first):
         return _decode_span(view, run, control, False, create_times)
     return _decode_wrapped(view, run, control, create_times, max_content_bytes)
 
@@ -311,12 +328,12 @@ def _decode_wrapped(
 ) -> Columns:
     """One compressed batch, or one entry of an old format."""
     header = Batches(rows, 0)[0]
-    if header.magic < CURRENT_MAGIC:
+    if header.magic < fields.CURRENT_MAGIC:
         return _decode_legacy(view, header, max_content_bytes)
     if header.is_hidden or (header.is_control and not control):
         return Columns(view, new_int64s(0), 0, Batches(rows, header.end_position))
     _check_bounds(header.position, header.size_bytes, header.record_count)
-    content = view[header.position + HEADER_SIZE : header.end_position]
+    content = view[header.position + fields.HEADER_SIZE : header.end_position]
     data = inflate(header.codec, content, position=header.position, limit=max_content_bytes)
     return _decode_span(flat_view(data), rows, control, True, create_times)
 
@@ -363,26 +380,31 @@ def _decode_span(
     row: cython.p_longlong = int64s_of(rows)
     octets: cython.p_uchar = octets_of(data)
     total: cython.Py_ssize_t = _count_records(rows, len(data) if inflated else -1, control)
-    block: memoryview = new_int64s(8 * total)
+    block: memoryview = new_int64s(fields.COLUMN_COUNT * total)
     columns: cython.p_longlong = int64s_of(block)
     done: cython.Py_ssize_t = 0
-    header: cython.Py_ssize_t
-    for header in range(0, len(rows), 15):
+    number: cython.Py_ssize_t
+    for number in range(len(rows) // fields.ROW_SIZE):
+        header: cython.Py_ssize_t = fields.ROW_SIZE * number
         # What `_count_records` has left out is a control batch, or one of an aborted transaction.
-        if row[header + 14] == done and row[header + 13] != 0:
+        if row[header + fields.RECORD_END] == done and row[header + fields.RECORD_COUNT] != 0:
             continue
-        start: cython.Py_ssize_t = 0 if inflated else row[header] + 61
-        end: cython.Py_ssize_t = len(data) if inflated else row[header] + row[header + 1]
+        start: cython.Py_ssize_t = 0 if inflated else row[header + fields.POSITION] + fields.HEADER_SIZE
+        end: cython.Py_ssize_t = (
+            len(data) if inflated else row[header + fields.POSITION] + row[header + fields.SIZE_BYTES]
+        )
         cause: cython.int = decode_records(
             octets, start, end, row, header, columns, total, done, create_times
         )
         if cause != 0:
             if cause == TOO_MANY_HEADERS:  # No number of C: not to be compared for each batch.
-                raise OversizeBatchError(row[header], CAUSES[cause])
-            raise CorruptBatchError(row[header], CAUSES[cause])
-        done = row[header + 14]
-    header = len(rows) - 15
-    return Columns(data, block, total, Batches(rows, row[header] + row[header + 1]))
+                raise OversizeBatchError(row[header + fields.POSITION], CAUSES[cause])
+            raise CorruptBatchError(row[header + fields.POSITION], CAUSES[cause])
+        done = row[header + fields.RECORD_END]
+    header = len(rows) - fields.ROW_SIZE
+    return Columns(
+        data, block, total, Batches(rows, row[header + fields.POSITION] + row[header + fields.SIZE_BYTES])
+    )
 
 
 @cython.cfunc
@@ -392,17 +414,23 @@ def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cytho
     `inflated`: bytes of the records where they do not stand in the batch itself, else -1.
     """
     row: cython.p_longlong = int64s_of(rows)
+    unread: cython.longlong = fields.HIDDEN_MASK if control else fields.HIDDEN_MASK | fields.CONTROL_MASK
     total: cython.Py_ssize_t = 0
-    header: cython.Py_ssize_t
-    for header in range(0, len(rows), 15):
-        count: cython.longlong = row[header + 13]
-        room: cython.longlong = row[header + 1] - 61 if inflated < 0 else inflated
+    number: cython.Py_ssize_t
+    for number in range(len(rows) // fields.ROW_SIZE):
+        header: cython.Py_ssize_t = fields.ROW_SIZE * number
+        count: cython.longlong = row[header + fields.RECORD_COUNT]
+        room: cython.longlong = (
+            row[header + fields.SIZE_BYTES] - fields.HEADER_SIZE if inflated < 0 else inflated
+        )
         # A record takes seven bytes or more: so what will be allocated is bounded by what is there.
-        if count < 0 or count * 7 > room:
-            raise CorruptBatchError(row[header], f"{count} records declared in {room} bytes")
-        if row[header + 7] & 0x10000 == 0 and (control or row[header + 7] & 0x20 == 0):
-            if count > _MAX_RECORDS or row[header + 1] > _MAX_CONTENT_BYTES:
-                _check_bounds(row[header], row[header + 1], count)
+        if count < 0 or count * fields.MIN_RECORD_SIZE > room:
+            raise CorruptBatchError(
+                row[header + fields.POSITION], f"{count} records declared in {room} bytes"
+            )
+        if row[header + fields.ATTRIBUTES] & unread == 0:
+            if count > _MAX_RECORDS or row[header + fields.SIZE_BYTES] > _MAX_CONTENT_BYTES:
+                _check_bounds(row[header + fields.POSITION], row[header + fields.SIZE_BYTES], count)
             total += count
-        row[header + 14] = total
+        row[header + fields.RECORD_END] = total
     return total

@@ -22,45 +22,31 @@ This module is compiled by Cython, and runs uncompiled with the same results.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import cython
 
 from storage.errors import CorruptBatchError
-from storage.model import Offset, Position, ProducerId, Timestamp, TimestampType
+from storage.model import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    Offset,
+    Position,
+    ProducerId,
+    Timestamp,
+    TimestampType,
+)
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import int64s_of
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import int64s_of
 else:
-    from storage.codec.memory import int64s_of
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import int64s_of
 
-Buffer: TypeAlias = "bytes | bytearray | memoryview"
-
-LENGTH_POSITION = 8
-LEADER_EPOCH_POSITION = 12
-MAGIC_POSITION = 16
-CHECKSUM_POSITION = 17
-ATTRIBUTES_POSITION = 21
-MAX_TIMESTAMP_POSITION = 35
-PRODUCER_ID_POSITION = 43
-HEADER_SIZE = 61
-LOG_OVERHEAD = 12
-"""Bytes of a batch that its length field does not count."""
-
-CODEC_MASK = 0x07
-TIMESTAMP_TYPE_MASK = 0x08
-TRANSACTIONAL_MASK = 0x10
-CONTROL_MASK = 0x20
-DELETE_HORIZON_MASK = 0x40
-HIDDEN_MASK = 0x10000
-"""Above the sixteen bits that a file has, whatever stands in them."""
-
-CURRENT_MAGIC = 2
 MAX_SEQUENCE = 2**31 - 1
-
-FIELDS = 15
-"""Of one batch in the rows of `Batches`, in the order of `BatchHeader`; the last one is its `record_end`."""
 
 
 class Codec(IntEnum):
@@ -119,32 +105,32 @@ class BatchHeader(NamedTuple):
     @property
     def codec(self) -> Codec:
         """Raises CorruptBatchError for one of the three values that no codec has."""
-        number = self.attributes & CODEC_MASK
+        number = self.attributes & fields.CODEC_MASK
         if number > Codec.ZSTD:
             raise CorruptBatchError(self.position, f"unknown compression codec {number}")
         return Codec(number)
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return TimestampType((self.attributes & TIMESTAMP_TYPE_MASK) >> 3)
+        return TimestampType((self.attributes & fields.TIMESTAMP_TYPE_MASK) >> 3)
 
     @property
     def is_transactional(self) -> bool:
-        return self.attributes & TRANSACTIONAL_MASK != 0
+        return self.attributes & fields.TRANSACTIONAL_MASK != 0
 
     @property
     def is_control(self) -> bool:
-        return self.attributes & CONTROL_MASK != 0
+        return self.attributes & fields.CONTROL_MASK != 0
 
     @property
     def is_hidden(self) -> bool:
         """Whether it belongs to an aborted transaction, as `storage.codec.aborted_filter` found: nothing a file says."""
-        return self.attributes & HIDDEN_MASK != 0
+        return self.attributes & fields.HIDDEN_MASK != 0
 
     @property
     def delete_horizon_ms(self) -> Timestamp | None:
         """When its tombstones or its marker may go; None where no compaction has set it."""
-        return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
+        return self.base_timestamp if self.attributes & fields.DELETE_HORIZON_MASK else None
 
     @property
     def last_sequence(self) -> int:
@@ -152,6 +138,43 @@ class BatchHeader(NamedTuple):
         if self.base_sequence < 0:
             return -1
         return sequence_plus(self.base_sequence, self.last_offset - self.base_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStamp:
+    """The part of a batch's header that its writer decides; the rest is counted from its records."""
+
+    leader_epoch: int = NO_LEADER_EPOCH
+    codec: Codec = Codec.NONE
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    producer_id: ProducerId = NO_PRODUCER_ID
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    """Sequence number of the first record; with several batches of one call the next ones count on."""
+    transactional: bool = False
+    control: bool = False
+    compression_level: int | None = None
+    """Level of the codec; None for Kafka's default."""
+    delete_horizon_ms: Timestamp | None = None
+    """Takes the base timestamp's place; the records' times stay what they are."""
+
+    def __post_init__(self) -> None:
+        if self.control and self.codec:
+            raise ValueError("a control batch is never compressed")
+
+    @property
+    def attributes(self) -> int:
+        """The header's attribute bits."""
+        return (
+            self.codec
+            | self.timestamp_type << 3
+            | (fields.TRANSACTIONAL_MASK if self.transactional else 0)
+            | (fields.CONTROL_MASK if self.control else 0)
+            | (fields.DELETE_HORIZON_MASK if self.delete_horizon_ms is not None else 0)
+        )
+
+
+PLAIN = BatchStamp()
 
 
 @cython.final
@@ -173,7 +196,7 @@ class Batches:
 
     @property
     def rows(self) -> memoryview[int]:
-        """`FIELDS` int64 a batch, batch after batch."""
+        """`fields.ROW_SIZE` int64 a batch, batch after batch."""
         return self._rows
 
     @property
@@ -187,7 +210,7 @@ class Batches:
         return self._problem
 
     def __len__(self) -> int:
-        return len(self._rows) // FIELDS
+        return len(self._rows) // fields.ROW_SIZE
 
     def __getitem__(self, index: int) -> BatchHeader:
         count = len(self)
@@ -195,8 +218,8 @@ class Batches:
             index += count
         if not 0 <= index < count:
             raise IndexError(index)
-        row = index * FIELDS
-        return BatchHeader._make(self._rows[row : row + FIELDS])
+        row = index * fields.ROW_SIZE
+        return BatchHeader._make(self._rows[row : row + fields.ROW_SIZE])
 
     def __iter__(self) -> Iterator[BatchHeader]:
         for index in range(len(self)):
@@ -204,16 +227,17 @@ class Batches:
 
     def column(self, field: str) -> memoryview[int]:
         """One field of every batch, by its name in `BatchHeader`; a view, not a copy."""
-        return self._rows[BatchHeader._fields.index(field) :: FIELDS]
+        return self._rows[BatchHeader._fields.index(field) :: fields.ROW_SIZE]
 
     def largest(self, field: str, count: int) -> int:
         """The largest value of a field among the first `count` batches, of which there is at least one."""
         row: cython.p_longlong = int64s_of(self._rows)
         first: cython.Py_ssize_t = BatchHeader._fields.index(field)
         found: cython.longlong = row[first]
-        at: cython.Py_ssize_t
-        for at in range(first, count * 15, 15):
-            found = max(found, row[at])
+        total: cython.Py_ssize_t = count
+        number: cython.Py_ssize_t
+        for number in range(1, total):
+            found = max(found, row[fields.ROW_SIZE * number + first])
         return found
 
     def count_ascending(self, lowest: int, limit: int) -> int:
@@ -222,26 +246,25 @@ class Batches:
         before: cython.longlong = lowest - 1
         most: cython.longlong = min(limit, 2**63 - 1)
         end: cython.Py_ssize_t = len(self._rows)
-        at: cython.Py_ssize_t = 3
+        at: cython.Py_ssize_t = fields.LAST_OFFSET
         while at < end and before < row[at] <= most:
             before = row[at]
-            at += 15
-        return at // 15
+            at += fields.ROW_SIZE
+        return at // fields.ROW_SIZE
 
     def count_visible(self, start_offset: int, end_offset: int) -> int:
         """How many records the batches wholly inside [start_offset, end_offset) declare, markers and hidden ones left out."""
         row: cython.p_longlong = int64s_of(self._rows)
-        field: cython.Py_ssize_t = BatchHeader._fields.index("attributes")
-        count_field: cython.Py_ssize_t = BatchHeader._fields.index("record_count")
-        unseen: cython.longlong = CONTROL_MASK | HIDDEN_MASK
         first: cython.longlong = start_offset
         beyond: cython.longlong = end_offset
         found: cython.longlong = 0
         end: cython.Py_ssize_t = len(self._rows)
-        at: cython.Py_ssize_t
-        for at in range(0, end, 15):
-            if not row[at + field] & unseen and first <= row[at + 2] and row[at + 3] < beyond:
-                found += row[at + count_field]
+        at: cython.Py_ssize_t = 0
+        while at < end:
+            hidden: cython.longlong = row[at + fields.ATTRIBUTES] & (fields.CONTROL_MASK | fields.HIDDEN_MASK)
+            if not hidden and first <= row[at + fields.BASE_OFFSET] and row[at + fields.LAST_OFFSET] < beyond:
+                found += row[at + fields.RECORD_COUNT]
+            at += fields.ROW_SIZE
         return found
 
     def overlap(self, lowest: int, count: int) -> bool:
@@ -251,13 +274,13 @@ class Batches:
         """
         row: cython.p_longlong = int64s_of(self._rows)
         before: cython.longlong = lowest - 1
-        end: cython.Py_ssize_t = min(15 * count, len(self._rows))
-        at: cython.Py_ssize_t = 2
+        end: cython.Py_ssize_t = min(fields.ROW_SIZE * count, len(self._rows))
+        at: cython.Py_ssize_t = 0
         while at < end:
-            if row[at] <= before and row[at + 3] == CURRENT_MAGIC:
+            if row[at + fields.BASE_OFFSET] <= before and row[at + fields.MAGIC] == fields.CURRENT_MAGIC:
                 return True
-            before = row[at + 1]
-            at += 15
+            before = row[at + fields.LAST_OFFSET]
+            at += fields.ROW_SIZE
         return False
 
 

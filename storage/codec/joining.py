@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import cython
 
-from storage.codec.headers import Buffer
+from storage.model import Buffer
 
 if cython.compiled:
     from cython.cimports.storage.codec.batch import sound_rows
-    from cython.cimports.storage.codec.memory import (
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import (
         copy,
         flat_view,
         int64s_of,
@@ -32,7 +33,8 @@ if cython.compiled:
     )
 else:
     from storage.codec.batch import sound_rows
-    from storage.codec.memory import (
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import (
         copy,
         flat_view,
         int64s_of,
@@ -64,18 +66,19 @@ def join_values(
     """
     view: memoryview = flat_view(data)
     source: cython.p_uchar = octets_of(view)
-    rows: memoryview = new_int64s(46)
+    rows: memoryview = new_int64s(3 * fields.ROW_SIZE + 1)
     row: cython.p_longlong = int64s_of(rows)
     end: cython.Py_ssize_t = len(view)
     at: cython.Py_ssize_t = 0
     while at < end and used >= 0:
         at = sound_rows(view, at, end, row)
-        most: cython.Py_ssize_t = _most_text(row, row[45]) if at > 0 else -1
+        found: cython.Py_ssize_t = row[3 * fields.ROW_SIZE]
+        most: cython.Py_ssize_t = _most_text(row, found) if at > 0 else -1
         if most < 0:
             return -1
         if used + most > len(text):
             resize(text, used + most + (used + most) // 8)
-        used = _join_batches(writable(text), used, source, row, row[45], start_offset, end_offset)
+        used = _join_batches(writable(text), used, source, row, found, start_offset, end_offset)
     return used
 
 
@@ -84,15 +87,21 @@ def join_values(
 def _most_text(row: cython.p_longlong, total: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Bytes that the values and their LFs take at most; -1 where some batch is not plain."""
     most: cython.Py_ssize_t = 0
-    at: cython.Py_ssize_t
-    for at in range(0, total, 15):
-        count: cython.longlong = row[at + 13]
-        room: cython.longlong = row[at + 1] - 61
+    number: cython.Py_ssize_t
+    for number in range(total // fields.ROW_SIZE):
+        at: cython.Py_ssize_t = fields.ROW_SIZE * number
+        count: cython.longlong = row[at + fields.RECORD_COUNT]
+        room: cython.longlong = row[at + fields.SIZE_BYTES] - fields.HEADER_SIZE
         # Of seven parts, each a byte or more, one is the value; an LF takes the place of another.
-        if row[at + 5] != 2 or row[at + 7] & 7 != 0 or count < 0 or count * 7 > room:
+        if (
+            row[at + fields.MAGIC] != fields.CURRENT_MAGIC
+            or row[at + fields.ATTRIBUTES] & fields.CODEC_MASK != 0
+        ):
             return -1
-        if row[at + 7] & 0x20 == 0:
-            most += room - 6 * count
+        if count < 0 or count * fields.MIN_RECORD_SIZE > room:
+            return -1
+        if row[at + fields.ATTRIBUTES] & fields.CONTROL_MASK == 0:
+            most += room - (fields.MIN_RECORD_SIZE - 1) * count
     return most
 
 
@@ -108,20 +117,21 @@ def _join_batches(
     end_offset: cython.longlong,
 ) -> cython.Py_ssize_t:
     """Write from `target[written]` on; where that ends, or -1 where some record is not plain."""
-    at: cython.Py_ssize_t
-    for at in range(0, total, 15):
-        if row[at + 7] & 0x20 != 0:
+    number: cython.Py_ssize_t
+    for number in range(total // fields.ROW_SIZE):
+        at: cython.Py_ssize_t = fields.ROW_SIZE * number
+        if row[at + fields.ATTRIBUTES] & fields.CONTROL_MASK != 0:
             continue
         written = _join_records(
             target,
             written,
             source,
-            row[at] + 61,
-            row[at] + row[at + 1],
-            row[at + 13],
-            row[at + 3] - row[at + 2],
-            start_offset - row[at + 2],
-            end_offset - row[at + 2],
+            row[at + fields.POSITION] + fields.HEADER_SIZE,
+            row[at + fields.POSITION] + row[at + fields.SIZE_BYTES],
+            row[at + fields.RECORD_COUNT],
+            row[at + fields.LAST_OFFSET] - row[at + fields.BASE_OFFSET],
+            start_offset - row[at + fields.BASE_OFFSET],
+            end_offset - row[at + fields.BASE_OFFSET],
         )
         if written < 0:
             break
@@ -174,7 +184,7 @@ def _join_records(
         if start_delta <= delta < end_delta:
             copy(target, written, source, at, _length(number))
             written += _length(number) + 1
-            target[written - 1] = 10
+            target[written - 1] = ord("\n")
         at = stop
     return written if at == end else -1
 

@@ -18,14 +18,16 @@ from __future__ import annotations
 
 import cython
 
-from storage.codec.bounds import MAX_HEADERS
-from storage.codec.headers import Buffer
+from storage.codec.compression.bounds import MAX_HEADERS
 from storage.errors import CorruptBatchError
+from storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import flat_view, int64s_of, new_int64s, octets_of
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import flat_view, int64s_of, new_int64s, octets_of
 else:
-    from storage.codec.memory import flat_view, int64s_of, new_int64s, octets_of
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import flat_view, int64s_of, new_int64s, octets_of
 
 _LOW_32_BITS = cython.declare(cython.ulonglong, 2**32 - 1)
 
@@ -62,26 +64,28 @@ def decode_records(
     create_times: cython.bint,
 ) -> cython.int:
     """Fill the columns from `first` on with a batch's records in [start, end); 0, or the cause's number."""
-    base_offset: cython.longlong = row[header + 2]
-    last_delta: cython.longlong = row[header + 3] - base_offset
-    append_time: cython.bint = row[header + 7] & 8 != 0 and not create_times
-    base_timestamp: cython.longlong = row[header + 8]
-    max_timestamp: cython.longlong = row[header + 9]
+    base_offset: cython.longlong = row[header + fields.BASE_OFFSET]
+    last_delta: cython.longlong = row[header + fields.LAST_OFFSET] - base_offset
+    append_time: cython.bint = (
+        row[header + fields.ATTRIBUTES] & fields.TIMESTAMP_TYPE_MASK != 0 and not create_times
+    )
+    base_timestamp: cython.longlong = row[header + fields.BASE_TIMESTAMP]
+    max_timestamp: cython.longlong = row[header + fields.MAX_TIMESTAMP]
     at: cython.Py_ssize_t = start
     index: cython.Py_ssize_t
-    for index in range(first, first + row[header + 13]):
+    for index in range(first, first + row[header + fields.RECORD_COUNT]):
         size: cython.Py_ssize_t = _varint_size(octets, at, end, 5)
         length: cython.longlong = _varint(octets, at, size)
         at += size
         if size == 0 or length < 6 or length > end - at:
             return 1
         columns[index] = base_offset
-        columns[stride + index] = base_timestamp
+        columns[fields.TIMESTAMPS * stride + index] = base_timestamp
         cause: cython.int = _decode_record(octets, at + 1, at + length, columns, stride, index, last_delta)
         if cause:
             return cause
         if append_time:
-            columns[stride + index] = max_timestamp
+            columns[fields.TIMESTAMPS * stride + index] = max_timestamp
         at += length
     return 0 if at == end else 7
 
@@ -102,23 +106,25 @@ def _decode_record(
     size: cython.Py_ssize_t = _varint_size(octets, at, stop, 10)
     if size == 0:
         return 2
-    columns[stride + index] = _wrapping_sum(columns[stride + index], _varlong(octets, at, size))
+    columns[fields.TIMESTAMPS * stride + index] = _wrapping_sum(
+        columns[fields.TIMESTAMPS * stride + index], _varlong(octets, at, size)
+    )
     at += size
     size = _varint_size(octets, at, stop, 5)
     delta: cython.longlong = _varint(octets, at, size)
     if size == 0 or delta < 0 or delta > last_delta:
         return 3
     columns[index] += delta
-    at = _take_span(octets, at + size, stop, columns, 2 * stride + index, stride)
+    at = _take_span(octets, at + size, stop, columns, fields.KEY_POSITIONS * stride + index, stride)
     if at < 0:
         return 4
-    at = _take_span(octets, at, stop, columns, 4 * stride + index, stride)
+    at = _take_span(octets, at, stop, columns, fields.VALUE_POSITIONS * stride + index, stride)
     if at < 0:
         return 5
-    columns[6 * stride + index] = at
-    columns[7 * stride + index] = 0
+    columns[fields.HEADER_POSITIONS * stride + index] = at
+    columns[fields.HEADER_LENGTHS * stride + index] = 0
     if stop - at != 1 or octets[at] != 0:
-        columns[7 * stride + index] = stop - at
+        columns[fields.HEADER_LENGTHS * stride + index] = stop - at
         return _judge_headers(octets, at, stop)
     return 0
 
@@ -193,11 +199,11 @@ def header_spans(data: memoryview, start: cython.Py_ssize_t, stop: cython.Py_ssi
         raise CorruptBatchError(start, "the headers have changed since they were read")
     size: cython.Py_ssize_t = _varint_size(octets, start, stop, 5)
     count: cython.Py_ssize_t = _varint(octets, start, size)
-    spans: memoryview = new_int64s(4 * count)
+    spans: memoryview = new_int64s(fields.VALUE_POSITIONS * count)
     span: cython.p_longlong = int64s_of(spans)
     at: cython.Py_ssize_t = start + size
     index: cython.Py_ssize_t
-    for index in range(2 * count):
+    for index in range(fields.KEY_POSITIONS * count):
         size = _varint_size(octets, at, stop, 5)
         length: cython.longlong = _varint(octets, at, size)
         at += size

@@ -17,9 +17,8 @@ from storage.codec.batch_writer import (
     varint,
 )
 from storage.codec.columns import Columns, decode
-from storage.codec.headers import Batches
+from storage.codec.headers import PLAIN, Batches, BatchStamp
 from storage.codec.record_parts import read_varint
-from storage.codec.stamp import PLAIN, BatchStamp
 from storage.model import Header, Record
 
 __all__ = [

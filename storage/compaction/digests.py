@@ -15,10 +15,12 @@ import cython
 from storage.codec.columns import Columns
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import int64s_of, new_int64s, octets_of
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import int64s_of, new_int64s, octets_of
     from cython.cimports.storage.compaction.md5_lanes import has_md5_lanes, md5_halves
 else:
-    from storage.codec.memory import int64s_of, new_int64s, octets_of
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import int64s_of, new_int64s, octets_of
 
 _MD5 = partial(md5, usedforsecurity=False)
 _HALVES = struct.Struct("<qq")
@@ -39,13 +41,13 @@ def digests_of_keys(columns: Columns, first: cython.Py_ssize_t, last: cython.Py_
     data: memoryview = columns.data
     digests: memoryview = new_int64s(2 * (last - first))
     if cython.compiled and _SIDE_BY_SIDE:
-        positions: cython.p_longlong = block + 2 * stride + first
+        positions: cython.p_longlong = block + fields.KEY_POSITIONS * stride + first
         md5_halves(octets_of(data), positions, positions + stride, last - first, int64s_of(digests))
         return digests
     index: cython.Py_ssize_t
     for index in range(first, last):
-        at: cython.Py_ssize_t = block[2 * stride + index]
-        length: cython.Py_ssize_t = block[3 * stride + index]
+        at: cython.Py_ssize_t = block[fields.KEY_POSITIONS * stride + index]
+        length: cython.Py_ssize_t = block[fields.KEY_LENGTHS * stride + index]
         if length >= 0:
             digests[2 * (index - first) : 2 * (index - first) + 2] = digest_of(bytes(data[at : at + length]))
     return digests

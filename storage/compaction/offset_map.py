@@ -18,10 +18,12 @@ from storage.compaction.digests import digest_of, digests_of_keys
 from storage.compaction.survivors import BEYOND_MAP, NULL_VALUE, STAYS
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import int64s_of, writable
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import int64s_of, writable
     from cython.cimports.storage.compaction.prefetch import prefetch_word
 else:
-    from storage.codec.memory import int64s_of, writable
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import int64s_of, writable
 
 SLOT_BYTES = 24
 LOAD_FACTOR = 0.9
@@ -157,9 +159,9 @@ class OffsetMap:
         start: cython.longlong = start_offset
         index: cython.Py_ssize_t
         for index in range(count):
-            self._expect(digests, 2 * index, 2 * count)
+            self._expect(digests, 2 * index, fields.KEY_POSITIONS * count)
             offset: cython.longlong = block[begin + index]
-            if block[3 * stride + begin + index] < 0 or offset < start:
+            if block[fields.KEY_LENGTHS * stride + begin + index] < 0 or offset < start:
                 continue
             if not self._put(digests, 2 * index, offset):
                 return begin + index
@@ -181,11 +183,13 @@ class OffsetMap:
         end: cython.longlong = end_offset
         index: cython.Py_ssize_t
         for index in range(count):
-            self._expect(digests, 2 * index, 2 * count)
-            null: cython.int = _NULL_VALUE if block[5 * count + index] < 0 else 0
+            self._expect(digests, 2 * index, fields.KEY_POSITIONS * count)
+            null: cython.int = _NULL_VALUE if block[fields.VALUE_LENGTHS * count + index] < 0 else 0
             if block[index] >= end:
                 mark[index] = _STAYS | _BEYOND_MAP | null
-            elif block[3 * count + index] < 0 or block[index] < self._get(digests, 2 * index):
+            elif block[fields.KEY_LENGTHS * count + index] < 0 or block[index] < self._get(
+                digests, 2 * index
+            ):
                 mark[index] = null
             else:
                 mark[index] = _STAYS | null

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from storage.codec.batch_writer import encode_batches, encode_span
+from storage.codec.binary.fields import CURRENT_MAGIC
 from storage.codec.columns import Columns, decode_each
 from storage.codec.control import ControlType, control_type
-from storage.codec.headers import CURRENT_MAGIC, BatchHeader, Codec
+from storage.codec.headers import BatchHeader, Codec
 from storage.codec.records import BatchStamp, encode
 from storage.compaction.offset_map import OffsetMap
 from storage.compaction.retain import (

@@ -19,16 +19,23 @@ from storage.codec.columns import Columns
 from storage.codec.headers import Batches
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import int64s_of, new_int64s, octets_of
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import int64s_of, new_int64s, octets_of
 else:
-    from storage.codec.memory import int64s_of, new_int64s, octets_of
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import int64s_of, new_int64s, octets_of
 
 STAYS = 1
 NULL_VALUE = 2
 BEYOND_MAP = 4
 
-
+_STAYS = cython.declare(cython.int, STAYS)
+_NULL_VALUE = cython.declare(cython.int, NULL_VALUE)
+_SINGLE = cython.declare(cython.int, 0)
+_COPIED = cython.declare(cython.int, 1)
+_DROPPED = cython.declare(cython.int, 2)
 _THINNED = cython.declare(cython.int, 3)
+"""The numbers of each `RunKind`, and of what `end_of_thinned` looks for."""
 
 
 class RunKind(IntEnum):
@@ -59,15 +66,15 @@ def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset:
     rows: cython.p_longlong = int64s_of(view)
     marked: memoryview = memoryview(marks)
     mark: cython.p_uchar = octets_of(marked)
-    total: cython.Py_ssize_t = len(view) // 15
+    total: cython.Py_ssize_t = len(view) // fields.ROW_SIZE
     at: cython.Py_ssize_t = first
     kind: cython.int = _kind(rows, at, mark, keep_end_offset)
     at += 1
-    if kind in (0, _THINNED):
+    if kind in (_SINGLE, _THINNED):
         return Run(RunKind.SINGLE, at)
     while at < total and _kind(rows, at, mark, keep_end_offset) == kind:
         at += 1
-    return Run(RunKind.COPIED if kind == 1 else RunKind.DROPPED, at)
+    return Run(RunKind.COPIED if kind == _COPIED else RunKind.DROPPED, at)
 
 
 def end_of_thinned(columns: Columns, marks: bytearray, first: int) -> int:
@@ -79,7 +86,7 @@ def end_of_thinned(columns: Columns, marks: bytearray, first: int) -> int:
     rows: cython.p_longlong = int64s_of(view)
     marked: memoryview = memoryview(marks)
     mark: cython.p_uchar = octets_of(marked)
-    total: cython.Py_ssize_t = len(view) // 15
+    total: cython.Py_ssize_t = len(view) // fields.ROW_SIZE
     at: cython.Py_ssize_t = first
     while at < total and _kind(rows, at, mark, -1) == _THINNED:
         at += 1
@@ -90,8 +97,8 @@ def thin(columns: Columns, marks: bytearray, first: int, stop: int) -> Columns:
     """The batches [first, stop) with those of their records that stay, over the same data."""
     source: memoryview = columns.batches.rows
     source_rows: cython.p_longlong = int64s_of(source)
-    begin: cython.Py_ssize_t = 15 * first
-    size: cython.Py_ssize_t = 15 * stop - begin
+    begin: cython.Py_ssize_t = fields.ROW_SIZE * first
+    size: cython.Py_ssize_t = fields.ROW_SIZE * stop - begin
     target: memoryview = new_int64s(size)
     target[:] = source[begin : begin + size]
     rows: cython.p_longlong = int64s_of(target)
@@ -100,14 +107,15 @@ def thin(columns: Columns, marks: bytearray, first: int, stop: int) -> Columns:
     start: cython.Py_ssize_t = source_rows[begin - 1] if begin else 0
     index: cython.Py_ssize_t = start
     kept: cython.longlong = 0
-    row: cython.Py_ssize_t
-    for row in range(0, size, 15):
+    number: cython.Py_ssize_t
+    for number in range(size // fields.ROW_SIZE):
+        row: cython.Py_ssize_t = fields.ROW_SIZE * number
         before: cython.longlong = kept
-        while index < rows[row + 14]:
+        while index < rows[row + fields.RECORD_END]:
             kept += mark[index] & 1
             index += 1
-        rows[row + 13] = kept - before
-        rows[row + 14] = kept
+        rows[row + fields.RECORD_COUNT] = kept - before
+        rows[row + fields.RECORD_END] = kept
     records = gather(columns, marks, start, index)
     return Columns(records.data, records.block, len(records), Batches(target, columns.batches.stop))
 
@@ -116,9 +124,13 @@ def end_of_untied(columns: Columns, first: int) -> int:
     """Number of the first batch from `first` on that is a control batch or belongs to a transaction."""
     view: memoryview = columns.batches.rows
     rows: cython.p_longlong = int64s_of(view)
-    total: cython.Py_ssize_t = len(view) // 15
+    total: cython.Py_ssize_t = len(view) // fields.ROW_SIZE
     at: cython.Py_ssize_t = first
-    while at < total and rows[15 * at + 7] & 0x30 == 0:
+    while (
+        at < total
+        and rows[fields.ROW_SIZE * at + fields.ATTRIBUTES] & (fields.TRANSACTIONAL_MASK | fields.CONTROL_MASK)
+        == 0
+    ):
         at += 1
     return at
 
@@ -131,7 +143,7 @@ def gather(columns: Columns, marks: bytearray, first: int, last: int) -> Columns
     start: cython.Py_ssize_t = first
     stop: cython.Py_ssize_t = last
     count: cython.Py_ssize_t = count_staying(marks, start, stop)
-    block: memoryview = new_int64s(8 * count)
+    block: memoryview = new_int64s(fields.COLUMN_COUNT * count)
     target: cython.p_longlong = int64s_of(block)
     marked: memoryview = memoryview(marks)
     mark: cython.p_uchar = octets_of(marked)
@@ -171,11 +183,12 @@ def _kind(
     rows: cython.p_longlong, batch: cython.Py_ssize_t, mark: cython.p_uchar, keep_end_offset: cython.longlong
 ) -> cython.int:
     """The number of the batch's `RunKind`, or what `end_of_thinned` looks for."""
-    row: cython.Py_ssize_t = 15 * batch
-    if rows[row + 5] != 2 or rows[row + 7] & 0x70:
-        return 0
-    first: cython.Py_ssize_t = rows[row - 1] if batch else 0
-    last: cython.Py_ssize_t = rows[row + 14]
+    row: cython.Py_ssize_t = fields.ROW_SIZE * batch
+    tied: cython.longlong = fields.TRANSACTIONAL_MASK | fields.CONTROL_MASK | fields.DELETE_HORIZON_MASK
+    if rows[row + fields.MAGIC] != fields.CURRENT_MAGIC or rows[row + fields.ATTRIBUTES] & tied:
+        return _SINGLE
+    first: cython.Py_ssize_t = rows[row - fields.ROW_SIZE + fields.RECORD_END] if batch else 0
+    last: cython.Py_ssize_t = rows[row + fields.RECORD_END]
     stays: cython.Py_ssize_t = 0
     nulls: cython.int = 0
     index: cython.Py_ssize_t
@@ -184,9 +197,10 @@ def _kind(
             stays += 1
             nulls |= mark[index]
     if stays == 0:
-        return 2 if rows[row + 10] < 0 and rows[row + 3] + 1 != keep_end_offset else 0
-    if nulls & 2:
-        return 0
+        kept: cython.bint = rows[row + fields.LAST_OFFSET] + 1 == keep_end_offset
+        return _SINGLE if kept or rows[row + fields.PRODUCER_ID] >= 0 else _DROPPED
+    if nulls & _NULL_VALUE:
+        return _SINGLE
     if stays == last - first:
-        return 1
-    return _THINNED if rows[row + 7] & 7 == 0 else 0
+        return _COPIED
+    return _THINNED if rows[row + fields.ATTRIBUTES] & fields.CODEC_MASK == 0 else _SINGLE

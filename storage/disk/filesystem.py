@@ -10,9 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
-from storage.model import Position, Timestamp
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from storage.model import Buffer, Position, Timestamp
 
 Clock: TypeAlias = Callable[[], Timestamp]
 """Gives the present time in milliseconds since the epoch."""

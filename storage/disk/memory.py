@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.disk.filesystem import Buffer
-from storage.model import Position
+from storage.model import Buffer, Position
 
 
 class MemoryFile:

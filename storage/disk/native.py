@@ -19,9 +19,9 @@ from collections import OrderedDict
 from operator import itemgetter
 from pathlib import Path
 
-from storage.disk.filesystem import Buffer, DirectoryEntry, DiskSpace, File, FileEnds
+from storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
 from storage.errors import NotAPlainFileError, ReadOnlyError
-from storage.model import Position, Timestamp
+from storage.model import Buffer, Position, Timestamp
 
 _MODE = 0o644
 _KINDS = {

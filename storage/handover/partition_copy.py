@@ -22,7 +22,8 @@ from struct import Struct
 
 from storage.checkpoints.leader_epochs import Entries, EpochEntry, decode_epochs, encode_epochs
 from storage.checkpoints.partition_metadata import write_topic_id
-from storage.codec.headers import CURRENT_MAGIC, Batches
+from storage.codec.binary.fields import CURRENT_MAGIC, LEADER_EPOCH_POSITION
+from storage.codec.headers import Batches
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import (
@@ -36,8 +37,6 @@ from storage.errors import CorruptionError, StorageError
 from storage.model import Position, TopicPartition
 from storage.segment.scan import windows
 
-LEADER_EPOCH_POSITION = 12
-"""In a batch of format 2; the older formats have no epoch."""
 _EPOCH = Struct(">i")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from storage.codec.batch import assign_offsets, assign_plain, set_append_time, set_max_timestamp
-from storage.codec.headers import TIMESTAMP_TYPE_MASK
+from storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import PartitionOfflineError
 from storage.log.flushing import FlushTarget

@@ -14,14 +14,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from storage.codec.binary.fields import CONTROL_MASK, TRANSACTIONAL_MASK
 from storage.codec.columns import decode
 from storage.codec.control import ControlType, control_type, read_marker
-from storage.codec.headers import CONTROL_MASK, TRANSACTIONAL_MASK, sequence_plus
-from storage.disk.filesystem import Buffer, Clock, FileSystem
+from storage.codec.headers import sequence_plus
+from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import CorruptBatchError
 from storage.indexes.transaction_index import AbortedSpan
-from storage.model import NO_PRODUCER_ID, Offset, ProducerId, Timestamp, TopicPartition
+from storage.model import NO_PRODUCER_ID, Buffer, Offset, ProducerId, Timestamp, TopicPartition
 from storage.producers import snapshot
 from storage.producers.append import (
     CompletedTransaction,

@@ -8,19 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from storage.codec.headers import MAX_SEQUENCE, sequence_plus
 from storage.model import NO_TIMESTAMP, Offset, ProducerId, Timestamp
 
-SEQUENCES = 2**31
-"""How many sequence numbers there are."""
-
-MAX_SEQUENCE = SEQUENCES - 1
-
 NO_SEQUENCE = -1
-
-
-def decrement(sequence: int, by: int) -> int:
-    """The sequence number `by` records back."""
-    return (sequence - by) % SEQUENCES
 
 
 def follows(last_sequence: int, next_sequence: int) -> bool:
@@ -49,7 +40,7 @@ class SequencedBatch(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        return decrement(self.last_sequence, self.offset_delta)
+        return sequence_plus(self.last_sequence, -self.offset_delta)
 
     @property
     def base_offset(self) -> Offset:

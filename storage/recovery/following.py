@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from storage.codec.headers import HEADER_SIZE
+from storage.codec.binary.fields import HEADER_SIZE
 from storage.config.topic import TopicConfig
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file

@@ -20,14 +20,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from storage.codec.batch import scan
-from storage.codec.headers import (
+from storage.codec.binary.fields import (
     CURRENT_MAGIC,
     HEADER_SIZE,
     LENGTH_POSITION,
     LOG_OVERHEAD,
     MAGIC_POSITION,
-    BatchHeader,
 )
+from storage.codec.headers import BatchHeader
 from storage.disk.filesystem import File
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.model import Offset, Position

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.codec.headers import CURRENT_MAGIC, Batches, BatchHeader
+from storage.codec.binary.fields import CURRENT_MAGIC
+from storage.codec.headers import Batches, BatchHeader
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileState
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET

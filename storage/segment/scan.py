@@ -7,7 +7,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from storage.codec.batch import scan
-from storage.codec.headers import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD, Batches
+from storage.codec.binary.fields import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD
+from storage.codec.headers import Batches
 from storage.disk.filesystem import File
 from storage.errors import CorruptBatchError, TornBatchError
 from storage.model import Position

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from storage.codec.headers import HEADER_SIZE, Batches, BatchHeader
+from storage.codec.binary.fields import HEADER_SIZE
+from storage.codec.headers import Batches, BatchHeader
 from storage.disk.filesystem import Clock, File, FileSystem
 from storage.disk.memory import MemoryFile
 from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file

@@ -17,9 +17,11 @@ from storage.indexes.time_index import TimeEntry
 from storage.model import Offset, Timestamp
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import int64s_of
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import int64s_of
 else:
-    from storage.codec.memory import int64s_of
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import int64s_of
 
 Placed: TypeAlias = tuple[int, int, int]
 """A `PlacedBatch`, perhaps without its names."""
@@ -64,22 +66,24 @@ def due_entries(
     largest: TimeEntry = state.largest
     timestamp: cython.longlong = largest.timestamp
     at: cython.Py_ssize_t
+    number: cython.Py_ssize_t
     brought_by: cython.Py_ssize_t = -1
     due: list[tuple[int, int]] = []
     maxima: list[TimeEntry] = []
-    for at in range(0, count * 15, 15):
-        if row[at + 9] > timestamp:
-            timestamp = row[at + 9]
+    for number in range(count):
+        at = fields.ROW_SIZE * number
+        if row[at + fields.MAX_TIMESTAMP] > timestamp:
+            timestamp = row[at + fields.MAX_TIMESTAMP]
             brought_by = at
-        if start + row[at] - counted_from > interval:
-            counted_from = start + row[at]
+        if start + row[at + fields.POSITION] - counted_from > interval:
+            counted_from = start + row[at + fields.POSITION]
             if brought_by >= 0:
-                largest = TimeEntry(Timestamp(timestamp), Offset(row[brought_by + 3]))
+                largest = TimeEntry(Timestamp(timestamp), Offset(row[brought_by + fields.LAST_OFFSET]))
                 brought_by = -1
-            due.append((row[at + 3], counted_from))
+            due.append((row[at + fields.LAST_OFFSET], counted_from))
             maxima.append(largest)
     if brought_by >= 0:
-        largest = TimeEntry(Timestamp(timestamp), Offset(row[brought_by + 3]))
+        largest = TimeEntry(Timestamp(timestamp), Offset(row[brought_by + fields.LAST_OFFSET]))
     return DueEntries(due, maxima, SparseState(counted_from, largest))
 
 

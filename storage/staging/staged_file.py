@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from storage.disk.filesystem import Buffer, File, FileSystem
+from storage.disk.filesystem import File, FileSystem
 from storage.errors import CorruptionError
-from storage.model import Position, TopicPartition
+from storage.model import Buffer, Position, TopicPartition
 
 _FRAME = struct.Struct(">iHI")
 

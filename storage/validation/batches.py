@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from storage.codec.batch import scan
-from storage.codec.headers import CONTROL_MASK, CURRENT_MAGIC, FIELDS, TIMESTAMP_TYPE_MASK, Batches, Codec
+from storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC, ROW_SIZE, TIMESTAMP_TYPE_MASK
+from storage.codec.headers import Batches, Codec
 from storage.config.topic import TopicConfig
 from storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
@@ -183,7 +184,7 @@ def incoming_of(scanned: Batches) -> list[Incoming]:
             rows[at + 4],
             rows[at + 5],
         )
-        for at in range(0, len(rows), FIELDS)
+        for at in range(0, len(rows), ROW_SIZE)
     ]
 
 

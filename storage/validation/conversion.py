@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage.codec.batch import set_max_timestamp
-from storage.codec.bounds import MAX_CONTENT_BYTES
+from storage.codec.binary.fields import CODEC_MASK, CONTROL_MASK, TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK
 from storage.codec.columns import Columns, decode
-from storage.codec.headers import CODEC_MASK, CONTROL_MASK, TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK, Codec
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from storage.codec.headers import BatchStamp, Codec
 from storage.codec.records import encode_columns
-from storage.codec.stamp import BatchStamp
 from storage.errors import (
     CorruptBatchError,
     InvalidRecordError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from storage.codec.batch import seal
-from storage.codec.compression import deflate
+from storage.codec.compression.codecs import deflate
 from storage.codec.headers import Codec
 from storage.codec.records import varint
 

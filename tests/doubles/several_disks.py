@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from storage.disk.filesystem import Buffer, DirectoryEntry, DiskSpace, File, FileEnds
-from storage.model import Timestamp
+from storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
+from storage.model import Buffer, Timestamp
 from tests.doubles.simulated_disk import SimulatedDisk
 
 

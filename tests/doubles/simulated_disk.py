@@ -16,9 +16,9 @@ from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
-from storage.disk.filesystem import Buffer, DirectoryEntry, DiskSpace, File, FileEnds
+from storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
 from storage.errors import ReadOnlyError
-from storage.model import Position, Timestamp
+from storage.model import Buffer, Position, Timestamp
 
 BLOCK_BYTES = 512
 

@@ -11,8 +11,7 @@ import pytest
 
 from storage.codec.batch import read_header, seal
 from storage.codec.columns import decode
-from storage.codec.headers import Codec
-from storage.codec.stamp import BatchStamp
+from storage.codec.headers import BatchStamp, Codec
 from storage.errors import CorruptBatchError
 from storage.manager import open_engine
 from storage.model import Offset

@@ -10,8 +10,8 @@ import struct
 from random import Random
 from typing import TypeAlias
 
-from storage.codec.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_RECORDS
-from storage.codec.compression import XERIAL_HEADER, deflate
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_RECORDS
+from storage.codec.compression.codecs import XERIAL_HEADER, deflate
 from storage.codec.headers import Codec
 from storage.codec.records import varint
 from tests.doubles.hostile import SHORTEST_RECORD, empty_headers, record, sealed

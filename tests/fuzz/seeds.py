@@ -11,9 +11,10 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from storage.codec.compression import deflate
+from storage.codec.binary.fields import HEADER_SIZE
+from storage.codec.compression.codecs import deflate
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import HEADER_SIZE, Codec
+from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
 from storage.model import Header, Offset, ProducerId, Record, Timestamp
 from tests.fuzz.targets import COMPRESSED, KINDS, RAW, RECORDS, WRAPPED_V0, WRAPPED_V1

@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 
 from storage.codec.batch import scan
+from storage.codec.binary.fields import CODEC_MASK
 from storage.codec.columns import Columns, decode
-from storage.codec.headers import CODEC_MASK, Batches, Codec
+from storage.codec.headers import Batches, Codec
 from storage.errors import CorruptBatchError
 
 MAX_INPUT_BYTES = 4096

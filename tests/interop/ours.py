@@ -7,8 +7,8 @@ from pathlib import Path
 
 from storage.codec.batch import scan
 from storage.codec.columns import Columns, decode
+from storage.codec.headers import BatchStamp
 from storage.codec.records import encode
-from storage.codec.stamp import BatchStamp
 from storage.config.topic import TopicConfig
 from storage.disk.filesystem import Clock
 from storage.disk.native import NativeFileSystem, system_clock

@@ -13,8 +13,7 @@ import pytest
 from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
 from storage.codec.batch import scan
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import Codec
-from storage.codec.stamp import BatchStamp
+from storage.codec.headers import BatchStamp, Codec
 from storage.compaction.choose import plan
 from storage.compaction.clean import clean, cleaning_params
 from storage.disk import names

@@ -13,7 +13,7 @@ import pytest
 from storage.checkpoints.leader_epochs import Entries, decode_epochs, truncate_from_end
 from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.stamp import BatchStamp
+from storage.codec.headers import BatchStamp
 from storage.disk import names
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.log.log import Log

@@ -30,9 +30,8 @@ from pipeline.source.query.options import parse_source_options
 from pipeline.source.slices import WINDOW_BYTES
 from pipeline.source.topic_source import TopicSource, read_task
 from storage.codec.columns import decode
-from storage.codec.headers import Codec
+from storage.codec.headers import BatchStamp, Codec
 from storage.codec.records import encode, encode_lines
-from storage.codec.stamp import BatchStamp
 from storage.errors import CorruptionError, NotALogDirectoryError
 from storage.manager import open_engine
 from storage.model import Header, Offset, Record, Timestamp, TopicPartition

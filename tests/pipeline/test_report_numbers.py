@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.headers import HEADER_SIZE, Codec
+from storage.codec.binary.fields import HEADER_SIZE
+from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, decode, encode
 from storage.manager import open_engine
 from storage.model import Header, Offset, Record, Timestamp, TimestampType, TopicPartition

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from storage.codec.binary.fields import CODEC_MASK
 from storage.codec.columns import Columns
-from storage.codec.headers import CODEC_MASK, Codec
+from storage.codec.headers import Codec
 from storage.errors import CorruptionError
 from storage.model import NO_TIMESTAMP, Offset, Position, Timestamp
 

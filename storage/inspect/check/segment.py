@@ -8,7 +8,8 @@ from pathlib import Path
 
 from storage.checkpoints.leader_epochs import Entries, decode_epochs
 from storage.codec.batch import scan
-from storage.codec.headers import HEADER_SIZE, Batches
+from storage.codec.binary.fields import HEADER_SIZE
+from storage.codec.headers import Batches
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import LEADER_EPOCHS, SegmentFileKind, segment_file
 from storage.errors import CorruptBatchError, CorruptionError, NotAPlainFileError, TornBatchError

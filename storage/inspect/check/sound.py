@@ -14,9 +14,11 @@ import cython
 from storage.codec.columns import Columns
 
 if cython.compiled:
-    from cython.cimports.storage.codec.memory import int64s_of
+    from cython.cimports.storage.codec.binary import fields
+    from cython.cimports.storage.codec.binary.memory import int64s_of
 else:
-    from storage.codec.memory import int64s_of
+    from storage.codec.binary import fields
+    from storage.codec.binary.memory import int64s_of
 
 
 class Expected(NamedTuple):
@@ -47,20 +49,22 @@ def end_of_sound(columns: Columns, first: int, expected: Expected) -> int:
     largest: cython.longlong = expected.largest_offset
     leader_epoch: cython.longlong = expected.leader_epoch
     epoch_end: cython.longlong = expected.epoch_end_offset
-    total: cython.Py_ssize_t = len(view) // 15
+    total: cython.Py_ssize_t = len(view) // fields.ROW_SIZE
     begin: cython.Py_ssize_t = first
-    record: cython.Py_ssize_t = rows[15 * begin - 1] if begin else 0
+    record: cython.Py_ssize_t = rows[fields.ROW_SIZE * (begin - 1) + fields.RECORD_END] if begin else 0
     batch: cython.Py_ssize_t
     for batch in range(begin, total):
-        row: cython.Py_ssize_t = 15 * batch
-        base_offset: cython.longlong = rows[row + 2]
-        last_offset: cython.longlong = rows[row + 3]
+        row: cython.Py_ssize_t = fields.ROW_SIZE * batch
+        base_offset: cython.longlong = rows[row + fields.BASE_OFFSET]
+        last_offset: cython.longlong = rows[row + fields.LAST_OFFSET]
         if not before < base_offset <= last_offset <= largest:
             return batch
-        if rows[row + 4] != leader_epoch or base_offset >= epoch_end:
+        if rows[row + fields.LEADER_EPOCH] != leader_epoch or base_offset >= epoch_end:
             return batch
-        end: cython.Py_ssize_t = rows[row + 14]
-        if record < end and not _records_fit(block, stride, record, end, rows[row + 7], rows[row + 9]):
+        end: cython.Py_ssize_t = rows[row + fields.RECORD_END]
+        if record < end and not _records_fit(
+            block, stride, record, end, rows[row + fields.ATTRIBUTES], rows[row + fields.MAX_TIMESTAMP]
+        ):
             return batch
         before = last_offset
         record = end
@@ -88,4 +92,4 @@ def _records_fit(
         offset = block[index]
         latest = max(latest, block[stride + index])
     # LogAppendTime is the batch's own: what its records say does not count.
-    return attributes & 0x08 != 0 or latest == max_timestamp
+    return attributes & fields.TIMESTAMP_TYPE_MASK != 0 or latest == max_timestamp

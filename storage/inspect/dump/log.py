@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage.codec.batch import scan, verify_checksum
+from storage.codec.binary.fields import CURRENT_MAGIC
 from storage.codec.columns import Columns, decode
 from storage.codec.control import ControlType, control_type, read_marker
-from storage.codec.headers import CURRENT_MAGIC, BatchHeader, sequence_plus
+from storage.codec.headers import BatchHeader, sequence_plus
 from storage.disk.filesystem import FileSystem
 from storage.errors import CorruptBatchError, CorruptionError, InvalidNameError, TornBatchError
 from storage.inspect.dump.decoders import RecordDecoder, decode_record

@@ -7,7 +7,7 @@ without a search (kafka-storage.md#reading-by-offset).
 from __future__ import annotations
 
 from storage.codec.batch import find_end, scan
-from storage.codec.headers import HEADER_SIZE
+from storage.codec.binary.fields import HEADER_SIZE
 from storage.errors import CorruptionError
 from storage.log.state import Bound, LogState, Places
 from storage.model import Fetched, Offset, Position

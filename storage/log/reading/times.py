@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 
-from storage.codec.bounds import MAX_CONTENT_BYTES
 from storage.codec.columns import decode
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from storage.codec.headers import Batches, BatchHeader
 from storage.errors import CorruptBatchError, OversizeBatchError, SearchTooLongError
 from storage.log.state import Bound

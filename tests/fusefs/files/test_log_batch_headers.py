@@ -10,8 +10,7 @@ import pytest
 
 from fusefs.errors import FileError
 from storage.codec.batch import seal
-from storage.codec.headers import Codec
-from storage.codec.stamp import BatchStamp
+from storage.codec.headers import BatchStamp, Codec
 from storage.manager import open_engine
 from storage.model import ProducerId, TimestampType
 from tests.doubles.logs import batch

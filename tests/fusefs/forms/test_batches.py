@@ -8,11 +8,11 @@ import pytest
 
 from fusefs.forms import BATCH, by_suffix, decoder_of
 from storage.codec.batch import read_header, scan, set_append_time
+from storage.codec.binary.fields import HIDDEN_MASK
 from storage.codec.columns import decode
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import HIDDEN_MASK, Codec
+from storage.codec.headers import BatchStamp, Codec
 from storage.codec.records import encode
-from storage.codec.stamp import BatchStamp
 from storage.errors import CorruptBatchError, InvalidRecordError, RecordTooLargeError
 from storage.model import AbortedTransaction, Header, Offset, ProducerId, Record, Timestamp
 from tests.doubles.logs import batch

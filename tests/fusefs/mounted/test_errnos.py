@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.stamp import BatchStamp
+from storage.codec.headers import BatchStamp
 from storage.model import ProducerId, Timestamp
 from tests.doubles.logs import batch
 from tests.fusefs.mounted.conftest import Mount

@@ -11,7 +11,7 @@ import pytest
 
 from storage.codec.batch import scan
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.stamp import BatchStamp
+from storage.codec.headers import BatchStamp
 from storage.manager import open_engine
 from storage.model import Isolation, ProducerId, Timestamp
 from storage.producers.append import Origin

@@ -19,8 +19,8 @@ from fusefs.views.allowance import (
 from fusefs.views.decoded_fetch import Damage, read_stretch
 from fusefs.views.partition_views import DIRECT_OFFSETS, PartitionViews
 from fusefs.views.records import find_record, last_records_start, latest_offset
-from storage.codec.bounds import MAX_CONTENT_BYTES
-from storage.codec.compression import deflate
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from storage.codec.compression.codecs import deflate
 from storage.codec.headers import Codec
 from storage.errors import OversizeError
 from storage.model import Isolation, Offset

@@ -9,10 +9,17 @@ import zlib
 import lz4.block
 import pytest
 
-from storage.codec.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_MEMBERS, MAX_PARTS, MAX_RECORDS
+from storage.codec.binary.fields import CONTROL_MASK, TRANSACTIONAL_MASK
 from storage.codec.columns import decode, decode_each
-from storage.codec.compression import XERIAL_HEADER, deflate, inflate
-from storage.codec.headers import CONTROL_MASK, TRANSACTIONAL_MASK, Codec
+from storage.codec.compression.bounds import (
+    MAX_CONTENT_BYTES,
+    MAX_HEADERS,
+    MAX_MEMBERS,
+    MAX_PARTS,
+    MAX_RECORDS,
+)
+from storage.codec.compression.codecs import XERIAL_HEADER, deflate, inflate
+from storage.codec.headers import Codec
 from storage.errors import CorruptBatchError, OversizeBatchError
 from storage.model import AbortedTransaction, Offset, ProducerId
 from tests.doubles.hostile import SHORTEST_RECORD, empty_headers, record, sealed

@@ -14,9 +14,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec import lz4_frame
 from storage.codec.batch import read_header, scan, seal
-from storage.codec.compression import XERIAL_BLOCK_BYTES, deflate, inflate
+from storage.codec.compression.codecs import XERIAL_BLOCK_BYTES, deflate, inflate, lz4_frame
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, decode, encode
 from storage.errors import CorruptBatchError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.compression import deflate
+from storage.codec.compression.codecs import deflate
 from storage.codec.headers import Codec
 from storage.codec.records import decode, encode
 from storage.errors import CorruptBatchError

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from storage.codec.headers import BatchStamp
 from storage.codec.records import encode
-from storage.codec.stamp import BatchStamp
 from storage.engine import Partition
 from storage.errors import (
     OffsetOutOfRangeError,

@@ -10,9 +10,8 @@ import pytest
 
 from storage.checkpoints.identifiers import decode_id
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import Codec
+from storage.codec.headers import BatchStamp, Codec
 from storage.codec.records import encode
-from storage.codec.stamp import BatchStamp
 from storage.coordinators.group_records import (
     CommittedOffset,
     write_committed_offset,

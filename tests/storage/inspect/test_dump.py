@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from storage.codec.batch import assign_offsets
-from storage.codec.compression import deflate
+from storage.codec.compression.codecs import deflate
 from storage.codec.headers import Codec
 from storage.codec.records import encode
 from storage.disk.native import NativeFileSystem

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from storage.codec.batch import read_header, seal
-from storage.codec.headers import LENGTH_POSITION
+from storage.codec.binary.fields import LENGTH_POSITION
 from storage.codec.records import BatchStamp, decode
 from storage.errors import (
     InvalidRecordError,

@@ -7,11 +7,10 @@ import struct
 import pytest
 
 from storage.codec.batch import read_header, seal, set_max_timestamp
-from storage.codec.compression import deflate
+from storage.codec.compression.codecs import deflate
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.headers import Codec
+from storage.codec.headers import BatchStamp, Codec
 from storage.codec.records import decode, encode
-from storage.codec.stamp import BatchStamp
 from storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from storage.model import Offset, ProducerId, Record, Timestamp, TimestampType
 from storage.producers.append import Origin

@@ -1,4 +1,4 @@
-"""`storage/codec/short_crc.pxd`."""
+"""`storage/codec/binary/short_crc.pxd`."""
 
 from cython import p_uchar
 

@@ -24,7 +24,7 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory, PyMemoryView_GET_BUFFER
     from cython.cimports.libc.string import memchr, memcpy
-    from cython.cimports.storage.codec.short_crc import has_short_crc32c, short_crc32c
+    from cython.cimports.storage.codec.binary.short_crc import has_short_crc32c, short_crc32c
 
 _INT64 = array("q")
 _SHORT = cython.declare(cython.Py_ssize_t, has_short_crc32c() * 1024 if cython.compiled else 0)

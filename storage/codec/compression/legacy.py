@@ -19,16 +19,16 @@ import struct
 from array import array
 from typing import NamedTuple
 
-from storage.codec.bounds import MAX_CONTENT_BYTES, MAX_PARTS
-from storage.codec.compression import inflate
-from storage.codec.headers import LOG_OVERHEAD, BatchHeader, Codec
+from storage.codec.binary.fields import CODEC_MASK, LOG_OVERHEAD
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_PARTS
+from storage.codec.compression.codecs import inflate
+from storage.codec.headers import BatchHeader, Codec
 from storage.errors import CorruptBatchError, OversizeBatchError
 from storage.model import NO_TIMESTAMP, Offset, TimestampType
 
 _ENTRY = struct.Struct(">qiIbb")
 _LENGTH = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
-_CODEC_MASK = 0x07
 
 
 class LegacyRecords(NamedTuple):
@@ -58,7 +58,7 @@ def read_records(
     """
     try:
         entry = _read_entry(data[: header.end_position], header.position, header.magic)
-        if not header.attributes & _CODEC_MASK:
+        if not header.attributes & CODEC_MASK:
             return _as_columns(data, [entry])
         inflated = _unwrap(data, header, entry, max_content_bytes)
         entries = _read_entries(inflated, header.magic, header.position)
@@ -98,7 +98,7 @@ def _read_entries(data: memoryview[int], magic: int, wrapper_position: int) -> l
         end = position + LOG_OVERHEAD + size
         if not position + _ENTRY.size <= end <= len(data):
             raise ValueError("a wrapped message does not fit its wrapper")
-        if inner_magic != magic or attributes & _CODEC_MASK:
+        if inner_magic != magic or attributes & CODEC_MASK:
             raise ValueError("a wrapper holds another format, or a wrapper")
         if len(entries) == MAX_PARTS:
             raise OversizeBatchError(wrapper_position, f"more than {MAX_PARTS} messages in a wrapper")

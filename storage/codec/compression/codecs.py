@@ -21,10 +21,11 @@ import lz4.frame
 import zstandard
 from zlib_ng import zlib_ng
 
-from storage.codec import lz4_frame
-from storage.codec.bounds import MAX_CONTENT_BYTES, MAX_MEMBERS, MAX_PARTS
-from storage.codec.headers import Buffer, Codec
+from storage.codec.compression import lz4_frame
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_MEMBERS, MAX_PARTS
+from storage.codec.headers import Codec
 from storage.errors import CorruptBatchError, OversizeBatchError
+from storage.model import Buffer
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)

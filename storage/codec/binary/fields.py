@@ -1,0 +1,76 @@
+"""The numbers behind names: positions in a batch's header, fields of a row of `Batches`, columns of `Columns`, masks.
+
+Ordinary modules import these; compiled ones take the same names as constants of C from `fields.pxd`, which cost nothing
+there. `range` gets no named step in them: Cython makes a loop of C only of a literal one.
+"""
+
+BASE_OFFSET_POSITION = 0
+LENGTH_POSITION = 8
+LEADER_EPOCH_POSITION = 12
+MAGIC_POSITION = 16
+CHECKSUM_POSITION = 17
+ATTRIBUTES_POSITION = 21
+LAST_OFFSET_DELTA_POSITION = 23
+BASE_TIMESTAMP_POSITION = 27
+MAX_TIMESTAMP_POSITION = 35
+PRODUCER_ID_POSITION = 43
+PRODUCER_EPOCH_POSITION = 51
+BASE_SEQUENCE_POSITION = 53
+RECORD_COUNT_POSITION = 57
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12
+"""Bytes of a batch that its length field does not count."""
+
+LEGACY_CHECKSUM_POSITION = 12
+LEGACY_ATTRIBUTES_POSITION = 17
+LEGACY_TIMESTAMP_POSITION = 18
+"""Positions in an entry of format v0 or v1, whose first fields and magic stand where a batch has them."""
+SMALLEST_LENGTH_V0 = 14
+SMALLEST_LENGTH_V1 = 22
+SMALLEST_LENGTH = 49
+"""The least that the length field of an entry or a batch can say: a header and nothing behind it."""
+MIN_RECORD_SIZE = 7
+"""Bytes of the shortest record: length, attributes, both deltas, key and value length, header count."""
+
+POSITION = 0
+SIZE_BYTES = 1
+BASE_OFFSET = 2
+LAST_OFFSET = 3
+LEADER_EPOCH = 4
+MAGIC = 5
+CHECKSUM = 6
+ATTRIBUTES = 7
+BASE_TIMESTAMP = 8
+MAX_TIMESTAMP = 9
+PRODUCER_ID = 10
+PRODUCER_EPOCH = 11
+BASE_SEQUENCE = 12
+RECORD_COUNT = 13
+RECORD_END = 14
+ROW_SIZE = 15
+"""Integers of one row of `Batches.rows`: the fields of `BatchHeader`, in its order."""
+
+OFFSETS = 0
+TIMESTAMPS = 1
+KEY_POSITIONS = 2
+KEY_LENGTHS = 3
+VALUE_POSITIONS = 4
+VALUE_LENGTHS = 5
+HEADER_POSITIONS = 6
+HEADER_LENGTHS = 7
+COLUMN_COUNT = 8
+"""Columns of `Columns.block`, one after the other; a column of lengths stands behind that of its positions."""
+
+HEADER_VALUE_POSITION = 2
+SPAN_SIZE = 4
+"""Integers of one header in `Columns.header_spans`: position and length of its name, and from the third on of its value."""
+
+CODEC_MASK = 0x07
+TIMESTAMP_TYPE_MASK = 0x08
+TRANSACTIONAL_MASK = 0x10
+CONTROL_MASK = 0x20
+DELETE_HORIZON_MASK = 0x40
+HIDDEN_MASK = 0x10000
+"""Above the sixteen bits that a file has, whatever stands in them."""
+
+CURRENT_MAGIC = 2

@@ -1,0 +1,3 @@
+"""The project's own compiled modules, as seen by each other; what fields.pxd declares are the names of the module itself."""
+
+from storage.codec.binary import fields as fields
