@@ -7,8 +7,16 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
 
+# The tests start hundreds of programs: each would compile the whole source again where Python keeps nothing.
+unset PYTHONDONTWRITEBYTECODE
+
 quick=false
 [ "${1-}" != quick ] || { quick=true && shift; }
+
+# One process more than there are processors, because tests wait as well; each may need 4 GiB (Spark and a broker).
+workers=$(($(nproc) + 1))
+room=$(($(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) / 4194304))
+[ "$workers" -le "$room" ] || workers=$((room > 0 ? room : 1))
 
 step() { printf '\n── %s\n' "$*"; }
 
@@ -26,12 +34,8 @@ if $quick; then
     set -- -m 'not fuse and not java and not spark and not root and not slow' "$@"
 else
     step "pytest --uncompiled: the same tests over the plain sources of the compiled modules"
-    python -m pytest -q -p tests.uncompiled --uncompiled tests/storage/codec tests/storage/compaction tests/storage/segment/test_segment.py tests/storage/recovery tests/storage/inspect/test_check.py tests/storage/inspect/test_sound.py tests/fusefs/forms tests/pipeline/test_reading_segments.py
+    python -m pytest -q --numprocesses "$workers" -p tests.uncompiled --uncompiled tests/storage/codec tests/storage/compaction tests/storage/segment/test_segment.py tests/storage/recovery tests/storage/inspect/test_check.py tests/storage/inspect/test_sound.py tests/fusefs/forms tests/pipeline/test_reading_segments.py
 fi
-# A file of tests goes to one process as a whole, for its tests may share a mount, a broker or a session of Spark. One
-# process more than there are processors, because tests wait as well; each may need 4 GiB (Spark and a broker).
-workers=$(($(nproc) + 1))
-room=$(($(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) / 4194304))
-[ "$workers" -le "$room" ] || workers=$((room > 0 ? room : 1))
 step "pytest in $workers processes"
+# tests/scheduling.py says what each of them is given.
 exec python -m pytest --numprocesses "$workers" --dist loadfile "$@"

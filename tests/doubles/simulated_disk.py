@@ -21,6 +21,8 @@ from storage.errors import ReadOnlyError
 from storage.model import Buffer, Position, Timestamp
 
 BLOCK_BYTES = 512
+TOTAL_BLOCKS = 1 << 13
+"""What the disk says of itself: 4 MiB, so that an engine keeps 64 KiB of it in reserve and not a megabyte."""
 
 
 class CrashedError(Exception):
@@ -57,6 +59,8 @@ class _Content:
         return bytes(written)
 
     def dirty_blocks(self) -> set[int]:
+        if self.data == self.synced:
+            return set()
         size = max(len(self.data), len(self.synced))
         return {
             block
@@ -68,6 +72,9 @@ class _Content:
     def crash(self, random: Random, keep: float) -> None:
         """Keep the synced content and, of each block changed since, the new one with probability `keep`."""
         new = self.data
+        if new == self.synced:
+            self.lost = set()
+            return
         shortest, longest = sorted((len(self.synced), len(new)))
         size = len(new) if random.random() < keep else random.randint(shortest, longest)
         survived = bytearray(self.synced[:size].ljust(size, b"\0"))
@@ -268,7 +275,7 @@ class SimulatedDisk:
 
     def space(self, path: Path) -> DiskSpace:
         free = (1 << 30 if self._free_bytes is None else self._free_bytes) // BLOCK_BYTES
-        return DiskSpace(BLOCK_BYTES, 1 << 21, free, free, 1 << 20, 1 << 20)
+        return DiskSpace(BLOCK_BYTES, TOTAL_BLOCKS, free, free, 1 << 20, 1 << 20)
 
     # What files ask of their disk.
 
