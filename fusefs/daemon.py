@@ -18,7 +18,7 @@ from fusefs.appending.open_descriptors import holds
 from fusefs.appending.partitioners import partitioner_factory
 from fusefs.blocking import Blocking
 from fusefs.files.status import engine_lines, warnings_of
-from fusefs.filesystem import FileSystem
+from fusefs.filesystem import TopicFileSystem
 from fusefs.following.waiting import WaitingReads
 from fusefs.mounting.background import Foreground, Readiness, run_in_background
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
@@ -169,13 +169,13 @@ class _Daemon:
         self._blocking = Blocking()
         self._reports = Reports(system_clock)
         self._waiting = WaitingReads(self._blocking, bound=options.max_waiting)
-        self._filesystem: FileSystem | None = None
+        self._filesystem: TopicFileSystem | None = None
         self._kernel = KernelNotifications()
         self._request_loop = choose(options.request_loop, pyfuse3)
 
     async def run(self) -> int:
         """Mount, serve, unmount."""
-        self._filesystem = filesystem = FileSystem(self._context())
+        self._filesystem = filesystem = TopicFileSystem(self._context())
         self._mount(filesystem)
         try:
             async with filesystem.running(), trio.open_nursery() as nursery:
@@ -193,7 +193,7 @@ class _Daemon:
             pyfuse3.close(unmount=True)
         return 0
 
-    def _mount(self, filesystem: FileSystem) -> None:
+    def _mount(self, filesystem: TopicFileSystem) -> None:
         mountpoint = self._options.mountpoint.absolute()
         try:
             pyfuse3.init(Operations(filesystem), str(mountpoint), self._mount_options())

@@ -26,7 +26,7 @@ from fusefs.mounting.limits import disk_space
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.handles import Handle
 from fusefs.nodes.inodes import InodeTable
-from fusefs.nodes.nodes import Attributes, Directory, File, Link, Node
+from fusefs.nodes.nodes import Attributes, Directory, FileNode, Link, Node
 from fusefs.tree.root import RootDirectory
 from fusefs.views.allowance import ThreadNeededError
 from storage.errors import StorageError
@@ -74,10 +74,10 @@ class Change(NamedTuple):
 
 class _OpenFile(NamedTuple):
     handle: Handle
-    node: File
+    node: FileNode
 
 
-class FileSystem:
+class TopicFileSystem:
     """All operations, by node number and file handle."""
 
     def __init__(self, context: MountContext) -> None:
@@ -302,7 +302,7 @@ class FileSystem:
     async def open(self, node_id: int, flags: int, pid: int) -> Opened:
         """Open a file for process `pid` (0 where it cannot be seen)."""
         node = self.inodes.get(node_id)
-        if not isinstance(node, File):
+        if not isinstance(node, FileNode):
             raise FileError(errno.EISDIR)
         try:
             handle = await node.open(access_of(flags), pid)
@@ -389,7 +389,7 @@ def _accept(change: Change, node: Node, *, emptied: bool) -> None:
     if change.mode or change.owner:
         raise FileError(errno.EPERM, "modes and owners are the mount's own")
     if change.size is not None:
-        if not isinstance(node, File):
+        if not isinstance(node, FileNode):
             raise FileError(errno.EISDIR)
         node.truncate(change.size, emptied=emptied)
 

@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import pyfuse3
 
 from fusefs.errors import FileError
-from fusefs.filesystem import Change, FileSystem, Found, Listed
+from fusefs.filesystem import Change, Found, Listed, TopicFileSystem
 from fusefs.nodes.nodes import Attributes
 
 log = logging.getLogger("topicfs")
@@ -116,7 +116,7 @@ class KernelNotifications:
             self._thread.join(END_SECONDS)
 
 
-def _listed(filesystem: FileSystem, fh: int, start: int) -> list[Listed]:
+def _listed(filesystem: TopicFileSystem, fh: int, start: int) -> list[Listed]:
     return list(islice(filesystem.readdir(fh, start), LISTED_AT_ONCE))
 
 
@@ -125,7 +125,7 @@ class Operations(pyfuse3.Operations):
 
     enable_writeback_cache = False
 
-    def __init__(self, filesystem: FileSystem) -> None:
+    def __init__(self, filesystem: TopicFileSystem) -> None:
         super().__init__()
         self._filesystem = filesystem
         self._uid = os.getuid()

@@ -19,13 +19,13 @@ from fusefs.appending.partitioners import partitioner_factory
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.files.follow_file import FollowNode
-from fusefs.files.log_file import ViewFile
+from fusefs.files.log_file import ViewNode
 from fusefs.files.status import engine_lines, warnings_of
-from fusefs.filesystem import FileSystem
+from fusefs.filesystem import TopicFileSystem
 from fusefs.following.waiting import WaitingReads
 from fusefs.nodes.context import MountContext, NoKernel, Settings
 from fusefs.nodes.measuring import Measurable, Settling
-from fusefs.nodes.nodes import READ_BLOCK, Directory, File, Link, Node
+from fusefs.nodes.nodes import READ_BLOCK, Directory, FileNode, Link, Node
 from fusefs.reports import Reports
 from fusefs.tree.partitions import PartitionDirectory
 from fusefs.tree.topics import TopicDirectory
@@ -54,13 +54,13 @@ class MountReader:
 
     def __init__(self, engine: Engine, *, directories: tuple[Path, ...], isolation: Isolation) -> None:
         settings = Settings(directories=directories, isolation=isolation)
-        self._filesystem = FileSystem(_context(engine, settings))
+        self._filesystem = TopicFileSystem(_context(engine, settings))
 
     def close(self) -> None:
         """Listen to the engine no more."""
         self._filesystem.root.topics.close()
 
-    def find(self, path: str) -> File:
+    def find(self, path: str) -> FileNode:
         """The file that a path leads to; of a partition its `log`. Raises PathError."""
         node: Node = self._filesystem.root
         for name in filter(None, path.split("/")):
@@ -74,7 +74,7 @@ class MountReader:
             raise PathError(
                 node.path, FileError(errno.EINVAL, f"waits for records, and has no end; {remedy}")
             )
-        assert isinstance(node, File)
+        assert isinstance(node, FileNode)
         return node
 
     def _step(self, directory: Node, name: str) -> Node:
@@ -88,7 +88,7 @@ class MountReader:
             path = f"{directory.path}/{name}" if directory.path else name
             raise PathError(path, error) from error
 
-    async def contents(self, file: File) -> AsyncGenerator[bytes | memoryview]:
+    async def contents(self, file: FileNode) -> AsyncGenerator[bytes | memoryview]:
         """Give a file from its first byte to its end, in pieces of bounded size.
 
         Raises PathError; at a damaged batch after all that stands before it.
@@ -108,9 +108,9 @@ class MountReader:
             raise PathError(file.path, error) from error
 
     @staticmethod
-    def end_of(file: File) -> Offset | None:
+    def end_of(file: FileNode) -> Offset | None:
         """The offset behind the last record of a file that grows with its partition; None for any other file."""
-        return file.end_offset() if isinstance(file, ViewFile) and file.growing else None
+        return file.end_offset() if isinstance(file, ViewNode) and file.growing else None
 
 
 def _described(directory: Directory) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,3 +20,8 @@ def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
             yield process
         finally:
             process.kill()
+
+
+def ending_with_this(command: Sequence[str], signal: str) -> Sequence[str]:
+    """The command so that it gets a signal when this process ends, even killed; where the system can do that."""
+    return ["setpriv", "--pdeathsig", signal, *command] if shutil.which("setpriv") else command

@@ -31,7 +31,7 @@ COMMANDS = {
     "maintain": "topicfs.commands.maintain:maintain",
     "check": "topicfs.commands.check:check",
     "dump": "topicfs.commands.dump:dump",
-    "pipeline": "topicfs.commands.pipeline:pipeline",
+    "pipeline": "topicfs.commands.pipeline.group:pipeline",
     "handover": "topicfs.commands.handover:handover",
     "takeover": "topicfs.commands.handover:takeover",
 }

@@ -31,7 +31,7 @@ TARGETS = {SIXTEEN_KIB: 0.6, ONE_RECORD: 0.25}
 FLOORS = {SIXTEEN_KIB: 0.2, ONE_RECORD: 0.13}
 
 
-class Text(NamedTuple):
+class TextLogs(NamedTuple):
     """The same text in three logs."""
 
     logs: MeasuredLogs
@@ -62,7 +62,7 @@ def cases(conditions: Conditions) -> Cases:
             yield from text.logs.cases(partial(_read, piece=128 * KIB, dropped=text.on_disk), shown)
 
 
-def _display(name: str, text: Text) -> Display:
+def _display(name: str, text: TextLogs) -> Display:
     return Display(
         name=name,
         unit=MEGABYTES_A_SECOND,
@@ -77,7 +77,7 @@ def _read(log: MeasuredLog, *, piece: int, dropped: list[Path] | None = None) ->
 
 
 @contextmanager
-def _text(directory: Path, shape: Shape, text_bytes: int) -> Iterator[Text]:
+def _text(directory: Path, shape: Shape, text_bytes: int) -> Iterator[TextLogs]:
     size = whole_batches(text_bytes, shape)
     data = data_directory(directory / "data", {"bench": (size, shape)})
     native = directory / "native"
@@ -90,7 +90,7 @@ def _text(directory: Path, shape: Shape, text_bytes: int) -> Iterator[Text]:
             empty=MeasuredLog(empty.side, empty.partition() / "log", lambda: size, empty.pid),
             native=MeasuredLog(filesystem_type(directory), native, lambda: size),
         )
-        yield Text(logs, size, [native, *(data / "bench-0").iterdir()])
+        yield TextLogs(logs, size, [native, *(data / "bench-0").iterdir()])
 
 
 BENCHMARK = Benchmark(name="stream", question="How fast is `cat log`?", cases=cases, logarithmic=True)

@@ -21,7 +21,7 @@ Choose: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
 """A user's own partitioner: (topic, key, value, number of partitions) → partition."""
 
 
-class KeyValue(NamedTuple):
+class KeyedValue(NamedTuple):
     """The part of a record that a partitioner sees."""
 
     key: bytes | None
@@ -35,7 +35,7 @@ class Partitioner(Protocol):
         """The one partition for a whole write of `size` bytes without keys; None: ask for each record."""
         ...
 
-    def for_records(self, records: Sequence[KeyValue], partitions: int) -> list[int]:
+    def for_records(self, records: Sequence[KeyedValue], partitions: int) -> list[int]:
         """The partition of each record, in order."""
         ...
 
@@ -58,7 +58,7 @@ class KafkaPartitioner:
             self._sticky, self._sticky_bytes = None, 0
         return chosen
 
-    def for_records(self, records: Sequence[KeyValue], partitions: int) -> list[int]:
+    def for_records(self, records: Sequence[KeyedValue], partitions: int) -> list[int]:
         unkeyed = [len(value or b"") + 1 for key, value in records if key is None]
         sticky = self.for_unkeyed(sum(unkeyed), partitions) if unkeyed else 0
         return [sticky if key is None else partition_of_key(key, partitions) for key, _value in records]
@@ -74,7 +74,7 @@ class RoundRobinPartitioner:
         del size, partitions
         return None
 
-    def for_records(self, records: Sequence[KeyValue], partitions: int) -> list[int]:
+    def for_records(self, records: Sequence[KeyedValue], partitions: int) -> list[int]:
         first = self._next
         self._next = (first + len(records)) % partitions
         return [(first + turn) % partitions for turn in range(len(records))]
@@ -91,10 +91,10 @@ class OwnPartitioner:
         del size, partitions
         return None
 
-    def for_records(self, records: Sequence[KeyValue], partitions: int) -> list[int]:
+    def for_records(self, records: Sequence[KeyedValue], partitions: int) -> list[int]:
         return [self._checked(record, partitions) for record in records]
 
-    def _checked(self, record: KeyValue, partitions: int) -> int:
+    def _checked(self, record: KeyedValue, partitions: int) -> int:
         try:
             chosen = self._choose(self._topic, record.key, record.value, partitions)
         except Exception as error:

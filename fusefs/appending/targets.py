@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from fusefs.appending.partitioners import KeyValue, Partitioner
+from fusefs.appending.partitioners import KeyedValue, Partitioner
 from fusefs.forms import BATCH, Form
 from fusefs.reports import Reports
 from storage.codec.batch import read_header
@@ -175,10 +175,10 @@ class DoorTarget:
             partition.sync()
 
 
-def key_values(appends: list[bytearray]) -> Sequence[KeyValue]:
+def key_values(appends: list[bytearray]) -> Sequence[KeyedValue]:
     """Keys and values of encoded records, in their order."""
     return [
-        KeyValue(record.key, record.value)
+        KeyedValue(record.key, record.value)
         for batches in appends
         for columns in decode(batches, check_crc=False)
         for record in columns

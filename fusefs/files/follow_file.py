@@ -11,13 +11,13 @@ from fusefs.nodes.nodes import (
     READ_MODE,
     Attributes,
     Directory,
-    File,
+    FileNode,
     refuse_writing,
 )
 from fusefs.views.allowance import leave_event_loop
 
 
-class FollowNode(File):
+class FollowNode(FileNode):
     """The `follow` of a partition or of a topic."""
 
     __slots__ = ("_followed",)

@@ -27,14 +27,14 @@ from fusefs.nodes.nodes import (
     READ_MODE,
     Attributes,
     Directory,
-    File,
+    FileNode,
     accept_truncation,
 )
 from fusefs.views.view import View
 from storage.model import Offset
 
 
-class ViewFile(File):
+class ViewNode(FileNode):
     """A view as a file."""
 
     __slots__ = ("_files", "_opened", "_view")
@@ -143,7 +143,7 @@ class ViewFile(File):
         return None
 
 
-class LogFile(ViewFile):
+class LogFile(ViewNode):
     """`log`, `log.kv`, `log.json`, `log.batch` of a partition: every retained record; what is written is appended."""
 
     __slots__ = ("_form",)

@@ -11,7 +11,7 @@ from fusefs.appending.flags import Access
 from fusefs.errors import FileError, file_error
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.nodes.handles import Handle
-from fusefs.nodes.nodes import FOR_LONG, READ_MODE, Attributes, Directory, File, Node, refuse_writing
+from fusefs.nodes.nodes import FOR_LONG, READ_MODE, Attributes, Directory, FileNode, Node, refuse_writing
 from storage.errors import SegmentDeletedError, StorageError
 
 
@@ -33,7 +33,7 @@ class SegmentsDirectory(Directory):
         return SegmentFile(self, name, self._files)
 
 
-class SegmentFile(File):
+class SegmentFile(FileNode):
     """One file of a segment. Its bytes come from a mapping, and pass through no codec."""
 
     __slots__ = ("_files", "_rewrites")

@@ -12,7 +12,7 @@ from typing import Any
 
 from fusefs.appending.flags import Access
 from fusefs.errors import FileError, file_error
-from fusefs.files.log_file import ViewFile
+from fusefs.files.log_file import ViewNode
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.forms import Form, by_suffix
 from fusefs.nodes.handles import BytesHandle, Handle
@@ -21,7 +21,7 @@ from fusefs.nodes.nodes import (
     READ_MODE,
     Attributes,
     Directory,
-    File,
+    FileNode,
     refuse_writing,
 )
 from fusefs.selectors import (
@@ -52,7 +52,7 @@ KEPT_BYTES = 4096
 """A record's content is kept with its node up to this size, from lookup to open; a larger one is read again."""
 
 
-def selected_file(parent: Directory, name: str, files: PartitionFiles) -> File:
+def selected_file(parent: Directory, name: str, files: PartitionFiles) -> FileNode:
     """Make the file that a selector names. Raises FileError (ENOENT), whose reason says which range exists."""
     try:
         selector = parse(name)
@@ -72,7 +72,9 @@ def selected_file(parent: Directory, name: str, files: PartitionFiles) -> File:
         raise file_error(error) from error
 
 
-def _resolved(parent: Directory, name: str, files: PartitionFiles, selector: Selector, form: Form) -> File:
+def _resolved(
+    parent: Directory, name: str, files: PartitionFiles, selector: Selector, form: Form
+) -> FileNode:
     isolation = files.context.settings.isolation
     if isinstance(selector, Single):
         # Most lookups are of one record that exists: it is read once, not first asked for and then read.
@@ -90,7 +92,7 @@ def _resolved(parent: Directory, name: str, files: PartitionFiles, selector: Sel
     return kind(parent, name, files, selector, place, view)
 
 
-class RecordFile(File):
+class RecordFile(FileNode):
     """`42`, `42.json`, `42.batch`, `@TIME`: one record, or the batch it came in; its file's time is the record's."""
 
     __slots__ = (
@@ -205,7 +207,7 @@ def _headers_json(headers: tuple[Header, ...]) -> bytes:
     return json.dumps(flat, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-class RangeFile(ViewFile):
+class RangeFile(ViewNode):
     """`42-99`, `42-`: offsets; the open-ended one grows like `log`."""
 
     __slots__ = ("_place", "_selector")

@@ -11,10 +11,10 @@ from fusefs.appending.targets import LineTarget
 from fusefs.errors import FileError
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.handles import Handle, TextHandle
-from fusefs.nodes.nodes import LOG_MODE, NANOSECONDS_A_MILLISECOND, READ_MODE, Attributes, Directory, File
+from fusefs.nodes.nodes import LOG_MODE, NANOSECONDS_A_MILLISECOND, READ_MODE, Attributes, Directory, FileNode
 
 
-class TextFile(File):
+class TextFile(FileNode):
     """A text that is up to date when opened; its size does not change while it is open."""
 
     __slots__ = ("_changed", "_opened", "_text")

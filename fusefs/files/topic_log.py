@@ -30,7 +30,7 @@ from fusefs.nodes.nodes import (
     READ_MODE,
     Attributes,
     Directory,
-    File,
+    FileNode,
     accept_truncation,
     refuse_writing,
 )
@@ -79,7 +79,7 @@ class MergedHandle(LogHandle):
             return self._merged.read(position, size)
 
 
-class MergedFile(File):
+class MergedFile(FileNode):
     """Records of all partitions of a topic, merged by time."""
 
     __slots__ = ("_files", "_form")

@@ -146,7 +146,7 @@ class Directory(Node):
         raise FileError(errno.EPERM, "topics alone are removed, by rmdir at the top", reported=True)
 
 
-class File(Node):
+class FileNode(Node):
     """A regular file."""
 
     __slots__ = ()

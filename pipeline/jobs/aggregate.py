@@ -29,7 +29,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import pipeline
 from pipeline.errors import InvalidOptionError
 from pipeline.jobs import clock
-from pipeline.jobs.queries import OTHER_CHECKPOINT, losses_reported, write_counted
+from pipeline.jobs.queries import OTHER_CHECKPOINT, every_record, losses_reported, write_counted
 from pipeline.places.place import Place, place_of
 from pipeline.tasks.output import FOR_PEOPLE
 
@@ -99,7 +99,7 @@ def aggregate(spark: SparkSession, options: AggregateOptions) -> DataFrame:
 
 def _at_once(spark: SparkSession, options: AggregateOptions) -> int:
     source, target = _places(options)
-    rows = spark.read.format(source.format).options(**source.options, **_reading(options)).load()
+    rows = every_record(spark.read, source, options.source)
     results = _results(_windows(rows, options)).orderBy("timestamp", "key")
     return write_counted(results, target, topic=options.target)
 
@@ -107,7 +107,7 @@ def _at_once(spark: SparkSession, options: AggregateOptions) -> int:
 def _follow(spark: SparkSession, options: AggregateOptions) -> int:
     source, target = _places(options)
     _keep_state_together(spark)
-    rows = spark.readStream.format(source.format).options(**source.options, **_reading(options)).load()
+    rows = every_record(spark.readStream, source, options.source)
     results = _results(_windows(_timed(spark, rows, options), options))
     counted = results.observe("written", spark_functions.count("*").alias("windows"))
     sink = counted.writeStream.format(target.format).options(**target.options, topic=options.target)
@@ -122,7 +122,7 @@ def _keep_state_together(spark: SparkSession) -> None:
 
 def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> DataFrame:
     """The rows with a watermark that the clock, too, moves on."""
-    clock.register(spark)
+    spark.dataSource.register(clock.ClockSource)
     until = _after_the_last_window(spark, options) if options.close else 0
     ticks = spark.readStream.format(clock.FORMAT).option(clock.OPTION, str(until)).load()
     both = rows.unionByName(ticks, allowMissingColumns=True).withWatermark("timestamp", options.delay)
@@ -133,7 +133,7 @@ def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> D
 def _after_the_last_window(spark: SparkSession, options: AggregateOptions) -> int:
     """Microseconds since 1970: when the watermark has passed every window that a record there is lies in."""
     source, _ = _places(options)
-    rows = spark.read.format(source.format).options(**source.options, **_reading(options)).load()
+    rows = every_record(spark.read, source, options.source)
     window, delay = (
         spark_functions.lit(length).cast("interval") for length in (options.window, options.delay)
     )
@@ -233,13 +233,3 @@ def _check(options: AggregateOptions) -> None:
 
 def _places(options: AggregateOptions) -> tuple[Place, Place]:
     return place_of(options.path), place_of(options.target_path or options.path)
-
-
-def _reading(options: AggregateOptions) -> dict[str, str]:
-    """Options of a read of everything but records of aborted and open transactions."""
-    return {
-        "subscribe": options.source,
-        "startingOffsets": "earliest",
-        "includeHeaders": "true",
-        "kafka.isolation.level": "read_committed",
-    }

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 import pipeline
 from pipeline.errors import PipelineError
 from pipeline.jobs.archive_files import CHECKPOINT, TopicNote, archived_rows, read_notes, write_notes
-from pipeline.jobs.queries import losses_reported
+from pipeline.jobs.queries import every_record, losses_reported
 from pipeline.places.paths import data_directories
 from pipeline.places.place import Place, place_of
 from pipeline.sink.layout import broker_settings, read_topics
@@ -52,15 +52,7 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
     # Before the first record: a run that is killed leaves an archive, too.
     archive_folder.mkdir(parents=True, exist_ok=True)
     write_notes(archive_folder, _notes(place, names))
-    source = (
-        spark.readStream.format(place.format)
-        .options(**place.options)
-        .option("subscribe", options.topics)
-        .option("startingOffsets", "earliest")
-        .option("includeHeaders", "true")
-        .option("kafka.isolation.level", "read_committed")
-        .load()
-    )
+    source = every_record(spark.readStream, place, options.topics)
     target = str(archive_folder)
     query = (
         source.selectExpr("*", "to_date(timestamp) AS date")

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -19,11 +18,6 @@ FORMAT = "topicfs_clock"
 OPTION = "until"
 """Time of the row in microseconds since 1970; a time that was reached before makes no row."""
 EPOCH = datetime.fromtimestamp(0, UTC)
-
-
-def register(spark: SparkSession) -> None:
-    """Make the format known to a session."""
-    spark.dataSource.register(ClockSource)
 
 
 class ClockSource(DataSource):

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 from pyspark import StorageLevel
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, DataFrameReader, Observation
 from pyspark.sql import functions as spark_functions
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from pipeline.errors import DataLossError
 from pipeline.places.place import Place
@@ -19,6 +20,16 @@ OTHER_CHECKPOINT = "to bring what is there now, name another checkpoint"
 _LOST = re.compile(
     r"^pipeline\.errors\.DataLossError: (?P<said>.*?)(; failOnDataLoss=false [^;]*)?$", re.MULTILINE
 )
+
+
+def every_record(reader: DataFrameReader | DataStreamReader, place: Place, topics: str) -> DataFrame:
+    """Every record of the topics but those of aborted and open transactions; `reader` reads once or as a stream."""
+    options = {
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+    }
+    return reader.format(place.format).options(**place.options, **options, subscribe=topics).load()
 
 
 @contextmanager

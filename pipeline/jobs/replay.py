@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 
 import pipeline
-from pipeline.jobs.queries import OTHER_CHECKPOINT, losses_reported, write_counted
+from pipeline.jobs.queries import OTHER_CHECKPOINT, every_record, losses_reported, write_counted
 from pipeline.places.place import Place, place_of
 
 RESULT = "source string, target string, records long"
@@ -48,13 +48,13 @@ def replay(spark: SparkSession, options: ReplayOptions) -> DataFrame:
 
 def _replay_all(spark: SparkSession, options: ReplayOptions) -> int:
     source, target = _places(options)
-    rows = spark.read.format(source.format).options(**source.options, **_reading(options)).load()
+    rows = every_record(spark.read, source, options.source)
     return write_counted(_chosen(spark, rows, options), target, topic=options.target)
 
 
 def _replay_new(spark: SparkSession, options: ReplayOptions) -> int:
     source, target = _places(options)
-    rows = spark.readStream.format(source.format).options(**source.options, **_reading(options)).load()
+    rows = every_record(spark.readStream, source, options.source)
     rows = _chosen(spark, rows, options).observe("written", spark_functions.count("*").alias("records"))
     sink = rows.writeStream.format(target.format).options(**target.options, topic=options.target)
     query = sink.option("checkpointLocation", options.checkpoint).trigger(availableNow=True).start()
@@ -70,13 +70,3 @@ def _chosen(spark: SparkSession, source: DataFrame, options: ReplayOptions) -> D
 
 def _places(options: ReplayOptions) -> tuple[Place, Place]:
     return place_of(options.path), place_of(options.target_path or options.path)
-
-
-def _reading(options: ReplayOptions) -> dict[str, str]:
-    """Options of a read of everything but records of aborted and open transactions."""
-    return {
-        "subscribe": options.source,
-        "startingOffsets": "earliest",
-        "includeHeaders": "true",
-        "kafka.isolation.level": "read_committed",
-    }

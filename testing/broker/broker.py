@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from storage.checkpoints.identifiers import new_id
 from storage.config.properties import format_properties
 from testing.broker.libraries import Java
+from testing.processes import ending_with_this
 
 START_TIMEOUT_SECONDS = 90
 STOP_TIMEOUT_SECONDS = 60
@@ -105,12 +105,12 @@ class Broker:
         command = self._java.command(
             "kafka.Kafka", str(self._properties_file), heap="512M", temporary=self.home
         )
-        # A test run that is itself killed takes its broker along, where the system can do that.
-        if shutil.which("setpriv"):
-            command = ["setpriv", "--pdeathsig", "KILL", *command]
         with self._output_file.open("ab") as output:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                ending_with_this(command, "KILL"),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
             )
         try:
             self._wait_until_served()

@@ -14,7 +14,7 @@ from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.partitioners import partitioner_factory
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError
-from fusefs.filesystem import Change, FileSystem
+from fusefs.filesystem import Change, TopicFileSystem
 from fusefs.following.signals import Look
 from fusefs.following.waiting import WaitingReads
 from fusefs.nodes.context import MountContext, Settings
@@ -47,7 +47,7 @@ class RecordingKernel:
 class MountClient:
     """Does by path what a program does by system calls. A name is looked up anew each time."""
 
-    def __init__(self, filesystem: FileSystem, kernel: RecordingKernel) -> None:
+    def __init__(self, filesystem: TopicFileSystem, kernel: RecordingKernel) -> None:
         self.filesystem = filesystem
         self.kernel = kernel
         self.still_held = False
@@ -190,7 +190,7 @@ async def mounted(
         status_lines=lambda: ["pid 1"],
         started=system_clock(),
     )
-    filesystem = FileSystem(context)
+    filesystem = TopicFileSystem(context)
     clients.append(MountClient(filesystem, kernel))
     async with filesystem.running():
         yield clients[0]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import trio
 
 from fusefs.errors import FileError
-from fusefs.filesystem import FileSystem
+from fusefs.filesystem import TopicFileSystem
 from fusefs.forms import FORMS, VIEW_FORMS
 from storage.codec.batch import assign_offsets, scan
 from storage.disk.names import CLEAN_SHUTDOWN, SegmentFileKind, segment_file
@@ -194,7 +194,7 @@ class Round:
         fh = fs.opendir(partition)
         await self._ask("list", partial(fs.patiently, lambda: list(fs.readdir(fh, 0))))
 
-    async def _read(self, fs: FileSystem, name: str, node_id: int) -> None:
+    async def _read(self, fs: TopicFileSystem, name: str, node_id: int) -> None:
         """Read the first bytes, some behind them, and some far away."""
         opened = await self._ask(f"open {name}", partial(fs.open, node_id, os.O_RDONLY, 0))
         if opened is None:

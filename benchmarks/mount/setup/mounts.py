@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from benchmarks.frame.machine import MOUNT_OPTIONS
 from benchmarks.frame.question import OURS, SkippedError
 from fusefs.mounting.limits import mounts
+from testing.processes import ending_with_this
 
 EMPTY = "empty filesystem"
 EMPTY_PLAIN = "empty, plain loop"
@@ -88,11 +88,13 @@ def _mounted(command: Sequence[str], mountpoint: Path) -> Iterator[int]:
         )
     mountpoint.mkdir()
     log = mountpoint.with_suffix(".log")
-    # A run that is itself killed takes its daemons along, where the system can do that.
-    guard = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
     with log.open("wb") as output:
         daemon = subprocess.Popen(
-            [*guard, *command], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            ending_with_this(command, "TERM"),
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
         )
     try:
         _wait_until_mounted(daemon, mountpoint, log)

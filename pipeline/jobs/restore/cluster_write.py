@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -63,12 +63,8 @@ def write_to_cluster(rows: DataFrame, servers: str) -> None:
     """Send every row; when this returns the cluster has acknowledged them."""
     place = ["topic", "partition"]
     ordered = rows.select(*COLUMNS).repartition(*place).sortWithinPartitions(*place, "offset")
+    rows.sparkSession.dataSource.register(ClusterSink)
     ordered.write.format(FORMAT).mode("append").options(servers=servers).save()
-
-
-def register(spark: SparkSession) -> None:
-    """Make the format known to a session."""
-    spark.dataSource.register(ClusterSink)
 
 
 class ClusterSink(DataSource):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -62,6 +62,7 @@ def write_placed(
     name = WriteId(str(uuid4()))
     tasks = max(1, math.ceil(records / TASK_RECORDS))
     place = ["topic", "partition", "offset"]
+    rows.sparkSession.dataSource.register(PlacedSource)
     sorted_rows = rows.select(*COLUMNS).repartitionByRange(tasks, *place).sortWithinPartitions(*place)
     with tempfile.TemporaryDirectory(prefix="topicfs-restore-") as folder:
         report = Path(folder) / "staged.json"
@@ -80,11 +81,6 @@ def write_placed(
 def make_topics(write: PlacedWrite, placement: Placement) -> None:
     """Make topics that get no records (WriteRefusedError, CommitTimeoutError, …)."""
     CommitRequest(write.directories, WriteId(str(uuid4())), [], placement).commit(write.timeout_s)
-
-
-def register(spark: SparkSession) -> None:
-    """Make the format known to a session."""
-    spark.dataSource.register(PlacedSource)
 
 
 @dataclass(frozen=True)

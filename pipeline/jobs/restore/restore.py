@@ -19,7 +19,7 @@ from pyspark.sql import functions as spark_functions
 import pipeline
 from pipeline.errors import PipelineError
 from pipeline.jobs.archive_files import TopicNote, archived_files, archived_rows, average_bytes, read_notes
-from pipeline.jobs.restore import cluster_write, directory_write
+from pipeline.jobs.restore.cluster_write import check_cluster, write_to_cluster
 from pipeline.jobs.restore.directory_write import PlacedWrite, make_topics, write_placed
 from pipeline.jobs.restore.overlap import check_same, within
 from pipeline.jobs.restore.plan import Extent, overlaps, plan_partition, plan_rounds
@@ -63,7 +63,6 @@ class RestoreOptions:
 def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
     """Restore what is missing; return for each partition how many records that was, and how many existed already."""
     pipeline.register(spark)
-    directory_write.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     place = place_of(options.path)
     if place.bootstrap_servers is not None:
@@ -87,11 +86,10 @@ def _restore_to_cluster(spark: SparkSession, options: RestoreOptions, servers: s
         raise PipelineError(
             f"{SCHEME}{servers}: a cluster assigns offsets itself; give them up, and keep all else: --without-offsets"
         )
-    cluster_write.register(spark)
     rows = _chosen(archived_rows(spark, options.archive.absolute()), options)
     extents = _extents(rows)
-    cluster_write.check_cluster(servers, extents)
-    cluster_write.write_to_cluster(rows, servers)
+    check_cluster(servers, extents)
+    write_to_cluster(rows, servers)
     return _result(spark, extents, Counter({one: extent.records for one, extent in extents.items()}))
 
 

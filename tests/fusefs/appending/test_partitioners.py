@@ -7,7 +7,7 @@ import pytest
 from fusefs.appending.partitioners import (
     BATCH_SIZE,
     KafkaPartitioner,
-    KeyValue,
+    KeyedValue,
     OwnPartitioner,
     RoundRobinPartitioner,
     partitioner_factory,
@@ -32,7 +32,7 @@ def test_the_golden_hashes(key: bytes, digest: int):
 
 def test_a_key_always_goes_to_the_partition_of_its_hash():
     """As every Kafka producer has it: toPositive(murmur2) modulo the number of partitions."""
-    chosen = KafkaPartitioner().for_records([KeyValue(b"21", b""), KeyValue(b"abc", b"")], 7)
+    chosen = KafkaPartitioner().for_records([KeyedValue(b"21", b""), KeyedValue(b"abc", b"")], 7)
 
     assert chosen == [(2**31 - 973932308) % 7, 479470107 % 7]
 
@@ -59,7 +59,9 @@ def test_keyless_records_among_keyed_ones_stay_together():
     """In one write the keyless ones share the sticky partition, whatever their values are."""
     partitioner = KafkaPartitioner(pick=lambda partitions: 1)
 
-    chosen = partitioner.for_records([KeyValue(None, b"x"), KeyValue(b"abc", b"y"), KeyValue(None, None)], 2)
+    chosen = partitioner.for_records(
+        [KeyedValue(None, b"x"), KeyedValue(b"abc", b"y"), KeyedValue(None, None)], 2
+    )
 
     assert chosen == [1, 479470107 % 2, 1]
 
@@ -67,7 +69,7 @@ def test_keyless_records_among_keyed_ones_stay_together():
 def test_round_robin_deals_record_by_record_over_writes():
     """The turn goes on where the last write ended."""
     partitioner = RoundRobinPartitioner()
-    record = KeyValue(b"k", b"v")
+    record = KeyedValue(b"k", b"v")
 
     assert partitioner.for_unkeyed(100, 3) is None
     assert [partitioner.for_records([record] * count, 3) for count in (2, 2)] == [[0, 1], [2, 0]]
@@ -82,7 +84,7 @@ def test_a_function_of_the_users_is_found_by_name():
     """`module:function` gets topic, key, value and the number of partitions."""
     partitioner = partitioner_factory(f"{__name__}:by_length")("orders")
 
-    assert partitioner.for_records([KeyValue(None, b"four"), KeyValue(None, None)], 3) == [1, 0]
+    assert partitioner.for_records([KeyedValue(None, b"four"), KeyedValue(None, None)], 3) == [1, 0]
 
 
 @pytest.mark.parametrize("name", ["murmur", "os:no_such_thing", "no_such_module:f", "os:sep"])
@@ -98,7 +100,7 @@ def test_an_answer_that_is_no_partition_refuses_the_record(answer: object):
     partitioner = OwnPartitioner("orders", lambda *_: answer)  # type: ignore[arg-type, return-value]
 
     with pytest.raises(InvalidRecordError):
-        partitioner.for_records([KeyValue(None, b"")], 3)
+        partitioner.for_records([KeyedValue(None, b"")], 3)
 
 
 def test_a_function_that_fails_refuses_the_record():
@@ -108,4 +110,4 @@ def test_a_function_that_fails_refuses_the_record():
         raise KeyError("customer")
 
     with pytest.raises(InvalidRecordError, match="customer"):
-        OwnPartitioner("orders", failing).for_records([KeyValue(None, b"")], 3)
+        OwnPartitioner("orders", failing).for_records([KeyedValue(None, b"")], 3)
