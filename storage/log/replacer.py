@@ -165,7 +165,7 @@ class LogReplacer:
             elif offset < parts.state.end_offset:
                 self._cut(offset)
 
-        self._truncate(truncate, reason)
+        self._truncate(offset, truncate, reason)
 
     def truncate_fully_and_start_at(self, offset: Offset, reason: str = "asked for") -> None:
         """Drop everything; the empty log begins and ends at `offset`."""
@@ -175,14 +175,19 @@ class LogReplacer:
             self._parts.noted_epoch = NO_LEADER_EPOCH
             self._start_over(offset)
 
-        self._truncate(truncate, reason)
+        self._truncate(offset, truncate, reason)
 
-    def _truncate(self, truncate: Callable[[], None], reason: str) -> None:
+    def _truncate(self, offset: Offset, truncate: Callable[[], None], reason: str) -> None:
         parts, began = self._parts, self._parts.clock()
         with parts.lock:
             parts.check_writable()
             before, bytes_before = parts.state.end_offset, parts.state.log_bytes()
-            truncate()
+            try:
+                truncate()
+            except BaseException as error:
+                # Half of it is done: what is appended now would stand behind records that are no longer the log's.
+                parts.mark_offline(f"truncating to offset {offset} failed: {error}")
+                raise
             after, bytes_after = parts.state.end_offset, parts.state.log_bytes()
         _LOGGER.info(
             "%s: truncated from offset %d to %d: %s; %d -> %d bytes (%d ms)",
@@ -230,12 +235,15 @@ class LogReplacer:
             end_offset=state.end_offset,
             snapshots_at=state.chain.base_offsets[-2:],
         )
-        parts.state = parts.settled(state)
+        parts.state = parts.settled(state.without_aborts_from(state.end_offset))
 
     def _retire_for_good(self, segments: Sequence[Segment]) -> None:
-        """Retire segments whose offsets will be given again: no crash may bring them back beside the new ones."""
+        """Retire segments whose offsets will be given again: no crash may bring them back beside the new ones.
+
+        The newest first: a crash in between leaves no gap.
+        """
         if segments:
-            self._retire(segments)
+            self._retire(segments[::-1])
             self._parts.files.sync_directory(self._parts.directory)
 
     def _retire(self, segments: Sequence[Segment]) -> list[str]:

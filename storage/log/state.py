@@ -101,7 +101,11 @@ class LogState(NamedTuple):
         return self._replace(chain=chain, places={})
 
     def cut_at(self, end: Bound, chain: Chain, start_offset: Offset) -> LogState:
-        """The value after a truncation: `chain` is what is left, and the log goes on at `end`."""
+        """The value after a truncation: `chain` is what is left, and the log goes on at `end`.
+
+        It still has the aborts that were cut off: their records stay hidden until it is known where their transactions,
+        undecided again, begin.
+        """
         offset, replicated = end.offset, self.replicated
         if replicated is not None:
             replicated = Offset(max(start_offset, min(replicated, offset)))
@@ -110,5 +114,8 @@ class LogState(NamedTuple):
             end_position=end.position,
             start_offset=start_offset,
             replicated=replicated,
-            aborted=tuple(span for span in self.aborted if span.last_offset < offset),
         )
+
+    def without_aborts_from(self, offset: Offset) -> LogState:
+        """The value without the aborted transactions whose markers stand at `offset` or above."""
+        return self._replace(aborted=tuple(span for span in self.aborted if span.last_offset < offset))

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from itertools import product
+from pathlib import Path
+
 import pytest
 
 from storage.codec.columns import decode
@@ -9,9 +15,12 @@ from storage.codec.control import ControlType, EndTransactionMarker, encode_mark
 from storage.codec.records import BatchStamp, encode
 from storage.compaction.choose import plan
 from storage.compaction.clean import clean, cleaning_params
+from storage.errors import PartitionOfflineError
 from storage.model import Isolation, Offset, ProducerId, Record, Timestamp
 from storage.producers.append import Origin
 from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, records_of
+from tests.doubles.mortal_disk import End, MortalDisk, dies
+from tests.doubles.simulated_disk import SimulatedDisk
 
 NOW = Timestamp(1_700_000_000_000)
 
@@ -147,3 +156,93 @@ def test_an_index_that_was_made_without_room_gets_it(suffix):
     assert [0, 1, 2, 3, 4, 5] == offsets_of(on_disk.log)
     sealed = on_disk.log.chain.segments[1]
     assert (5, 11) == (sealed.offset_index.last_offset, sealed.time_index.last.timestamp)
+
+
+CUTS = [
+    pytest.param(lambda log: log.truncate_to(Offset(3)), id="in a segment"),
+    pytest.param(lambda log: log.truncate_to(Offset(7)), id="in the active segment"),
+    pytest.param(lambda log: log.truncate_to(Offset(6)), id="to an empty segment"),
+    pytest.param(lambda log: log.truncate_fully_and_start_at(Offset(3)), id="all of it"),
+]
+
+
+def of_four_segments(disk: SimulatedDisk | None = None) -> LogOnDisk:
+    on_disk = LogOnDisk(disk=disk, internal_segment_bytes=150)
+    for number in range(8):
+        on_disk.log.append(batch(b"old %d" % number))
+    assert [0, 2, 4, 6] == on_disk.base_offsets()
+    return on_disk
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_truncation_that_fails_takes_the_log_offline(cut):
+    """Half of it is done: records that were appended now would stand behind those that were to go, or beside them."""
+    failed = set()
+    for operation, after in product(("rename", "open", "pread", "truncate", "sync_directory"), range(12)):
+        on_disk = of_four_segments()
+        on_disk.disk.fail(operation, after=after)
+        with suppress(OSError):
+            cut(on_disk.log)
+            continue
+        failed.add(operation)
+        on_disk.disk.heal()
+        with pytest.raises(PartitionOfflineError, match="truncating to offset"):
+            on_disk.log.append(batch(b"new"))
+        on_disk.kill()
+        on_disk.log.append(batch(b"new"))
+        offsets = offsets_of(on_disk.log)
+        assert list(range(offsets[0], on_disk.log.log_end_offset)) == offsets
+    assert "truncate" in failed
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("end", list(End), ids=str)
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_truncation_that_a_crash_ends_leaves_no_gap(cut, end, flushed):
+    """At whatever step: what is left is as before from some offset on up to another, and the log goes on there."""
+    for seed, steps in product(range(3), range(50)):
+        disk = MortalDisk(seed=seed)
+        on_disk = of_four_segments(disk)
+        if flushed:
+            on_disk.log.flush()
+        checkpoint = on_disk.log.recovery_point
+        died = dies(disk, partial(cut, on_disk.log), steps)
+        end.of(disk)
+        on_disk.log = on_disk.load(clean=False, recovery_point=checkpoint)
+        left = records_of(on_disk.log)
+        start = left[0][0] if left else 0
+        assert [(start + index, b"old %d" % (start + index)) for index in range(len(left))] == left
+        assert not left or left[-1][0] + 1 == on_disk.log.log_end_offset
+        if not died:
+            break
+    assert not died
+
+
+class LookedAtDisk(SimulatedDisk):
+    """A disk that looks at a log at each step of a change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.look: Callable[[], None] | None = None
+
+    def happens(self, operation: str, path: Path, *, changes: bool) -> None:
+        look, self.look = self.look, None
+        if look is not None:
+            look()
+        super().happens(operation, path, changes=changes)
+        self.look = look
+
+
+def test_aborted_records_stay_hidden_while_their_marker_is_cut_off():
+    """Until the transaction is undecided again: in between nobody may take its records for committed."""
+    disk = LookedAtDisk()
+    on_disk, seen = LogOnDisk(disk=disk), []
+    on_disk.log.append(keyed(b"aborted", producer_id=7))
+    on_disk.log.append(abort(7), origin=Origin.COORDINATOR)
+    on_disk.log.append(keyed(b"behind"))
+    disk.look = lambda: seen.append(committed(on_disk))
+    on_disk.log.truncate_to(Offset(1))
+    disk.look = None
+    assert (0, []) == (on_disk.log.offsets().last_stable_offset, committed(on_disk))
+    assert [b"behind"] == seen[0]
+    assert [b"aborted"] not in seen
