@@ -355,6 +355,7 @@ class LogAppender:
     def _undo_roll(self, old: Segment, base_offset: Offset, cause: OSError) -> None:
         """Go on with `old`. A new segment must not stay behind, also not after a crash: it would hide what follows."""
         parts = self._parts
+        parts.producers.state.end_offset = parts.state.end_offset
         try:
             path = parts.directory / segment_file(base_offset, SegmentFileKind.LOG)
             if parts.files.exists(path):

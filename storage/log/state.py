@@ -88,8 +88,9 @@ class LogState(NamedTuple):
         return _new(LogState, fields)
 
     def rolled(self, segment: Segment) -> LogState:
-        """The value after a roll: `segment` is new, empty and active."""
-        return self._replace(chain=self.chain.with_active(segment), end_position=0)
+        """The value after a roll: `segment` is new, empty and active; the log ends there, also behind a gap."""
+        chain = self.chain.with_active(segment)
+        return self._replace(chain=chain, end_offset=segment.base_offset, end_position=0)
 
     def started_at(self, offset: Offset) -> LogState:
         """The value with a higher log start."""

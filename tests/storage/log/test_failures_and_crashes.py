@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -246,3 +247,20 @@ def test_aborted_records_stay_hidden_while_their_marker_is_cut_off():
     assert (0, []) == (on_disk.log.offsets().last_stable_offset, committed(on_disk))
     assert [b"behind"] == seen[0]
     assert [b"aborted"] not in seen
+
+
+@pytest.mark.parametrize(("operation", "suffix"), [("pwrite", ".log"), ("write_bytes", ".snapshot")])
+def test_a_batch_behind_a_gap_that_found_no_room_is_taken_later(operation, suffix):
+    """It began a segment, or was about to: the log goes on where that one stands, and closes in order."""
+    for go_on in (lambda log: log.append(batch(b"next")), lambda log: log.close()):
+        on_disk = LogOnDisk(internal_segment_bytes=100)
+        on_disk.log.append(batch(b"first"))
+        on_disk.disk.fail(operation, number=errno.ENOSPC, suffix=suffix)
+        with pytest.raises(OSError, match="No space left"):
+            on_disk.log.append_as_follower(batch(b"behind", offset=50))
+        go_on(on_disk.log)
+        shown = offsets_of(on_disk.log)
+        on_disk.kill()
+        assert shown == offsets_of(on_disk.log)
+        on_disk.log.append_as_follower(batch(b"behind", offset=on_disk.log.log_end_offset))
+        assert len(shown) + 1 == len(offsets_of(on_disk.log))
