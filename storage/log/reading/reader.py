@@ -1,4 +1,4 @@
-"""Looking at a log: its bounds and segments, reads by offset and by time. Any thread may call; nothing takes a lock."""
+"""Looking at a log: its bounds and segments, reads by offset and by time. Any thread may call; few take the lock."""
 
 from __future__ import annotations
 
@@ -180,7 +180,12 @@ class LogReader:
         def look(state: LogState) -> TimestampOffset | None:
             return self._times.find_largest(state.chain, state.bound(Isolation.READ_UNCOMMITTED))
 
-        return self._looking(look)
+        def look_between_appends(_: LogState) -> TimestampOffset | None:
+            with self._parts.lock:
+                return look(self._parts.state)
+
+        # The active segment may know a larger one already, of a batch behind what the state shows.
+        return self._looking(look) or self._looking(look_between_appends)
 
     def locate(self, offset: Offset, trace: Trace | None = None) -> Location | None:
         """The batch that holds `offset` or the next one after a gap, telling `trace` each step.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -19,6 +20,7 @@ from storage.segment.trace import (
     SegmentTaken,
 )
 from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
+from tests.doubles.simulated_disk import SimulatedDisk
 
 
 def test_reads_outside_the_log():
@@ -360,6 +362,36 @@ def test_readers_in_other_threads_see_one_state_at_a_time():
     for thread in threads:
         thread.join()
     assert [] == problems
+
+
+class AppendingDisk(SimulatedDisk):
+    """A disk on which another thread looks at a log where an index file is made, in the middle of an append."""
+
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        super().__init__()
+        self.look, self.looking, self._threads = None, [], threads
+
+    def happens(self, operation, path, *, changes):
+        super().happens(operation, path, changes=changes)
+        if self.look is not None and operation == "open" and changes and path.name.endswith("index"):
+            self.looking.append(self._threads.submit(self.look))
+            # Long enough for whoever does not wait for the log's lock; who does has an answer later.
+            wait(self.looking, timeout=0.05)
+
+
+def test_the_largest_timestamp_is_found_while_a_larger_one_is_appended():
+    """That of the records before or that of the new one, not none at all."""
+    with ThreadPoolExecutor() as threads:
+        disk = AppendingDisk(threads)
+        log = LogOnDisk(disk=disk, index_interval_bytes=0).log
+        log.append(batch(b"a", timestamp=5))
+        log.roll()
+        log.append(batch(b"b", timestamp=6))
+        disk.look = log.largest_timestamp
+        log.append(batch(b"c", timestamp=7))
+        found = [each.result() for each in disk.looking]
+    assert found
+    assert {(6, 1), (7, 2)} >= {each and (each.timestamp, each.offset) for each in found}
 
 
 def first_offset_of(fetched: Fetched) -> int:
