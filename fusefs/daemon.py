@@ -17,7 +17,7 @@ from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.open_descriptors import holds
 from fusefs.appending.partitioners import partitioner_factory
 from fusefs.blocking import Blocking
-from fusefs.files.status import engine_lines, warnings_of
+from fusefs.files.status import engine_lines
 from fusefs.filesystem import TopicFileSystem
 from fusefs.following.waiting import WaitingReads
 from fusefs.mounting.background import Foreground, Readiness, run_in_background
@@ -127,7 +127,7 @@ def open_when_free(
 
 def _close(engine: Engine, options: MountOptions) -> list[str]:
     """Close the engine; what it could not do, a line each."""
-    before = set(warnings_of(engine))
+    before = set(engine.warnings)
     failed = []
     try:
         engine.close()
@@ -137,7 +137,7 @@ def _close(engine: Engine, options: MountOptions) -> list[str]:
         log.error("%s", failed[0])  # noqa: TRY400 - the text says it all
     else:
         log.info("%s: closed", _named(options))
-    return [*(line for line in warnings_of(engine) if line not in before), *failed]
+    return [*(line for line in engine.warnings if line not in before), *failed]
 
 
 def _begin_log(options: MountOptions) -> None:
@@ -262,8 +262,8 @@ class _Daemon:
             f"last_words {self._words.path}",
             *engine_lines(self._engine),
             *(f"{name} {value}" for name, value in lines.items()),
-            *(f"doing {line}" for line in [getattr(self._engine, "doing", None)] if line),
-            *(f"warning {line}" for line in warnings_of(self._engine)),
+            *(f"doing {line}" for line in [self._engine.doing] if line),
+            *(f"warning {line}" for line in self._engine.warnings),
         ]
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None]) -> None:
@@ -301,8 +301,7 @@ def _named(options: MountOptions) -> str:
 
 
 def _view_stores(*, read_only: bool) -> Callable[[Partition], ViewStore | None]:
-    """Beside the segments in a directory of one's own, in the user's cache for any other."""
+    """Beside the segments in a directory of one's own, in the user's cache for any other; none without a directory."""
     disk = NativeFileSystem()
-    if read_only:
-        return lambda partition: ViewStore.in_user_cache(partition, disk)
-    return lambda partition: ViewStore.beside(partition, disk)
+    make = ViewStore.in_user_cache if read_only else ViewStore
+    return lambda partition: None if partition.directory is None else make(partition.directory, disk)

@@ -20,7 +20,7 @@ from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.files.follow_file import FollowNode
 from fusefs.files.log_file import ViewNode
-from fusefs.files.status import engine_lines, warnings_of
+from fusefs.files.status import engine_lines
 from fusefs.filesystem import TopicFileSystem
 from fusefs.following.waiting import WaitingReads
 from fusefs.nodes.context import MountContext, NoKernel, Settings
@@ -176,7 +176,7 @@ def _context(engine: Engine, settings: Settings) -> MountContext:
         return [
             *engine_lines(engine),
             f"isolation {settings.isolation.value}",
-            *(f"warning {line}" for line in warnings_of(engine)),
+            *(f"warning {line}" for line in engine.warnings),
         ]
 
     return MountContext(

@@ -8,6 +8,7 @@ wait for the disk for long and belong into a thread; the others answer in micros
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from storage.config.topic import TopicConfig
@@ -40,6 +41,11 @@ class Partition(Protocol):
     @property
     def config(self) -> TopicConfig:
         """The topic's settings as they stand now."""
+        ...
+
+    @property
+    def directory(self) -> Path | None:
+        """The directory of the partition's files; None for an engine that has none."""
         ...
 
     @property
@@ -112,8 +118,8 @@ class Partition(Protocol):
         """
         ...
 
-    def segments(self) -> Sequence[SegmentInfo]:
-        """Oldest first, the active one last; a snapshot."""
+    def segments(self) -> Sequence[SegmentInfo] | None:
+        """The segments, the oldest first and the active one last: a snapshot. None without a `directory`."""
         ...
 
     def segment_of(self, name: str) -> SegmentInfo | None:
@@ -187,6 +193,16 @@ class Engine(Protocol):
     @property
     def foreign(self) -> bool:
         """The directory is someone else's (opened read-only): nothing there may be changed or created."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the owner should know though no call failed, a line each, the oldest first; a snapshot."""
+        ...
+
+    @property
+    def doing(self) -> str | None:
+        """The progress of a change of topics that takes long, as a line; None between two."""
         ...
 
     def topics(self) -> Mapping[str, Topic]:

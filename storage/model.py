@@ -29,6 +29,9 @@ NO_TIMESTAMP = Timestamp(-1)
 NO_PRODUCER_ID = ProducerId(-1)
 NO_LEADER_EPOCH = -1
 
+ONLINE = "online"
+"""The state of what serves, as users read and write it."""
+
 
 class TopicPartition(NamedTuple):
     """A partition's whole name."""
@@ -177,15 +180,15 @@ class PartitionStatus:
     """Everything `status` shows of a partition."""
 
     offsets: PartitionOffsets
-    state: str
-    """`online`, or `offline: ` and the reason."""
-    segments: int
-    log_bytes: int
-    index_bytes: int
+    offline: str | None
+    """Why it does not serve; None: it is online."""
+    segments: int | None
+    """Number of segments; None for a partition without a directory."""
+    log_bytes: int | None
+    """Bytes of the logs, and `index_bytes` those of their indexes; None where they are not known."""
+    index_bytes: int | None
     first_timestamp: Timestamp
     last_timestamp: Timestamp
-    directory: str
-    """The partition's directory on disk."""
     first_dirty_offset: Offset | None = None
     """Where the cleaner goes on; None where nothing is compacted."""
     cleanable_ratio: float | None = None
@@ -193,13 +196,27 @@ class PartitionStatus:
     last_flush: Timestamp = NO_TIMESTAMP
     """When it was last written to disk, or opened."""
 
+    @property
+    def state(self) -> str:
+        """`online`, or `offline: ` and the reason."""
+        return _spelled_state(self.offline)
+
 
 @dataclass(frozen=True, slots=True)
 class DirectoryStatus:
     """How one of an engine's data directories stands."""
 
     path: str
-    state: str
-    """`online`, or `offline: ` and the reason."""
+    offline: str | None
+    """Why it does not serve; None: it is online."""
     partitions: int
     """How many are known to stand in it."""
+
+    @property
+    def state(self) -> str:
+        """`online`, or `offline: ` and the reason."""
+        return _spelled_state(self.offline)
+
+
+def _spelled_state(offline: str | None) -> str:
+    return ONLINE if offline is None else f"offline: {offline}"

@@ -119,7 +119,8 @@ def _compact(dirty: Path, fresh: Callable[[], Path], keys: _Keys) -> float:
     engine = open_engine(directory)
     try:
         partition = engine.partition("bench", 0)
-        active = partition.segments()[-1].size_bytes
+        *_, last = partition.segments() or ()
+        active = last.size_bytes
         touch_memory(directory, before)
         started = time.process_time()
         engine.maintain_now(system_clock())
@@ -133,7 +134,7 @@ def _compact(dirty: Path, fresh: Callable[[], Path], keys: _Keys) -> float:
 
 def _check(partition: Partition, keys: _Keys, before: int) -> None:
     """Raise WrongResultError unless each key is still there and most of the rest is gone."""
-    after = sum(segment.size_bytes for segment in partition.segments())
+    after = sum(segment.size_bytes for segment in partition.segments() or ())
     offset, end = Offset(0), partition.offsets().log_end_offset
     found: set[bytes | None] = set()
     while offset < end:

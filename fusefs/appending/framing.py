@@ -10,20 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from storage.codec.batch import scan
-from storage.codec.binary.fields import (
-    CODEC_MASK,
-    CURRENT_MAGIC,
-    LENGTH_POSITION,
-    LOG_OVERHEAD,
-    MAGIC_POSITION,
-    SMALLEST_LENGTH,
-    SMALLEST_LENGTH_V0,
-    SMALLEST_LENGTH_V1,
-)
+from storage.codec.binary.fields import CODEC_MASK, CURRENT_MAGIC
+from storage.codec.frame import FRAME_SIZE, size_at
 from storage.errors import InvalidRecordError, RecordTooLargeError
-
-_SMALLEST_LENGTHS = (SMALLEST_LENGTH_V0, SMALLEST_LENGTH_V1, SMALLEST_LENGTH)
-"""Smallest value of the length field, by format."""
 
 
 class Waiting(NamedTuple):
@@ -159,7 +148,7 @@ class RecordBatches:
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
         if waiting.refused is not None:
             raise InvalidRecordError(
-                "a batch before this one was refused, and nobody knows where the next one begins; open the file anew"
+                "a batch before this one was refused, and nobody knows where the next one begins; open the file again"
             )
         data = waiting.tail + data if waiting.tail else data
         cut = _end_of_batches(data, limit)
@@ -181,10 +170,9 @@ BATCHES = RecordBatches()
 def _end_of_batches(data: bytes, limit: int) -> int:
     """Position behind the last whole batch. Raises for one too large as soon as it says so, and for what is none."""
     at = 0
-    while len(data) - at > MAGIC_POSITION:
-        length = int.from_bytes(data[at + LENGTH_POSITION : at + LENGTH_POSITION + 4], "big", signed=True)
-        magic, size = data[at + MAGIC_POSITION], length + LOG_OVERHEAD
-        if magic > CURRENT_MAGIC or length < _SMALLEST_LENGTHS[magic]:
+    while len(data) - at >= FRAME_SIZE:
+        size = size_at(data, at)
+        if size is None:
             raise InvalidRecordError(f"no record batch at byte {at} of what was written")
         if size > limit:
             raise RecordTooLargeError(f"batch of {size} bytes, max.message.bytes is {limit}")

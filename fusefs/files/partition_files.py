@@ -45,7 +45,7 @@ class PartitionFiles:
         """The node through which a write is under way."""
         self._newest_ns: int | None = None
         self._segments_seen = 0
-        """How many segments the last status told of."""
+        """Number of segments in the last status; 0 where that is not known."""
         self.news.listen(self._changed)
         self._cancel = partition.listen(self.news.signal)
 
@@ -57,7 +57,7 @@ class PartitionFiles:
         if not 0 < self._segments_seen <= FEW_SEGMENTS:
             leave_event_loop()
         status = self.partition.status()
-        self._segments_seen = status.segments
+        self._segments_seen = status.segments or 0
         return status
 
     def check_exists(self) -> None:

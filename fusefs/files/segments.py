@@ -25,7 +25,7 @@ class SegmentsDirectory(Directory):
         self._files = files
 
     def names(self) -> Sequence[str]:
-        return [name for segment in self._files.partition.segments() for name in segment.files]
+        return [name for segment in self._files.partition.segments() or () for name in segment.files]
 
     def make(self, name: str) -> Node:
         if self._files.partition.segment_of(name) is None:

@@ -12,10 +12,9 @@ from fusefs.views.allowance import leave_event_loop
 from storage.engine import Engine
 from storage.errors import InvalidConfigError
 from storage.messages import printable
-from storage.model import TopicPartition
+from storage.model import ONLINE, TopicPartition
 
 LINE_BYTES = 64
-ONLINE = "online"
 
 
 class StateTarget:

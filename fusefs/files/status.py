@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from fusefs.files.partition_files import PartitionFiles
-from fusefs.files.state import ONLINE
 from fusefs.files.text_file import TextFile
 from fusefs.files.topic_files import TopicFiles
 from fusefs.forms import VALUES
@@ -42,15 +41,13 @@ class PartitionStatusFile(TextFile):
             "high_watermark": offsets.high_watermark,
             "log_end_offset": offsets.log_end_offset,
             "leader_epoch": offsets.leader_epoch,
-            "segments": status.segments,
-            "log_bytes": status.log_bytes,
-            "index_bytes": status.index_bytes,
+            **_known(segments=status.segments, log_bytes=status.log_bytes, index_bytes=status.index_bytes),
             "first_timestamp": spelled_time(status.first_timestamp),
             "last_timestamp": spelled_time(status.last_timestamp),
             **cleaning_lines(status),
             "last_flush": spelled_time(status.last_flush),
             "measured": "yes" if self._files.views.whole(VALUES).measured else "no",
-            "directory": status.directory,
+            **_known(directory=self._files.partition.directory),
         }
         return "".join(f"{name} {printable(str(value))}\n" for name, value in lines.items())
 
@@ -100,10 +97,12 @@ class TopicStatusFile(TextFile):
         lines = {
             "topic_id": topic.topic_id,
             "partitions": len(all_of),
-            "offline_partitions": sum(status.state != ONLINE for status in all_of),
-            "segments": sum(status.segments for status in all_of),
-            "log_bytes": sum(status.log_bytes for status in all_of),
-            "index_bytes": sum(status.index_bytes for status in all_of),
+            "offline_partitions": sum(status.offline is not None for status in all_of),
+            **_known(
+                segments=known_sum(status.segments for status in all_of),
+                log_bytes=known_sum(status.log_bytes for status in all_of),
+                index_bytes=known_sum(status.index_bytes for status in all_of),
+            ),
             "unflushed_records": sum(unflushed_records(status) for status in all_of),
             "first_timestamp": spelled_time(_earliest(status.first_timestamp for status in all_of)),
             "last_timestamp": spelled_time(
@@ -121,6 +120,17 @@ class TopicStatusFile(TextFile):
 def unflushed_records(status: PartitionStatus) -> int:
     """Number of records that are not known to be on disk."""
     return max(status.offsets.log_end_offset - status.offsets.recovery_point, 0)
+
+
+def known_sum(numbers: Iterable[int | None]) -> int | None:
+    """The sum of numbers; None where one of them is not known."""
+    known = list(numbers)
+    return None if None in known else sum(number for number in known if number is not None)
+
+
+def _known(**values: object) -> dict[str, object]:
+    """The lines of what the engine knows: one without segments or a directory has no lines about them."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _earliest(timestamps: Iterable[Timestamp]) -> Timestamp:
@@ -153,11 +163,5 @@ def engine_lines(engine: Engine) -> list[str]:
     ]
 
 
-def warnings_of(engine: Engine) -> tuple[str, ...]:
-    """The lines of the engine about what it came upon and passed over; none where it keeps none."""
-    warnings: tuple[str, ...] = getattr(engine, "warnings", ())
-    return warnings
-
-
 def _shown(directory: DirectoryStatus) -> str:
-    return directory.path if directory.state == "online" else f"{directory.path} {directory.state}"
+    return directory.path if directory.offline is None else f"{directory.path} {directory.state}"

@@ -62,8 +62,10 @@ def _unescaped(path: str) -> str:
 def disk_space(directories: Sequence[Path]) -> os.statvfs_result:
     """Add up the disks that hold the directories, each once, in blocks of the first one's size, as `df` shows them.
 
-    A directory that cannot be asked is left out; OSError where none can.
+    A directory that cannot be asked is left out; OSError where none can. All figures are 0 without any directory.
     """
+    if not directories:
+        return os.statvfs_result((4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255))
     figures: dict[int, os.statvfs_result] = {}
     error: OSError | None = None
     for directory in directories:
@@ -72,7 +74,8 @@ def disk_space(directories: Sequence[Path]) -> os.statvfs_result:
         except OSError as refused:
             error = refused
     if not figures:
-        raise error or FileNotFoundError("no data directory")
+        assert error is not None
+        raise error
     first, *others = figures.values()
     if not others:
         return first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -61,6 +62,12 @@ def _latest(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Nod
     )
 
 
+def _segments(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:
+    if files.partition.directory is None:
+        raise FileError(errno.ENOENT, "the partition has no files of its own")
+    return SegmentsDirectory(parent, name, files)
+
+
 NAMES: dict[str, Name] = {
     **{f"log{form.suffix}": Name(listed=True, make=partial(_log, form=form)) for form in VIEW_FORMS},
     **{f"follow{form.suffix}": Name(listed=False, make=partial(_follow, form=form)) for form in FORMS},
@@ -69,7 +76,7 @@ NAMES: dict[str, Name] = {
     "start": Name(listed=True, make=StartFile),
     "state": Name(listed=True, make=StateFile),
     "status": Name(listed=True, make=PartitionStatusFile),
-    "segments": Name(listed=True, make=SegmentsDirectory),
+    "segments": Name(listed=True, make=_segments),
 }
 """Every fixed name. What is none of them is a selector, or does not exist."""
 
@@ -122,7 +129,11 @@ class PartitionDirectory(Directory):
             ):  # Where the first batch cannot be read, there is one.
                 empty = earliest_offset(partition, isolation=isolation) is None
         hidden = ONLY_WITH_RECORDS if empty else frozenset()
-        return [name for name, what in NAMES.items() if what.listed and name not in hidden]
+        return [
+            name
+            for name, what in NAMES.items()
+            if what.listed and name not in hidden and (name != "segments" or partition.directory is not None)
+        ]
 
     def make(self, name: str) -> Node:
         fixed = NAMES.get(name)

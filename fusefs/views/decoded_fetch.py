@@ -14,17 +14,10 @@ from typing import NamedTuple, TypeAlias
 from fusefs.forms.decoding import Decode
 from fusefs.views.allowance import ThreadNeededError, current
 from storage.codec.aborted_filter import still_aborted
-from storage.codec.binary.fields import (
-    ATTRIBUTES_POSITION,
-    CODEC_MASK,
-    CURRENT_MAGIC,
-    HEADER_SIZE,
-    LENGTH_POSITION,
-    LOG_OVERHEAD,
-    MAGIC_POSITION,
-)
+from storage.codec.binary.fields import HEADER_SIZE
 from storage.codec.columns import Columns, decode_each
 from storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from storage.codec.frame import base_offset_at, end_at, is_plain_at
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
 from storage.errors import (
@@ -161,7 +154,7 @@ def _decoded_around_damage(  # noqa: PLR0913, PLR0917 - what `decoded` has, and 
     for found in _runs(data, fetched.aborted, decode, failure):
         if isinstance(found, CorruptBatchError):
             pieces.append(Damage(next_offset, locate_damage(partition, fetched, found)))
-            end = _end_of_damaged(data, found.position)
+            end = end_at(data, found.position)
             next_offset = _offset_after_damage(partition, next_offset, fetched, end, isolation)
             taken += _cost_of(data, found.position, end)
         else:
@@ -196,21 +189,19 @@ def _runs(
                 raise ThreadNeededError
             return
         if allowed is not None:
-            allowed.remaining -= _cost_of(data, failure.position, _end_of_damaged(data, failure.position))
+            allowed.remaining -= _cost_of(data, failure.position, end_at(data, failure.position))
         yield failure
         if allowed is not None and allowed.is_late:
             return
-        at = _end_of_damaged(data, failure.position)
+        at = end_at(data, failure.position)
         readable = _Readable(data, at, readable.aborted, decode, limit)
 
 
 def _cost_of(data: memoryview, position: int, end: int) -> int:
     """What a batch that cannot be read may have taken until that showed: a compressed one up to the codec's bound."""
-    header = data[position : position + HEADER_SIZE]
-    if len(header) < HEADER_SIZE:
-        return len(header)
-    plain = header[MAGIC_POSITION] == CURRENT_MAGIC and not header[ATTRIBUTES_POSITION + 1] & CODEC_MASK
-    return end - position if plain else MAX_CONTENT_BYTES
+    if len(data) - position < HEADER_SIZE:
+        return len(data) - position
+    return end - position if is_plain_at(data, position) else MAX_CONTENT_BYTES
 
 
 class _Readable:
@@ -258,17 +249,15 @@ class _Readable:
 
 def locate_damage(partition: Partition, fetched: Fetched, error: CorruptBatchError) -> CorruptionError:
     """Say of a batch that failed in a buffer which file it stands in, and where."""
-    name = segment_file(fetched.segment_base_offset, SegmentFileKind.LOG)
-    return error.in_file(Path(partition.status().directory) / name, fetched.position + error.position)
+    file = segment_path(partition, fetched.segment_base_offset)
+    return error.in_file(file, fetched.position + error.position)
 
 
-def _end_of_damaged(data: memoryview, position: int) -> int:
-    """Step over a damaged batch by its length field, as the log did; where that cannot be, over all the rest."""
-    length = int.from_bytes(
-        data[position + LENGTH_POSITION : position + LENGTH_POSITION + 4], "big", signed=True
-    )
-    end = position + LOG_OVERHEAD + length
-    return end if position + HEADER_SIZE <= end <= len(data) else len(data)
+def segment_path(partition: Partition, base_offset: Offset) -> Path:
+    """Path of a segment's log, for messages; of an engine without a directory, the partition's name."""
+    if partition.directory is None:
+        return Path(f"{partition.topic}-{partition.number}")
+    return partition.directory / segment_file(base_offset, SegmentFileKind.LOG)
 
 
 def _offset_after_damage(
@@ -295,12 +284,13 @@ def _base_offset(
     partition: Partition, offset: Offset, data: memoryview, position: int, isolation: Isolation
 ) -> Offset:
     """Give the base offset of the batch at a position, kept above `offset` and within the log."""
-    base_offset = int.from_bytes(data[position : position + 8], "big", signed=True)
-    return Offset(min(max(base_offset, offset + 1), partition.offsets().visible_end(isolation)))
+    return Offset(
+        min(max(base_offset_at(data, position), offset + 1), partition.offsets().visible_end(isolation))
+    )
 
 
 def _segment_end(partition: Partition, offset: Offset) -> Offset:
-    for segment in partition.segments():
+    for segment in partition.segments() or ():
         if segment.base_offset <= offset < segment.end_offset:
             return segment.end_offset
     return Offset(offset + 1)

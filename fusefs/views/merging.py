@@ -14,15 +14,13 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 from fusefs.forms import VALUES, Form
 from fusefs.views.allowance import RequestTooLargeError
-from fusefs.views.decoded_fetch import Damage, Piece
+from fusefs.views.decoded_fetch import Damage, Piece, segment_path
 from fusefs.views.measuring import Source
 from storage.codec.columns import Columns
-from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
 from storage.errors import CorruptionError, OversizeError, SegmentDeletedError
 from storage.model import Isolation, Offset
@@ -187,9 +185,8 @@ class _Queue:
         if behind - begin <= LINES_AT_ONCE and size <= TOGETHER_BYTES:
             return behind
         batch = next(batch for batch in piece.batches if batch.record_end > begin)
-        name = segment_file(self._segment_base_offset, SegmentFileKind.LOG)
         self.damage = OversizeError(
-            Path(self._share.partition.status().directory) / name,
+            segment_path(self._share.partition, self._segment_base_offset),
             self._position + batch.position,
             f"{behind - begin} records of offset {offset}, and {size} bytes of text",
         )

@@ -151,7 +151,7 @@ class PartitionViews:
     def _remove_orphans(self) -> None:
         """Segments went, or may have gone while nobody looked: what was remembered of them goes too."""
         if self._store is not None:
-            self._store.remove_orphans({segment.base_offset for segment in self.partition.segments()})
+            self._store.remove_orphans({segment.base_offset for segment in self.partition.segments() or ()})
 
     def _measure_from(self, form: Form, start_offset: Offset) -> Measure:
         """Keep what is known of the form's rendering if it reaches the log start; else begin there."""

@@ -9,17 +9,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from fusefs.forms import BATCH, Form
 from fusefs.forms.decoding import check_line
 from fusefs.views.allowance import ThreadNeededError, current
-from fusefs.views.decoded_fetch import Damage, Stretch, read_stretch
+from fusefs.views.decoded_fetch import Damage, Stretch, read_stretch, segment_path
 from storage.codec.aborted_filter import hide_aborted
 from storage.codec.batch import scan
 from storage.codec.columns import Columns
 from storage.codec.headers import Batches, BatchHeader
-from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
 from storage.errors import OffsetOutOfRangeError, OversizeBatchError, SearchTooLongError, SegmentDeletedError
 from storage.model import Isolation, Offset, Position, Record, Timestamp, TimestampOffset, TimestampType
@@ -81,13 +79,10 @@ class FoundRecord:
         try:
             check_line(form, self.columns, self.index)
         except OversizeBatchError as error:
-            raise error.in_file(self.segment_path(partition), self.batch_position) from None
+            raise error.in_file(
+                segment_path(partition, self.segment_base_offset), self.batch_position
+            ) from None
         return form.render_one(self.columns, self.index, topic=partition.topic, partition=partition.number)
-
-    def segment_path(self, partition: Partition) -> Path:
-        """Path of the file that the batch stands in."""
-        name = segment_file(self.segment_base_offset, SegmentFileKind.LOG)
-        return Path(partition.status().directory) / name
 
 
 def find_record(

@@ -27,7 +27,6 @@ from fusefs.views.view_file import (
 from storage.checkpoints.atomic import TEMPORARY_SUFFIX
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import parse_view_file, view_file
-from storage.engine import Partition
 from storage.errors import StorageError
 from storage.model import Offset
 
@@ -35,7 +34,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class ViewStore:
-    """The view files of one partition."""
+    """The view files of one partition, in its own directory: a broker passes over files of this suffix."""
 
     def __init__(self, directory: Path, files: FileSystem, *, make_directory: bool = False) -> None:
         self.directory = directory
@@ -45,16 +44,8 @@ class ViewStore:
         self._lock = threading.Lock()
 
     @classmethod
-    def beside(cls, partition: Partition, files: FileSystem) -> ViewStore:
-        """In the partition's own directory: a broker passes over files of this suffix."""
-        return cls(Path(partition.status().directory), files)
-
-    @classmethod
-    def in_user_cache(
-        cls, partition: Partition, files: FileSystem, *, cache: Path | None = None
-    ) -> ViewStore:
-        """In the user's cache folder (or `cache`), a folder for each data directory and in it one a partition."""
-        log = Path(partition.status().directory)
+    def in_user_cache(cls, log: Path, files: FileSystem, *, cache: Path | None = None) -> ViewStore:
+        """In the user's cache folder (or `cache`), a folder for each data directory and in it one for the partition at `log`."""
         data_directory = hashlib.sha256(str(log.parent).encode()).hexdigest()[:16]
         root = user_cache_path("topicfs") if cache is None else cache
         return cls(root / "views" / data_directory / log.name, files, make_directory=True)

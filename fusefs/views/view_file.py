@@ -33,7 +33,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from fusefs.views.sparse_index import Excerpt
-from storage.codec.binary.fields import CHECKSUM_POSITION, HEADER_SIZE
+from storage.codec.frame import checksum_at
 from storage.model import Offset, Position
 
 MAGIC = b"TFSVIEW\n"
@@ -78,7 +78,7 @@ def mark_log(log: memoryview, size_bytes: int, last_position: Position) -> LogMa
 
     Raises ViewFileError for a log without them.
     """
-    first, last = _checksum_at(log, 0), _checksum_at(log, last_position)
+    first, last = checksum_at(log, 0), checksum_at(log, last_position)
     if first is None or last is None or size_bytes > len(log):
         raise ViewFileError(f"the log has no batch at {last_position}, or does not reach to {size_bytes}")
     return LogMark(size_bytes, first, last_position, last)
@@ -88,16 +88,9 @@ def fits(mark: LogMark, log: memoryview) -> bool:
     """Whether a log still begins with the bytes that were marked."""
     return (
         mark.size_bytes <= len(log)
-        and _checksum_at(log, 0) == mark.first_checksum
-        and _checksum_at(log, mark.last_position) == mark.last_checksum
+        and checksum_at(log, 0) == mark.first_checksum
+        and checksum_at(log, mark.last_position) == mark.last_checksum
     )
-
-
-def _checksum_at(log: memoryview, position: int) -> int | None:
-    if not 0 <= position <= len(log) - HEADER_SIZE:
-        return None
-    checksum: int = _CHECKSUM.unpack_from(log, position + CHECKSUM_POSITION)[0]
-    return checksum
 
 
 def encode_view_file(content: ViewFile) -> bytes:

@@ -110,7 +110,7 @@ class Directories:
         return tuple(
             DirectoryStatus(
                 path=str(directory),
-                state="online" if directory.failure is None else f"offline: {directory.failure}",
+                offline=None if directory.failure is None else str(directory.failure),
                 partitions=self._counts[directory],
             )
             for directory in self.all

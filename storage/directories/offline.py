@@ -7,6 +7,7 @@ So one damaged directory does not keep the others from opening.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from storage.config.topic import TopicConfig
@@ -36,13 +37,13 @@ class OfflinePartition:
         partition: TopicPartition,
         *,
         config: TopicConfig,
-        directory: str,
+        directory: Path,
         reason: str,
         log_start_offset: Offset,
     ) -> None:
         self._partition = partition
         self._config = config
-        self._directory = directory
+        self.directory = directory
         self._log_start_offset = log_start_offset
         self.reason = reason
 
@@ -85,13 +86,12 @@ class OfflinePartition:
     def status(self) -> PartitionStatus:
         return PartitionStatus(
             offsets=self.offsets(),
-            state=f"offline: {self.reason}",
+            offline=self.reason,
             segments=0,
             log_bytes=0,
             index_bytes=0,
             first_timestamp=NO_TIMESTAMP,
             last_timestamp=NO_TIMESTAMP,
-            directory=self._directory,
         )
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:

@@ -365,9 +365,9 @@ def _at_rest(topic: Topic) -> OwnTopic:
     """Raises StorageError for a topic that is not whole."""
     offsets = {}
     for number, partition in topic.partitions().items():
-        state = partition.status().state
-        if state != "online":
-            raise StorageError(f"{topic.name}-{number}: {state}; repair it before it is handed over")
+        status = partition.status()
+        if status.offline is not None:
+            raise StorageError(f"{topic.name}-{number}: {status.state}; repair it before it is handed over")
         offsets[number] = partition.offsets()
     if set(offsets) != set(range(len(offsets))):
         raise StorageError(f"{topic.name}: has the partitions {sorted(offsets)}; some below them are missing")

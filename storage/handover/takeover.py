@@ -256,9 +256,9 @@ class Takeover:
             for topic in topics:
                 for number in topic.homes:
                     partition = engine.partition(topic.name, number)
-                    state = partition.status().state
-                    if state != "online":
-                        raise StorageError(f"{topic.name}-{number}: {state}")
+                    status = partition.status()
+                    if status.offline is not None:
+                        raise StorageError(f"{topic.name}-{number}: {status.state}")
                     offsets = partition.offsets()
                     self._tell(
                         f"{topic.name}-{number}: offsets {offsets.log_start_offset} to {offsets.log_end_offset}"

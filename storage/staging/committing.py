@@ -128,7 +128,8 @@ class Committer:
                 partitions[frame.partition] = self._find(frame.partition)
             partition = partitions[frame.partition]
             added, size = self._check_batch(frame, partition)
-            sizes[Path(partition.status().directory)] += size
+            if partition.directory is not None:
+                sizes[partition.directory] += size
             count = records.get(frame.partition, 0) + added
             if count > MAX_SEQUENCE:
                 raise InvalidRecordError(f"{frame.partition}: more than {MAX_SEQUENCE} records in one write")

@@ -98,7 +98,7 @@ class Placer:
                 _check_place(self._log(name), name, place)
         needed: Counter[Path] = Counter()
         for name, size in sizes.items():
-            needed[Path(self._log(name).status().directory)] += size
+            needed[self._log(name).directory] += size
         check_room(needed, self._area.files)
         firsts = {name: place.first for name, place in placement.partitions.items()}
         return Begun(ProducerId(NO_PRODUCER_ID), -1, firsts)

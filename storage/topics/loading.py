@@ -7,6 +7,7 @@ import resource
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from storage.config.topic import TopicConfig
@@ -144,7 +145,7 @@ def _offline(found: PartitionToLoad, place: str, reason: str, log_start_offset: 
     return OfflinePartition(
         found.partition,
         config=found.config,
-        directory=place,
+        directory=Path(place),
         reason=reason,
         log_start_offset=log_start_offset,
     )

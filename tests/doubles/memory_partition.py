@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from storage.codec.batch import assign_offsets, scan
 from storage.codec.columns import decode
@@ -30,7 +31,7 @@ from storage.model import (
     TimestampOffset,
 )
 
-DIRECTORY = "/data"
+DIRECTORY = Path("/data")
 
 
 def records(values: Iterable[bytes | None], *, key: bytes | None = None, time: int = 1000) -> list[Record]:
@@ -73,7 +74,7 @@ class MemoryPartition:
         self.last_stable_offset: int | None = None
         self.broken_from: set[int] = set()
         """Offsets of batches that the log cannot walk over."""
-        self.directory = f"{DIRECTORY}/{topic}-{number}"
+        self.directory: Path | None = DIRECTORY / f"{topic}-{number}"
         self.bytes_read = 0
         self.reads = 0
         self.rewrites = 0
@@ -110,13 +111,12 @@ class MemoryPartition:
     def status(self) -> PartitionStatus:
         return PartitionStatus(
             offsets=self.offsets(),
-            state="online",
+            offline=None,
             segments=len(self.memory_segments),
             log_bytes=sum(len(segment.data) for segment in self.memory_segments),
             index_bytes=0,
             first_timestamp=NO_TIMESTAMP,
             last_timestamp=NO_TIMESTAMP,
-            directory=self.directory,
         )
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
@@ -177,7 +177,7 @@ class MemoryPartition:
             return Fetched(memoryview(b""), Position(0), Offset(0), offset)
         segment, first = found
         if segment.base_offsets[first] in self.broken_from:
-            raise CorruptionError(self.directory, segment.positions[first], "no batch begins here")
+            raise CorruptionError(self.directory or Path(), segment.positions[first], "no batch begins here")
         last = bisect_right(segment.positions, segment.positions[first] + max_bytes) - 1
         if segment.end_position(last) > segment.positions[first] + max_bytes:
             last -= 1

@@ -156,7 +156,7 @@ refused = Refused
 @asynccontextmanager
 async def mounted(
     engine: Engine,
-    directory: Path,
+    directory: Path | None,
     *,
     acks: Acks = Acks.LEADER,
     allow_delete: bool = False,
@@ -172,7 +172,11 @@ async def mounted(
     clients: list[MountClient] = []
     context = MountContext(
         engine=engine,
-        settings=Settings(directories=(directory,), allow_delete=allow_delete, isolation=isolation),
+        settings=Settings(
+            directories=() if directory is None else (directory,),
+            allow_delete=allow_delete,
+            isolation=isolation,
+        ),
         reports=reports,
         clock=system_clock,
         appending=Appending(
@@ -187,7 +191,10 @@ async def mounted(
         partitioners=partitioner_factory(partitioner),
         kernel=kernel,
         view_store=lambda partition: None,
-        status_lines=lambda: ["pid 1"],
+        status_lines=lambda: [
+            "pid 1",
+            *(f"warning {line}" for line in engine.warnings),
+        ],
         started=system_clock(),
     )
     filesystem = TopicFileSystem(context)

@@ -174,7 +174,7 @@ def _overview(engine: Engine) -> Table:
             f"[name]{topic.name}[/name]",
             str(len(states)),
             f"{records_of(topic):,}",
-            decimal(sum(state.log_bytes for state in states)),
+            _size(*(state.log_bytes for state in states)),
             moment(max((state.last_timestamp for state in states), default=NO_TIMESTAMP)),
         )
     return table
@@ -189,13 +189,19 @@ def _partitions(topic: Topic) -> Table:
     return table
 
 
+def _size(*log_bytes: int | None) -> str:
+    """The sum of sizes; `-` where one of them is not known."""
+    known = [size for size in log_bytes if size is not None]
+    return decimal(sum(known)) if len(known) == len(log_bytes) else "-"
+
+
 def _row(status: PartitionStatus) -> tuple[str, ...]:
     offsets = status.offsets
     return (
         str(offsets.log_start_offset),
         str(offsets.log_end_offset),
-        str(status.segments),
-        decimal(status.log_bytes),
+        "-" if status.segments is None else str(status.segments),
+        _size(status.log_bytes),
         moment(status.last_timestamp),
         status.state,
     )

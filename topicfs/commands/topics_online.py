@@ -10,12 +10,11 @@ import click
 
 from storage.engine import Engine
 from storage.errors import DirectoryLockedError, StorageError, UnknownTopicError
+from storage.model import ONLINE
 from topicfs.data_directory import data_option, mountpoint_of, require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.paths import parse_path
-
-ONLINE = "online"
 
 
 class Brought(NamedTuple):

@@ -62,7 +62,7 @@ class LogReader:
         cleaning = parts.describe_cleaning()
         return PartitionStatus(
             offsets=self.offsets(),
-            state="online" if parts.offline is None else f"offline: {parts.offline}",
+            offline=parts.offline,
             segments=len(state.chain.segments),
             log_bytes=state.log_bytes(),
             index_bytes=self._as_known(
@@ -70,7 +70,6 @@ class LogReader:
             ),
             first_timestamp=self._as_known(lambda state: describe.first_timestamp(state.chain), NO_TIMESTAMP),
             last_timestamp=self.newest_timestamp(),
-            directory=str(parts.directory),
             first_dirty_offset=cleaning and cleaning.first_dirty_offset,
             cleanable_ratio=cleaning and cleaning.cleanable_ratio,
             last_flush=parts.progress.last_flush_ms,

@@ -390,7 +390,7 @@ async def test_batches_after_a_refused_one_are_not_taken():
     await fails(handle.write(good), errno.EINVAL)
     desk.book.error = None
 
-    with pytest.raises(InvalidRecordError, match="open the file anew"):
+    with pytest.raises(InvalidRecordError, match="open the file again"):
         await handle.write(bytes(batch(b"2", timestamp=2)))
 
     assert desk.book.kept == []

@@ -27,7 +27,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def partition(tmp_path: Path) -> MemoryPartition:
     """Four segments of 40 batches: offsets 0 to 159."""
     partition = MemoryPartition()
-    partition.directory = str(tmp_path / "orders-0")
+    partition.directory = tmp_path / "orders-0"
     (tmp_path / "orders-0").mkdir()
     for number in range(160):
         partition.add(b"value %d" % number)
@@ -37,11 +37,11 @@ def partition(tmp_path: Path) -> MemoryPartition:
 
 
 def views_of(partition: MemoryPartition) -> PartitionViews:
-    return PartitionViews(partition, store=ViewStore.beside(partition, NativeFileSystem()))
+    return PartitionViews(partition, store=ViewStore(partition.directory, NativeFileSystem()))
 
 
 def names(partition: MemoryPartition) -> list[str]:
-    return sorted(path.name for path in Path(partition.directory).iterdir())
+    return sorted(path.name for path in partition.directory.iterdir())
 
 
 def view_names(*bases: int) -> list[str]:
@@ -108,14 +108,14 @@ def test_growth_behind_what_was_remembered_is_measured(partition: MemoryPartitio
 def test_what_does_not_fit_is_measured_anew_and_replaced(partition: MemoryPartition, change: str) -> None:
     """A file cut short, damaged, or of another segment or log."""
     views_of(partition).whole(VALUES).measure()
-    path = Path(partition.directory) / view_names(40)[0]
+    path = partition.directory / view_names(40)[0]
     good = path.read_bytes()
     if change == "torn":
         path.write_bytes(good[:50])
     elif change == "flipped":
         path.write_bytes(good[:50] + bytes([good[50] ^ 1]) + good[51:])
     elif change == "other segment":
-        path.write_bytes((Path(partition.directory) / view_names(80)[0]).read_bytes())
+        path.write_bytes((partition.directory / view_names(80)[0]).read_bytes())
     elif change == "empty":
         path.write_bytes(b"")
     else:
@@ -156,7 +156,7 @@ def test_the_files_of_removed_segments_go_with_them(partition: MemoryPartition) 
     """And half-written ones; files of others stay."""
     views = views_of(partition)
     views.whole(VALUES).measure()
-    directory = Path(partition.directory)
+    directory = partition.directory
     (directory / (view_names(120)[0] + ".tmp")).write_bytes(b"half")
     (directory / "leader-epoch-checkpoint").write_bytes(b"")
     partition.delete_oldest_segments(1)
@@ -173,23 +173,23 @@ def test_the_files_of_removed_segments_go_with_them(partition: MemoryPartition) 
 def test_a_deleted_directory_is_not_made_again(partition: MemoryPartition) -> None:
     """A deleted topic stays deleted: remembering fails without a word."""
     views = views_of(partition)
-    Path(partition.directory).rmdir()
+    partition.directory.rmdir()
     assert views.whole(VALUES).measure()
     views.remember()
-    assert not Path(partition.directory).exists()
+    assert not partition.directory.exists()
 
 
 def test_a_read_only_directory_is_remembered_in_the_user_cache(
     partition: MemoryPartition, tmp_path: Path
 ) -> None:
     """A folder for the data directory, one for the partition; not one file beside the log."""
-    store = ViewStore.in_user_cache(partition, NativeFileSystem(), cache=tmp_path / "cache")
+    store = ViewStore.in_user_cache(partition.directory, NativeFileSystem(), cache=tmp_path / "cache")
     PartitionViews(partition, store=store).whole(KV).measure()
     assert [] == names(partition)
     assert view_names(0, 40, 80) == sorted(path.name for path in store.directory.iterdir())
     assert tmp_path / "cache" / "views" == store.directory.parent.parent
     partition.reads = 0
-    again = ViewStore.in_user_cache(partition, NativeFileSystem(), cache=tmp_path / "cache")
+    again = ViewStore.in_user_cache(partition.directory, NativeFileSystem(), cache=tmp_path / "cache")
     view = PartitionViews(partition, store=again).whole(KV)
     assert view.measure()
     assert content(partition, KV) == read_all(view)
@@ -212,7 +212,7 @@ def test_nothing_is_written_of_a_segment_that_lost_its_front_meanwhile(partition
     view = views.whole(VALUES)
     while view.measure(max_bytes=1) is False and view.size < len(content(partition, end=130)):
         pass
-    for path in Path(partition.directory).iterdir():
+    for path in partition.directory.iterdir():
         path.unlink()
     partition.delete_records(Offset(125))
     assert views.whole(VALUES).start_offset == 125
@@ -266,7 +266,7 @@ def test_no_more_is_taken_over_than_shows(partition: MemoryPartition, visible: i
 def test_renderings_of_either_isolation_are_remembered_apart(partition: MemoryPartition) -> None:
     """A reader of uncommitted records does not take over what one of committed ones measured."""
     views_of(partition).whole(VALUES).measure()
-    store = ViewStore.beside(partition, NativeFileSystem())
+    store = ViewStore(partition.directory, NativeFileSystem())
     uncommitted = PartitionViews(partition, store=store, isolation=Isolation.READ_UNCOMMITTED)
     assert uncommitted.whole(VALUES).measure()
     log = partition.open_segment_file(f"{0:020d}.log")

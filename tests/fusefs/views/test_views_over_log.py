@@ -48,7 +48,7 @@ class Both:
         self.double.log_start_offset = self.on_disk.log.offsets().log_start_offset
 
     def store(self) -> ViewStore:
-        return ViewStore.beside(self.on_disk.log, self.on_disk.disk)
+        return ViewStore(self.on_disk.log.directory, self.on_disk.disk)
 
     def views(self) -> PartitionViews:
         return PartitionViews(self.on_disk.log, store=self.store())

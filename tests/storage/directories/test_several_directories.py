@@ -62,7 +62,7 @@ def opened(
 def places(engine: LogManager) -> dict[str, str]:
     """Each partition's directory."""
     return {
-        f"{name}-{number}": str(Path(partition.status().directory).parent)
+        f"{name}-{number}": str(partition.directory.parent)
         for name, topic in engine.topics().items()
         for number, partition in topic.partitions().items()
     }

@@ -1,0 +1,118 @@
+"""An engine in memory that has no directory, as one over a network: sizes are unknown and there are no segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from storage.config.topic import TopicConfig
+from storage.engine import Cancel
+from storage.errors import UnknownTopicError
+from storage.model import DirectoryStatus, PartitionStatus, SegmentInfo, Timestamp
+from tests.doubles.memory_partition import MemoryPartition
+
+
+class PartitionWithoutDirectory(MemoryPartition):
+    """Batches without files. Whatever asks for a file of it fails the test."""
+
+    def __init__(self, topic: str, number: int) -> None:
+        super().__init__(topic, number)
+        self.directory = None
+
+    def status(self) -> PartitionStatus:
+        return replace(super().status(), segments=None, log_bytes=None, index_bytes=None)
+
+    def segments(self) -> Sequence[SegmentInfo] | None:
+        return None
+
+    def segment_of(self, name: str) -> SegmentInfo | None:
+        raise AssertionError(f"there are no segments, and {name} was asked for")
+
+    def open_segment_file(self, name: str) -> memoryview:
+        raise AssertionError(f"there are no files, and {name} was asked for")
+
+
+class MemoryTopic:
+    """See `storage.engine.Topic`."""
+
+    internal = False
+
+    def __init__(self, name: str, partitions: int) -> None:
+        self.name = name
+        self.topic_id = f"{name:A<22}"
+        self.config = TopicConfig()
+        self.overrides: Mapping[str, str] = {}
+        self.all = {number: PartitionWithoutDirectory(name, number) for number in range(partitions)}
+
+    def partitions(self) -> Mapping[int, PartitionWithoutDirectory]:
+        return dict(self.all)
+
+
+class MemoryEngine:
+    """See `storage.engine.Engine`."""
+
+    read_only = foreign = False
+    doing: str | None = None
+
+    def __init__(self, *warnings: str) -> None:
+        self.warnings = warnings
+        self.all: dict[str, MemoryTopic] = {}
+        self.listeners: list[Callable[[], None]] = []
+
+    def topics(self) -> Mapping[str, MemoryTopic]:
+        return dict(sorted(self.all.items()))
+
+    def topic(self, name: str) -> MemoryTopic:
+        if name not in self.all:
+            raise UnknownTopicError(name)
+        return self.all[name]
+
+    def partition(self, topic: str, number: int) -> PartitionWithoutDirectory:
+        partitions = self.topic(topic).all
+        if number not in partitions:
+            raise UnknownTopicError(f"{topic}-{number}")
+        return partitions[number]
+
+    def create_topic(
+        self, name: str, *, partitions: int | None = None, overrides: Mapping[str, str] | None = None
+    ) -> MemoryTopic:
+        assert not overrides
+        self.all[name] = MemoryTopic(name, partitions or 1)
+        self._changed()
+        return self.all[name]
+
+    def add_partitions(self, topic: str, *, total: int) -> None:
+        of_topic = self.topic(topic).all
+        for number in range(len(of_topic), total):
+            of_topic[number] = PartitionWithoutDirectory(topic, number)
+        self._changed()
+
+    def delete_topic(self, name: str) -> None:
+        del self.all[self.topic(name).name]
+        self._changed()
+
+    def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        raise NotImplementedError
+
+    def reopen_partition(self, topic: str, number: int) -> PartitionWithoutDirectory:
+        return self.partition(topic, number)
+
+    def directories(self) -> Sequence[DirectoryStatus]:
+        return ()
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        self.listeners.append(listener)
+        return lambda: self.listeners.remove(listener) if listener in self.listeners else None
+
+    def maintenance(self, now: Timestamp) -> None:
+        """Nothing is due in memory."""
+
+    def keep_log_starts(self) -> None:
+        """Nobody reads files of it."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _changed(self) -> None:
+        for listener in list(self.listeners):
+            listener()
