@@ -147,7 +147,7 @@ class LeaderEpochs:
 
     @property
     def dirty(self) -> bool:
-        """Whether the file lags behind memory."""
+        """True if the file lags behind memory."""
         return self._dirty
 
     def assign(self, epoch: int, start_offset: Offset) -> bool:

@@ -446,7 +446,7 @@ def _first_mismatch(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _three_fit(octets: cython.p_uchar, row: cython.p_longlong, at: cython.Py_ssize_t) -> cython.bint:
-    """Whether the checksums of three neighbouring batches are right; not said of large and of old ones."""
+    """Return whether the checksums of three neighbouring batches are right; not said of large and of old ones."""
     if cython.compiled:
         one: cython.p_longlong = row + at
         two: cython.p_longlong = one + fields.ROW_SIZE

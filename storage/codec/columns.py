@@ -284,7 +284,7 @@ def decode_each(  # noqa: PLR0913 -- as `decode`
 @cython.inline
 @cython.exceptval(check=False)
 def _is_plain(row: cython.p_longlong, at: cython.Py_ssize_t) -> cython.bint:
-    """Whether the batch is of format v2 and not compressed."""
+    """Return whether the batch is of format v2 and not compressed."""
     if row[at + fields.MAGIC] != fields.CURRENT_MAGIC:
         return False
     return not row[at + fields.ATTRIBUTES] & fields.CODEC_MASK

@@ -124,7 +124,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_hidden(self) -> bool:
-        """Whether it belongs to an aborted transaction, as `storage.codec.aborted_filter` found: nothing a file says."""
+        """True if it belongs to an aborted transaction, as `storage.codec.aborted_filter` found: nothing a file says."""
         return self.attributes & fields.HIDDEN_MASK != 0
 
     @property
@@ -268,7 +268,7 @@ class Batches:
         return found
 
     def overlap(self, lowest: int, count: int) -> bool:
-        """Whether one of the first `count` begins before `lowest`, or before the one in front of it ends.
+        """Return whether one of the first `count` begins before `lowest`, or before the one in front of it ends.
 
         Those of the old formats are not asked, for a compressed one does not tell.
         """

@@ -164,7 +164,7 @@ def _take_span(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _headers_fit(octets: cython.p_uchar, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.bint:
-    """Whether a header count and exactly that many headers fill [start, stop)."""
+    """Return whether a header count and exactly that many headers fill [start, stop)."""
     size: cython.Py_ssize_t = _varint_size(octets, start, stop, 5)
     count: cython.longlong = _varint(octets, start, size)
     at: cython.Py_ssize_t = start + size

@@ -75,7 +75,7 @@ class OffsetMap:
 
     @property
     def full(self) -> bool:
-        """Whether a new key would be refused."""
+        """True if a new key would be refused."""
         return self._size >= self._capacity
 
     def put(self, key: bytes, offset: int) -> bool:

@@ -69,7 +69,7 @@ def decide(batch: BatchHeader, *, discardable: bool, params: RetentionParams) ->
 
 
 def tombstones_stay(batch: BatchHeader, *, modified: Timestamp, params: RetentionParams) -> bool:
-    """Whether the batch's null-value records are still protected; `modified` is its segment's file time."""
+    """Return whether the batch's null-value records are still protected; `modified` is its segment's file time."""
     if batch.magic < 2:
         return modified > params.legacy_deletes_before
     horizon = batch.delete_horizon_ms

@@ -192,7 +192,7 @@ def build_map(
 
 
 def _counts_for_map(batch: _Batch, transactions: PassTransactions) -> bool:
-    """Whether a batch that belongs to a transaction has keys for the map: no marker, and not aborted."""
+    """Return whether a batch that belongs to a transaction has keys for the map: no marker, and not aborted."""
     if batch.header.is_control:
         transactions.read_marker(batch.header, batch.marker_kind)
         return False

@@ -423,7 +423,7 @@ class TopicConfig:
 
     @property
     def deletes(self) -> bool:
-        """Whether segments go by age and size."""
+        """True if segments go by age and size."""
         return "delete" in self.cleanup_policy
 
     @property

@@ -32,11 +32,11 @@ class KeptDirectory:
         """Why it does not serve; None while it does."""
         self.lock: DirectoryLock | None = None
         self.clean = False
-        """Whether its last owner closed it in order, so that its logs need no recovery."""
+        """True if its last owner closed it in order, so that its logs need no recovery."""
         self.below_high_watermark = False
-        """Whether only what lies below the checkpointed high watermarks counts: beside a live owner."""
+        """True if only what lies below the checkpointed high watermarks counts: beside a live owner."""
         self.was_read = False
-        """Whether `read_checkpoints` was called."""
+        """True if `read_checkpoints` was called."""
         self.reserve = Reserve(data.path, data.files, warn)
         self.writer = self._writer(CheckpointFiles.nothing())
         self.doomed = DoomedDirectories(data, warn)

@@ -33,7 +33,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_full(error: OSError) -> bool:
-    """Whether only room is missing, which is no fault of the disk."""
+    """Return whether only room is missing, which is no fault of the disk."""
     return error.errno in _FULL
 
 
@@ -115,7 +115,7 @@ class Reserve:
                 self._make()
 
     def _was_kept(self) -> bool:
-        """Whether there is a reserve, or was one whose room may not be used up yet."""
+        """Return whether there is a reserve, or was one whose room may not be used up yet."""
         return self._is_there or self.room.kept_back
 
     def _give_up(self) -> None:

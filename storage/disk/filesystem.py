@@ -98,7 +98,7 @@ class FileSystem(Protocol):
 
     @property
     def read_only(self) -> bool:
-        """Whether all that would change the disk raises ReadOnlyError."""
+        """True if all that would change the disk raises ReadOnlyError."""
         ...
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:

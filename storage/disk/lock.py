@@ -54,7 +54,7 @@ class DirectoryLock:
 
     @property
     def held(self) -> bool:
-        """Whether this process has the lock; never so in a child forked after it was taken."""
+        """True if this process has the lock; never so in a child forked after it was taken."""
         return self._descriptor >= 0 and self._owner == os.getpid()
 
     def renew(self) -> None:

@@ -100,7 +100,7 @@ def collision_key(topic: str) -> str:
 
 
 def is_internal(topic: str) -> bool:
-    """Whether the topic is one of Kafka's own, never written by users."""
+    """Return whether the topic is one of Kafka's own, never written by users."""
     return topic in INTERNAL_TOPICS
 
 

@@ -258,7 +258,7 @@ class NativeFile:
         return mapping
 
     def _may_be_cut(self, number: int, size: int) -> bool:
-        """Whether the owner, who is somebody else, will trim the file: to look behind its end ends a process."""
+        """Return whether the owner, who is somebody else, will trim the file: to look behind its end ends a process."""
         if self._flags & os.O_ACCMODE != os.O_RDONLY or size > _MAX_COPIED_BYTES:
             return False
         return not any(os.pread(number, _TAIL_BYTES, max(0, size - _TAIL_BYTES)))

@@ -46,7 +46,7 @@ def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
     offsets = log.offsets()
     if checkpoint is not None and not offsets.log_start_offset <= checkpoint <= offsets.log_end_offset:
         _LOGGER.info(
-            "%s-%d: cleaner checkpoint %d lies outside offsets %d to %d; the next cleaning begins anew",
+            "%s-%d: cleaner checkpoint %d lies outside offsets %d to %d; the next cleaning starts over",
             log.topic,
             log.number,
             checkpoint,
@@ -123,7 +123,7 @@ class Cleaner:
             pass
 
     def takes_care_of(self, log: Log) -> bool:
-        """Whether the log's retention is the cleaner's."""
+        """Return whether the log's retention is the cleaner's."""
         return self._config.cleaner_enable and log.config.compacts
 
     def retain(self, log: Log, now: Timestamp) -> None:
@@ -185,7 +185,7 @@ class Cleaner:
         return run() if log in self._told else self._lend(log, run)
 
     def _attempt(self, log: Log, what: str, act: Callable[[], None]) -> bool:
-        """Whether it could be done. The same trouble is told once, and that of a log that goes away not at all."""
+        """Return whether it could be done. The same trouble is told once, and that of a log that goes away not at all."""
         try:
             act()
         except CorruptionError as error:

@@ -66,7 +66,7 @@ class PlannedCleaning:
     min_ratio: float
     """min.cleanable.dirty.ratio."""
     overdue: bool
-    """Whether something is older than max.compaction.lag.ms."""
+    """True if something is older than max.compaction.lag.ms."""
 
 
 PlannedStep: TypeAlias = PlannedRoll | PlannedDeletion | PlannedCleaning

@@ -93,7 +93,7 @@ class Handover:
 
     @property
     def prepared(self) -> bool:
-        """Whether the cluster was asked for everything that the data directory has now."""
+        """True if the cluster was asked for everything that the data directory has now."""
         if self._journal is None:
             return False
         own = self._own_topics()
@@ -101,7 +101,7 @@ class Handover:
 
     @property
     def placed(self) -> bool:
-        """Whether every partition that the cluster was asked for is in place."""
+        """True if every partition that the cluster was asked for is in place."""
         return self._journal is not None and bool(self._journal.topics) and not self._journal.waiting()
 
     # The broker runs.

@@ -82,9 +82,9 @@ class Parcel:
     highest_epoch: int | None = None
     """No batch may have a higher leader epoch than this; None: they stay as they are."""
     link: bool = False
-    """Whether logs that never change again become hard links, where the file system can."""
+    """True if logs that never change again become hard links, where the file system can."""
     recovered: bool = True
-    """Whether the source was closed in order. If not, the indexes of its last segment are left to be rebuilt."""
+    """True if the source was closed in order. If not, the indexes of its last segment are left to be rebuilt."""
 
 
 def carry(files: FileSystem, parcel: Parcel) -> bool:
@@ -106,7 +106,7 @@ def carry(files: FileSystem, parcel: Parcel) -> bool:
 
 
 def same_logs(files: FileSystem, parcel: Parcel) -> bool:
-    """Whether the target has the source's logs already, byte for byte but for lowered leader epochs.
+    """Return whether the target has the source's logs already, byte for byte but for lowered leader epochs.
 
     Where the target was recovered since, it may end where the source becomes unreadable.
     """
@@ -126,7 +126,7 @@ def same_logs(files: FileSystem, parcel: Parcel) -> bool:
 
 
 def _is_cut(files: FileSystem, source: Path, target: Path) -> bool:
-    """Whether `target` is `source` up to a batch that cannot be read: what recovery leaves of it."""
+    """Return whether `target` is `source` up to a batch that cannot be read: what recovery leaves of it."""
     size, end = files.size(target), files.size(source)
     if size >= end:
         return False
@@ -139,7 +139,7 @@ def _is_cut(files: FileSystem, source: Path, target: Path) -> bool:
 
 
 def holds_records(files: FileSystem, directory: Path) -> bool:
-    """Whether any log there has a byte."""
+    """Return whether any log there has a byte."""
     return any(
         files.size(directory / name)
         for name in _live_names(files, directory)
@@ -208,7 +208,7 @@ def _copy(files: FileSystem, source: Path, target: Path, highest_epoch: int | No
 def _equal(
     files: FileSystem, source: Path, target: Path, highest_epoch: int | None, size: int | None = None
 ) -> bool:
-    """Whether `target` is what a copy of `source`, or of its first `size` bytes, would be."""
+    """Return whether `target` is what a copy of `source`, or of its first `size` bytes, would be."""
     if (files.size(source) if size is None else size) != files.size(target):
         return False
     reader = files.open(target, read_only=True)

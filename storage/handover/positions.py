@@ -135,7 +135,7 @@ def newer_than(present: Positions, positions: Positions) -> list[CommittedOffset
 
 
 def belongs(position: CommittedOffset, topic_id: str) -> bool:
-    """Whether the position is in the topic of that id, and not in a former one of its name; old records do not say."""
+    """Return whether the position is in the topic of that id, and not in a former one of its name; old records do not say."""
     return position.topic_id.int == 0 or encode_id(position.topic_id) == topic_id
 
 

@@ -133,7 +133,7 @@ class OffsetIndex:
 
 
 def may_end(ends: FileEnds, log_bytes: int) -> bool:
-    """Whether an inactive segment with so many bytes of batches may have this index, going by its size and last slot.
+    """Return whether an inactive segment with so many bytes of batches may have this index, going by its size and last slot.
 
     An unused slot is no entry: the first batch, at position 0, never gets one.
     """

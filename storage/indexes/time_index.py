@@ -53,7 +53,7 @@ class TimeIndex:
 
     @property
     def full(self) -> bool:
-        """Whether only the slot kept for the final entry is left."""
+        """True if only the slot kept for the final entry is left."""
         return self.slots.entries >= self.slots.capacity - 1
 
     def entry(self, slot: int) -> TimeEntry:
@@ -151,7 +151,7 @@ class TimeIndex:
 
 
 def may_end(ends: FileEnds, first_batch: Callable[[], TimeEntry], *, has_later: Callable[[], bool]) -> bool:
-    """Whether an inactive segment may have this index, going by its size and by its first and last slots.
+    """Return whether an inactive segment may have this index, going by its size and by its first and last slots.
 
     `first_batch` reads the largest timestamp and the last offset, relative to the base, of the segment's first batch;
     `has_later` looks for a later one in the others. An index is empty only where no batch has a time; and an unused

@@ -56,8 +56,8 @@ class TransactionIndex:
 
     __slots__ = ("_base_offset", "_file", "_files", "path", "spans")
 
-    def __init__(self, files: FileSystem, path: Path, base_offset: Offset, *, anew: bool = False) -> None:
-        """Read what is there, or begin without it (`anew`). Raises CorruptionError.
+    def __init__(self, files: FileSystem, path: Path, base_offset: Offset, *, empty: bool = False) -> None:
+        """Read what is there, or begin without it (`empty`). Raises CorruptionError.
 
         On a read-only disk changes stay in memory.
         """
@@ -66,7 +66,7 @@ class TransactionIndex:
         self._file: File | None = None
         self.path = path
         self.spans: list[AbortedSpan] = []
-        if anew:
+        if empty:
             self.reset()
         elif files.exists(path):
             self.spans = decode(files.read_bytes(path), path)

@@ -33,7 +33,7 @@ class _Sealed(NamedTuple):
     segment: Segment
     end_offset: Offset
     holds: bool
-    """Whether the recovery point stays inside it."""
+    """True if the recovery point stays inside it."""
 
 
 class FlushProgress:

@@ -91,7 +91,7 @@ class Room:
 
     def __init__(self) -> None:
         self.kept_back = False
-        """Whether the room that is left is for what frees space, so that no record is taken."""
+        """True if the room that is left is for what frees space, so that no record is taken."""
 
     @staticmethod
     def refusal(directory: Path) -> OSError:
@@ -125,12 +125,12 @@ class LogParts:
         self.progress = FlushProgress(self.files, loaded.recovery_point, self.clock())
         self.listeners = Listeners()
         self.room = Room()
-        """Whether the disk has room for more records; its keeper gives the log the one of its data directory."""
+        """The room for more records on the disk; its keeper gives the log the one of its data directory."""
         self.offline: str | None = None
         self.gone = False
-        """Whether it is offline for good."""
+        """True if it is offline for good."""
         self.superseded = False
-        """Whether another log serves in its place."""
+        """True if another log serves in its place."""
         self.closed = False
         self.writable = not self.files.read_only
         """False: `check_writable` says why not."""

@@ -50,7 +50,7 @@ class ProducerRules(NamedTuple):
     expiration_ms: int = DEFAULT_EXPIRATION_MS
     """How long a silent one is remembered."""
     verify_transactions: bool = False
-    """Whether a client's batch that opens a transaction must bring the guard of a verification."""
+    """True if a client's batch that opens a transaction must bring the guard of a verification."""
 
 
 class Pending(NamedTuple):
@@ -131,7 +131,7 @@ class LogProducers:
         return check.pending()
 
     def is_verified(self, producer_id: ProducerId, origin: Origin, guard: VerificationGuard | None) -> bool:
-        """Whether a batch may open a transaction, as far as the coordinator was to be asked."""
+        """Return whether a batch may open a transaction, as far as the coordinator was to be asked."""
         asks = self._rules.verify_transactions and origin is not Origin.REPLICATION
         return not asks or self.state.verifications.answered(producer_id, guard)
 

@@ -28,7 +28,7 @@ class _Retired(NamedTuple):
     names: tuple[str, ...]
     due: Timestamp
     replaced: bool
-    """Whether another one stands at its base offset."""
+    """True if another one stands at its base offset."""
 
     def without(self, names: Collection[str]) -> _Retired:
         """The same but for files that a later one of the same base offset has replaced."""

@@ -35,7 +35,7 @@ class RollParameters(NamedTuple):
     created_ms: int
     """When the active segment was created or emptied, by the wall clock."""
     index_full: bool
-    """Whether the offset index or the time index takes no more entries."""
+    """True if the offset index or the time index takes no more entries."""
     max_segment_bytes: int
     max_wait_ms: int
     """segment.ms less this segment's jitter."""
@@ -54,7 +54,7 @@ def goes_on(  # noqa: PLR0913 (one number a limit; an append has no time for a v
     max_wait_ms: int,
     index_full: bool,
 ) -> bool:
-    """Whether an append surely makes no roll due, of a segment whose first batch has a time: what nearly always holds.
+    """Return whether an append surely makes no roll due, of a segment whose first batch has a time: what nearly always holds.
 
     `size_bytes` and `relative_offset` are those after the append, `span_ms` the time from its first batch on. False
     means nothing: then `roll_reason` knows.

@@ -81,7 +81,7 @@ class ProducerAppend:
         self.begun: list[Offset] = []
         """First offsets of the transactions that these batches opened."""
         self.transactional = False
-        """Whether a batch of a transaction, or its marker, is among them."""
+        """True if a batch of a transaction, or its marker, is among them."""
 
     def add_data(self, batch: DataBatch, *, verified: bool = True) -> None:
         """Check a data batch and take it in.

@@ -15,7 +15,7 @@ NO_SEQUENCE = -1
 
 
 def follows(last_sequence: int, next_sequence: int) -> bool:
-    """Whether `next_sequence` comes right after `last_sequence` (-1: nothing came yet)."""
+    """Return whether `next_sequence` comes right after `last_sequence` (-1: nothing came yet)."""
     return next_sequence == last_sequence + 1 or (next_sequence == 0 and last_sequence == MAX_SEQUENCE)
 
 
@@ -90,5 +90,5 @@ class ProducerEntry:
         return replace(known, batches=batches, last_timestamp=batch.timestamp)
 
     def expired(self, now: Timestamp, expiration_ms: int) -> bool:
-        """Whether it may be forgotten: nothing open, nothing heard for `expiration_ms` (kafka-storage.md#producer-expiry)."""
+        """Return whether it may be forgotten: nothing open, nothing heard for `expiration_ms` (kafka-storage.md#producer-expiry)."""
         return self.transaction_first_offset is None and now - self.last_timestamp >= expiration_ms

@@ -1,4 +1,4 @@
-"""Whether a transaction's coordinator knows of a partition: asked before the first record of a transaction goes in.
+"""Verification that a transaction's coordinator knows of a partition: asked before the first record of a transaction goes in.
 
 Without it a batch that was delayed on its way could open a transaction which nobody ever ends. The verification begins
 with a guard, the coordinator is asked, and the append brings the guard back; whatever came in between (a marker, an
@@ -26,7 +26,7 @@ class Verification:
     lowest_sequence: int
     """The lowest one that asked: nothing above it may come first."""
     bumps_epoch: bool
-    """Whether the producer's transactions are of version 2, each under an epoch of its own."""
+    """True if the producer's transactions are of version 2, each under an epoch of its own."""
     guard: VerificationGuard = field(default_factory=VerificationGuard)
 
     def asked_again(self, *, epoch: int, sequence: int) -> Verification:
@@ -60,7 +60,7 @@ class Verifications:
         return asked.guard
 
     def answered(self, producer_id: ProducerId, guard: VerificationGuard | None) -> bool:
-        """Whether `guard` is that of the producer's verification."""
+        """Return whether `guard` is that of the producer's verification."""
         known = self._by_producer.get(producer_id)
         return known is not None and known.guard is guard
 

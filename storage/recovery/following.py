@@ -40,7 +40,7 @@ class FileStamp(NamedTuple):
 
 
 def grew_only(before: Iterable[FileStamp], now: Iterable[FileStamp]) -> bool:
-    """Whether a log's segments were only appended to, rolled, and removed at the front since `before`."""
+    """Return whether a log's segments were only appended to, rolled, and removed at the front since `before`."""
     known, present = _logs(before), {stamp.name: stamp for stamp in _logs(now)}
     left = [stamp for stamp in known if stamp.name in present]
     if not left or left != known[-len(left) :] or any(map(_is_swap, present)):

@@ -1,4 +1,4 @@
-"""Whether a segment's index files may be those of its log: what their ends tell, without reading them.
+"""The ends of a segment's index files, by which one sees without reading them whether they may be those of its log.
 
 An index has unused slots while its segment is active, and nothing in the file tells them from entries. A process that
 ended inside a roll, in this engine before it rolled as a broker does, left them so below the recovery point, where
@@ -24,7 +24,7 @@ _SLOTS = (
 
 
 def indexes_fit(segment: Segment, directory: Path, files: FileSystem) -> bool:
-    """Whether both index files of an inactive segment exist and end as those of its log may."""
+    """Return whether both index files of an inactive segment exist and end as those of its log may."""
     try:
         offsets, times = (
             files.read_ends(directory, segment_file(segment.base_offset, kind), slot.size)
@@ -46,7 +46,7 @@ def _first_entry(segment: Segment) -> TimeEntry:
 
 
 def _has_later(segment: Segment) -> bool:
-    """Whether a batch has a later timestamp than the first one, for which the headers are read up to there."""
+    """Return whether a batch has a later timestamp than the first one, for which the headers are read up to there."""
     first = _first_entry(segment).timestamp
     return any(
         len(window.batches) and window.batches.largest("max_timestamp", len(window.batches)) > first

@@ -314,7 +314,7 @@ class Loader:
         return segment
 
     def _has_indexes(self, segment: Segment) -> bool:
-        """Whether its indexes are there and, as far as their ends tell, those of this log; the transaction index too."""
+        """Return whether its indexes are there and, as far as their ends tell, those of this log; the transaction index too."""
         name = segment_file(segment.base_offset, SegmentFileKind.TRANSACTION_INDEX)
         # Of a thousand segments hardly one has aborted transactions; the listing told which.
         segment.may_have_aborted = self._files.read_only or name in self._present

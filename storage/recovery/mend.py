@@ -65,7 +65,7 @@ class _Bounds(NamedTuple):
     last_possible: int
     """What the segment's indexes can hold."""
     certain: bool
-    """Whether all that stands before is where it belongs."""
+    """True if all that stands before is where it belongs."""
 
 
 def mend_headers(log: File, base_offset: Offset, next_base: Offset | None) -> list[Mended]:
@@ -150,7 +150,7 @@ def _true_base(batch: BatchHeader, bounds: _Bounds) -> Offset | None:
 
 
 def _is_sound(log: File, position: int, end: int) -> bool:
-    """Whether the bytes there are a batch of the present format, whatever its magic and its base offset say."""
+    """Return whether the bytes there are a batch of the present format, whatever its magic and its base offset say."""
     header = log.pread(HEADER_SIZE, Position(position))
     if len(header) < HEADER_SIZE:
         return False

@@ -38,7 +38,7 @@ class Recovered(NamedTuple):
     cause: str
     """Why the first bad batch is bad; empty where all are good."""
     overlaps: bool
-    """Whether one of the good ones begins before the one in front of it ends: its base offset is none."""
+    """True if one of the good ones begins before the one in front of it ends: its base offset is none."""
 
 
 def recover_segment(
@@ -109,7 +109,7 @@ def take_batches(  # noqa: PLR0913 (a segment, what goes with it, and how far to
 
 
 def _overflows(batches: Batches, index: int, base_offset: Offset) -> bool:
-    """Whether a batch lies too far above the base offset for what follows to be a segment; a flipped bit is not followed."""
+    """Return whether a batch lies too far above the base offset for what follows to be a segment; a flipped bit is not followed."""
     offsets = batches.column("last_offset")[index : index + 2].tolist()
     return offsets[0] - base_offset > MAX_RELATIVE_OFFSET and (len(offsets) == 1 or offsets[0] < offsets[1])
 

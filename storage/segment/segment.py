@@ -92,11 +92,11 @@ class Segment:
         """Position of the batch that got the last entries (or where counting began): the next is due by it."""
         self._names: tuple[str, ...] | None = None
         self.removed = False
-        """Whether it was taken out of the log; its files are `.deleted`, or gone."""
+        """True if it was taken out of the log; its files are `.deleted`, or gone."""
         self.active = False
-        """Whether its indexes are kept at full size."""
+        """True if its indexes are kept at full size."""
         self.index_full = False
-        """Whether an index takes no more entries; known while it is active."""
+        """True if an index takes no more entries; known while it is active."""
 
     @classmethod
     def create(  # noqa: PLR0913 (as the constructor)
@@ -386,7 +386,7 @@ class Segment:
         else:
             self.truncate_indexes()
         path = self._path(SegmentFileKind.TRANSACTION_INDEX)
-        self._transaction_index = TransactionIndex(self._files, path, self.base_offset, anew=True)
+        self._transaction_index = TransactionIndex(self._files, path, self.base_offset, empty=True)
         self._names = None
         self.size = 0
 

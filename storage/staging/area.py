@@ -110,7 +110,7 @@ class StagingArea:
             self._unlink(self.directory / name)
 
     def is_committed(self, write: WriteId) -> bool:
-        """Whether a micro-batch was committed (CorruptionError, OSError); never known of other writes."""
+        """Return whether a micro-batch was committed (CorruptionError, OSError); never known of other writes."""
         known = self.committed(write)
         return known is not None and write.batch is not None and write.batch <= known.batch
 

@@ -120,7 +120,7 @@ class Placer:
                 _put(logs[frame.partition], frame, present[frame.partition])
 
     def _check_frames(self, manifest: Manifest, placement: Placement) -> Mapping[TopicPartition, int]:
-        """Whether every batch is whole and has a place of its own, in ascending order; bytes, by partition."""
+        """Return whether every batch is whole and has a place of its own, in ascending order; bytes, by partition."""
         sizes: Counter[TopicPartition] = Counter()
         for staged in manifest.files:
             check_whole(self._area.directory / staged.name, self._area.files, staged)

@@ -3,7 +3,7 @@
     topicfs.writes:  {"version": 1, "queries": {QUERY@TOPIC_ID: {"batch": 41, "producer_id": …, "epoch": 41,
                                                                  "records": {"orders": 50}}}}
 
-The topic is that which the query writes to, by id: a query that writes elsewhere, or to a topic made anew, has committed
+The topic is that which the query writes to, by id: a query that writes elsewhere, or to a topic created again, has committed
 nothing there. Where each row says its topic there is the query alone. A query's micro-batches are committed in order, so its
 last one says all. Entries of before there were targets have no records either, and count for every target of their query
 until one has an entry of its own. A broker passes the file over.

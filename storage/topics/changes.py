@@ -117,7 +117,7 @@ class TopicChanges:
         self._finish_deletion(topic.name)
 
     def is_deleted(self, name: str) -> bool:
-        """Whether a deletion has begun, so that the topic is gone though something of it may be left."""
+        """Return whether a deletion has begun, so that the topic is gone though something of it may be left."""
         entry = self.registry.entries.get(name)
         return entry is None or entry.pending is PendingChange.DELETE
 

@@ -181,7 +181,7 @@ def _make_missing(directories: Directories, topic: str, entry: TopicEntry) -> No
 
 
 def _has_topic_id(data: DataDirectory, partition: TopicPartition) -> bool:
-    """Whether an existing directory says whose it is; a damaged file is for loading to complain about."""
+    """Return whether an existing directory says whose it is; a damaged file is for loading to complain about."""
     try:
         return read_topic_id(data.files, data.partition_path(partition)) is not None
     except CorruptionError:
@@ -213,7 +213,7 @@ def _settle_entry(
     if kept and (not known or kept.topic_id in known or directories.failed):
         return kept
     if kept:
-        warn(f"{topic}: was made anew by someone else; its former settings are dropped")
+        warn(f"{topic}: was created again by someone else; its former settings are dropped")
     if directories.read_only:
         return TopicEntry(known[0] if known else NO_TOPIC_ID)
     overrides = own_overrides(topic, directories.config.creation_overrides)

@@ -125,6 +125,6 @@ def _supersede(replaced: Iterable[Partition]) -> None:
 
 def _end(old: Log) -> None:
     """Let a log go whose place another one takes; what it could not write is recovered."""
-    old.retire("opened anew")
+    old.retire("opened again")
     with suppress(OSError):
         old.close()

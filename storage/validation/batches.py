@@ -1,4 +1,4 @@
-"""Whether batches may enter a log: what a leader checks before it assigns offsets.
+"""The checks of a leader before it assigns offsets: which batches may enter a log.
 
 All or nothing: the first batch that may not come in refuses the whole append. The rules are Kafka's for v2 batches
 from clients (kafka-storage.md#append-validation); a follower takes what its leader decided and checks order alone (kafka-storage.md#follower-append).
@@ -39,9 +39,9 @@ class AppendRules:
     """What batches are compressed with in the log; None: with whatever their producer chose."""
     compression_level: int | None
     looks_into_records: bool = field(init=False)
-    """Whether a batch's header cannot answer even when it is known to tell the truth."""
+    """True if a batch's header cannot answer even when it is known to tell the truth."""
     takes_own_as_they_are: bool = field(init=False)
-    """Whether batches that this process just made need nothing but their offsets."""
+    """True if batches that this process just made need nothing but their offsets."""
 
     def __post_init__(self) -> None:
         # Each append asks; the answers follow from what does not change.
@@ -206,7 +206,7 @@ def _check_header(batch: Incoming, rules: AppendRules) -> None:
 
 
 def check_times(incoming: Sequence[Incoming], rules: AppendRules, now: int) -> None:
-    """Whether batches whose headers are known to tell the truth are too far in the future. InvalidTimestampError."""
+    """Return whether batches whose headers are known to tell the truth are too far in the future. InvalidTimestampError."""
     for batch in incoming:
         if not rules.stamps_append_time and batch.max_timestamp - now > rules.after_max_ms:
             raise InvalidTimestampError(

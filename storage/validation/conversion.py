@@ -56,13 +56,17 @@ def conform(
         left -= columns.size_bytes if batch.attributes & CODEC_MASK else 0
         _check_times(columns, rules, now)
         _check_keys(columns, rules)
-        anew = _encoded(columns, batch, rules) if _wants_encoding(columns, batch, rules) else None
+        encoded = _encoded(columns, batch, rules) if _wants_encoding(columns, batch, rules) else None
         # A batch that is encoded again gets its largest time there.
-        largest = batch.max_timestamp if anew is not None else max(columns.timestamps, default=NO_TIMESTAMP)
-        looked.append(_Looked(largest, anew))
-    if any(one.anew is not None for one in looked):
+        largest = (
+            batch.max_timestamp if encoded is not None else max(columns.timestamps, default=NO_TIMESTAMP)
+        )
+        looked.append(_Looked(largest, encoded))
+    if any(one.encoded is not None for one in looked):
         whole = bytearray().join(
-            batches[batch.position : batch.position + batch.size_bytes] if one.anew is None else one.anew
+            batches[batch.position : batch.position + batch.size_bytes]
+            if one.encoded is None
+            else one.encoded
             for batch, one in zip(incoming, looked, strict=True)
         )
         return whole, None
@@ -81,7 +85,7 @@ class _Looked(NamedTuple):
     """What is kept of one batch's records, which may be many times as large as it."""
 
     max_timestamp: int
-    anew: bytearray | None
+    encoded: bytearray | None
     """The batch, encoded again; None: it stays as it is."""
 
 

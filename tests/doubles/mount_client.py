@@ -45,7 +45,7 @@ class RecordingKernel:
 
 
 class MountClient:
-    """Does by path what a program does by system calls. A name is looked up anew each time."""
+    """Does by path what a program does by system calls. A name is looked up again each time."""
 
     def __init__(self, filesystem: TopicFileSystem, kernel: RecordingKernel) -> None:
         self.filesystem = filesystem

@@ -104,7 +104,7 @@ def test_a_short_guided_run_finds_nothing(tmp_path):
 
 
 def test_the_lock_leaves_atheris_out_where_it_is_not_made():
-    """pip-compile drops the markers of extras: after compiling the lock anew the one of pyproject.toml is put back by hand."""
+    """pip-compile drops the markers of extras: after compiling the lock again the one of pyproject.toml is put back by hand."""
     wanted = re.search(r'"atheris[^;"]*; ([^"]+)"', (ROOT / "pyproject.toml").read_text())
     locked = re.search(r"(?m)^atheris==[^ ]+ ; (.+) \\$", (ROOT / "requirements.lock").read_text())
     assert wanted is not None

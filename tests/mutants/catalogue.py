@@ -24,7 +24,7 @@ LEFT_OUT = "not java and not spark"
 
 
 class StaleEditError(Exception):
-    """The code changed, and an edit does not say any more what it changes: write it anew for the code as it is."""
+    """The code changed, and an edit does not say any more what it changes: write it again for the code as it is."""
 
 
 @dataclass(frozen=True, slots=True)

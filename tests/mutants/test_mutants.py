@@ -25,7 +25,7 @@ def test_no_two_mutants_have_one_name():
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.id)
 def test_every_edit_still_applies(mutant: Mutant):
-    """Exactly once, and what comes out is Python that differs. Who changes the code below an edit writes the edit anew."""
+    """Exactly once, and what comes out is Python that differs. Who changes the code below an edit writes the edit again."""
     source = (ROOT / mutant.file).read_text()
     edited = mutant.applied_to(source)
     assert source != edited

@@ -141,7 +141,7 @@ class Scene:
         self.mount.kill()
 
     def remount(self) -> None:
-        """Start the daemon anew. A driver that finds no daemon owns the directory for moments: then try again."""
+        """Start the daemon again. A driver that finds no daemon owns the directory for moments: then try again."""
         assert self.mount is not None
         deadline = time.monotonic() + DEADLINE_S
         while True:

@@ -195,7 +195,7 @@ def test_a_replayed_micro_batch_is_dropped(data, caplog):
 
 
 def test_another_target_has_micro_batches_of_its_own(data):
-    """A query whose checkpoint was copied, and that writes to another topic or to one made anew, writes there."""
+    """A query whose checkpoint was copied, and that writes to another topic or to one made again, writes there."""
     for target in ("1EvPSKI_SvihSIy3lMKMvg", "dDf_-Av9SFa9qQq1MeX3Zw", ""):
         commit(data, WriteId("query", 0, target), orders=2)
     assert lines(data) == ["a", "b"] * 3

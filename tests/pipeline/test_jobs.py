@@ -84,7 +84,7 @@ def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
 
 
 def test_replay_copies_through_sql(spark, data):
-    """A filter and a projection; every run copies anew."""
+    """A filter and a projection; every run copies again."""
     from pipeline.jobs.replay import ReplayOptions, replay  # noqa: PLC0415
 
     options = ReplayOptions(

@@ -44,7 +44,7 @@ def test_records_are_counted_once_a_micro_batch():
 
 
 def test_two_runs_are_two():
-    """A query that is started again counts its micro-batches anew."""
+    """A query that is started again counts its micro-batches again."""
     tally = Tally()
     tally.see_query(progress(0, 10, {"0": 10}, {"0": 10}))
     tally.see_query(progress(0, 5, {"0": 15}, {"0": 15}, run="s"))

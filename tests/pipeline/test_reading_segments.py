@@ -368,7 +368,7 @@ def replace_topic(path, *, text):
         ("x\ny\nz\n", "orders: was deleted and created again while it was read"),
         ("", "orders-0: was deleted while"),
     ],
-    ids=["made anew", "gone"],
+    ids=["made again", "gone"],
 )
 def test_a_topic_that_is_deleted_while_it_is_read(tmp_path, caplog, text, said):
     """Its records are lost; those of another topic of its name are not taken for them, as alike as their files are."""
@@ -381,7 +381,7 @@ def test_a_topic_that_is_deleted_while_it_is_read(tmp_path, caplog, text, said):
 
 
 def test_a_topic_that_is_deleted_while_a_source_is_open(tmp_path):
-    """The new topic's log is loaded anew, whatever its files look like."""
+    """The new topic's log is loaded again, whatever its files look like."""
     make_topic(tmp_path, "a\nb\n")
     source = TopicSource(options_of(tmp_path))
     assert 2 == source.latest(TopicPartition("orders", 0))

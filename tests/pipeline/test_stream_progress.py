@@ -91,7 +91,7 @@ def read(tasks):
 
 
 def test_one_step_after_the_other(data, follow):
-    """Nothing new is no step; what came since is seen without opening anew."""
+    """Nothing new is no step; what came since is seen without opening again."""
     stream, orders = follow(), id_of(data)
     start = stream.begin()
     assert at(0, 0, orders=orders) == start

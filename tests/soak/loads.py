@@ -39,7 +39,7 @@ def wants_going_on(mount: Path) -> bool:
 
 
 def write_lines(mount: Path, partition: str, *, flags: int = 0, pause_s: float = 0.05) -> Seen:
-    """Append in bursts, with writes of all sizes that end anywhere in a line; now and then fsync, or open anew."""
+    """Append in bursts, with writes of all sizes that end anywhere in a line; now and then fsync, or open again."""
     chance, written, tried, syncs = random.Random(partition), 0, 0, 0
     path = mount / partition / "log"
     try:

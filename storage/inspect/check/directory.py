@@ -174,7 +174,7 @@ class DirectoryCheck:
             )
 
     def _looks_like_log_directory(self) -> bool:
-        """Whether it is one: the name alone makes no partition of a directory, as X-11 in /etc."""
+        """Return whether it is one: the name alone makes no partition of a directory, as X-11 in /etc."""
         return self._files.exists(self._directory / names.META_PROPERTIES) or any(
             self._looks_like_partition(path) for path in self._partitions.values()
         )

@@ -121,7 +121,7 @@ class PartitionCheck:
             yield Finding(self._directory / LEADER_EPOCHS, None, cause)
 
     def _still_there(self, base_offset: Offset) -> bool:
-        """Whether a living process has not compacted the segment into the one before since it was listed."""
+        """Return whether a living process has not compacted the segment into the one before since it was listed."""
         return not self._situation.in_use or self._files.exists(self._log(base_offset))
 
     def _log(self, base_offset: Offset) -> Path:

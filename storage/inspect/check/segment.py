@@ -41,7 +41,7 @@ def chunks(data: memoryview) -> Iterator[Batches]:
 
 
 def is_torn(problem: CorruptBatchError | None) -> bool:
-    """Whether the walk ended in what an interrupted write leaves behind."""
+    """Return whether the walk ended in what an interrupted write leaves behind."""
     return isinstance(problem, TornBatchError)
 
 
@@ -67,7 +67,7 @@ class SegmentWork:
 
     @property
     def trimmed(self) -> bool:
-        """Whether its indexes may have no preallocated room left."""
+        """True if its indexes may have no preallocated room left."""
         return not self.active or (self.clean and not self.in_use)
 
     def path(self, kind: SegmentFileKind) -> Path:

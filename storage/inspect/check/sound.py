@@ -82,7 +82,7 @@ def _records_fit(
     attributes: cython.longlong,
     max_timestamp: cython.longlong,
 ) -> cython.bint:
-    """Whether the records [first, last), of which there is one, ascend, and their latest time is `max_timestamp`."""
+    """Return whether the records [first, last), of which there is one, ascend, and their latest time is `max_timestamp`."""
     offset: cython.longlong = block[first]
     latest: cython.longlong = block[stride + first]
     index: cython.Py_ssize_t

@@ -20,7 +20,7 @@ class DumpOptions:
     deep_iteration: bool = False
     """A line a record."""
     skip_record_metadata: bool = False
-    """Whether only a record's key and value are printed."""
+    """True if only a record's key and value are printed."""
     verify_index_only: bool = False
     """Compare indexes with their segment, print no entry."""
     index_sanity_check: bool = False
@@ -32,10 +32,10 @@ class DumpOptions:
 
     @property
     def records(self) -> bool:
-        """Whether records are shown at all."""
+        """True if records are shown at all."""
         return self.deep_iteration or self.contents
 
     @property
     def contents(self) -> bool:
-        """Whether keys and values are shown."""
+        """True if keys and values are shown."""
         return self.print_data_log or self.decoder is not None

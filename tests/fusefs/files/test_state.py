@@ -91,7 +91,7 @@ async def test_nothing_else_can_be_written(orders: MountClient, line: bytes):
 
 
 async def test_nodes_of_the_old_one_are_stale_its_directory_goes_on(orders: MountClient):
-    """So that the kernel looks names up anew, also for a shell that stands in the directory."""
+    """So that the kernel looks names up again, also for a shell that stands in the directory."""
     names = ("status", "start", "log", "log.batch")
     nodes = [orders.lookup(f"orders/0/{name}") for name in names]
     directory = orders.lookup("orders/0")

@@ -174,7 +174,7 @@ async def test_a_read_only_mount_changes_nothing(tmp_path: Path):
 
 
 async def test_a_mount_ends_in_order_where_nothing_can_be_written_down(orders: MountClient, monkeypatch):
-    """What was measured is measured anew another time; each partition is tried, and says why."""
+    """What was measured is measured again another time; each partition is tried, and says why."""
 
     def fail(views: PartitionViews) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -270,7 +270,7 @@ def test_every_call_gets_on_however_much_the_partitions_inflate_to(monkeypatch: 
 
 
 def test_lines_at_hand_are_kept_when_their_batches_are_let_go(monkeypatch: pytest.MonkeyPatch):
-    """So that partitions with large batches in turns do not have them decoded anew for every line."""
+    """So that partitions with large batches in turns do not have them decoded again for every line."""
     times: Times = [[list(range(number, 200, 7))] for number in range(7)]
     partitions = partitions_of(times)
     monkeypatch.setattr(fusefs.views.merging, "HELD_BYTES", 100 * len(partitions) * 30)

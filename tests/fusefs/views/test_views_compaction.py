@@ -58,7 +58,7 @@ def compacted() -> Compacted:
 
 @pytest.mark.parametrize("form", [VALUES, KV, JSON], ids=lambda form: form.suffix or "log")
 def test_a_new_view_shows_what_is_left(compacted, form):
-    """Measured before, begun anew after: size and bytes are those of the records that are left."""
+    """Measured before, begun again after: size and bytes are those of the records that are left."""
     views = PartitionViews(compacted.log)
     before = views.whole(form)
     assert before.size > 0

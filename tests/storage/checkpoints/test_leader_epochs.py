@@ -182,7 +182,7 @@ def test_truncation_is_written_by_flush(disk: SimulatedDisk) -> None:
 
 
 def test_clear(disk: SimulatedDisk) -> None:
-    """A log that begins anew knows no epochs."""
+    """A log that begins again knows no epochs."""
     epochs = opened(disk, (2, 6))
     epochs.clear()
     epochs.flush()

@@ -209,7 +209,7 @@ def test_a_name_that_cannot_be_changed_before_the_old_files_go_is_no_harm(step):
 
 @pytest.mark.parametrize("step", [".log", "00000000000000000005.index", ".log.swap", ".timeindex.swap"])
 def test_a_name_that_cannot_be_changed_after_that_loses_nothing(step):
-    """The old files may be gone by half, so the new ones stay: loading the log anew ends what was begun."""
+    """The old files may be gone by half, so the new ones stay: loading the log again ends what was begun."""
     log = CompactedLog()
     log.fill(keys=2, rounds=5)
     log.disk.fail("rename", suffix=step)

@@ -68,7 +68,7 @@ def test_records_without_a_key_are_dropped():
 
 
 def test_an_untouched_batch_is_passed_on_byte_for_byte():
-    """Row 135: nothing is encoded anew."""
+    """Row 135: nothing is encoded again."""
     data = batch(record(0, b"a"), record(1, b"b"))
     assert cleaned(data) == bytes(data)
 

@@ -156,7 +156,7 @@ STAMPS = st.sampled_from(
 
 @given(st.lists(st.tuples(st.integers(1, 6), STAMPS), min_size=1, max_size=6), st.data())
 def test_thinned_batches_are_written_as_one_by_one(shapes, data):
-    """At their old bounds and with what their headers said; times are counted anew, but for the broker's."""
+    """At their old bounds and with what their headers said; times are counted again, but for the broker's."""
     written, expected, marks, offset = bytearray(), bytearray(), bytearray(), 9
     for count, stamp in shapes:
         last = offset + count - 1

@@ -415,7 +415,7 @@ def test_without_any_directory_nothing_can_be_changed(disks: SeveralDisks, clock
 
 
 def test_opening_without_a_directory(disks: SeveralDisks, clock: ManualClock) -> None:
-    """The partitions that must stand there are offline and say why; nothing is taken for gone, and nothing made anew."""
+    """The partitions that must stand there are offline and say why; nothing is taken for gone, and nothing made again."""
     filled(disks, clock).close()
     disks.disks[B].rename(B, Path("/away"))
     disks.disks[B].make_directory(B)  # What an empty mountpoint looks like.

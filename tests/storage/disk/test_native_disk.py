@@ -129,7 +129,7 @@ def test_what_somebody_else_cuts_stays_readable(disk, tmp_path):
 
 
 def test_a_mapping_follows_truncation(disk, tmp_path):
-    """After a file was cut and has grown again, a mapping asked for anew shows the new content."""
+    """After a file was cut and has grown again, a mapping asked for again shows the new content."""
     file = disk.open(tmp_path / "index", create=True)
     file.append(b"old old old")
     assert b"old" == file.map(3)

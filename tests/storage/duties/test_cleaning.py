@@ -95,7 +95,7 @@ def test_the_checkpoint_outlives_a_restart(disk, clock):
 
 @pytest.mark.parametrize("line", [b"t 0 99", b"t 0 0"], ids=["beyond the end", "before the start"])
 def test_a_bad_checkpoint_is_replaced_by_the_log_start(disk, clock, line, caplog):
-    """Row 119: one outside the log is dropped at opening, and cleaning begins anew."""
+    """Row 119: one outside the log is dropped at opening, and cleaning begins again."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, cleanup_policy="compact,delete")
     log.delete_records(Offset(1))
@@ -111,7 +111,7 @@ def test_a_bad_checkpoint_is_replaced_by_the_log_start(disk, clock, line, caplog
 
 
 def test_a_checkpoint_that_cannot_be_read_counts_as_empty(disk, clock):
-    """With a warning; the next cleaning writes it anew."""
+    """With a warning; the next cleaning writes it again."""
     engine = engine_on(disk, clock=clock)
     topic(engine, "t", 9)
     engine.close()
@@ -216,7 +216,7 @@ def test_rolls_deletions_and_truncations_leave_one_line_each(disk, clock, caplog
 
 
 def test_a_damaged_log_is_told_once_and_the_others_go_on(disk, clock):
-    """It is not tried again before it is loaded anew; its retention goes on."""
+    """It is not tried again before it is loaded again; its retention goes on."""
     engine = engine_on(disk, clock=clock)
     bad, good = topic(engine, "bad", 9), topic(engine, "good", 9)
     path = bad.directory / "00000000000000000002.log"

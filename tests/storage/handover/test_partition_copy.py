@@ -491,7 +491,7 @@ def test_what_was_carried_is_there_after_a_power_loss() -> None:
 
 
 def test_indexes_of_a_log_that_nobody_closed_are_left_behind() -> None:
-    """Those of its last segment may be half-written: they are made anew; those of the others are whole and go along."""
+    """Those of its last segment may be half-written: they are made again; those of the others are whole and go along."""
     disk, _ = prepared_disk(DATA)
     parcel = replace(parcel_of(TopicPartition("orders", 0)), recovered=False)
     present = sorted(Path(path).name for path in below(disk, parcel.source))

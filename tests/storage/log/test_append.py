@@ -238,7 +238,7 @@ def test_a_failed_write_that_cannot_be_undone_takes_the_log_offline():
 
 
 def test_a_failed_sync_takes_the_log_offline():
-    """A page may be lost for good: no more writes until it is loaded anew, while reads go on."""
+    """A page may be lost for good: no more writes until it is loaded again, while reads go on."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"), durable=True)
     on_disk.disk.fail("sync", suffix=".log")

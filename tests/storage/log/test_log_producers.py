@@ -520,7 +520,7 @@ def _with_aborts():
     ],
 )
 def test_the_aborted_transactions_come_back(lost, recovery_point, recovered):
-    """Rows 13 and 49: all indexes made anew, or only the last segment's, with the snapshot before it and without."""
+    """Rows 13 and 49: all indexes made again, or only the last segment's, with the snapshot before it and without."""
     log = _with_aborts()
     aborted = [AbortedSpan(1, 0, 15, 8), AbortedSpan(2, 8, 21, 22)]
     assert aborted == log.aborted()

@@ -346,7 +346,7 @@ def test_settings_of_a_topic_made_anew_by_someone_else_are_dropped(disk: Simulat
     engine = engine_on(disk)
     assert engine.topic("t").topic_id == "1EvPSKI_SvihSIy3lMKMvg"
     assert engine.topic("t").overrides == {"retention.ms": "-1"}
-    assert "made anew" in engine.warnings[0]
+    assert "created again" in engine.warnings[0]
 
 
 def test_settings_of_a_vanished_topic_are_dropped(disk: SimulatedDisk) -> None:
@@ -429,7 +429,7 @@ def test_partition_whose_flush_failed_is_opened_anew(disk: SimulatedDisk) -> Non
 
 
 def test_a_log_in_whose_place_another_one_serves_is_read_no_more(disk: SimulatedDisk) -> None:
-    """Its files may be others by then. One that could not be opened anew is read as before."""
+    """Its files may be others by then. One that could not be opened again is read as before."""
     engine = engine_on(disk)
     engine.create_topic("t")
     old = engine.partition("t", 0)

@@ -1,4 +1,4 @@
-"""A log that another one writes to, looked at again and again: always as loading it anew would show it."""
+"""A log that another one writes to, looked at again and again: always as loading it again would show it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Beside:
             self.log.append(sized_batch(size, timestamp=self.log.log_end_offset * 10))
 
     def look(self, *, start: int = 0, high_watermark: int | None = None) -> bool:
-        """Catch up, or load where that cannot be; whether it could. The result is what loading anew shows."""
+        """Catch up, or load where that cannot be; whether it could. The result is what loading again shows."""
         offset = None if high_watermark is None else Offset(high_watermark)
         before, self.stamps = self.stamps, self._stamps()
         caught_up = (
@@ -70,18 +70,18 @@ class Beside:
         offsets = {"log_start_offset": start}
         if high_watermark is not None:
             offsets["high_watermark"] = high_watermark
-        anew = self.on_disk.load(clean=False, disk=self.view, **offsets)
+        again = self.on_disk.load(clean=False, disk=self.view, **offsets)
         for bound in BOUNDS:
-            assert getattr(anew.offsets(), bound) == getattr(found.offsets(), bound)
-        assert anew.chain.base_offsets == found.chain.base_offsets
-        assert [one.size for one in anew.chain.segments] == [one.size for one in found.chain.segments]
-        assert anew.aborted == found.aborted
+            assert getattr(again.offsets(), bound) == getattr(found.offsets(), bound)
+        assert again.chain.base_offsets == found.chain.base_offsets
+        assert [one.size for one in again.chain.segments] == [one.size for one in found.chain.segments]
+        assert again.aborted == found.aborted
         for offset in range(found.log_start_offset, found.log_end_offset):
-            assert anew.locate(Offset(offset)) == found.locate(Offset(offset))
+            assert again.locate(Offset(offset)) == found.locate(Offset(offset))
         for time in range(0, found.log_end_offset * 10 + 10, 10):
-            expected = anew.offset_for_timestamp(Timestamp(time))
+            expected = again.offset_for_timestamp(Timestamp(time))
             assert expected == found.offset_for_timestamp(Timestamp(time))
-        anew.close()
+        again.close()
 
 
 def test_appends_and_rolls_are_taken_in():

@@ -194,7 +194,7 @@ def test_an_unused_slot_is_no_entry_where_later_records_follow_one_of_1970(clean
 
 
 def test_garbage_in_indexes_is_replaced():
-    """Rows 12 and 34: index files full of random bytes are made anew; all offsets and times are found."""
+    """Rows 12 and 34: index files full of random bytes are made again; all offsets and times are found."""
     on_disk = filled()
     on_disk.log.close()
     before = index_files(on_disk)
@@ -511,7 +511,7 @@ def test_a_batch_larger_than_the_window_is_recovered():
 
 
 def test_snapshots_after_a_kill():
-    """Recovered bases and the end get their snapshots; one that is none is made anew."""
+    """Recovered bases and the end get their snapshots; one that is none is made again."""
     on_disk = filled(4)
     on_disk.write("00000000000000000003.snapshot", b"x" * 56)
     on_disk.kill()

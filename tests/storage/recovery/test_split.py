@@ -75,7 +75,7 @@ def test_it_is_split_where_the_indexes_end(indexed, offsets, bases):
 
 
 def test_it_is_split_below_the_recovery_point_too():
-    """Found by the way, as its index is missing and has to be made anew."""
+    """Found by the way, as its index is missing and has to be made again."""
     offsets = (0, 5, BEYOND + 1)
     on_disk = with_segment(*offsets, index_interval_bytes=0)
     on_disk.write(segment_file(Offset(3 * BEYOND), SegmentFileKind.LOG), b"")

@@ -157,7 +157,7 @@ def test_another_batch_at_the_same_offset_is_not_taken_for_the_write_s():
 
 
 def test_an_empty_log_that_begins_there_already_stays_as_it_is(caplog):
-    """Whoever goes on with a write does not begin the log anew a second time."""
+    """Whoever goes on with a write does not begin the log again a second time."""
     caplog.set_level(logging.INFO)
     for steps in range(MAX_STEPS):
         disk = MortalDisk()

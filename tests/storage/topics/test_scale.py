@@ -59,7 +59,7 @@ def test_a_thousand_partitions_fit_the_usual_limit(tmp_path: Path, monkeypatch: 
 def test_a_look_beside_the_owner_reads_no_preallocated_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are ten megabytes of zeros each, and are made anew in memory: with a thousand logs that took a minute."""
+    """They are ten megabytes of zeros each, and are made again in memory: with a thousand logs that took a minute."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("t", partitions=3)
     for partition in engine.topic("t").partitions().values():
