@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 
 FUSE_DEVICE = Path("/dev/fuse")
+SPARK_DEFAULTS = Path(__file__).with_name("spark_defaults")
 
 
 def pytest_configure() -> None:
-    """Let the programs that tests start be interrupted, although a run in a shell's background ignores ^C."""
+    """Let the programs that tests start be interrupted, although a run in a shell's background ignores ^C.
+
+    Those that start Spark begin and end quickly.
+    """
+    os.environ.setdefault("SPARK_CONF_DIR", str(SPARK_DEFAULTS))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

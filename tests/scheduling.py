@@ -11,10 +11,30 @@ import pytest
 
 SHARING = {
     "a broker": ("tests/interop/",),
+    "a broker and Spark": tuple(
+        f"tests/pipeline/test_{name}.py"
+        for name in ("equal_sinks", "equal_to_kafka", "jobs_over_kafka", "queries", "restore")
+    ),
+    "Spark": tuple(
+        f"tests/pipeline/test_{name}"
+        for name in (
+            "aggregate.",
+            "documented_lines.",
+            "jobs.",
+            "killed_jobs.",
+            "report_job.",
+            "spark_",
+            "verify_job.",
+        )
+    ),
 }
 """Files by the beginning of their path, and what they share."""
 SECONDS = {
-    "a broker": 300,
+    "a broker and Spark": 200,
+    "a broker": 150,
+    "Spark": 150,
+    "tests/pipeline/test_standalone_cluster.py": 60,
+    "tests/pipeline/test_installed.py": 50,
 }
 """What takes long, in seconds of a processor, roughly; a file that is not named is short."""
 

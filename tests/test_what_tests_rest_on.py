@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 import shutil
@@ -11,6 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.scheduling import SECONDS, SHARING, group_of
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +73,15 @@ def test_a_skip_fails_on_a_build_machine(tmp_path):
     assert "skipped" not in failed.stdout
     for ci in (None, "", "false"):
         assert f"{len(SKIPS)} skipped" in run_files(tmp_path, *SKIPS, ci=ci).stdout
+
+
+def test_what_files_share_is_told_of_files_that_are_there():
+    """Each of the paths by which tests are given to processes."""
+    files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
+    for beginning in itertools.chain.from_iterable(SHARING.values()):
+        assert any(file.startswith(beginning) for file in files), beginning
+    assert set(SECONDS) <= {group_of(file) for file in files}
+    assert "a broker" == group_of("tests/interop/test_handover.py")
 
 
 def test_one_rule_reads_whether_it_is_a_build_machine():
