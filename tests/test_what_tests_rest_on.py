@@ -166,3 +166,41 @@ def test_no_test_draws_numbers_that_cannot_be_drawn_again():
     found = [path for path in (ROOT / "tests").rglob("*.py") if unseeded(path.read_text())]
     # It draws the seed of a run that is given none, and prints it.
     assert [ROOT / "tests" / "pipeline" / "soak.py"] == found
+
+
+def plain(node: ast.expr) -> bool:
+    """Return whether a value is written out: of constants, names in capitals, and collections of them."""
+    if isinstance(node, ast.Name):
+        return node.id.isupper()
+    if not isinstance(
+        node, ast.Constant | ast.List | ast.Tuple | ast.Set | ast.Dict | ast.UnaryOp | ast.BinOp
+    ):
+        return False
+    return all(plain(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+
+
+def compared(test: ast.expr) -> list[ast.Compare]:
+    """What an assertion compares itself; what stands deeper inside it may be a condition."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return [found for value in test.values for found in compared(value)]
+    return [test] if isinstance(test, ast.Compare) else []
+
+
+def actual_first(source: str) -> list[str]:
+    """Assertions that have the expected value behind the actual one."""
+    asserted = [node.test for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert)]
+    return [
+        ast.unparse(one)
+        for test in asserted
+        for one in compared(test)
+        if isinstance(one.ops[0], ast.Eq) and plain(one.comparators[0]) and not plain(one.left)
+    ]
+
+
+def test_the_expected_value_comes_first():
+    """In every assertion whose expected value is written out: a failure then reads the same way everywhere."""
+    assert ["f(x) == [1, None]", "a == -A"] == actual_first(
+        "assert f(x) == [1, None]\nassert 1 == b and a == -A\n"
+    )
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        assert [] == actual_first(path.read_text()), path

@@ -79,7 +79,7 @@ class MountClient:
         fh = self.filesystem.opendir(self.lookup(path).node_id)
         names = [entry.name for entry in self.filesystem.readdir(fh, 0)]
         self.filesystem.releasedir(fh)
-        assert names[:2] == [".", ".."]
+        assert [".", ".."] == names[:2]
         return names[2:]
 
     async def mkdir(self, path: str) -> None:

@@ -64,7 +64,7 @@ def test_the_readmes_first_commands_work(mounted):
     """Where the offset and the time that they name are there; `tail -f` has to be ended."""
     screen = (ROOT / "README.md").read_text().partition("\n## ")[0]
     lines = re.findall(r"(?m)^    \$ (.*?) +#", screen)
-    assert len(lines) == 4
+    assert 4 == len(lines)
     named = re.search(r"@(\S+)", screen)[1]
     stamp = int(datetime.fromisoformat(named).timestamp() * 1000)
     (mounted / "mnt/orders").mkdir()

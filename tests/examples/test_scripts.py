@@ -83,7 +83,7 @@ def test_spark_word_count(checkout):
     """Spark reads what is there, goes on where it was, and counts as sort and uniq do; nothing is left behind."""
     (checkout / "tmp").mkdir()
     said = shell(checkout, "examples/spark-word-count.sh 3000", TMPDIR=str(checkout / "tmp"))
-    assert re.findall(r"batch \d+: ([\d,]+) lines", said)[0] == "1,500"
+    assert "1,500" == re.findall(r"batch \d+: ([\d,]+) lines", said)[0]
     counted = int(re.search(r"3000 lines and (\d+) words", said)[1])
     assert counted > 3000
     assert "sort and uniq count the same:\n" in said

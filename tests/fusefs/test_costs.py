@@ -50,8 +50,8 @@ async def put(orders: MountClient, *batches: bytes) -> None:
 async def test_what_takes_little_is_done_at_once(threads):
     """And within the allowance of the event loop's thread."""
     seen = []
-    assert await Blocking().patiently(lambda: seen.append(current()) or "done") == "done"
-    assert (seen[0].inline, seen[0].remaining, threads) == (True, INLINE_BYTES, [])
+    assert "done" == await Blocking().patiently(lambda: seen.append(current()) or "done")
+    assert (True, INLINE_BYTES, []) == (seen[0].inline, seen[0].remaining, threads)
     assert current() is None
 
 
@@ -64,7 +64,7 @@ async def test_what_takes_more_is_begun_again_in_a_thread(threads):
         return current().remaining
 
     assert await Blocking().patiently(call) > INLINE_BYTES
-    assert len(threads) == 1
+    assert 1 == len(threads)
 
     def failing():
         if current().inline:
@@ -79,8 +79,8 @@ async def test_reading_a_large_batch_leaves_the_event_loop(orders: MountClient, 
     """In every form, and what is read is the same; a small one does not."""
     await put(orders, sealed(record(b"small"), codec=Codec.ZSTD))
     threads.clear()
-    assert await orders.cat("orders/0/log") == b"small\n"
-    assert threads == []
+    assert b"small\n" == await orders.cat("orders/0/log")
+    assert [] == threads
     await put(orders, sealed(record(LARGE), codec=Codec.ZSTD))
     for name, expected in (
         ("log", b"small\n" + LARGE + b"\n"),
@@ -101,12 +101,12 @@ async def test_looking_up_a_record_in_a_large_batch_leaves_the_event_loop(orders
     threads.clear()
     found = await fs.patiently(lambda: fs.lookup(parent, b"0"))
     assert found.attributes.size == len(LARGE)
-    assert await fs.patiently(lambda: fs.getxattr(found.node.node_id, "user.kafka.key")) == b"k"
+    assert b"k" == await fs.patiently(lambda: fs.getxattr(found.node.node_id, "user.kafka.key"))
     opened = await fs.open(found.node.node_id, os.O_RDONLY, 1)
-    assert await fs.read(opened.fh, 0, 3) == b"xxx"
+    assert b"xxx" == await fs.read(opened.fh, 0, 3)
     latest = await fs.patiently(lambda: fs.lookup(parent, b"latest"))
-    assert await fs.patiently(lambda: fs.readlink(latest.node.node_id)) == "0"
-    assert (await fs.getattr(latest.node.node_id)).size == 1
+    assert "0" == await fs.patiently(lambda: fs.readlink(latest.node.node_id))
+    assert 1 == (await fs.getattr(latest.node.node_id)).size
     fh = fs.opendir(parent)
     names = [entry.name for entry in await fs.patiently(lambda: list(fs.readdir(fh, 0)))]
     assert {"earliest", "latest", "log"} < set(names)
@@ -163,7 +163,7 @@ async def test_a_batch_that_could_not_be_read_is_refused(orders: MountClient, ba
     with refused("EMSGSIZE") as caught:
         await put(orders, batch)
     assert reason in caught.reason
-    assert (await orders.stat("orders/0/log")).size == 0
+    assert 0 == (await orders.stat("orders/0/log")).size
 
 
 async def test_batches_that_inflate_to_much_together_are_refused(orders: MountClient):
@@ -172,19 +172,19 @@ async def test_batches_that_inflate_to_much_together_are_refused(orders: MountCl
     with refused("EMSGSIZE") as caught:
         await put(orders, batch * 3)
     assert "append less at once" in caught.reason
-    assert (await orders.stat("orders/0/log")).size == 0
+    assert 0 == (await orders.stat("orders/0/log")).size
     await put(orders, batch, batch)
-    assert orders.engine.partition("orders", 0).offsets().log_end_offset == 2
+    assert 2 == orders.engine.partition("orders", 0).offsets().log_end_offset
 
 
 async def test_compressed_batches_are_taken_apart_in_a_thread(orders: MountClient, threads):
     """Plain ones are not: their bytes are all there is."""
     threads.clear()
     await put(orders, sealed(record()))
-    assert threads == []
+    assert [] == threads
     await put(orders, sealed(record()) + sealed(record(), codec=Codec.GZIP))
-    assert len(threads) == 1
-    assert await orders.cat("orders/0/log") == b"v\nv\nv\n"
+    assert 1 == len(threads)
+    assert b"v\nv\nv\n" == await orders.cat("orders/0/log")
 
 
 async def test_opening_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_path: Path):
@@ -228,12 +228,12 @@ async def test_follow_tells_a_damaged_batch_once_and_goes_on(orders: MountClient
     content = bytearray(log.read_bytes())
     content[content.index(b"two")] ^= 1
     log.write_bytes(content)
-    assert await orders.filesystem.read(fh, 0, 100) == b"one\n"
+    assert b"one\n" == await orders.filesystem.read(fh, 0, 100)
     assert orders.filesystem.poll(fh, None)
     with refused("EIO") as caught:
         await orders.filesystem.read(fh, 4, 100)
     assert "00000000000000000000.log: position" in caught.reason
-    assert await orders.filesystem.read(fh, 4, 100) == b"three\n"
+    assert b"three\n" == await orders.filesystem.read(fh, 4, 100)
     await orders.filesystem.release(fh)
 
 
@@ -243,11 +243,11 @@ async def test_follow_shows_large_batches_in_parts_and_in_a_thread(orders: Mount
     await put(orders, sealed(record(LARGE) + record(b"small", delta=1), count=2, codec=Codec.ZSTD))
     threads.clear()
     assert orders.filesystem.poll(fh, None)
-    assert threads == []
+    assert [] == threads
     seen = b""
     while not seen.endswith(b"small\n"):
         seen += await orders.filesystem.read(fh, len(seen), 2**20)
-    assert (seen, len(threads) > 0) == (LARGE + b"\nsmall\n", True)
+    assert (LARGE + b"\nsmall\n", True) == (seen, len(threads) > 0)
     await orders.filesystem.release(fh)
 
 

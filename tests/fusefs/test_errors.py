@@ -106,7 +106,7 @@ def test_what_leaves_a_line_for_people(error: Exception, reported: bool):
 def test_the_reason_goes_along():
     """With the file and the position of a damaged batch."""
     assert (
-        file_error(errors.CorruptionError("0.log", 78, "checksum")).reason == "0.log: position 78: checksum"
+        "0.log: position 78: checksum" == file_error(errors.CorruptionError("0.log", 78, "checksum")).reason
     )
 
 
@@ -117,10 +117,10 @@ def test_reports_are_bounded_and_dated():
     reports.warning("a/0/log", "of two\nlines")
     reports.error("a/0/log", "third")
 
-    assert reports.lines() == (
+    assert (
         r"2023-11-14T22:13:20.123Z warning a/0/log: of two\nlines",
         "2023-11-14T22:13:20.123Z error a/0/log: third",
-    )
+    ) == reports.lines()
 
 
 def test_asking_again_and_again_says_one_thing_once(caplog: pytest.LogCaptureFixture):
@@ -130,5 +130,5 @@ def test_asking_again_and_again_says_one_thing_once(caplog: pytest.LogCaptureFix
     reports.error("a/0/7", "no offset 7")
     reports.error("a/0/7", "no offset 7")
 
-    assert reports.lines() == ("1970-01-01T00:00:02.000Z error a/0/7: no offset 7 (2 times)",)
-    assert len(caplog.records) == 1
+    assert ("1970-01-01T00:00:02.000Z error a/0/7: no offset 7 (2 times)",) == reports.lines()
+    assert 1 == len(caplog.records)

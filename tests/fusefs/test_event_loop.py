@@ -88,8 +88,8 @@ def in_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[object, str], list[boo
 async def others_answer(client: MountClient) -> None:
     """What a program does meanwhile in another topic."""
     await client.append("other/0/log", b"line\n")
-    assert (await client.stat("other/0/log")).size == 5
-    assert await client.cat("other/0/log") == b"line\n"
+    assert 5 == (await client.stat("other/0/log")).size
+    assert b"line\n" == await client.cat("other/0/log")
     assert "log" in client.list("other/0")
     assert "other" in client.list()
 
@@ -135,7 +135,7 @@ async def test_others_are_answered_while_partitions_are_made(client: MountClient
         await trio.testing.wait_all_tasks_blocked()
         await others_answer(client)
         gate.open()
-    assert client.list("orders")[-1] == "3"
+    assert "3" == client.list("orders")[-1]
     assert b"retention.ms=7\n" in await client.cat("other/config")
 
 
@@ -181,8 +181,8 @@ async def test_settings_and_the_start_are_written_in_a_thread(engine: Engine, tm
         await client.append("orders/0/log", b"a\nb\n")
         await client.append("orders/config", b"retention.ms=7\n")
         await client.append("orders/0/start", b"1\n")
-        assert await client.cat("orders/0/log") == b"b\n"
-    assert seen == [[False], [False]]
+        assert b"b\n" == await client.cat("orders/0/log")
+    assert [[False], [False]] == seen
 
 
 async def test_a_status_is_made_in_a_thread_unless_segments_were_few(
@@ -196,7 +196,7 @@ async def test_a_status_is_made_in_a_thread_unless_segments_were_few(
         await client.stat("orders/0/log")
         client.list("orders/0")
         client.list("orders")
-    assert seen == []
+    assert [] == seen
     monkeypatch.setattr(partition_files, "FEW_SEGMENTS", 0)
     for path in ("orders/0/status", "orders/status"):
         node_id = await patient_lookup(client, path)
@@ -220,13 +220,13 @@ async def test_a_listing_of_segments_describes_each_once(client: MountClient, en
         await client.append("orders/0/log", b"x" * 1_000_000 + b"\n")
     seen = in_loop(engine.partition("orders", 0), "segments")
     names = client.list("orders/0/segments")
-    assert sum(name.endswith(".log") for name in names) == 3
-    assert len(seen) == 1
+    assert 3 == sum(name.endswith(".log") for name in names)
+    assert 1 == len(seen)
     for name in names:
         assert (await client.stat(f"orders/0/segments/{name}")).size >= 0
     with refused("ENOENT"):
         client.lookup("orders/0/segments/00000000000000000009.log")
-    assert len(seen) == 1
+    assert 1 == len(seen)
 
 
 async def test_lines_for_many_partitions_are_spread_in_a_thread(client: MountClient, in_loop, monkeypatch):
@@ -236,14 +236,14 @@ async def test_lines_for_many_partitions_are_spread_in_a_thread(client: MountCli
     seen = in_loop(LogAppender, "_append_own")
     lines = b"".join(b"%d\tv\n" % number for number in range(2000))
     await client.append("orders/log.kv", lines)
-    assert seen == [True]
+    assert [True] == seen
     await client.mkdir("orders/3")
     seen.clear()
     await client.append("orders/log.kv", b"k\tv\n")
-    assert seen == [True]
+    assert [True] == seen
     await client.append("orders/log.kv", lines)
-    assert seen[1:] == [False] * 4
-    assert len((await client.cat("orders/log.kv")).splitlines()) == 4001
+    assert [False] * 4 == seen[1:]
+    assert 4001 == len((await client.cat("orders/log.kv")).splitlines())
 
 
 async def test_many_partitions_are_followed_in_a_thread(client: MountClient, in_loop, monkeypatch):
@@ -255,11 +255,11 @@ async def test_many_partitions_are_followed_in_a_thread(client: MountClient, in_
     await client.mkdir("orders/2")
     fh = await client.open("orders/follow")
     await client.append("orders/1/log", b"one\n")
-    assert await client.filesystem.read(fh, 0, 100) == b"one\n"
-    assert seen == [False]
+    assert b"one\n" == await client.filesystem.read(fh, 0, 100)
+    assert [False] == seen
     await client.mkdir("orders/3")
     await client.append("orders/3/log", b"two\n")
-    assert await client.filesystem.read(fh, 4, 100) == b"two\n"
+    assert b"two\n" == await client.filesystem.read(fh, 4, 100)
     assert not any(seen)
     await client.filesystem.release(fh)
 
@@ -279,7 +279,7 @@ async def test_partitions_that_came_are_followed(client: MountClient):
         await client.mkdir("orders/1")
         await trio.testing.wait_all_tasks_blocked()
         await client.append("orders/1/log", b"one\n")
-    assert read == [b"one\n"]
+    assert [b"one\n"] == read
     await client.filesystem.release(fh)
 
 
@@ -295,7 +295,7 @@ async def test_stat_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_
         node_id = client.lookup("orders/0/log").node_id
         with refused("EINTR"):
             await client.filesystem.getattr(node_id, 1)
-        assert (await client.filesystem.getattr(node_id, 2)).size == 2**23 + 1
+        assert 2**23 + 1 == (await client.filesystem.getattr(node_id, 2)).size
 
 
 async def test_counting_back_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_path, monkeypatch):
@@ -312,7 +312,7 @@ async def test_counting_back_ends_with_the_program_that_waits_for_it(engine: Eng
         gone[0] = False
         found = await fs.patiently(lambda: fs.lookup(parent, b"-3"), 7)
         fh = (await fs.open(found.node.node_id, os.O_RDONLY, 7)).fh
-        assert await client.read_on(fh) == b"y\nx\ny\n"
+        assert b"y\nx\ny\n" == await client.read_on(fh)
         await fs.release(fh)
 
 
@@ -325,12 +325,12 @@ async def test_a_batch_too_large_ends_the_read_of_its_topic(engine: Engine, tmp_
             engine.partition("orders", number).append(batch, encoded_here=True)
     async with mounted(engine, tmp_path) as client:
         fh = await client.open("orders/log")
-        assert await client.filesystem.read(fh, 0, 100) == b"a\n"
+        assert b"a\n" == await client.filesystem.read(fh, 0, 100)
         with refused("EFBIG") as caught:
             await client.filesystem.read(fh, 2, 100)
         assert "67108864 bytes inflated" in caught.reason
         assert printable(caught.reason) in client.reports
-        assert await client.read_on(fh, 2) == b"b\nc\n"
+        assert b"b\nc\n" == await client.read_on(fh, 2)
         await client.filesystem.release(fh)
 
 
@@ -343,5 +343,5 @@ async def test_opening_a_range_of_times_ends_with_its_program(engine: Engine, tm
             await client.filesystem.open(node_id, os.O_RDONLY, 7)
         await client.append("orders/1/log", b"x\n", APPEND)
         fh = (await client.filesystem.open(node_id, os.O_RDONLY, 0)).fh
-        assert await client.read_on(fh) == b"x\n"
+        assert b"x\n" == await client.read_on(fh)
         await client.filesystem.release(fh)

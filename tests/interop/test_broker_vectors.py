@@ -104,8 +104,8 @@ def contents(directory: Path, *, dirty_start: int) -> dict[str, bytes]:
 def test_every_kind_of_batch_is_there() -> None:
     """The vectors hold what they say: all codecs, both timestamp types, markers, horizons and empty batches."""
     batches = [batch for log in LOG_DIR.glob("*/*.log") for batch in scan(log.read_bytes())]
-    assert {batch.codec.name for batch in batches} == {"NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD"}
-    assert {batch.timestamp_type.label for batch in batches} == {"CreateTime", "LogAppendTime"}
+    assert {"NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD"} == {batch.codec.name for batch in batches}
+    assert {"CreateTime", "LogAppendTime"} == {batch.timestamp_type.label for batch in batches}
     assert any(batch.is_control and batch.delete_horizon_ms for batch in batches)
     assert any(not batch.is_control and batch.delete_horizon_ms for batch in batches)
     assert any(batch.record_count == 0 for batch in batches)

@@ -99,12 +99,12 @@ def test_handover_in_one_run(bench: Bench) -> None:
     bench.broker.stop()
     worker.join()
     [result] = results
-    assert result.exit_code == 0, result.output
+    assert 0 == result.exit_code, result.output
     assert "in place: start the broker" in result.output
     bench.broker.start()
     check_served(bench)
     verified = bench.handover()
-    assert verified.exit_code == 0, verified.output
+    assert 0 == verified.exit_code, verified.output
     assert "done: the broker has everything" in verified.output
 
 
@@ -112,13 +112,13 @@ def test_handover_in_steps(bench: Bench) -> None:
     """With --no-wait each run says what to do next; runs too many change nothing; the broker may be killed."""
     waiting = bench.handover("--no-wait")
     assert (1, True) == (waiting.exit_code, "still runs: stop it" in str(waiting.exception))
-    assert bench.handover("--no-wait").exit_code == 1
+    assert 1 == bench.handover("--no-wait").exit_code
     bench.broker.kill()
     placed = bench.handover()
-    assert placed.exit_code == 0, placed.output
+    assert 0 == placed.exit_code, placed.output
     assert "not stopped in order" in placed.output
     again = bench.handover()
-    assert again.exit_code == 0, again.output
+    assert 0 == again.exit_code, again.output
     bench.broker.start()
     check_served(bench)
     kept = {each: messages for each in bench.records if (messages := kcat_offsets(bench, each))}
@@ -133,7 +133,7 @@ def test_nothing_that_the_broker_has_is_overwritten(bench: Bench) -> None:
     bench.client.create_topic(name, partitions=2)
     bench.client.produce(name, [Outgoing(b"theirs")])
     result = bench.handover("--no-wait")
-    assert result.exit_code == 1
+    assert 1 == result.exit_code
     assert f"{name}: the cluster has a topic of that name with records" in str(result.exception)
     assert [b"theirs"] == [record.value for record in bench.client.records(name)]
 
@@ -151,7 +151,7 @@ def test_takeover(bench: Bench, tmp_path: Path, link: bool) -> None:
     (bench.broker.kill if link else bench.broker.stop)()
     assert list(bench.broker.log_dir.glob("__cluster_metadata-0/*.checkpoint"))
     result = bench.run("takeover", *["--link"] * link, str(bench.broker.log_dir), str(tmp_path / "taken"))
-    assert result.exit_code == 0, result.output
+    assert 0 == result.exit_code, result.output
     engine = open_engine(tmp_path / "taken")
     topic = engine.topic(name)
     assert (topic_id, {"retention.ms": "-1", **settings, "segment.ms": "3600000000"}) == (
@@ -182,17 +182,17 @@ def test_from_one_cluster_to_another(bench: Bench, java: Java, tmp_path: Path) -
     read = bench.client.consume_in_group(group, plain, 60)
     bench.broker.stop()
     taken = tmp_path / "taken"
-    assert bench.run("takeover", str(bench.broker.log_dir), str(taken)).exit_code == 0
+    assert 0 == bench.run("takeover", str(bench.broker.log_dir), str(taken)).exit_code
     assert last_epoch(taken / f"{plain}-0") > 0
     with running_broker(tmp_path / "second", java) as second:
         other = bench._replace(broker=second, client=Client(second.bootstrap_server), data=taken)
-        assert other.handover("--no-wait").exit_code == 1
+        assert 1 == other.handover("--no-wait").exit_code
         second.stop()
-        assert other.handover().exit_code == 0
+        assert 0 == other.handover().exit_code
         second.start()
         read += other.client.consume_in_group(group, plain, 10)
         verified = other.handover()
-        assert verified.exit_code == 0, verified.output
+        assert 0 == verified.exit_code, verified.output
         assert f"group {group}: at 70 in {plain}-0 there, at 60 here: left alone" in verified.output
         assert committed == read + other.client.consume_in_group(group, plain, 50)
         assert consumed == read_all(other.client, (plain, transactions))
@@ -223,7 +223,7 @@ def last_epoch(directory: Path) -> int:
 def test_takeover_wants_the_broker_stopped(bench: Bench, tmp_path: Path) -> None:
     """While the broker runs its files change: the holder of the lock is named and nothing is made."""
     result = bench.run("takeover", str(bench.broker.log_dir), str(tmp_path / "taken"))
-    assert result.exit_code == 1
+    assert 1 == result.exit_code
     assert re.search(r"in use by process \d+", str(result.exception))
     assert not (tmp_path / "taken").exists()
 

@@ -138,7 +138,7 @@ class Stream:
             return
         brought = len(self._model.pending)
         said = self._error(strict=strict)
-        assert said == "", said
+        assert "" == said, said
         self.done[
             "strict runs"
             if strict

@@ -158,7 +158,7 @@ class Scene:
         self.start("--to-the-end", *options)
         assert self.driver is not None
         status = self.driver.wait(DEADLINE_S)
-        assert status == 0, self.log.read_text()[-4000:]
+        assert 0 == status, self.log.read_text()[-4000:]
         self.driver = None
 
     def clean_up(self) -> None:

@@ -60,7 +60,7 @@ def owner(data):
         )
         processes.append(process)
         assert process.stdout is not None
-        assert process.stdout.readline() == "owned\n"
+        assert "owned\n" == process.stdout.readline()
         return process
 
     yield start
@@ -90,7 +90,7 @@ def left(data: Path) -> list[str]:
 def test_without_an_owner_the_writer_owns_for_a_moment(data):
     """The records are there when commit returns, the lock is free, no file is left."""
     CommitRequest([data], ONCE, [staged(data)]).commit(PATIENCE_S)
-    assert lines(data) == ["a", "b"]
+    assert ["a", "b"] == lines(data)
     assert [] == left(data)
     open_engine(data).close()
 
@@ -103,7 +103,7 @@ def test_an_owner_that_works_appends(data, owner):
     assert [] == left(data)
     process.kill()
     process.wait()
-    assert lines(data) == ["a", "b"]
+    assert ["a", "b"] == lines(data)
 
 
 def test_an_owner_that_takes_nothing_is_told_after_the_timeout(data, owner):
@@ -125,8 +125,8 @@ def test_an_owner_that_goes_away_is_followed_by_the_writer(data, owner):
         process.wait()
 
     CommitRequest([data], ONCE, [staged(data)], sleep=sleep).commit(PATIENCE_S)
-    assert len(pauses) == 1
-    assert lines(data) == ["a", "b"]
+    assert 1 == len(pauses)
+    assert ["a", "b"] == lines(data)
 
 
 def test_a_micro_batch_that_another_withdrew_is_handed_in_again(data, owner):
@@ -141,7 +141,7 @@ def test_a_micro_batch_that_another_withdrew_is_handed_in_again(data, owner):
             process.wait()
 
     CommitRequest([data], write, [staged(data, write)], sleep=sleep).commit(PATIENCE_S)
-    assert lines(data) == ["a", "b"]
+    assert ["a", "b"] == lines(data)
     assert [] == left(data)
 
 
@@ -187,7 +187,7 @@ def test_a_replayed_micro_batch_is_dropped(data, caplog):
     """With what its tasks staged again; that is told, with what it was."""
     for _ in range(2):
         commit(data, WriteId("query", 0), orders=2)
-    assert lines(data) == ["a", "b"]
+    assert ["a", "b"] == lines(data)
     assert [] == left(data)
     (told,) = caplog.messages
     assert told.startswith(f"topicfs: {data}: micro-batch 0 of query query was committed before")
@@ -198,7 +198,7 @@ def test_another_target_has_micro_batches_of_its_own(data):
     """A query whose checkpoint was copied, and that writes to another topic or to one made again, writes there."""
     for target in ("1EvPSKI_SvihSIy3lMKMvg", "dDf_-Av9SFa9qQq1MeX3Zw", ""):
         commit(data, WriteId("query", 0, target), orders=2)
-    assert lines(data) == ["a", "b"] * 3
+    assert ["a", "b"] * 3 == lines(data)
     assert [] == left(data)
 
 
@@ -209,7 +209,7 @@ def test_a_micro_batch_behind_the_last_one_is_an_error(data):
     said = "micro-batch 0 of query query comes again with 2 records for orders, but its micro-batch 1 is committed"
     with pytest.raises(CommittedBeforeError, match=said):
         commit(data, WriteId("query", 0), orders=2)
-    assert lines(data) == ["a", "b"] * 2
+    assert ["a", "b"] * 2 == lines(data)
     assert [] == left(data)
 
 
@@ -219,7 +219,7 @@ def test_a_micro_batch_that_comes_again_with_other_rows_is_an_error(data):
     said = "comes again with other rows: 3 records for orders, and was committed with 2 records for orders"
     with pytest.raises(CommittedBeforeError, match=said):
         commit(data, WriteId("query", 0), "x\ny\nz\n", orders=3)
-    assert lines(data) == ["a", "b"]
+    assert ["a", "b"] == lines(data)
     assert [] == left(data)
 
 
@@ -254,7 +254,7 @@ def test_what_was_committed_before_there_were_targets(data, caplog):
         commit(data, WriteId("query", 3, "two"), orders=2)
     commit(data, WriteId("query", 5, "one"), orders=2)
     commit(data, WriteId("query", 4, "two"), "c\n", orders=1)
-    assert lines(data) == ["a", "b", "c"]
+    assert ["a", "b", "c"] == lines(data)
 
 
 def test_abort_removes_what_was_staged(data):

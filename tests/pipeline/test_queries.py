@@ -40,4 +40,4 @@ def test_what_is_sent_to_a_cluster_is_counted(spark, broker, data):
     values = [row.value for row in sent.orderBy("topic", "value").collect()]
     assert [b"four", b"three"] == values[:2]
     assert b'"count":4' in values[2]
-    assert len(values) == 3
+    assert 3 == len(values)

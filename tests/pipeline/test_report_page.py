@@ -113,7 +113,7 @@ def test_of_many_topics_the_largest_are_drawn_and_the_page_says_so(fifty):
         label.partition(":")[0] for label in drawn[:12]
     ]
     assert "Records over time of 38 other topics: 608 in all" in drawn[12]
-    assert len(drawn) == 13
+    assert 13 == len(drawn)
     assert "topic-49" in text
     assert 8 == sum(text.count(f"partition {number}") for number in range(8)) / 2
 

@@ -119,7 +119,7 @@ def test_what_comes_back_is_what_was_archived(spark, made, target, tmp_path):
     assert [] == findings(target)
     with contextlib.closing(open_engine(target, read_only=True)) as engine:
         topic = engine.topic("orders")
-        assert topic.overrides["max.message.bytes"] == "2000000"
+        assert "2000000" == topic.overrides["max.message.bytes"]
         bounds = [one.offsets() for one in topic.partitions().values()]
         assert [(0, 2**31 + 501), (0, 0), (4, 6)] == [
             (one.log_start_offset, one.log_end_offset) for one in bounds
@@ -158,7 +158,7 @@ def test_under_another_name_beside_the_topic_itself(spark, made, tmp_path):
     restored(spark, made / "archive", data, topics="orders", into="orders-again", partitions=5)
     assert rows_of(spark, data) == rows_of(spark, data, "orders-again")
     with contextlib.closing(open_engine(data, read_only=True)) as engine:
-        assert len(engine.topic("orders-again").partitions()) == 5
+        assert 5 == len(engine.topic("orders-again").partitions())
 
 
 def differ(engine):

@@ -85,14 +85,14 @@ def test_keys_choose_as_in_kafka():
         expected.setdefault(TopicPartition("t", partition_of_key(key, 3)), []).append(key)
     found = {where: [record[2] for record in records] for where, records in encoded(rows).items()}
     assert expected == found
-    assert len(found) == 3
+    assert 3 == len(found)
 
 
 def test_unkeyed_rows_take_turns():
     """One partition for 16 KiB of values, then the next."""
     pa = arrow()
     rows = pa.record_batch({"value": pa.array([b"x" * 4096] * 9)})
-    assert {where.partition: len(records) for where, records in encoded(rows).items()} == {0: 4, 1: 4, 2: 1}
+    assert {0: 4, 1: 4, 2: 1} == {where.partition: len(records) for where, records in encoded(rows).items()}
 
 
 def test_topics_by_column():
@@ -133,7 +133,7 @@ def test_batches_fit_the_topic():
 def test_no_rows_are_no_batches():
     """An empty Arrow batch."""
     pa = arrow()
-    assert encoded(pa.record_batch({"value": pa.array([], pa.binary())})) == {}
+    assert {} == encoded(pa.record_batch({"value": pa.array([], pa.binary())}))
 
 
 @pytest.mark.parametrize(

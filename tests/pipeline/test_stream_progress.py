@@ -331,7 +331,7 @@ def test_beside_a_broker_up_to_the_high_watermark(data, follow):
     with subprocess.Popen(
         [sys.executable, "-c", BROKER, str(data / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
-        assert process.stdout.readline() == b"held\n"
+        assert b"held\n" == process.stdout.readline()
         assert {FIRST: 3, SECOND: 0} == follow().advance(at(), most=None, now_ms=0).offsets
         assert {FIRST: 4, SECOND: 0} == follow().advance(at(4, 0), most=None, now_ms=0).offsets
         process.stdin.close()

@@ -52,18 +52,18 @@ def run_cycle(base: Path, *, seconds: float, **options: Any) -> Cycle:
     try:
         mount.start()
         mount.faults.write_text(SLOW_DISK)
-        assert mount.bash("mkdir busy herd quiet && mkdir busy/2").stderr == ""
+        assert "" == mount.bash("mkdir busy herd quiet && mkdir busy/2").stderr
         before = _anonymous_kib(mount.pid)
         with _loads(mount.path) as processes:
             _watch(mount, processes, time.monotonic() + seconds)
             after = _anonymous_kib(mount.pid)
-            assert mount.stop() == 0
+            assert 0 == mount.stop()
             seen = {name: _outcome(name, process) for name, process in processes.items()}
         mount.faults.unlink()
         mount.start()
         for name, counted in seen.items():
             _check_lines(mount.path / PLACES[name] / "log", counted)
-        assert mount.stop() == 0
+        assert 0 == mount.stop()
         _check_logs(base)
         return Cycle(seen, (before, after))
     finally:
@@ -103,7 +103,7 @@ def _loads(mount: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
 
 def _outcome(name: str, process: subprocess.Popen[str]) -> Seen:
     out, error = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, f"{name}: {error}"
+    assert 0 == process.returncode, f"{name}: {error}"
     seen: Seen = json.loads(out)
     return seen
 

@@ -193,7 +193,7 @@ def look_at_a_copy(data: Path, copy: Path, answered: int) -> None:
 def check_records(engine: LogManager, answered: int) -> None:
     for name in OVERRIDES:
         partition = engine.partition(name, 0)
-        assert partition.status().state == "online"
+        assert "online" == partition.status().state
         end_offset = partition.offsets().log_end_offset
         assert end_offset >= answered, f"{name}: ends at {end_offset}, {answered} were answered"
         found = [(one.offset, one.key, one.value) for one in read_records(partition)]

@@ -17,7 +17,7 @@ ESCAPED = r"t\n2026-11-22T00:00:00.000Z error t/0/log: all is lost\r\x1b[2J\x9b3
 
 def test_whatever_is_not_printed_as_itself_is_escaped() -> None:
     """Ends of lines, escape sequences of 7 and of 8 bits, turned writing direction, bytes that are no UTF-8."""
-    assert printable(FORGED) == ESCAPED
+    assert ESCAPED == printable(FORGED)
 
 
 @pytest.mark.parametrize("text", ["", "orders/0/log: line 2: no JSON", "größer: 注文 🙂", r"a\nb"])
@@ -47,7 +47,7 @@ def test_the_same_line_is_told_less_and_less_often() -> None:
         for minute in range(60)
         if repeats.again("full", ManualClock(minute * 60_000)(), newest_last=False)[1]
     ]
-    assert told == [0, 1, 3, 7, 15, 31]
+    assert [0, 1, 3, 7, 15, 31] == told
 
 
 def test_the_pause_is_an_hour_at_most() -> None:
@@ -66,7 +66,7 @@ def test_the_oldest_lines_go() -> None:
     repeats = Repeats(kept=2)
     for moment, line in enumerate("abbc"):
         repeats.again(line, ManualClock(moment)(), newest_last=False)
-    assert repeats.lines() == [("b", 2, 2), ("c", 1, 3)]
+    assert [("b", 2, 2), ("c", 1, 3)] == repeats.lines()
 
 
 def test_a_warning_each_second_is_one_with_a_count(caplog: pytest.LogCaptureFixture) -> None:

@@ -27,7 +27,7 @@ def test_a_second_run_appends_nothing(topicfs, tmp_path):
     again = topicfs("append", "--producer", "nightly", "orders/0", str(source))
     assert "1 records appended" in again.text
     assert "is in up to byte 6" in again.text
-    assert topicfs("cat", "orders/0").output == b"a\nb\nc\n"
+    assert b"a\nb\nc\n" == topicfs("cat", "orders/0").output
 
 
 def test_a_topics_door_keeps_keys_together(topicfs, tmp_path):
@@ -36,7 +36,7 @@ def test_a_topics_door_keeps_keys_together(topicfs, tmp_path):
     source.write_bytes(b"".join(b"k%d\tv%d\n" % (n % 5, n) for n in range(50)))
     topicfs("topics", "create", "orders", "--partitions", "3")
     for _ in range(2):
-        assert topicfs("append", "--producer", "p", "orders/log.kv", str(source)).status == 0
+        assert 0 == topicfs("append", "--producer", "p", "orders/log.kv", str(source)).status
     lines = b"".join(topicfs("cat", f"orders/{n}/log.kv").output for n in range(3)).splitlines()
     assert sorted(lines) == sorted(source.read_bytes().splitlines())
 
@@ -45,7 +45,7 @@ def test_standard_input_cannot_be_read_again(topicfs):
     """So it is no input for a named producer."""
     topicfs("topics", "create", "orders")
     ran = topicfs("append", "--producer", "p", "orders/0", stdin=b"a\n")
-    assert (ran.status, b"--producer needs a FILE" in ran.errors) == (2, True)
+    assert (2, True) == (ran.status, b"--producer needs a FILE" in ran.errors)
 
 
 def test_another_file_under_the_same_path_is_refused(topicfs, tmp_path):
@@ -56,7 +56,7 @@ def test_another_file_under_the_same_path_is_refused(topicfs, tmp_path):
     topicfs("append", "--producer", "p", "orders/0", str(source))
     source.write_bytes(b"x\ny\nz\n")
     ran = topicfs("append", "--producer", "p", "orders/0", str(source))
-    assert ran.status == 1
+    assert 1 == ran.status
     assert b"append a new file under another --producer name" in ran.errors
 
 
@@ -80,5 +80,5 @@ def test_kill_9_at_any_moment_adds_no_line_twice(topicfs, tmp_path, directory, s
     finally:
         process.kill()
         process.wait()
-    assert topicfs("append", "--producer", "p", "orders/0", str(source)).status == 0
+    assert 0 == topicfs("append", "--producer", "p", "orders/0", str(source)).status
     assert topicfs("cat", "orders/0").output == source.read_bytes()

@@ -89,7 +89,7 @@ def test_every_setting_of_a_topic_is_shown(orders):
     """All that are no tests' own, each once, in the table's order, with all that is to be known of it."""
     settings = shown(orders("config", "orders", "--json"))
     assert LISTED == list(settings)
-    assert settings["retention.ms"] == {
+    assert {
         "name": "retention.ms",
         "value": "-1",
         "source": "topic",
@@ -98,7 +98,7 @@ def test_every_setting_of_a_topic_is_shown(orders):
         "unit": "ms",
         "valid": "a whole number of at least -1",
         "meaning": "The age of its newest record at which a segment goes; -1: never.",
-    }
+    } == settings["retention.ms"]
     assert {"topic", "default"} == {one["source"] for one in settings.values()}
 
 
@@ -147,17 +147,17 @@ def test_a_terminal_gets_a_table(orders, monkeypatch):
     text = orders("config", "orders", "--match", "flush.*").text
     header, *rows = text.splitlines()
     assert ["setting", "value", "source", "default", "unit", "meaning"] == header.split()
-    assert len(rows) == 2
+    assert 2 == len(rows)
     assert "Flush to disk" in rows[0]
 
 
 def test_settings_are_set_and_removed(orders):
     """All of one call; what holds then is told, and stays."""
     ran = orders("config", "orders", "cleanup.policy=compact,delete", "retention.ms=")
-    assert ran.text.splitlines() == [
+    assert [
         "orders: cleanup.policy=compact,delete",
         "orders: retention.ms=604800000 (the default)",
-    ]
+    ] == ran.text.splitlines()
     assert ["cleanup.policy"] == list(shown(orders("config", "orders", "--set", "--json")))
 
 
@@ -177,7 +177,7 @@ def test_what_cannot_be_set_is_one_line_and_changes_nothing(orders, words, statu
     ran = orders("config", *words)
     assert (status, b"") == (ran.status, ran.output)
     assert [line for line in ran.errors.decode().splitlines() if message in line] != []
-    assert len(ran.errors.splitlines()) == 1
+    assert 1 == len(ran.errors.splitlines())
     assert "-1" == shown(orders("config", "orders", "--json"))["retention.ms"]["value"]
 
 

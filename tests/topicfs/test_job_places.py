@@ -19,7 +19,7 @@ import pytest
 def test_a_place_that_is_none_is_a_misuse(topicfs, job, place, said):
     """With the reason, and where to read on."""
     ran = topicfs("pipeline", *job, "--data", place)
-    assert ran.status == 2
+    assert 2 == ran.status
     assert b"Invalid value for '--data'" in ran.errors
     assert place.encode() in ran.errors
     assert said.encode() in ran.errors
@@ -43,7 +43,7 @@ def test_a_cluster_that_does_not_answer_is_told_at_once(orders):
         port = listener.getsockname()[1]
     for words in (("archive", "orders", "parquet", "--data"), ("replay", "orders", "copy", "--to")):
         ran = orders("pipeline", *words, f"kafka://127.0.0.1:{port}")
-        assert ran.status == 1
+        assert 1 == ran.status
         assert f"topicfs: kafka://127.0.0.1:{port}: no broker can be reached (".encode() in ran.errors
 
 

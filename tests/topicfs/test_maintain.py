@@ -33,7 +33,7 @@ def fill(directory: Path, *, records: int = 5, time: int = TIME, **settings: str
     for number in range(records):
         record = Record(Offset(0), Timestamp(time + number * 1000), b"k%d" % (number % 2), b"%060d" % number)
         assert engine.partition("t", 0).append(encode([record])).base_offset == number
-        assert len(encode([record])) == SIZE
+        assert SIZE == len(encode([record]))
     engine.close()
 
 
@@ -85,9 +85,9 @@ def test_compaction_is_told_with_its_ratio(directory, topicfs):
     )
     assert topicfs("maintain", "data", "--dry-run").text == told
     assert topicfs("maintain", "data").text == told
-    assert (directory / "cleaner-offset-checkpoint").read_bytes() == b"0\n1\nt 0 4\n"
+    assert b"0\n1\nt 0 4\n" == (directory / "cleaner-offset-checkpoint").read_bytes()
     again = topicfs("maintain", "data")
-    assert (again.text, again.errors, again.status) == ("", b"nothing is due\n", 0)
+    assert ("", b"nothing is due\n", 0) == (again.text, again.errors, again.status)
     assert topicfs("cat", "t/0/log").text == "".join(f"{number:060}\n" for number in (2, 3, 4))
 
 
@@ -105,10 +105,10 @@ def test_what_is_told_is_done(directory, topicfs):
     """Roll, deletion and compaction in one go; the second time nothing is due."""
     fill(directory, cleanup_policy="compact", segment_ms="60000")
     now = str(TIME + DAY)
-    assert len(topicfs("maintain", "data", "--now", now).text.splitlines()) == 2
-    assert segments(directory)[-1] == 5
+    assert 2 == len(topicfs("maintain", "data", "--now", now).text.splitlines())
+    assert 5 == segments(directory)[-1]
     assert topicfs("cat", "t/0/log").text == "".join(f"{number:060}\n" for number in (3, 4))
-    assert topicfs("maintain", "data", "--now", now).errors == b"nothing is due\n"
+    assert b"nothing is due\n" == topicfs("maintain", "data", "--now", now).errors
 
 
 def test_a_dry_run_changes_nothing(directory, topicfs):
@@ -116,7 +116,7 @@ def test_a_dry_run_changes_nothing(directory, topicfs):
     fill(directory, retention_ms="1", cleanup_policy="compact,delete")
     before = content(directory)
     told = topicfs("maintain", "data", "--dry-run")
-    assert (len(told.text.splitlines()) > 3, told.status) == (True, 0)
+    assert (True, 0) == (len(told.text.splitlines()) > 3, told.status)
     assert content(directory) == before
 
 
@@ -126,9 +126,9 @@ def test_json_has_every_number(directory, topicfs):
     now = TIME + 10_000
     told = json.loads(topicfs("maintain", "data", "--dry-run", "--json", "--now", str(now)).text)
     assert (told["now"], told["dry_run"]) == (now, True)
-    assert [step["what"] for step in told["steps"]] == ["roll", "delete", "delete", "delete", "compact"]
+    assert ["roll", "delete", "delete", "delete", "compact"] == [step["what"] for step in told["steps"]]
     roll, delete, *_, compact = told["steps"]
-    assert roll == {
+    assert {
         "what": "roll",
         "topic": "t",
         "partition": 0,
@@ -137,14 +137,14 @@ def test_json_has_every_number(directory, topicfs):
         "reason": "segment.ms",
         "open_ms": 6000,
         "limit_ms": 5000,
-    }
-    assert (delete["segment"], delete["reason"], delete["limit"], delete["age_ms"]) == (
+    } == roll
+    assert (
         0,
         "retention.ms",
         1000,
         9000,
-    )
-    assert (compact["cleanable_bytes"], compact["clean_bytes"], compact["cleanable_ratio"]) == (655, 0, 1.0)
+    ) == (delete["segment"], delete["reason"], delete["limit"], delete["age_ms"])
+    assert (655, 0, 1.0) == (compact["cleanable_bytes"], compact["clean_bytes"], compact["cleanable_ratio"])
 
 
 def test_beside_an_owner_only_a_dry_run(directory, topicfs):
@@ -154,14 +154,14 @@ def test_beside_an_owner_only_a_dry_run(directory, topicfs):
     pid = os.fork()
     if not pid:  # Locks are a process's: the owner must be another one than who asks.
         os._exit(_refused(topicfs))
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     owner.close()
 
 
 def _refused(topicfs) -> int:
     try:
         refused = topicfs("maintain", "data")
-        assert refused.status == 1
+        assert 1 == refused.status
         assert b"in use by process" in refused.errors
         assert b"--dry-run shows what is due" in refused.errors
         assert "delete" in topicfs("maintain", "data", "--dry-run").text
@@ -188,7 +188,7 @@ def test_a_damaged_log_is_told_once_and_makes_the_status_bad(directory):
     data[100] ^= 1
     path.write_bytes(data)
     done = as_a_program("maintain", "data")
-    assert done.returncode == 1
+    assert 1 == done.returncode
     (line,) = done.stderr.decode().splitlines()
     assert line.startswith("topicfs: t-0: not compacted any more: ")
     assert f"{path.relative_to(directory.parent)}: position 0: checksum" in line
@@ -200,10 +200,10 @@ def test_what_opening_the_directory_warns_of_is_told_once(directory, options):
     fill(directory)
     (directory / names.RECOVERY_POINTS).write_text("garbage\n")
     done = as_a_program("maintain", "data", *options)
-    assert done.returncode == 0
+    assert 0 == done.returncode
     told = [line for line in done.stderr.decode().splitlines() if names.RECOVERY_POINTS in line]
     assert [line for line in told if line.endswith("'garbage' is no number; taken for empty")] == told
-    assert len(told) == 1
+    assert 1 == len(told)
 
 
 def as_a_program(*words: str) -> subprocess.CompletedProcess[bytes]:
@@ -216,11 +216,11 @@ def as_a_program(*words: str) -> subprocess.CompletedProcess[bytes]:
 def test_a_time_that_is_none_is_misuse(orders, time):
     """The grammar is that of selectors."""
     refused = orders("maintain", "data", "--now", time)
-    assert refused.status == 2
+    assert 2 == refused.status
     assert b"time" in refused.errors
 
 
 def test_a_directory_that_is_not_there_is_not_made(directory, topicfs):
     """Maintaining nothing is an error."""
-    assert topicfs("maintain", "elsewhere").status == 1
+    assert 1 == topicfs("maintain", "elsewhere").status
     assert not Path("elsewhere").exists()

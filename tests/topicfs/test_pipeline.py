@@ -43,7 +43,7 @@ org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server doe
 )
 def test_without_the_extra_one_line_says_how_to_get_it(orders, directory, missing, words):
     """Everything else of the command works without; in a process of its own, for this one may have Spark already."""
-    assert orders("cat", "orders/0").status == 0
+    assert 0 == orders("cat", "orders/0").status
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT, missing, "pipeline", *words],
         env={**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)},
@@ -51,13 +51,13 @@ def test_without_the_extra_one_line_says_how_to_get_it(orders, directory, missin
         check=False,
     )
     assert (1, b"") == (ran.returncode, ran.stdout)
-    assert ran.stderr == b"topicfs: Spark is not installed here; get it with: pip install 'topicfs[spark]'\n"
+    assert b"topicfs: Spark is not installed here; get it with: pip install 'topicfs[spark]'\n" == ran.stderr
 
 
 def test_a_directory_that_is_none_is_told_before_spark_is_started(topicfs):
     """As by every other command."""
     ran = topicfs("pipeline", "replay", "orders", "copy")
-    assert ran.status == 1
+    assert 1 == ran.status
     assert b"no data directory there" in ran.errors
 
 
@@ -74,14 +74,14 @@ def test_a_setting_that_is_none_is_told_before_spark_is_started(orders):
     """Spark's settings have a name that begins with spark, and a value."""
     for setting in ("spark.executor.memory", "cores=2"):
         ran = orders("pipeline", "replay", "orders", "copy", "--conf", setting)
-        assert ran.status == 2
+        assert 2 == ran.status
         assert f"--conf: expected spark.NAME=VALUE, got {setting}".encode() in ran.errors
 
 
 def test_an_archive_that_is_none_is_told_before_spark_is_started(topicfs):
     """It is a folder."""
     ran = topicfs("pipeline", "restore", "./nothing")
-    assert ran.status == 1
+    assert 1 == ran.status
     assert b"nothing: no archive there; make one: topicfs pipeline archive TOPIC nothing" in ran.errors
 
 

@@ -25,7 +25,7 @@ def two(topicfs, monkeypatch):
 
 def test_commands_take_several_directories(two):
     """By --data and by the environment, wherever they take one."""
-    assert [Path("a/orders-0").is_dir(), Path("b/orders-1").is_dir()] == [True, True]
+    assert [True, True] == [Path("a/orders-0").is_dir(), Path("b/orders-1").is_dir()]
     assert [b"line 0\n", b"line 1\n"] == [two("cat", f"orders/{number}").output for number in (0, 1)]
     assert b"line 1" == two("cat", "orders/1/0", "--data", "a, b").output
     assert "orders\n" == two("topics", "list").text

@@ -89,9 +89,9 @@ async def test_one_write_is_one_append():
     """All its whole lines go together; the begun one waits."""
     desk = Desk()
 
-    assert await desk.handle.write(b"a\nb\nc") == 5
+    assert 5 == await desk.handle.write(b"a\nb\nc")
 
-    assert desk.book.kept == [b"a\nb\n"]
+    assert [b"a\nb\n"] == desk.book.kept
 
 
 async def test_a_refused_write_keeps_nothing_and_drops_what_waited():
@@ -102,7 +102,7 @@ async def test_a_refused_write_keeps_nothing_and_drops_what_waited():
     await fails(desk.handle.write(b"ed\nbad\nmore"), errno.EINVAL)
     await desk.handle.write(b" of that\ngood\n")
 
-    assert desk.book.kept == [b"good\n"]
+    assert [b"good\n"] == desk.book.kept
 
 
 async def test_a_full_disk_leaves_the_handle_as_it_was():
@@ -115,7 +115,7 @@ async def test_a_full_disk_leaves_the_handle_as_it_was():
 
     await desk.handle.write(b"gun\n")
 
-    assert desk.book.kept == [b"begun\n"]
+    assert [b"begun\n"] == desk.book.kept
 
 
 async def test_a_begun_line_beyond_the_bound_is_refused_in_the_write_that_brings_it():
@@ -127,7 +127,7 @@ async def test_a_begun_line_beyond_the_bound_is_refused_in_the_write_that_brings
         await desk.handle.write(b"x" * 15)
     await desk.handle.write(b"still of that line\nnext\n")
 
-    assert desk.book.kept == [b"next\n"]
+    assert [b"next\n"] == desk.book.kept
 
 
 REQUEST = MAX_REQUEST_BYTES
@@ -151,7 +151,7 @@ async def test_the_rest_of_a_line_too_long_is_refused_when_it_comes_again():
     await desk.handle.flush()
     await desk.handle.write(b"after\n")
 
-    assert desk.book.kept == [b"before\n", b"after\n"]
+    assert [b"before\n", b"after\n"] == desk.book.kept
 
 
 async def test_more_data_than_was_refused_is_still_the_refused_piece():
@@ -163,7 +163,7 @@ async def test_more_data_than_was_refused_is_still_the_refused_piece():
     for _again in range(2):
         await fails(desk.handle.write(b"rest of the line\nnext\n"), errno.EMSGSIZE)
 
-    assert desk.book.kept == []
+    assert [] == desk.book.kept
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSPC])
@@ -177,7 +177,7 @@ async def test_a_repeated_piece_is_judged_again_behind_the_line_it_goes_on_with(
 
     await desk.handle.write(b"y\nz\n")
 
-    assert desk.book.kept == [b"x" * REQUEST + b"y\nz\n"]
+    assert [b"x" * REQUEST + b"y\nz\n"] == desk.book.kept
 
 
 @pytest.mark.parametrize("call", ["write", "flush", "fsync"])
@@ -195,7 +195,7 @@ async def test_an_error_that_the_kernel_may_have_dropped_is_told_at_the_next_cal
     await desk.handle.flush()
     await desk.handle.fsync()
 
-    assert desk.book.kept[1:] == [b"next\n"]
+    assert [b"next\n"] == desk.book.kept[1:]
 
 
 async def test_an_error_that_nobody_was_told_stands_in_the_reports():
@@ -207,7 +207,7 @@ async def test_an_error_that_nobody_was_told_stands_in_the_reports():
 
     await desk.handle.release()
 
-    assert desk.book.kept == []
+    assert [] == desk.book.kept
     assert "this line is bad" in desk.reports.lines()[-1]
 
 
@@ -219,7 +219,7 @@ async def test_after_a_request_of_its_own_the_next_write_is_a_line_of_its_own():
 
     await desk.handle.write(b"next\n")
 
-    assert desk.book.kept == [b"good\n", b"next\n"]
+    assert [b"good\n", b"next\n"] == desk.book.kept
 
 
 @pytest.mark.parametrize(("size", "may"), [(SMALLEST_CUT_BYTES, False), (SMALLEST_CUT_BYTES + 1, True)])
@@ -237,7 +237,7 @@ async def test_a_begun_line_of_exactly_the_limit_waits():
     await desk.handle.write(b"y" * 20)
     await desk.handle.flush()
 
-    assert desk.book.kept == [b"y" * 20 + b"\n"]
+    assert [b"y" * 20 + b"\n"] == desk.book.kept
 
 
 async def test_a_write_of_a_refused_lines_rest_alone_is_refused_as_well():
@@ -250,7 +250,7 @@ async def test_a_write_of_a_refused_lines_rest_alone_is_refused_as_well():
     await fails(desk.handle.write(b"its end\n"), errno.EMSGSIZE)
     await desk.handle.write(b"next\n")
 
-    assert desk.book.kept == [b"next\n"]
+    assert [b"next\n"] == desk.book.kept
 
 
 async def test_a_refused_rest_is_known_again_in_a_smaller_piece():
@@ -262,7 +262,7 @@ async def test_a_refused_rest_is_known_again_in_a_smaller_piece():
     await fails(desk.handle.write(b"rest\n"), errno.EINVAL)
     await desk.handle.write(b"good\n")
 
-    assert desk.book.kept == [b"good\n"]
+    assert [b"good\n"] == desk.book.kept
 
 
 class Closing(NamedTuple):
@@ -294,7 +294,7 @@ async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, 
     await desk.handle.release()
     desk.appending.linger_buffer.append_all()
 
-    assert desk.book.kept == [b"whole\n"]
+    assert [b"whole\n"] == desk.book.kept
 
 
 async def test_a_line_that_follows_a_failed_rest_stands_alone():
@@ -307,7 +307,7 @@ async def test_a_line_that_follows_a_failed_rest_stands_alone():
 
     await desk.handle.write(b"next\n")
 
-    assert desk.book.kept == [b"next\n"]
+    assert [b"next\n"] == desk.book.kept
 
 
 async def test_a_line_begun_in_a_write_that_failed_is_refused_to_its_end():
@@ -320,7 +320,7 @@ async def test_a_line_begun_in_a_write_that_failed_is_refused_to_its_end():
     await fails(desk.handle.write(b"rest\n"), errno.ENOSPC)
     await desk.handle.write(b"next\n")
 
-    assert desk.book.kept == [b"next\n"]
+    assert [b"next\n"] == desk.book.kept
 
 
 async def test_fsync_does_not_answer_for_a_line_whose_rest_failed():
@@ -336,7 +336,7 @@ async def test_fsync_does_not_answer_for_a_line_whose_rest_failed():
     await desk.handle.write(b"rest\n")
     await desk.handle.fsync()
 
-    assert desk.book.kept == [b"begun rest\n"]
+    assert [b"begun rest\n"] == desk.book.kept
 
 
 async def test_a_begun_line_that_fsync_finds_no_room_for_waits_on():
@@ -349,7 +349,7 @@ async def test_a_begun_line_that_fsync_finds_no_room_for_waits_on():
 
     await desk.handle.fsync()
 
-    assert desk.book.kept == [b"begun\n"]
+    assert [b"begun\n"] == desk.book.kept
 
 
 @pytest.mark.parametrize("call", ["flush", "fsync"])
@@ -362,7 +362,7 @@ async def test_the_rest_of_a_line_refused_at_its_beginning_is_no_record(call: st
     await fails(desk.handle.write(b" or not\n"), errno.EINVAL)
     await desk.handle.write(b"next\n")
 
-    assert desk.book.kept == [b"next\n"]
+    assert [b"next\n"] == desk.book.kept
 
 
 async def test_batches_after_one_that_found_no_room_are_taken():
@@ -393,7 +393,7 @@ async def test_batches_after_a_refused_one_are_not_taken():
     with pytest.raises(InvalidRecordError, match="open the file again"):
         await handle.write(bytes(batch(b"2", timestamp=2)))
 
-    assert desk.book.kept == []
+    assert [] == desk.book.kept
 
 
 async def test_a_close_waits_for_the_append_under_way():
@@ -409,7 +409,7 @@ async def test_a_close_waits_for_the_append_under_way():
         await trio.testing.wait_all_tasks_blocked()
         desk.book.door.set()
 
-    assert desk.book.kept == [b"begun rest\n"]
+    assert [b"begun rest\n"] == desk.book.kept
 
 
 async def test_acks_0_tells_an_earlier_failure_again_where_the_kernel_may_drop_it():
@@ -424,7 +424,7 @@ async def test_acks_0_tells_an_earlier_failure_again_where_the_kernel_may_drop_i
     await desk.handle.write(b"a\n")
     desk.appending.linger_buffer.append_all()
 
-    assert desk.book.kept[1:] == [b"a\n"]
+    assert [b"a\n"] == desk.book.kept[1:]
 
 
 async def test_what_waits_for_the_disk_does_not_overtake_what_was_gathered():
@@ -435,7 +435,7 @@ async def test_what_waits_for_the_disk_does_not_overtake_what_was_gathered():
 
     await synchronous.write(b"b\n")
 
-    assert desk.book.kept == [b"a\n", b"b\n"]
+    assert [b"a\n", b"b\n"] == desk.book.kept
 
 
 async def test_acks_0_fsync_tells_what_befell_the_lines_it_appends():
@@ -446,7 +446,7 @@ async def test_acks_0_fsync_tells_what_befell_the_lines_it_appends():
 
     await fails(desk.handle.fsync(), errno.ENOSPC)
 
-    assert desk.book.syncs == 0
+    assert 0 == desk.book.syncs
 
 
 async def test_acks_0_gathers_no_batches():
@@ -470,7 +470,7 @@ async def test_what_was_gathered_is_appended_when_the_mount_ends():
         await desk.handle.write(b"a\n")
         nursery.cancel_scope.cancel()
 
-    assert desk.book.kept == [b"a\n"]
+    assert [b"a\n"] == desk.book.kept
 
 
 async def test_acks_0_reports_what_fails_after_the_file_was_closed():
@@ -493,7 +493,7 @@ async def test_flush_commits_the_begun_line_when_the_opener_let_go():
 
     await desk.handle.flush()
 
-    assert desk.book.kept == [b"x\n"]
+    assert [b"x\n"] == desk.book.kept
 
 
 async def test_flush_waits_while_the_opener_holds_on():
@@ -504,7 +504,7 @@ async def test_flush_waits_while_the_opener_holds_on():
     await desk.handle.flush()
     await desk.handle.write(b"b\n")
 
-    assert desk.book.kept == [b"a b\n"]
+    assert [b"a b\n"] == desk.book.kept
 
 
 async def test_a_failure_at_flush_is_told_once():
@@ -515,8 +515,8 @@ async def test_a_failure_at_flush_is_told_once():
     await fails(desk.handle.flush(), errno.EINVAL)
     await desk.handle.release()
 
-    assert desk.book.kept == []
-    assert desk.reports.lines() == ()
+    assert [] == desk.book.kept
+    assert () == desk.reports.lines()
 
 
 async def test_release_commits_what_is_left_and_reports_what_fails():
@@ -528,7 +528,7 @@ async def test_release_commits_what_is_left_and_reports_what_fails():
 
     await desk.handle.release()
 
-    assert len(desk.reports.lines()) == 1
+    assert 1 == len(desk.reports.lines())
     assert "orders/0/log" in desk.reports.lines()[0]
     assert "this line is bad" in desk.reports.lines()[0]
 
@@ -549,7 +549,7 @@ async def test_a_durable_write_is_refused_like_any_other():
     await fails(desk.handle.write(b"bad\nrest"), errno.EINVAL)
     await desk.handle.write(b" of it\ngood\n")
 
-    assert desk.book.kept == [b"good\n"]
+    assert [b"good\n"] == desk.book.kept
 
 
 async def test_fsync_puts_the_begun_line_on_disk_too():
@@ -559,8 +559,8 @@ async def test_fsync_puts_the_begun_line_on_disk_too():
 
     await desk.handle.fsync()
 
-    assert desk.book.kept == [b"a\n", b"b\n"]
-    assert desk.book.syncs == 1
+    assert [b"a\n", b"b\n"] == desk.book.kept
+    assert 1 == desk.book.syncs
 
 
 async def test_acks_0_gathers_the_lines_of_all_writers():
@@ -569,7 +569,7 @@ async def test_acks_0_gathers_the_lines_of_all_writers():
     other = AppendHandle(desk.book, desk.appending, opener_pid=8, durable=False)
     await desk.handle.write(b"a\n")
     await other.write(b"b\n")
-    assert desk.book.kept == []
+    assert [] == desk.book.kept
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desk.appending.linger_buffer.run)
@@ -577,7 +577,7 @@ async def test_acks_0_gathers_the_lines_of_all_writers():
             await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
 
-    assert desk.book.kept == [b"a\nb\n"]
+    assert [b"a\nb\n"] == desk.book.kept
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "flush"])
@@ -600,7 +600,7 @@ async def test_acks_0_refuses_a_bad_line_at_once():
     await fails(desk.handle.write(b"bad\n"), errno.EINVAL)
 
     desk.appending.linger_buffer.append_all()
-    assert desk.book.kept == []
+    assert [] == desk.book.kept
 
 
 async def test_acks_0_fsync_appends_what_was_gathered():
@@ -610,8 +610,8 @@ async def test_acks_0_fsync_appends_what_was_gathered():
 
     await desk.handle.fsync()
 
-    assert desk.book.kept == [b"a\n"]
-    assert desk.book.syncs == 1
+    assert [b"a\n"] == desk.book.kept
+    assert 1 == desk.book.syncs
 
 
 @pytest.mark.parametrize(

@@ -53,4 +53,4 @@ def test_the_three_access_modes_are_told_apart():
     """O_RDONLY is 0, so that no single bit says read or write."""
     seen = [(access_of(mode).reads, access_of(mode).writes) for mode in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR)]
 
-    assert seen == [(True, False), (False, True), (True, True)]
+    assert [(True, False), (False, True), (True, True)] == seen

@@ -30,7 +30,7 @@ def test_whole_lines_pass_without_a_copy():
     framed = frame(NOTHING, data)
 
     assert framed.lines is data
-    assert framed.waiting == NOTHING
+    assert NOTHING == framed.waiting
 
 
 def test_a_batch_of_exactly_the_limit_passes():
@@ -62,7 +62,7 @@ def test_after_a_refused_piece_of_a_line_its_rest_is_skipped():
 
     framed = frame(waiting, b'load": 1}\ngood\nne')
 
-    assert framed.lines == b"good\n"
+    assert b"good\n" == framed.lines
     assert framed.waiting == Waiting(b"ne")
 
 
@@ -93,4 +93,4 @@ def test_a_write_that_brings_more_than_the_rest_is_not_empty(data: bytes):
 @pytest.mark.parametrize("data", [b"bad\n", b"good\nbad\n"])
 def test_a_refused_write_of_whole_lines_leaves_nothing_to_skip(data: bytes):
     """The next write begins a fresh line then."""
-    assert after_refusal(data, ERROR) == NOTHING
+    assert NOTHING == after_refusal(data, ERROR)

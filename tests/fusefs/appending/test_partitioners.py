@@ -34,7 +34,7 @@ def test_a_key_always_goes_to_the_partition_of_its_hash():
     """As every Kafka producer has it: toPositive(murmur2) modulo the number of partitions."""
     chosen = KafkaPartitioner().for_records([KeyedValue(b"21", b""), KeyedValue(b"abc", b"")], 7)
 
-    assert chosen == [(2**31 - 973932308) % 7, 479470107 % 7]
+    assert [(2**31 - 973932308) % 7, 479470107 % 7] == chosen
 
 
 def test_without_keys_one_partition_is_kept_for_a_batch():
@@ -44,7 +44,7 @@ def test_without_keys_one_partition_is_kept_for_a_batch():
 
     chosen = [partitioner.for_unkeyed(BATCH_SIZE // 2, 3) for _ in range(5)]
 
-    assert chosen == [2, 2, 0, 0, 1]
+    assert [2, 2, 0, 0, 1] == chosen
 
 
 def test_the_sticky_partition_is_one_that_exists():
@@ -52,7 +52,7 @@ def test_the_sticky_partition_is_one_that_exists():
     partitioner = KafkaPartitioner(pick=lambda partitions: partitions - 1)
     partitioner.for_unkeyed(1, 5)
 
-    assert partitioner.for_unkeyed(1, 2) == 1
+    assert 1 == partitioner.for_unkeyed(1, 2)
 
 
 def test_keyless_records_among_keyed_ones_stay_together():
@@ -63,7 +63,7 @@ def test_keyless_records_among_keyed_ones_stay_together():
         [KeyedValue(None, b"x"), KeyedValue(b"abc", b"y"), KeyedValue(None, None)], 2
     )
 
-    assert chosen == [1, 479470107 % 2, 1]
+    assert [1, 479470107 % 2, 1] == chosen
 
 
 def test_round_robin_deals_record_by_record_over_writes():
@@ -72,7 +72,7 @@ def test_round_robin_deals_record_by_record_over_writes():
     record = KeyedValue(b"k", b"v")
 
     assert partitioner.for_unkeyed(100, 3) is None
-    assert [partitioner.for_records([record] * count, 3) for count in (2, 2)] == [[0, 1], [2, 0]]
+    assert [[0, 1], [2, 0]] == [partitioner.for_records([record] * count, 3) for count in (2, 2)]
 
 
 def by_length(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
@@ -84,7 +84,7 @@ def test_a_function_of_the_users_is_found_by_name():
     """`module:function` gets topic, key, value and the number of partitions."""
     partitioner = partitioner_factory(f"{__name__}:by_length")("orders")
 
-    assert partitioner.for_records([KeyedValue(None, b"four"), KeyedValue(None, None)], 3) == [1, 0]
+    assert [1, 0] == partitioner.for_records([KeyedValue(None, b"four"), KeyedValue(None, None)], 3)
 
 
 @pytest.mark.parametrize("name", ["murmur", "os:no_such_thing", "no_such_module:f", "os:sep"])

@@ -129,8 +129,8 @@ async def test_a_records_batch_is_the_whole_one_it_came_in(orders: MountClient):
 
     assert await orders.cat("orders/0/1.batch") == data
     assert await orders.cat("orders/0/@6.batch") == data
-    assert (await orders.stat("orders/0/1.batch")).mtime_ns == 6_000_000
-    assert orders.filesystem.readlink(orders.lookup("orders/0/latest.batch").node_id) == "2.batch"
+    assert 6_000_000 == (await orders.stat("orders/0/1.batch")).mtime_ns
+    assert "2.batch" == orders.filesystem.readlink(orders.lookup("orders/0/latest.batch").node_id)
 
 
 async def test_a_batch_that_begins_below_the_log_start_is_not_there(orders: MountClient):
@@ -140,7 +140,7 @@ async def test_a_batch_that_begins_below_the_log_start_is_not_there(orders: Moun
     await orders.append("orders/0/log.batch", whole)
     orders.engine.partition("orders", 0).delete_records(Offset(1))
 
-    assert await orders.cat("orders/0/log") == b"b\nc\n"
+    assert b"b\nc\n" == await orders.cat("orders/0/log")
     assert await orders.cat("orders/0/log.batch") == whole
     assert await orders.cat("orders/0/1-.batch") == whole
     with refused("ENOENT"):
@@ -156,7 +156,7 @@ async def test_it_grows_like_log(orders: MountClient):
     await orders.append("orders/0/log", b"b\nc\n")
     grown = await orders.read_on(fh, len(seen))
 
-    assert [header.record_count for header in scan(seen + grown)] == [1, 2]
+    assert [1, 2] == [header.record_count for header in scan(seen + grown)]
     assert (await orders.stat("orders/0/log.batch")).size == len(seen + grown)
 
 
@@ -167,7 +167,7 @@ async def test_one_write_is_all_or_nothing(orders: MountClient):
     with refused("EINVAL"):
         await orders.append("orders/0/log.batch", bytes(batch(b"good") + damaged))
 
-    assert await orders.cat("orders/0/log") == b""
+    assert b"" == await orders.cat("orders/0/log")
     assert "orders/0/log.batch: not a record batch" in orders.reports
 
 
@@ -192,7 +192,7 @@ async def test_after_a_refusal_the_handle_takes_nothing_more(orders: MountClient
     await orders.close(fh)
     await orders.append("orders/0/log.batch", bytes(batch(b"b")))
 
-    assert await orders.cat("orders/0/log") == b"b\n"
+    assert b"b\n" == await orders.cat("orders/0/log")
 
 
 async def test_a_batch_torn_at_close_is_told(orders: MountClient):
@@ -207,7 +207,7 @@ async def test_a_batch_torn_at_close_is_told(orders: MountClient):
         await orders.filesystem.fsync(fh)
     await orders.filesystem.release(fh)
 
-    assert await orders.cat("orders/0/log") == b"a\n"
+    assert b"a\n" == await orders.cat("orders/0/log")
 
 
 async def test_a_batch_too_large_is_told_as_soon_as_it_says_so(orders: MountClient):
@@ -227,7 +227,7 @@ async def test_a_producers_errors(orders: MountClient):
     with refused("ESTALE"):
         await orders.append("orders/0/log.batch", produced(b"fenced", sequence=2))
 
-    assert await orders.cat("orders/0/log") == b"a\nb\nc\n"
+    assert b"a\nb\nc\n" == await orders.cat("orders/0/log")
     assert "fenced by epoch 1" in orders.reports
 
 

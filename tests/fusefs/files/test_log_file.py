@@ -33,14 +33,14 @@ async def test_reads_of_any_size_give_the_same_bytes(orders: MountClient, chunk:
 
     assert await orders.read_on(fh, chunk=chunk) == lines(0, 50)
     assert await orders.read_on(fh, 100, chunk=chunk) == lines(0, 50)[100:]
-    assert await orders.filesystem.read(fh, 10_000, 10) == b""
+    assert b"" == await orders.filesystem.read(fh, 10_000, 10)
 
 
 async def test_programs_are_advised_to_read_what_a_window_holds(orders: MountClient):
     """In every form, and of a range too: less takes more requests, more is rendered in several steps anyway."""
     await orders.append("orders/0/log", lines(0, 3))
     for name in ("log", "log.json", "1-"):
-        assert (await orders.stat(f"orders/0/{name}")).block_size == WINDOW_BYTES
+        assert WINDOW_BYTES == (await orders.stat(f"orders/0/{name}")).block_size
 
 
 async def test_an_open_file_sees_the_log_grow(orders: MountClient):
@@ -50,14 +50,14 @@ async def test_an_open_file_sees_the_log_grow(orders: MountClient):
     tail = await orders.open("orders/0/1-")
     await orders.append("orders/0/log", b"b\n")
 
-    assert await orders.read_on(fh, 2) == b"b\n"
-    assert await orders.read_on(tail) == b"b\n"
+    assert b"b\n" == await orders.read_on(fh, 2)
+    assert b"b\n" == await orders.read_on(tail)
 
 
 async def test_the_kernel_forgets_attributes_that_an_append_made_wrong(orders: MountClient):
     """It was allowed to believe them for long; each other node it asked about gets one word, once."""
     log, kv = orders.lookup("orders/0/log"), orders.lookup("orders/0/log.kv")
-    assert (await orders.filesystem.getattr(log.node_id)).timeout == FOR_LONG
+    assert FOR_LONG == (await orders.filesystem.getattr(log.node_id)).timeout
     await orders.append("orders/0/log", b"a\n")
     await orders.append("orders/0/log", b"b\n")
 
@@ -70,7 +70,7 @@ async def test_a_write_through_the_doors_is_told_of_too(orders: MountClient):
     await orders.append("orders/log", b"a\n")
 
     assert orders.kernel.attributes == [log.node_id]
-    assert (await orders.filesystem.getattr(log.node_id)).size == 2
+    assert 2 == (await orders.filesystem.getattr(log.node_id)).size
 
 
 def remove_front(client: MountClient, before: int) -> None:
@@ -102,7 +102,7 @@ async def test_an_old_handle_keeps_its_positions(orders: MountClient):
     with refused("ESTALE"):
         await orders.filesystem.read(fh, 0, 10)
     assert await orders.read_on(fh, len(lines(0, 4))) == lines(4, 10)
-    assert (await orders.filesystem.getattr(orders.filesystem.root.node_id)).ino == 1
+    assert 1 == (await orders.filesystem.getattr(orders.filesystem.root.node_id)).ino
 
 
 async def test_opening_an_outdated_node_is_stale(orders: MountClient):
@@ -141,7 +141,7 @@ async def test_the_root_is_never_forgotten(client: MountClient):
     """The kernel gives its reference back when it unmounts."""
     client.filesystem.forget([(1, 1)])
 
-    assert client.list() == ["@status"]
+    assert ["@status"] == client.list()
 
 
 async def test_the_kernel_does_not_hold_ever_more_selectors(
@@ -208,5 +208,5 @@ async def test_mtime_is_the_newest_records_time(orders: MountClient):
     """The same after a remount as before, so that rsync copies nothing twice."""
     await orders.append("orders/0/log.json", b'{"payload":"a","ts":1700000000123}\n')
 
-    assert (await orders.stat("orders/0/log")).mtime_ns == 1_700_000_000_123_000_000
-    assert (await orders.stat("orders/0")).mtime_ns == 1_700_000_000_123_000_000
+    assert 1_700_000_000_123_000_000 == (await orders.stat("orders/0/log")).mtime_ns
+    assert 1_700_000_000_123_000_000 == (await orders.stat("orders/0")).mtime_ns

@@ -73,13 +73,13 @@ async def test_a_null_value_is_an_empty_file(orders: MountClient):
     """A tombstone; in `log` it is an empty line."""
     await orders.append("orders/0/log.kv", b"k\t\\N\n")
 
-    assert await orders.cat("orders/0/0") == b""
-    assert await orders.cat("orders/0/log") == b"\n"
+    assert b"" == await orders.cat("orders/0/0")
+    assert b"\n" == await orders.cat("orders/0/log")
 
 
 async def test_a_record_shows_its_time(timed: MountClient):
     """As mtime."""
-    assert (await timed.stat("orders/0/1")).mtime_ns == 3000 * 1_000_000
+    assert 3000 * 1_000_000 == (await timed.stat("orders/0/1")).mtime_ns
 
 
 async def test_the_last_records_are_those_of_the_lookup(timed: MountClient):
@@ -89,7 +89,7 @@ async def test_the_last_records_are_those_of_the_lookup(timed: MountClient):
     await timed.append("orders/0/log", b"e\n")
 
     assert timed.lookup("orders/0/-1") is node
-    assert await timed.read_on(fh) == b"d\n"
+    assert b"d\n" == await timed.read_on(fh)
 
 
 async def test_the_last_records_are_looked_up_anew_after_a_second(
@@ -97,18 +97,18 @@ async def test_the_last_records_are_looked_up_anew_after_a_second(
 ):
     """Once nobody has them open."""
     monkeypatch.setattr("fusefs.files.selected.REMEMBERED_SECONDS", -1.0)
-    assert await timed.cat("orders/0/-1") == b"d\n"
+    assert b"d\n" == await timed.cat("orders/0/-1")
     await timed.append("orders/0/log", b"e\n")
 
-    assert await timed.cat("orders/0/-1") == b"e\n"
+    assert b"e\n" == await timed.cat("orders/0/-1")
 
 
 async def test_a_closed_range_reaches_further_once_the_log_does(timed: MountClient):
     """Looked up again, `3-4` takes in what has come."""
-    assert await timed.cat("orders/0/3-4") == b"d\n"
+    assert b"d\n" == await timed.cat("orders/0/3-4")
     await timed.append("orders/0/log", b"e\nf\n")
 
-    assert await timed.cat("orders/0/3-4") == b"d\ne\n"
+    assert b"d\ne\n" == await timed.cat("orders/0/3-4")
 
 
 @pytest.mark.parametrize("name", ["1", "1.json", "1-2", "1-", "-1", "@0", "follow"])
@@ -149,14 +149,14 @@ async def test_extended_attributes_tell_a_records_metadata(orders: MountClient):
 
     names = orders.filesystem.listxattr(keyed)
 
-    assert {name: orders.filesystem.getxattr(keyed, name) for name in names} == {
+    assert {
         "user.kafka.timestamp": b"1234",
         "user.kafka.timestamp_type": b"CreateTime",
         "user.kafka.leader_epoch": b"0",
         "user.kafka.batch": b"base_offset 0 position 0 segment 00000000000000000000.log",
         "user.kafka.key": b"k",
         "user.kafka.headers": b'["h","1","h",null]',
-    }
+    } == {name: orders.filesystem.getxattr(keyed, name) for name in names}
     assert "user.kafka.key" not in orders.filesystem.listxattr(plain)
     for name in ("user.kafka.key", "user.kafka.nothing", "security.capability"):
         with refused("ENODATA"):

@@ -37,13 +37,13 @@ async def fail_sync(client: MountClient, faults: Path) -> None:
 
 async def test_a_partition_that_serves(orders: MountClient):
     """Writing `online` to it is harmless."""
-    assert await orders.cat("orders/0/state") == b"online\n"
+    assert b"online\n" == await orders.cat("orders/0/state")
     await orders.append("orders/0/state", b"online\n")
     await orders.append("orders/0/log", b"a\n")
     await orders.append("orders/0/state", b"online\n", os.O_WRONLY | os.O_TRUNC)
 
-    assert await orders.cat("orders/0/state") == b"online\n"
-    assert await orders.cat("orders/0/log") == b"a\n"
+    assert b"online\n" == await orders.cat("orders/0/state")
+    assert b"a\n" == await orders.cat("orders/0/log")
 
 
 async def test_a_failed_partition_says_why_and_serves_again_after_a_repair(
@@ -61,8 +61,8 @@ async def test_a_failed_partition_says_why_and_serves_again_after_a_repair(
     await faulty.append("orders/0/state", b"online\n")
 
     await faulty.append("orders/0/log", b"b\n")
-    assert await faulty.cat("orders/0/state") == b"online\n"
-    assert await faulty.cat("orders/0/log") == b"a\nb\n"
+    assert b"online\n" == await faulty.cat("orders/0/state")
+    assert b"a\nb\n" == await faulty.cat("orders/0/log")
 
 
 async def test_what_keeps_it_offline_is_the_writes_error(faulty: MountClient, tmp_path: Path):
@@ -79,7 +79,7 @@ async def test_what_keeps_it_offline_is_the_writes_error(faulty: MountClient, tm
     assert "error orders/0/state: " in faulty.reports
     epochs.write_bytes(good)
     await faulty.append("orders/0/state", b"online\n")
-    assert await faulty.cat("orders/0/log") == b"a\n"
+    assert b"a\n" == await faulty.cat("orders/0/log")
 
 
 @pytest.mark.parametrize("line", [b"offline\n", b"\n", b"on line\n", b"\xff\n", b"ONLINE"])
@@ -87,7 +87,7 @@ async def test_nothing_else_can_be_written(orders: MountClient, line: bytes):
     """One takes no partition offline by hand."""
     with refused("EINVAL"):
         await orders.append("orders/0/state", line)
-    assert await orders.cat("orders/0/state") == b"online\n"
+    assert b"online\n" == await orders.cat("orders/0/state")
 
 
 async def test_nodes_of_the_old_one_are_stale_its_directory_goes_on(orders: MountClient):

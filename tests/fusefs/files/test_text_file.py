@@ -23,7 +23,7 @@ async def test_config_lists_overrides_then_defaults_as_comments(orders: MountCli
     """In Kafka's names, one a line."""
     lines = (await orders.cat("orders/config")).decode().splitlines()
 
-    assert lines[0] == "retention.ms=-1"
+    assert "retention.ms=-1" == lines[0]
     assert "# segment.bytes=1073741824" in lines
     assert not any(line.startswith("# retention.ms") for line in lines)
 
@@ -33,14 +33,14 @@ async def test_a_written_line_sets_a_setting(orders: MountClient, flags: int):
     """However the file is opened: every line stands for itself, and the others stay."""
     await orders.append("orders/config", b"# a comment\n\nsegment.bytes = 2000000\n", flags)
 
-    assert orders.engine.topic("orders").overrides == {"retention.ms": "-1", "segment.bytes": "2000000"}
+    assert {"retention.ms": "-1", "segment.bytes": "2000000"} == orders.engine.topic("orders").overrides
 
 
 async def test_an_empty_value_removes_an_override(orders: MountClient):
     """`name=`."""
     await orders.append("orders/config", b"retention.ms=\n")
 
-    assert orders.engine.topic("orders").overrides == {}
+    assert {} == orders.engine.topic("orders").overrides
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ async def test_one_write_is_all_or_nothing(orders: MountClient, line: bytes):
 async def test_a_last_line_without_newline_is_set_at_close(orders: MountClient):
     """`printf`; its error is close's."""
     await orders.append("orders/config", b"flush.messages=7")
-    assert orders.engine.topic("orders").overrides["flush.messages"] == "7"
+    assert "7" == orders.engine.topic("orders").overrides["flush.messages"]
 
     with refused("EINVAL"):
         await orders.append("orders/config", b"flush.messages=none")
@@ -79,16 +79,16 @@ async def test_status_says_where_a_partition_stands(orders: MountClient):
 
     lines = dict(line.split(" ", 1) for line in (await orders.cat("orders/0/status")).decode().splitlines())
 
-    assert lines["state"] == "online"
-    assert lines["log_start_offset"] == "0"
+    assert "online" == lines["state"]
+    assert "0" == lines["log_start_offset"]
     assert lines["log_end_offset"] == lines["high_watermark"] == lines["last_stable_offset"] == "1"
-    assert (lines["recovery_point"], lines["unflushed_records"]) == ("0", "1")
-    assert lines["last_timestamp"] == "1700000000123 2023-11-14T22:13:20.123Z"
-    assert lines["measured"] == "yes"
-    assert list(lines)[:8] == [
+    assert ("0", "1") == (lines["recovery_point"], lines["unflushed_records"])
+    assert "1700000000123 2023-11-14T22:13:20.123Z" == lines["last_timestamp"]
+    assert "yes" == lines["measured"]
+    assert [
         "state", "log_start_offset", "recovery_point", "unflushed_records", "last_stable_offset", "high_watermark",
         "log_end_offset", "leader_epoch",
-    ]  # fmt: skip
+    ] == list(lines)[:8]  # fmt: skip
 
 
 async def test_an_open_texts_size_is_what_it_holds(orders: MountClient):
@@ -109,7 +109,7 @@ async def test_the_daemons_status_ends_with_the_newest_reports(orders: MountClie
 
     lines = (await orders.cat("@status")).decode().splitlines()
 
-    assert lines[0] == "pid 1"
+    assert "pid 1" == lines[0]
     assert " error orders/0/log.json: " in lines[-1]
 
 
@@ -154,16 +154,16 @@ async def test_a_larger_start_deletes_older_records_with_allow_delete(engine: En
         await client.append("orders/0/log", b"a\nb\nc\n")
 
         await client.append("orders/0/start", b"1\n")
-        assert await client.cat("orders/0/log") == b"b\nc\n"
-        assert await client.cat("orders/0/start") == b"1\n"
+        assert b"b\nc\n" == await client.cat("orders/0/log")
+        assert b"1\n" == await client.cat("orders/0/start")
 
         await client.append("orders/0/start", b"0\n", REWRITE)
-        assert await client.cat("orders/0/start") == b"1\n"
+        assert b"1\n" == await client.cat("orders/0/start")
 
         for bad in (b"4\n", b"-1\n", b"two\n", b"\n"):
             with refused("EINVAL"):
                 await client.append("orders/0/start", bad)
-        assert await client.cat("orders/0/log") == b"b\nc\n"
+        assert b"b\nc\n" == await client.cat("orders/0/log")
 
 
 async def test_a_larger_start_is_kept_at_once(engine: Engine, tmp_path: Path):

@@ -43,7 +43,7 @@ async def test_a_write_without_keys_goes_to_one_partition(wide: MountClient):
     """Sticky."""
     await wide.append("orders/log", b"a\nb\nc\n")
 
-    assert sorted(await contents(wide)) == [b"", b"", b"a\nb\nc\n"]
+    assert [b"", b"", b"a\nb\nc\n"] == sorted(await contents(wide))
 
 
 async def test_acks_all_needs_replicas_that_there_are_not(engine: Engine, tmp_path: Path):
@@ -55,7 +55,7 @@ async def test_acks_all_needs_replicas_that_there_are_not(engine: Engine, tmp_pa
         for path in ("orders/log", "orders/0/log"):
             with refused("EAGAIN"):
                 await client.append(path, b"a\n")
-        assert await client.cat("orders/log") == b""
+        assert b"" == await client.cat("orders/log")
 
 
 async def test_round_robin(engine: Engine, tmp_path: Path):
@@ -65,7 +65,7 @@ async def test_round_robin(engine: Engine, tmp_path: Path):
         await client.mkdir("orders/2")
         await client.append("orders/log", b"a\nb\nc\nd\n")
 
-        assert await contents(client) == [b"a\nd\n", b"b\n", b"c\n"]
+        assert [b"a\nd\n", b"b\n", b"c\n"] == await contents(client)
 
 
 async def test_a_bad_line_keeps_the_whole_write_out(wide: MountClient):
@@ -73,7 +73,7 @@ async def test_a_bad_line_keeps_the_whole_write_out(wide: MountClient):
     with refused("EINVAL"):
         await wide.append("orders/log.json", b'{"key":"a","payload":"1"}\n{"key":"b"}\n')
 
-    assert await contents(wide) == [b"", b"", b""]
+    assert [b"", b"", b""] == await contents(wide)
 
 
 async def spread(client: MountClient, *times: int) -> None:
@@ -87,10 +87,10 @@ async def test_a_topics_log_is_its_partitions_merged_by_time(wide: MountClient):
     """In each form, from its first byte to its end, though stat says 0."""
     await spread(wide, 5, 3, 4, 6, 9, 7)
 
-    assert await wide.cat("orders/log", chunk=3) == b"at 3\nat 4\nat 5\nat 6\nat 7\nat 9\n"
-    assert (await wide.cat("orders/log.kv")).splitlines()[0] == b"\\N\tat 3"
-    assert (await wide.cat("orders/log.json")).count(b'"topic":"orders"') == 6
-    assert (await wide.stat("orders/log")).size == 0
+    assert b"at 3\nat 4\nat 5\nat 6\nat 7\nat 9\n" == await wide.cat("orders/log", chunk=3)
+    assert b"\\N\tat 3" == (await wide.cat("orders/log.kv")).splitlines()[0]
+    assert 6 == (await wide.cat("orders/log.json")).count(b'"topic":"orders"')
+    assert 0 == (await wide.stat("orders/log")).size
 
 
 async def test_a_topics_log_ends_where_it_ended_when_it_was_opened(wide: MountClient):
@@ -99,7 +99,7 @@ async def test_a_topics_log_ends_where_it_ended_when_it_was_opened(wide: MountCl
     fh = await wide.open("orders/log")
     await spread(wide, 3)
 
-    assert await wide.read_on(fh) == b"at 1\nat 2\n"
+    assert b"at 1\nat 2\n" == await wide.read_on(fh)
 
 
 async def test_a_topics_log_can_be_read_and_appended_to_by_one_file(wide: MountClient):
@@ -109,9 +109,9 @@ async def test_a_topics_log_can_be_read_and_appended_to_by_one_file(wide: MountC
 
     await wide.filesystem.write(fh, b"new\n")
 
-    assert await wide.read_on(fh) == b"at 1\n"
+    assert b"at 1\n" == await wide.read_on(fh)
     await wide.close(fh)
-    assert await wide.cat("orders/log") == b"at 1\nnew\n"
+    assert b"at 1\nnew\n" == await wide.cat("orders/log")
 
 
 async def test_a_writer_alone_reads_nothing(wide: MountClient):
@@ -164,17 +164,17 @@ async def test_a_topics_status(wide: MountClient):
     lines = (await wide.cat("orders/status")).decode().splitlines()
 
     values = dict(line.split(" ", 1) for line in lines if not line.startswith("partition "))
-    assert (values["partitions"], values["offline_partitions"], values["segments"]) == ("3", "0", "3")
-    assert values["unflushed_records"] == "4"
-    assert values["first_timestamp"] == "1000 1970-01-01T00:00:01.000Z"
-    assert values["last_timestamp"] == "4000 1970-01-01T00:00:04.000Z"
-    assert [line for line in lines if line.startswith("partition ")] == [
+    assert ("3", "0", "3") == (values["partitions"], values["offline_partitions"], values["segments"])
+    assert "4" == values["unflushed_records"]
+    assert "1000 1970-01-01T00:00:01.000Z" == values["first_timestamp"]
+    assert "4000 1970-01-01T00:00:04.000Z" == values["last_timestamp"]
+    assert [
         "partition 0 log_start_offset 0 high_watermark 2 state online",
         "partition 1 log_start_offset 0 high_watermark 1 state online",
         "partition 2 log_start_offset 0 high_watermark 1 state online",
-    ]
+    ] == [line for line in lines if line.startswith("partition ")]
     assert (await wide.stat("orders/status")).size == len("\n".join(lines)) + 1
-    assert wide.lookup("orders/status").listed_attributes().size == 0
+    assert 0 == wide.lookup("orders/status").listed_attributes().size
 
 
 async def test_an_empty_topics_status(wide: MountClient):

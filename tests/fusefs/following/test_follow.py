@@ -64,7 +64,7 @@ async def test_it_begins_at_the_end():
     follow = topic.follow()
     topic.partitions[0].add(b"after")
 
-    assert await follow.read(100) == b"after\n"
+    assert b"after\n" == await follow.read(100)
 
 
 async def test_a_read_waits_for_the_next_record(nursery: trio.Nursery):
@@ -77,11 +77,11 @@ async def test_a_read_waits_for_the_next_record(nursery: trio.Nursery):
 
     nursery.start_soon(read)
     await trio.testing.wait_all_tasks_blocked()
-    assert seen == []
+    assert [] == seen
     topic.partitions[0].add(b"a", b"b")
     await trio.testing.wait_all_tasks_blocked()
 
-    assert seen == [b"a\nb\n"]
+    assert [b"a\nb\n"] == seen
 
 
 async def test_never_more_than_was_asked_for():
@@ -90,7 +90,7 @@ async def test_never_more_than_was_asked_for():
     follow = topic.follow()
     topic.partitions[0].add(b"abc")
 
-    assert [await follow.read(1) for _ in range(2)] + [await follow.read(100)] == [b"a", b"b", b"c\n"]
+    assert [b"a", b"b", b"c\n"] == [await follow.read(1) for _ in range(2)] + [await follow.read(100)]
 
 
 async def test_what_was_read_too_far_can_be_read_again():
@@ -100,12 +100,12 @@ async def test_what_was_read_too_far_can_be_read_again():
     topic.partitions[0].add(b"a")
     await follow.read(100)
     topic.partitions[0].add(b"b", b"c")
-    assert await follow.read(100) == b"b\nc\n"
+    assert b"b\nc\n" == await follow.read(100)
 
     follow.position -= 2
     topic.partitions[0].add(b"d")
 
-    assert [await follow.read(1), await follow.read(100), await follow.read(100)] == [b"c", b"\n", b"d\n"]
+    assert [b"c", b"\n", b"d\n"] == [await follow.read(1), await follow.read(100), await follow.read(100)]
     follow.position = 0
     assert await fails(follow.read(1)) == errno.ESPIPE
 
@@ -118,7 +118,7 @@ async def test_several_partitions_and_one_that_comes_later():
     topic.partitions[2] = MemoryPartition("orders", 2)
     topic.partitions[2].add(b"of 2")
 
-    assert [await follow.read(100) for _ in range(2)] == [b"of 1\n", b"of 2\n"]
+    assert [b"of 1\n", b"of 2\n"] == [await follow.read(100) for _ in range(2)]
 
 
 async def test_markers_of_transactions_are_passed_over():
@@ -126,11 +126,11 @@ async def test_markers_of_transactions_are_passed_over():
     topic = Topic()
     follow = topic.follow(nonblocking=True)
     topic.partitions[0].add_marker()
-    assert follow.poll(None) == 0
+    assert 0 == follow.poll(None)
     topic.partitions[0].add_marker()
     topic.partitions[0].add(b"a")
 
-    assert await follow.read(100) == b"a\n"
+    assert b"a\n" == await follow.read(100)
 
 
 async def test_the_form_is_the_names():
@@ -186,14 +186,14 @@ async def test_poll_tells_the_kernel_once_when_something_comes():
     """Each handle for one notification."""
     topic, kernel = Topic(), Notification()
     follow = topic.follow()
-    assert follow.poll(kernel) == 0
+    assert 0 == follow.poll(kernel)
     topic.partitions[0].add(b"a")
     topic.partitions[0].add(b"b")
 
-    assert kernel.told == 1
+    assert 1 == kernel.told
     assert follow.poll(kernel) & select.POLLIN
-    assert await follow.read(100) == b"a\nb\n"
-    assert follow.poll(kernel) == 0
+    assert b"a\nb\n" == await follow.read(100)
+    assert 0 == follow.poll(kernel)
 
 
 async def test_a_newer_poll_replaces_the_older_one():
@@ -203,14 +203,14 @@ async def test_a_newer_poll_replaces_the_older_one():
     follow.poll(old)
     follow.poll(new)
     topic.partitions[0].add(b"a")
-    assert (old.told, new.told) == (0, 1)
+    assert (0, 1) == (old.told, new.told)
 
     await follow.read(100)
     follow.poll(new)
     follow.release()
     topic.partitions[0].add(b"b")
 
-    assert new.told == 1
+    assert 1 == new.told
 
 
 async def test_poll_of_a_deleted_topic_is_readable():
@@ -229,9 +229,9 @@ async def test_records_beyond_the_visible_end_are_not_shown():
     follow = topic.follow(nonblocking=True)
     partition.add(b"a", b"b", b"c")
     partition.high_watermark = 1
-    assert await follow.read(100) == b"a\n"
+    assert b"a\n" == await follow.read(100)
     assert await fails(follow.read(100)) == errno.EAGAIN
     partition.high_watermark = 2
-    assert await follow.read(100) == b"b\n"
+    assert b"b\n" == await follow.read(100)
     partition.high_watermark = None
-    assert await follow.read(100) == b"c\n"
+    assert b"c\n" == await follow.read(100)

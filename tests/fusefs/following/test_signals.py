@@ -94,4 +94,4 @@ def test_heirs_are_found_by_the_file_they_hold(tmp_path: Path):
 def test_who_is_not_stuck_is_not_looked_for(tmp_path: Path):
     """The frequent search passes over all that run or sleep as they should."""
     with (tmp_path / "follow").open("w"):
-        assert heirs(str(tmp_path / "follow"), stuck=True) == []
+        assert [] == heirs(str(tmp_path / "follow"), stuck=True)

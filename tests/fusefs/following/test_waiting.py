@@ -60,13 +60,13 @@ async def test_a_read_ends_when_it_is_woken(bench: Bench, nursery: trio.Nursery)
     bench.processes[7] = CALM
     nursery.start_soon(bench.read, "a", 7)
     await trio.testing.wait_all_tasks_blocked()
-    assert len(bench.waiting) == 1
+    assert 1 == len(bench.waiting)
 
     bench.wakes["a"]()
     await trio.testing.wait_all_tasks_blocked()
 
-    assert bench.ends == {"a": "woken"}
-    assert len(bench.waiting) == 0
+    assert {"a": "woken"} == bench.ends
+    assert 0 == len(bench.waiting)
 
 
 async def test_one_more_than_the_bound_is_refused(nursery: trio.Nursery):
@@ -100,7 +100,7 @@ async def test_a_signal_ends_the_reads_of_that_process_alone(
     nursery.start_soon(bench.read, "a", 7)
     nursery.start_soon(bench.read, "b", 8)
     await trio.sleep(60)
-    assert bench.ends == {}
+    assert {} == bench.ends
 
     bench.processes[8] = SIGNALLED
     await trio.sleep(0.2)
@@ -129,7 +129,7 @@ async def test_the_heir_of_a_process_that_is_gone_is_looked_at_instead(bench: Be
     nursery.start_soon(bench.read, "a", 7)
     while 9 not in bench.looked_at:
         await trio.sleep(0.01)
-    assert bench.ends == {}
+    assert {} == bench.ends
 
     bench.processes[9] = SIGNALLED
     while not bench.ends:

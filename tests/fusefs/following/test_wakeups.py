@@ -17,7 +17,7 @@ async def test_news_of_the_loops_own_thread_are_there_at_once():
 
     wakeups.signal()
 
-    assert heard == ["a"]
+    assert ["a"] == heard
 
 
 async def test_news_of_another_thread_come_into_the_loop_as_one():
@@ -53,7 +53,7 @@ async def test_news_that_come_while_news_are_delivered_are_delivered_too():
     await trio.to_thread.run_sync(wakeups.signal)
     await trio.testing.wait_all_tasks_blocked()
 
-    assert heard == ["a", "a"]
+    assert ["a", "a"] == heard
 
 
 async def test_a_cancelled_listener_hears_nothing():
@@ -65,4 +65,4 @@ async def test_a_cancelled_listener_hears_nothing():
 
     wakeups.signal()
 
-    assert heard == []
+    assert [] == heard

@@ -108,7 +108,7 @@ def test_a_batch_of_a_transaction_becomes_a_plain_one():
     """Its marker does not come along, and without one it would hold back every reader behind it for ever."""
     header = read_header(made := sent(batch(b"a", b"b", timestamp=4, stamp=IN_TRANSACTION)))
     assert not header.is_transactional
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
+    assert (-1, -1, -1) == (header.producer_id, header.producer_epoch, header.base_sequence)
     assert (header.codec, records(made)) == (Codec.LZ4, [(4, None, b"a", ()), (4, None, b"b", ())])
 
 
@@ -119,7 +119,7 @@ def test_a_thinned_batch_becomes_a_dense_one_without_producer():
     ]
     made = sent(encode(kept, PRODUCER, base_offset=2, last_offset=9))
     header = read_header(made)
-    assert (header.base_offset, header.last_offset, header.producer_id) == (0, 2, -1)
+    assert (0, 2, -1) == (header.base_offset, header.last_offset, header.producer_id)
     assert records(made) == [tuple(record)[1:] for record in kept]
 
 
@@ -128,8 +128,8 @@ def test_a_batch_stamped_by_a_log_keeps_the_times_it_showed():
     data = batch(b"a", b"b", timestamp=[1, 2], stamp=PRODUCER)
     set_append_time(data, 0, 99)
     header = read_header(made := sent(data))
-    assert (header.timestamp_type.label, header.producer_id, header.base_sequence) == ("CreateTime", 7, 5)
-    assert [time for time, *_ in records(made)] == [99, 99]
+    assert ("CreateTime", 7, 5) == (header.timestamp_type.label, header.producer_id, header.base_sequence)
+    assert [99, 99] == [time for time, *_ in records(made)]
 
 
 def test_a_delete_horizon_is_left_behind():
@@ -137,7 +137,7 @@ def test_a_delete_horizon_is_left_behind():
     data = batch(None, timestamp=5, key=b"k", stamp=BatchStamp(delete_horizon_ms=Timestamp(77)))
     header = read_header(made := sent(data))
     assert header.delete_horizon_ms is None
-    assert records(made) == [(5, b"k", None, ())]
+    assert [(5, b"k", None, ())] == records(made)
 
 
 def test_what_is_no_batch_of_a_client_is_refused():

@@ -47,7 +47,7 @@ def filled(mount: Mount) -> Mount:
         """printf '{"payload":"orange","key":"k","ts":1700000000%03d,"headers":["h","v"]}\\n' $(seq 100 199) >> orders/1/log.json; """
         "echo 12 >> prices/log; echo retention.ms=-1 >> prices/config"
     )
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (0, "") == (result.returncode, result.stderr)
     return mount
 
 
@@ -63,13 +63,13 @@ def test_a_copy_of_the_whole_mount_ends_and_is_whole(filled: Mount, tmp_path: Pa
 
     result = filled.bash(WALKERS[walker], COPY=copy)
 
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (0, "") == (result.returncode, result.stderr)
     for name in ("log", "log.kv", "log.json", "log.batch", "segments/*"):
         expected = partition_files(filled.path, name)
         assert expected
         assert expected == partition_files(copy, name)
-    assert sorted(os.listdir(copy)) == ["@status", "empty", "orders", "prices"]
-    assert sorted(os.listdir(copy / "orders")) == ["0", "1", "2", "3", "config", "status"]
+    assert ["@status", "empty", "orders", "prices"] == sorted(os.listdir(copy))
+    assert ["0", "1", "2", "3", "config", "status"] == sorted(os.listdir(copy / "orders"))
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -77,7 +77,7 @@ def test_whatever_reads_all_it_finds_ends_without_an_error(filled: Mount, reader
     """Nothing that is listed refuses to be read."""
     result = filled.bash(f"set -o pipefail; {READERS[reader]}")
 
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (0, "") == (result.returncode, result.stderr)
 
 
 def test_nothing_that_is_listed_changes_while_it_is_read(filled: Mount):
@@ -92,7 +92,7 @@ def test_nothing_that_is_listed_changes_while_it_is_read(filled: Mount):
                 content = file.read()
                 after = os.fstat(file.fileno())
             seen = [(len(content) if it is None else it.st_size) for it in (None, before, after)]
-            assert len(set(seen)) == 1, path
+            assert 1 == len(set(seen)), path
             assert (before.st_ino, before.st_ctime_ns) == (after.st_ino, after.st_ctime_ns), path
 
 
@@ -119,7 +119,7 @@ def test_a_backup_is_restored_by_appending_it(filled: Mount, tmp_path: Path, for
         FORM=form,
     )
 
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (0, "") == (result.returncode, result.stderr)
     for number in range(4):
         restored = (filled.path / f"restored/{number}/log.json").read_bytes()
         expected = before[f"orders/{number}/log.json"].replace(b'"topic":"orders"', b'"topic":"restored"')
@@ -187,7 +187,7 @@ def test_tools_read_a_topic_as_a_whole(whole: Path, tmp_path: Path, tool: str):
 
     result = shell("bash", script, whole, COPY=tmp_path / "copy-")
 
-    assert result.stderr == ""
+    assert "" == result.stderr
     expected = shell("bash", script, tmp_path, COPY=tmp_path / "other-")
     assert (expected.stdout, expected.returncode) == (result.stdout, result.returncode)
 

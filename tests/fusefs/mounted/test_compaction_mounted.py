@@ -55,10 +55,10 @@ def left(topic: Path) -> list[int]:
 def test_removed_offsets_are_gone_alone_and_skipped_in_ranges(mount, topic):
     """ENOENT by name, nothing in a range; what is left keeps its name and its content."""
     partition = topic / "0"
-    assert partition.joinpath("5").read_text() == "value 5"
+    assert "value 5" == partition.joinpath("5").read_text()
     compact(mount, topic)
     offsets = left(topic)
-    assert offsets[-1] == LAST
+    assert LAST == offsets[-1]
     assert 5 not in offsets
     assert len(offsets) < 20
     wait_until(lambda: not partition.joinpath("5").exists(), "the name of a removed record is forgotten")
@@ -67,7 +67,7 @@ def test_removed_offsets_are_gone_alone_and_skipped_in_ranges(mount, topic):
     first = offsets[0]
     assert partition.joinpath(str(first)).read_text() == f"value {first}"
     assert partition.joinpath(f"0-{LAST}").read_text() == "".join(f"value {n}\n" for n in offsets)
-    assert partition.joinpath("0-4").read_bytes() == b""
+    assert b"" == partition.joinpath("0-4").read_bytes()
     assert os.readlink(partition / "earliest") == str(first)
     assert partition.joinpath("-2").read_text() == f"value {LAST - 1}\nvalue {LAST}\n"
 

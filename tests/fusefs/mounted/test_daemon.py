@@ -68,7 +68,7 @@ def daemon_pid(mount: Mount) -> int:
 def background(unmounted: Mount) -> Iterator[Mount]:
     """A mount served from the background."""
     result = serve(unmounted)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert (0, "", "") == (result.returncode, result.stdout, result.stderr)
     pid = daemon_pid(unmounted)
     try:
         yield unmounted
@@ -84,10 +84,10 @@ def test_the_command_returns_once_the_mount_stands(background: Mount):
     background.bash("mkdir a; echo x >> a/0/log")
 
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    assert (background.path / "a/0/log").read_text() == "x\n"
-    assert fields[4] == "0"  # no controlling terminal
+    assert "x\n" == (background.path / "a/0/log").read_text()
+    assert "0" == fields[4]  # no controlling terminal
     assert os.getsid(pid) != os.getsid(0)
-    assert {str(Path(f"/proc/{pid}/fd/{number}").readlink()) for number in range(3)} == {"/dev/null"}
+    assert {"/dev/null"} == {str(Path(f"/proc/{pid}/fd/{number}").readlink()) for number in range(3)}
 
 
 def test_unmount_waits_until_everything_is_flushed(background: Mount):
@@ -96,7 +96,7 @@ def test_unmount_waits_until_everything_is_flushed(background: Mount):
 
     result = command("unmount", background.path)
 
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (0, "") == (result.returncode, result.stderr)
     assert (background.data / ".kafka_cleanshutdown").exists()
     assert not is_mounted(background.path)
 
@@ -136,10 +136,10 @@ def test_a_second_owner_is_told_the_first_ones_pid(background: Mount, tmp_path: 
 
     result = serve(background, mountpoint=str(other))
 
-    assert result.returncode == 1
+    assert 1 == result.returncode
     assert f"in use by process {daemon_pid(background)}" in result.stderr
     assert result.stderr.startswith("topicfs: ")
-    assert len(result.stderr.splitlines()) == 1
+    assert 1 == len(result.stderr.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -164,10 +164,10 @@ def test_what_prevents_a_mount_is_said_in_one_line(unmounted: Mount, change: dic
 
     result = serve(unmounted, **{name: value.replace("BASE", str(base)) for name, value in change.items()})
 
-    assert result.returncode == 1
+    assert 1 == result.returncode
     assert result.stderr.startswith("topicfs: ")
     assert reason in result.stderr
-    assert len(result.stderr.splitlines()) == 1
+    assert 1 == len(result.stderr.splitlines())
     assert not is_mounted(unmounted.path)
 
 
@@ -175,7 +175,7 @@ def test_mounting_twice_at_one_place_is_refused(mount: Mount):
     """A second mount would hide the first."""
     result = serve(mount)
 
-    assert result.returncode == 1
+    assert 1 == result.returncode
     assert "mounted there already" in result.stderr
 
 
@@ -210,7 +210,7 @@ def test_a_brokers_directory_is_shown_and_not_changed(brokers: Mount):
     )
     brokers.stop()
 
-    assert shown.stderr == ""
+    assert "" == shown.stderr
     assert int(shown.stdout.split()[0]) > 0
     assert fingerprint(brokers.data) == before
 
@@ -248,7 +248,7 @@ def test_allow_other_lets_other_users_in(open_base: Path):
     finally:
         mount.clean_up()
 
-    assert reading.stdout == "x\n"
+    assert "x\n" == reading.stdout
     assert "Permission denied" in writing.stderr
 
 
@@ -270,4 +270,4 @@ def test_the_partitioner_may_be_the_users_own(unmounted: Mount):
     mount = unmounted.start(python_path=unmounted.base, partitioner="mine:last")
     mount.bash("mkdir a; mkdir a/2; echo x >> a/log")
 
-    assert (mount.path / "a/2/log").read_text() == "x\n"
+    assert "x\n" == (mount.path / "a/2/log").read_text()

@@ -109,7 +109,7 @@ def test_what_a_reader_holds_is_free_once_it_has_closed(mount, topic):
         (partition / "log").open("rb", buffering=0) as log,
         (partition / "segments" / first).open("rb", buffering=0) as raw,
     ):
-        assert log.read(1000) == LINE
+        assert LINE == log.read(1000)
         assert raw.read(1000)
         set_config(topic, f"retention.bytes={SEGMENT_BYTES}")
         wait_until(lambda: few_are_left(mount), "retention has come by")
@@ -143,7 +143,7 @@ def test_compaction_gives_room_back(mount):
 def test_removing_a_topic_gives_room_back(mount, topic):
     """Also while somebody has its log open."""
     with (topic / "0" / "log").open("rb", buffering=0) as log:
-        assert log.read(1000) == LINE
+        assert LINE == log.read(1000)
         topic.rmdir()
         wait_until(lambda: used_bytes(mount) == 0, "the topic's files are gone")
     wait_until(lambda: not deleted_files(mount), "the topic's files are closed")

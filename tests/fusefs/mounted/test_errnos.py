@@ -79,7 +79,7 @@ def test_einval_for_a_line_that_cannot_be_parsed(
         append(topic / place / door, good + line)
 
     assert "2" in reason(shared_mount, os.path.normpath(f"{topic.name}/{place}/{door}"))
-    assert (topic / "0" / "log").read_bytes() == b""
+    assert b"" == (topic / "0" / "log").read_bytes()
 
 
 @pytest.mark.parametrize("line", [b"no.such=1\n", b"segment.bytes=x\n", b"nonsense\n"])
@@ -158,7 +158,7 @@ def test_emsgsize_for_a_record_beyond_the_limit(topic: Path):
     os.write(descriptor, b"rest of that line\nnext\n")
     os.close(descriptor)
 
-    assert (topic / "0" / "log").read_bytes() == b"next\n"
+    assert b"next\n" == (topic / "0" / "log").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["1", "2-", "5-3", "@9999999999999", "-0", "x", "0.xml", "+1"])
@@ -186,7 +186,7 @@ def test_eagain_for_acks_all_with_too_few_replicas(unmounted: Mount):
     for door in ("a/0/log", "a/log"):
         with fails(errno.EAGAIN):
             append(mount.path / door, b"y\n")
-    assert (mount.path / "a/0/log").read_bytes() == b"x\n"
+    assert b"x\n" == (mount.path / "a/0/log").read_bytes()
 
 
 def test_estale_for_a_deleted_topic(topic: Path):
@@ -211,9 +211,9 @@ def test_estale_for_what_retention_removed(unmounted: Mount):
 
     with fails(errno.ESTALE):
         os.pread(reader, 6, 0)
-    assert os.pread(reader, 6, 6 * 20_000) == b"30000\n"
+    assert b"30000\n" == os.pread(reader, 6, 6 * 20_000)
     os.close(reader)
-    assert (mount.path / "a/0/log").read_bytes()[:6] == b"20000\n"
+    assert b"20000\n" == (mount.path / "a/0/log").read_bytes()[:6]
 
 
 def test_reading_on_works_though_all_that_was_read_is_removed(unmounted: Mount):
@@ -239,11 +239,11 @@ def test_eio_for_a_damaged_batch_alone(unmounted: Mount):
 
     with fails(errno.EIO):
         (mount.path / "a/0/1").read_bytes()
-    assert [(mount.path / "a/0" / name).read_bytes() for name in ("0", "2")] == [b"value-0", b"value-2"]
+    assert [b"value-0", b"value-2"] == [(mount.path / "a/0" / name).read_bytes() for name in ("0", "2")]
     assert "00000000000000000000.log" in reason(mount, "a/0/1")
     assert f"position {len(content) // 3}" in reason(mount, "a/0/1")
     shown = mount.bash("cat a/0/log; exec 2>&1; cat a/0/log.batch | wc -c")
-    assert shown.stdout.splitlines()[0] == "value-0"
+    assert "value-0" == shown.stdout.splitlines()[0]
     assert "cat: a/0/log: Input/output error" in shown.stderr
     assert shown.stdout.splitlines()[1:] == [
         "cat: a/0/log.batch: Input/output error",
@@ -263,7 +263,7 @@ def test_a_full_disk_leaves_no_partial_batch(mount: Mount, number: int):
     os.write(descriptor, b"one\ntwo\n")
     os.close(descriptor)
 
-    assert (mount.path / "a/0/log").read_bytes() == b"before\none\ntwo\n"
+    assert b"before\none\ntwo\n" == (mount.path / "a/0/log").read_bytes()
 
 
 def test_a_failed_fsync_stops_the_partition(mount: Mount):
@@ -284,7 +284,7 @@ def test_a_failed_fsync_stops_the_partition(mount: Mount):
     mount.stop()
     mount.start()
     mount.bash("echo three >> a/0/log")
-    assert (mount.path / "a/0/log").read_bytes() == b"before\none\nthree\n"
+    assert b"before\none\nthree\n" == (mount.path / "a/0/log").read_bytes()
 
 
 def test_erofs_on_a_read_only_mount(unmounted: Mount):
@@ -300,7 +300,7 @@ def test_erofs_on_a_read_only_mount(unmounted: Mount):
     for call, name in ((os.mkdir, "b"), (os.rmdir, "a"), (os.unlink, "a/0/log"), (os.mkdir, "a/1")):
         with fails(errno.EROFS):
             call(mount.path / name)
-    assert (mount.path / "a/0/log").read_bytes() == b"x\n"
+    assert b"x\n" == (mount.path / "a/0/log").read_bytes()
 
 
 def test_enotempty_for_a_topic_with_records(topic: Path):
@@ -354,7 +354,7 @@ def test_emsgsize_for_a_batch_beyond_the_limit(topic: Path):
     with fails(errno.EMSGSIZE):
         append(topic / "0" / "log.batch", sequenced(b"good") + sequenced(b"x" * 200, sequence=1))
 
-    assert (topic / "0" / "log").read_bytes() == b""
+    assert b"" == (topic / "0" / "log").read_bytes()
 
 
 def test_eilseq_and_estale_for_producers(shared_mount: Mount, topic: Path):
@@ -369,7 +369,7 @@ def test_eilseq_and_estale_for_producers(shared_mount: Mount, topic: Path):
         append(topic / "0" / "log.batch", sequenced(b"fenced", sequence=2))
     assert "fenced" in reason(shared_mount, f"{topic.name}/0/log.batch")
 
-    assert (topic / "0" / "log").read_bytes() == b"a\nb\nc\n"
+    assert b"a\nb\nc\n" == (topic / "0" / "log").read_bytes()
 
 
 def test_enoent_for_a_batch_of_which_records_were_deleted(unmounted: Mount):
@@ -378,7 +378,7 @@ def test_enoent_for_a_batch_of_which_records_were_deleted(unmounted: Mount):
     mount.bash("mkdir a; seq 2 >> a/0/log; echo 1 >> a/0/start")
     with fails(errno.ENOENT):
         os.open(mount.path / "a/0/1.batch", os.O_RDONLY)
-    assert (mount.path / "a/0/1").read_bytes() == b"2"
+    assert b"2" == (mount.path / "a/0/1").read_bytes()
 
 
 @pytest.mark.parametrize("line", [b"offline\n", b"on\n"])
@@ -409,5 +409,5 @@ def test_a_failed_partition_comes_back_by_its_state(mount: Mount):
     epochs.write_bytes(good)
 
     result = mount.bash("cd a/0; echo online > state; cat state; echo two >> log; cat log; grep state status")
-    assert result.stdout.splitlines() == ["online", "before", "one", "two", "state online"]
+    assert ["online", "before", "one", "two", "state online"] == result.stdout.splitlines()
     assert "state online\n" in status.read_text()

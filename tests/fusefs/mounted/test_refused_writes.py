@@ -126,8 +126,8 @@ def test_the_lines_of_a_group_around_one_that_is_refused_are_kept(topic: Path, t
 
     assert (tmp_path / "status").read_text() != "0\n"
     kept = [value for value in values(topic) if value]
-    assert kept[0] == "first"
-    assert kept[-1] == "last"
+    assert "first" == kept[0]
+    assert "last" == kept[-1]
     assert set(kept) <= {"first", "before", "after", "last"}
 
 
@@ -139,7 +139,7 @@ def test_a_bad_line_behind_the_first_mebibyte_fails_the_program(topic: Path, tmp
     result = shell("bash", WRITERS["dd bs=4M"], topic / "0", BIG=big, LOG="log.json")
 
     assert result.returncode != 0
-    assert set((topic / "0" / "log").read_text().splitlines()) == {"x" * 1000}
+    assert {"x" * 1000} == set((topic / "0" / "log").read_text().splitlines())
 
 
 @pytest.mark.parametrize("writer", ["cat", "dd bs=4M", "python", "tee -a"])
@@ -181,7 +181,7 @@ def test_a_line_that_found_no_room_in_the_middle_leaves_nothing(unmounted: Mount
     mount.stop()
     mount.start()
 
-    assert (mount.path / "a/0/log").read_text() == "before\nwhole\n"
+    assert "before\nwhole\n" == (mount.path / "a/0/log").read_text()
 
 
 def test_a_writable_mapping_is_refused(topic: Path):
@@ -201,7 +201,7 @@ def test_many_small_writes_through_a_pipe_are_whole_lines(topic: Path):
 
     result = shell("bash", script, topic / "0")
 
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (0, "") == (result.returncode, result.stderr)
     expected = [f"line-{i}" for i in range(1, 3001)] + [str(i) * 200_000 for i in (1, 2, 3)]
     assert (topic / "0" / "log").read_text().splitlines() == expected
 
@@ -213,4 +213,4 @@ def test_a_writer_that_is_killed_in_the_middle_of_a_line_leaves_the_begun_part_w
     result = shell("bash", f'python3 -c "{script}"', topic / "0")
 
     assert result.returncode == -signal.SIGKILL
-    assert values(topic) == ["begun"]
+    assert ["begun"] == values(topic)

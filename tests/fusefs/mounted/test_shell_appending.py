@@ -32,9 +32,9 @@ def test_a_line_written_in_pieces_is_one_record(topic: Path, interpreter: str, s
     """Closing a duplicate, also when a child ends, does not cut the line."""
     result = shell(interpreter, SNIPPETS[snippet], topic / "0")
 
-    assert result.stderr == ""
+    assert "" == result.stderr
     lines = (topic / "0" / "log").read_text().splitlines()
-    assert len(lines) == 1, lines
+    assert 1 == len(lines), lines
     assert lines[0].startswith("a ")
     assert lines[0].endswith("b")
 
@@ -48,7 +48,7 @@ def test_a_line_without_newline_is_a_record_once_closed(topic: Path, interpreter
         topic / "0",
     )
 
-    assert (topic / "0" / "log").read_text() == "x\ny\nz\n"
+    assert "x\ny\nz\n" == (topic / "0" / "log").read_text()
 
 
 def test_a_record_is_there_when_the_command_returns(topic: Path):
@@ -59,7 +59,7 @@ def test_a_record_is_there_when_the_command_returns(topic: Path):
         topic / "0",
     )
 
-    assert result.stdout == ""
+    assert "" == result.stdout
 
 
 def test_four_shells_append_ten_thousand_lines_each(topic: Path):
@@ -73,10 +73,10 @@ def test_four_shells_append_ten_thousand_lines_each(topic: Path):
         )
         for who in range(4)
     ]
-    assert [writer.wait(240) for writer in writers] == [0] * 4
+    assert [0] * 4 == [writer.wait(240) for writer in writers]
 
     lines = (topic / "0" / "log").read_text().splitlines()
-    assert len(lines) == 40_000
+    assert 40_000 == len(lines)
     for who in range(4):
         own = [line for line in lines if line.startswith(f"{who} ")]
         assert own == [f"{who} {i} {'x' * who * 20}" for i in range(10_000)]
@@ -86,7 +86,7 @@ def test_writers_that_hold_their_file_never_interleave_inside_a_record(topic: Pa
     """Each write(2) cuts lines anywhere; every line comes out whole."""
     script = "import sys\nf = open('log', 'ab', buffering=97)\nfor n in range(3000): f.write(b'%s %d %s\\n' % (sys.argv[1].encode(), n, b'y' * (n % 150)))"
     writers = [subprocess.Popen(["python3", "-c", script, who], cwd=topic / "0") for who in "abc"]
-    assert [writer.wait(120) for writer in writers] == [0] * 3
+    assert [0] * 3 == [writer.wait(120) for writer in writers]
 
     lines = (topic / "0" / "log").read_text().splitlines()
     expected = [f"{who} {n} {'y' * (n % 150)}" for who in "abc" for n in range(3000)]
@@ -139,7 +139,7 @@ def test_what_would_destroy_or_double_records_is_refused(topic: Path, command: s
     result = shell("bash", command, topic / "0")
 
     assert result.returncode != 0 or "not permitted" in result.stderr, result
-    assert log.read_text() == "a\nb\na\n"
+    assert "a\nb\na\n" == log.read_text()
     forms = ["log", "log.kv", "log.json", "log.batch"]
     others = ["earliest", "latest", "start", "state", "status", "segments"]
     assert sorted(path.name for path in log.parent.iterdir()) == sorted(forms + others)
@@ -153,8 +153,8 @@ def test_what_changes_nothing_is_accepted(topic: Path, command: str):
 
     result = shell("bash", command, topic / "0")
 
-    assert (result.returncode, result.stderr) == (0, "")
-    assert log.read_text() == "a\n"
+    assert (0, "") == (result.returncode, result.stderr)
+    assert "a\n" == log.read_text()
 
 
 @pytest.mark.parametrize(("size", "accepted"), [(2, True), (0, False), (1, False), (3, False)])
@@ -170,7 +170,7 @@ def test_ftruncate_takes_the_size_that_is_there(topic: Path, size: int, accepted
                 os.ftruncate(file.fileno(), size)
             assert caught.value.errno == errno.EPERM
 
-    assert log.read_text() == "a\n"
+    assert "a\n" == log.read_text()
 
 
 def test_ftruncate_to_nothing_is_taken_of_a_file_that_was_just_overwritten(topic: Path):
@@ -183,7 +183,7 @@ def test_ftruncate_to_nothing_is_taken_of_a_file_that_was_just_overwritten(topic
         with pytest.raises(PermissionError):
             file.truncate(0)
 
-    assert log.read_text() == "a\nb\n"
+    assert "a\nb\n" == log.read_text()
 
 
 def test_a_synchronous_descriptor_is_on_disk_when_write_returns(topic: Path):
@@ -201,7 +201,7 @@ def test_fsync_puts_records_on_disk(topic: Path):
         os.fsync(file.fileno())
         assert "unflushed_records 0\n" in (topic / "0" / "status").read_text()
 
-    assert (topic / "0" / "log").read_text() == "a\nb\nc\n"
+    assert "a\nb\nc\n" == (topic / "0" / "log").read_text()
 
 
 def test_kill_9_during_a_bulk_append_loses_nothing_that_was_written(unmounted: Mount):
@@ -227,7 +227,7 @@ def test_kill_9_during_a_bulk_append_loses_nothing_that_was_written(unmounted: M
     lines = (again.path / "bulk" / "0" / "log").read_text().splitlines()
     expected = [f"{k:09d} {'z' * (k % 97)}" for k in range(len(lines))]
     assert lines == expected
-    assert len(lines) % 500 == 0
+    assert 0 == len(lines) % 500
     assert len(lines) >= max([20_000, *returned])
 
 
@@ -249,7 +249,7 @@ def test_sigterm_unmounts_cleanly(mount: Mount):
     """Exit status 0, nothing mounted, and the mark of a clean shutdown."""
     mount.bash("mkdir a; echo x >> a/0/log")
 
-    assert mount.stop() == 0
+    assert 0 == mount.stop()
 
     assert not os.path.ismount(mount.path)
     assert (mount.data / ".kafka_cleanshutdown").exists()
@@ -264,7 +264,7 @@ def test_sigterm_commits_a_begun_line(mount: Mount):
     mount.stop()
     mount.start()
 
-    assert (mount.path / "a/0/log").read_text() == "begun\n"
+    assert "begun\n" == (mount.path / "a/0/log").read_text()
     for call in (lambda: os.write(descriptor, b"too late\n"), lambda: os.close(descriptor)):
         with pytest.raises(OSError) as caught:
             call()

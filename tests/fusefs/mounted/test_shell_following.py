@@ -85,7 +85,7 @@ def test_a_topics_follow_takes_new_partitions_in(topic: Path, shared_mount: Moun
         append(topic / "1", "from 1\n")
         append(topic / "0", "from 0\n")
         assert cat.stdout is not None
-        assert sorted(cat.stdout.readline() for _ in range(3)) == [b"from 0\n", b"from 1\n", b"from 2\n"]
+        assert [b"from 0\n", b"from 1\n", b"from 2\n"] == sorted(cat.stdout.readline() for _ in range(3))
 
 
 READERS = {
@@ -130,7 +130,7 @@ def test_readers_that_ask_for_one_byte_at_a_time_lose_nothing(topic: Path, share
         wait_until(lambda: waiting_reads(shared_mount) == 1, "it waits")
         append(topic / "0", "one\ntwo\nthree\n")
         assert process.stdout is not None
-        assert [process.stdout.readline() for _ in range(3)] == [b"one\n", b"two\n", b"three\n"]
+        assert [b"one\n", b"two\n", b"three\n"] == [process.stdout.readline() for _ in range(3)]
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,11 @@ def test_a_program_leaves_the_rest_to_the_next_one(topic: Path, shared_mount: Mo
         wait_until(lambda: waiting_reads(shared_mount) == 1, "it waits")
         append(topic / "0", "one\ntwo\nthree\n")
         assert process.stdout is not None
-        assert [process.stdout.readline() for _ in range(3)] == [b"one\n", b"two\n", b"three\n"]
+        assert [b"one\n", b"two\n", b"three\n"] == [process.stdout.readline() for _ in range(3)]
         os.killpg(process.pid, signal.SIGINT)
         process.wait(PATIENCE_S)
         assert process.stderr is not None
-        assert process.stderr.read() == b""
+        assert b"" == process.stderr.read()
 
 
 def test_other_programs_see_no_error_while_they_wait(topic: Path, shared_mount: Mount):
@@ -160,7 +160,7 @@ def test_other_programs_see_no_error_while_they_wait(topic: Path, shared_mount: 
         going.wait(PATIENCE_S)
         append(topic / "0", "still there\n")
         assert staying.stdout is not None
-        assert staying.stdout.readline() == b"still there\n"
+        assert b"still there\n" == staying.stdout.readline()
 
 
 def test_two_hundred_waiting_readers_and_a_working_ls(topic: Path, shared_mount: Mount):
@@ -168,7 +168,7 @@ def test_two_hundred_waiting_readers_and_a_working_ls(topic: Path, shared_mount:
     script = "for i in $(seq 200); do head -n 1 follow > /dev/null & done; wait"
     with running(script, topic / "0") as readers:
         wait_until(lambda: waiting_reads(shared_mount) == 200, "all wait")
-        assert shared_mount.bash("ls -l > /dev/null; ls */0; stat . > /dev/null").stderr == ""
+        assert "" == shared_mount.bash("ls -l > /dev/null; ls */0; stat . > /dev/null").stderr
         append(topic / "0", "now\n")
         readers.wait(PATIENCE_S)
     wait_until(lambda: waiting_reads(shared_mount) == 0, "all have ended")
@@ -197,9 +197,9 @@ def test_poll_select_and_epoll_say_readable_only_when_it_is(topic: Path):
     epoll.register(descriptor, select.EPOLLIN)
     try:
         for n in range(3):
-            assert poll.poll(0) == []
-            assert epoll.poll(0) == []
-            assert select.select([descriptor], [], [], 0)[0] == []
+            assert [] == poll.poll(0)
+            assert [] == epoll.poll(0)
+            assert [] == select.select([descriptor], [], [], 0)[0]
             timer = threading.Timer(0.02, append, (topic / "0", f"{n}\n"))
             timer.start()
             assert poll.poll(PATIENCE_S * 1000) == [(descriptor, select.POLLIN)]
@@ -235,7 +235,7 @@ def test_a_nonblocking_follow_has_nothing_yet(topic: Path):
     append(topic / "0", "x\n")
 
     assert caught.value.errno == errno.EAGAIN
-    assert os.read(descriptor, 10) == b"x\n"
+    assert b"x\n" == os.read(descriptor, 10)
     os.close(descriptor)
 
 
@@ -248,7 +248,7 @@ def test_deleting_the_topic_ends_its_followers(topic: Path, shared_mount: Mount)
         wait_until(lambda: waiting_reads(shared_mount) == 2, "both wait")
         topic.rmdir()
         for process in (of_partition, of_topic):
-            assert process.wait(PATIENCE_S) == 1
+            assert 1 == process.wait(PATIENCE_S)
             assert process.stderr is not None
             assert b"Stale file handle" in process.stderr.read()
 
@@ -258,8 +258,8 @@ def test_unmounting_ends_followers(mount: Mount):
     mount.bash("mkdir a")
     with running("exec cat a/0/follow", mount.path) as cat:
         wait_until(lambda: waiting_reads(mount) == 1, "cat waits")
-        assert mount.stop() == 0
-        assert cat.wait(PATIENCE_S) == 1
+        assert 0 == mount.stop()
+        assert 1 == cat.wait(PATIENCE_S)
 
 
 def test_a_record_shows_within_milliseconds(topic: Path, record_property: pytest.RecordProperty):
@@ -285,7 +285,7 @@ def test_a_record_shows_within_milliseconds(topic: Path, record_property: pytest
     record_property("follow_p50_ms", statistics.median(took))
     record_property("follow_p99_ms", statistics.quantiles(took, n=100)[98])
 
-    assert len(took) == 200
+    assert 200 == len(took)
 
 
 def numbers(path: Path) -> list[int]:

@@ -33,14 +33,14 @@ def text(shared_mount: Mount, source: Path) -> Path:
     """That file as a topic's records."""
     topic = shared_mount.path / "text"
     topic.mkdir()
-    assert shared_mount.bash('cat "$SOURCE" >> text/0/log', SOURCE=source).returncode == 0
+    assert 0 == shared_mount.bash('cat "$SOURCE" >> text/0/log', SOURCE=source).returncode
     return topic / "0"
 
 
 def run(script: str, cwd: Path, **names: object) -> str:
     """What a script printed; it must succeed without a word of complaint."""
     result = shell("bash", f"set -o pipefail; {script}", cwd, **names)
-    assert (result.returncode, result.stderr) == (0, ""), result
+    assert (0, "") == (result.returncode, result.stderr), result
     return result.stdout
 
 
@@ -97,9 +97,8 @@ def test_a_line_is_a_record(text: Path, source: Path):
 
 def test_kcats_fields_in_json_lines(text: Path):
     """A jq script for `kcat -J` works."""
-    assert (
-        run("jq -c '[.topic, .partition, .offset, .tstype, .key]' 5.json", text)
-        == '["text",0,5,"create",null]\n'
+    assert '["text",0,5,"create",null]\n' == run(
+        "jq -c '[.topic, .partition, .offset, .tstype, .key]' 5.json", text
     )
     assert run("jq -s 'map(.offset) | add' log.json", text) == f"{LINES * (LINES - 1) // 2}\n"
 
@@ -137,7 +136,7 @@ def test_recursive_tools_end_and_agree(mount: Mount, tmp_path: Path):
             assert member is not None
             assert member.read() == content
 
-    assert found.stdout == "./a/0/log\n./a/0/log\n./a/1/log\n./a/2/log\n./b/0/log\n"
+    assert "./a/0/log\n./a/0/log\n./a/1/log\n./a/2/log\n./b/0/log\n" == found.stdout
     for copy in ("cp", "rsync"):
         assert {name: (tmp_path / copy / name).read_bytes() for name in expected} == expected
 
@@ -170,12 +169,12 @@ def test_a_python_program_appends_and_seeks(topic: Path):
     with log.open("a+") as file:
         file.write("d\n")
         file.seek(2)
-        assert file.read() == "b\nc\nd\n"
+        assert "b\nc\nd\n" == file.read()
     with log.open("ab", buffering=0) as file:
         file.write(b"e")
         file.write(b"f\n")
 
-    assert log.read_text() == "a\nb\nc\nd\nef\n"
+    assert "a\nb\nc\nd\nef\n" == log.read_text()
 
 
 def test_dd_appends_in_blocks_of_any_size(topic: Path):
@@ -203,9 +202,8 @@ def test_kv_and_json_lines_round_trip(topic: Path):
 
 def test_stat_of_a_record_tells_its_time_and_size(topic: Path):
     """Mtime is the record's timestamp."""
-    assert (
-        run("""echo '{"payload":"four","ts":1700000000123}' >> log.json; stat -c '%s %.3Y' 0""", topic / "0")
-        == "4 1700000000.123\n"
+    assert "4 1700000000.123\n" == run(
+        """echo '{"payload":"four","ts":1700000000123}' >> log.json; stat -c '%s %.3Y' 0""", topic / "0"
     )
 
 
@@ -216,9 +214,9 @@ def test_times_select_records(topic: Path):
         topic / "0",
     )
 
-    assert run(
+    assert ("2\n2\n2\n3\n") == run(
         "cat @1700000002000; echo; cat @1700000001500-@1700000003000; cat @2023-11-14T22:13:22Z-", topic / "0"
-    ) == ("2\n2\n2\n3\n")
+    )
 
 
 def test_a_closed_range_can_be_mapped_shared(text: Path, source: Path):
@@ -277,7 +275,7 @@ def test_subprocess_pipes_work(topic: Path):
     """tee, and process substitution."""
     subprocess.run(["tee", "-a", topic / "0" / "log"], input=b"a\nb\n", check=True, stdout=subprocess.DEVNULL)
 
-    assert (topic / "0" / "log").read_text() == "a\nb\n"
+    assert "a\nb\n" == (topic / "0" / "log").read_text()
 
 
 def test_batches_are_copied_by_cat_alone_and_end(topic: Path, shared_mount: Mount, tmp_path: Path):
@@ -288,6 +286,6 @@ def test_batches_are_copied_by_cat_alone_and_end(topic: Path, shared_mount: Moun
     script = "cat $T/0/log.batch >> $T-copy/0/log.batch && cp $T/0/log.batch $F && dd if=$F bs=1000 status=none >> $T-copy/0/log.batch"
     result = shared_mount.bash(script, T=topic.name, F=tmp_path / "saved")
 
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (0, "") == (result.returncode, result.stderr)
     assert (copy / "0" / "log.kv").read_bytes() == (topic / "0" / "log.kv").read_bytes() * 2
     assert (tmp_path / "saved").stat().st_size == (topic / "0" / "log.batch").stat().st_size

@@ -23,5 +23,5 @@ def test_a_write_handed_in_shows_in_the_mount(mount):
         staged = staging_area([mount.data]).stage(write, 0)
         staged.append(TopicPartition("orders", 0), encode_lines(b"one\ntwo\n", timestamp=0)[0])
         CommitRequest([mount.data], write, [staged.finish()]).commit(30)
-    assert log.read_bytes() == b"before\none\ntwo\n"
+    assert b"before\none\ntwo\n" == log.read_bytes()
     assert [] == [path.name for path in mount.data.iterdir() if parse_write_file(path.name)]

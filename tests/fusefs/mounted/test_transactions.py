@@ -121,11 +121,11 @@ def test_a_copy_of_transactions_is_plain_records(unmounted: Mount):
     mount = brokers(unmounted)
     result = mount.bash("mkdir copy; cat transactions/0/log.batch >> copy/0/log.batch")
 
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (0, "") == (result.returncode, result.stderr)
     place = mount.path / "copy" / "0"
     assert (place / "log").read_bytes() == (mount.path / "transactions" / "0" / "log").read_bytes()
     copied = list(scan((place / "log.batch").read_bytes()))
-    assert {(header.is_transactional, header.producer_id) for header in copied} == {(False, -1)}
+    assert {(False, -1)} == {(header.is_transactional, header.producer_id) for header in copied}
 
 
 def test_plain_data_amid_a_producers_open_transaction_is_einval(unmounted: Mount):

@@ -53,10 +53,10 @@ def test_partitions_are_spread_and_found_again(both: Mount) -> None:
     assert [f"directory {both.base}/{name}" for name in ("one", "two")] == [
         line for line in both.status.splitlines() if line.startswith("directory ")
     ]
-    assert both.stop() == 0
-    assert [(both.base / name / ".kafka_cleanshutdown").exists() for name in ("one", "two")] == [True, True]
+    assert 0 == both.stop()
+    assert [True, True] == [(both.base / name / ".kafka_cleanshutdown").exists() for name in ("one", "two")]
     both.start()
-    assert both.bash("cat t/0/log t/1/log").stdout == "a\nb\n"
+    assert "a\nb\n" == both.bash("cat t/0/log t/1/log").stdout
 
 
 def test_a_directory_that_goes_takes_only_its_partitions_and_comes_back(both: Mount) -> None:
@@ -68,7 +68,7 @@ def test_a_directory_that_goes_takes_only_its_partitions_and_comes_back(both: Mo
     assert f"directory {both.base}/two offline: " in both.status
     refused = both.bash("echo x >> t/1/log")
     assert "Input/output error" in refused.stderr
-    assert both.bash("echo more >> t/0/log && cat t/0/log").stdout == "a\nmore\n"
+    assert "a\nmore\n" == both.bash("echo more >> t/0/log && cat t/0/log").stdout
 
     data = f"{both.base}/one,{both.base}/two"
     still = topicfs("topics", "online", "--data", f"{both.base}/one", cwd=both.base)
@@ -78,7 +78,7 @@ def test_a_directory_that_goes_takes_only_its_partitions_and_comes_back(both: Mo
     (both.base / "away").rename(both.base / "two")
     back = topicfs("topics", "online", "--data", data, cwd=both.base)
     assert (0, "t/1: online\n", "") == (back.returncode, back.stdout, back.stderr)
-    assert both.bash("echo x >> t/1/log && cat t/1/log").stdout == "b\nx\n"
+    assert "b\nx\n" == both.bash("echo x >> t/1/log && cat t/1/log").stdout
 
 
 def test_df_shows_both_disks(both: Mount) -> None:
@@ -112,10 +112,10 @@ def test_a_brokers_file_is_all_a_mount_needs(place: Mount) -> None:
         ran.stderr,
     )
     assert not place.bash("mkdir t && echo x >> t/1/log").stderr
-    assert [(place.base / name).is_dir() for name in ("one/t-0", "two/t-1")] == [True, True]
+    assert [True, True] == [(place.base / name).is_dir() for name in ("one/t-0", "two/t-1")]
     refused = topicfs("config", "t", "retention.ms=5", "--data", "one,two", cwd=place.base)
     assert f"printf 'retention.ms=5\\n' >> {place.path}/t/config" in refused.stderr
     assert not place.bash("printf 'retention.ms=5\\n' >> t/config").stderr
     shown = topicfs("config", "t", "--match", "retention.ms", "--data", "one,two", cwd=place.base)
     assert shown.stdout.startswith("retention.ms=5\ttopic\t")
-    assert topicfs("umount", "mnt", cwd=place.base).returncode == 0
+    assert 0 == topicfs("umount", "mnt", cwd=place.base).returncode

@@ -81,7 +81,7 @@ async def test_a_request_that_is_there_needs_no_scheduler(pipe: tuple[int, int])
         lock = RequestLock(Turns())
         async with lock:
             await lowlevel.wait_readable(pipe[0])
-        assert ran == []
+        assert [] == ran
 
 
 async def _note(ran: list[str]) -> None:
@@ -112,7 +112,7 @@ async def test_the_end_of_the_session_reaches_who_waits(pipe: tuple[int, int]):
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
         lowlevel.notify_closing(pipe[0])
-    assert ended == [True]
+    assert [True] == ended
 
 
 async def test_others_get_their_turn_after_so_many_requests(monkeypatch):

@@ -12,13 +12,13 @@ from tests.doubles.mount_client import MountClient, refused
 
 async def test_an_empty_mount_lists_its_status(client: MountClient):
     """Nothing else is there before the first topic."""
-    assert client.list() == ["@status"]
+    assert ["@status"] == client.list()
 
 
 async def test_a_topic_is_a_directory_with_settings_status_and_partitions(orders: MountClient):
     """Its records are in its partitions: the topic as a whole is there by name alone, so that copies have each once."""
-    assert orders.list() == ["@status", "orders"]
-    assert orders.list("orders") == ["config", "status", "0"]
+    assert ["@status", "orders"] == orders.list()
+    assert ["config", "status", "0"] == orders.list("orders")
 
 
 async def test_a_partition_lists_what_ends(orders: MountClient):
@@ -27,7 +27,7 @@ async def test_a_partition_lists_what_ends(orders: MountClient):
 
     names = orders.list("orders/0")
 
-    assert names == [
+    assert [
         "log",
         "log.kv",
         "log.json",
@@ -38,7 +38,7 @@ async def test_a_partition_lists_what_ends(orders: MountClient):
         "state",
         "status",
         "segments",
-    ]
+    ] == names
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ async def test_other_names_do_not_exist(orders: MountClient, path: str):
     """And say nothing of it in the reports: tools ask for many names, and only in a partition selectors are meant."""
     with refused("ENOENT"):
         orders.lookup(path)
-    assert orders.reports == ""
+    assert "" == orders.reports
 
 
 async def test_a_name_longer_than_any_filesystem_takes(client: MountClient):
@@ -151,7 +151,7 @@ async def test_links_name_the_first_and_the_last_record(orders: MountClient):
         for name in ("earliest", "latest", "latest.json", "earliest.kv")
     }
 
-    assert targets == {"earliest": "0", "latest": "2", "latest.json": "2.json", "earliest.kv": "0.kv"}
+    assert {"earliest": "0", "latest": "2", "latest.json": "2.json", "earliest.kv": "0.kv"} == targets
 
 
 async def test_a_link_shows_the_time_of_its_record(orders: MountClient):
@@ -159,9 +159,9 @@ async def test_a_link_shows_the_time_of_its_record(orders: MountClient):
     await orders.append("orders/0/log.json", b'{"payload":"a","ts":1000}\n{"payload":"b","ts":2000}\n')
     times = [(await orders.stat(f"orders/0/{name}")).mtime_ns for name in ("earliest", "latest", "0")]
 
-    assert times == [1_000_000_000, 2_000_000_000, 1_000_000_000]
+    assert [1_000_000_000, 2_000_000_000, 1_000_000_000] == times
     await orders.append("orders/0/log.json", b'{"payload":"c","ts":3000}\n')
-    assert (await orders.stat("orders/0/latest")).mtime_ns == 3_000_000_000
+    assert 3_000_000_000 == (await orders.stat("orders/0/latest")).mtime_ns
 
 
 async def test_a_listing_goes_on_behind_its_cookie(orders: MountClient):
@@ -172,7 +172,7 @@ async def test_a_listing_goes_on_behind_its_cookie(orders: MountClient):
 
     rest = [entry.name for entry in orders.filesystem.readdir(fh, first_two[-1].next_entry)]
 
-    assert rest == ["config", "status", "0"]
+    assert ["config", "status", "0"] == rest
 
 
 async def test_what_is_gone_since_the_listing_began_is_passed_over(client: MountClient):
@@ -184,7 +184,7 @@ async def test_what_is_gone_since_the_listing_began_is_passed_over(client: Mount
     seen = [next(listing).name for _ in range(4)]
     await client.rmdir("b")
 
-    assert [*seen, *(entry.name for entry in listing)] == [".", "..", "@status", "a"]
+    assert [".", "..", "@status", "a"] == [*seen, *(entry.name for entry in listing)]
 
 
 async def test_a_name_that_is_no_selector_leaves_a_reason(orders: MountClient):

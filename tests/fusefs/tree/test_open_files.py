@@ -59,11 +59,11 @@ async def test_a_cached_read_of_a_damaged_batch_fails_whole(orders: MountClient,
     for number in range(3):
         await orders.append("orders/0/log", b"value %d\n" % number)
     for name in ("log", "0-2"):
-        assert (await orders.stat(f"orders/0/{name}")).size == 24
+        assert 24 == (await orders.stat(f"orders/0/{name}")).size
     damage(tmp_path, b"value 1")
     closed, growing = await orders.open("orders/0/0-2"), await orders.open("orders/0/log")
 
-    assert await orders.filesystem.read(growing, 0, 4096) == b"value 0\n"
+    assert b"value 0\n" == await orders.filesystem.read(growing, 0, 4096)
     with refused("EIO"):
         await orders.filesystem.read(closed, 0, 4096)
 
@@ -83,7 +83,7 @@ async def test_followers_of_a_topic_wake_for_each_partition(orders: MountClient)
             await trio.testing.wait_all_tasks_blocked(0.01)
             await orders.append("orders/1/log", b"new\n")
 
-    assert seen == [b"new\n"]
+    assert [b"new\n"] == seen
     await orders.close(fh)
 
 
@@ -100,7 +100,7 @@ async def test_the_kernel_asks_again_where_another_number_is_shown(deleting: Mou
 
     assert before.attr_timeout > 0
     assert after.st_ino != before.st_ino
-    assert after.attr_timeout == 0
+    assert 0 == after.attr_timeout
     assert (await operations.getattr(after.st_ino, None)).st_ino == before.st_ino
 
 
@@ -126,5 +126,5 @@ async def test_a_compacted_record_has_no_name(tmp_path: Path):
         assert partition.rewrites > 0
         with refused("ENOENT"):
             client.lookup("orders/0/5")
-        assert await client.cat("orders/0/39") == b"value 39"
+        assert b"value 39" == await client.cat("orders/0/39")
     engine.close()

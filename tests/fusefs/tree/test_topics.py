@@ -21,15 +21,15 @@ async def test_mkdir_creates_a_topic_that_keeps_its_records(client: MountClient)
     await client.mkdir("orders")
 
     topic = client.engine.topic("orders")
-    assert list(topic.partitions()) == [0]
-    assert topic.overrides["retention.ms"] == "-1"
+    assert [0] == list(topic.partitions())
+    assert "-1" == topic.overrides["retention.ms"]
 
 
 async def test_mkdir_of_a_partition_creates_all_up_to_it(orders: MountClient):
     """`mkdir orders/3` creates what is missing up to number 3."""
     await orders.mkdir("orders/3")
 
-    assert orders.list("orders")[-4:] == ["0", "1", "2", "3"]
+    assert ["0", "1", "2", "3"] == orders.list("orders")[-4:]
 
 
 @pytest.mark.parametrize("name", ["a b", "@x", "ü", "x" * 250])
@@ -74,7 +74,7 @@ async def test_rmdir_removes_an_empty_topic(orders: MountClient):
     """Its directory is gone at once."""
     await orders.rmdir("orders")
 
-    assert orders.list() == ["@status"]
+    assert ["@status"] == orders.list()
     with refused("ENOENT"):
         orders.lookup("orders")
 
@@ -87,7 +87,7 @@ async def test_rmdir_leaves_records_alone(orders: MountClient):
         await orders.rmdir("orders")
 
     assert "--allow-delete" in orders.reports
-    assert await orders.cat("orders/0/log") == b"a\n"
+    assert b"a\n" == await orders.cat("orders/0/log")
 
 
 async def test_rmdir_with_allow_delete_removes_records_too(engine: Engine, tmp_path: Path):
@@ -98,7 +98,7 @@ async def test_rmdir_with_allow_delete_removes_records_too(engine: Engine, tmp_p
 
         await client.rmdir("orders")
 
-        assert client.list() == ["@status"]
+        assert ["@status"] == client.list()
 
 
 async def test_rmdir_of_what_is_not_there(client: MountClient):
@@ -126,7 +126,7 @@ async def test_a_topic_made_again_is_another_one(orders: MountClient):
         await orders.filesystem.write(old, b"old\n")
     with refused("ESTALE"):
         await orders.filesystem.read(reader, 0, 10)
-    assert await orders.cat("orders/0/log") == b"new\n"
+    assert b"new\n" == await orders.cat("orders/0/log")
 
 
 async def test_a_partition_opened_anew_takes_the_place_of_the_old_one(orders: MountClient):
@@ -139,8 +139,8 @@ async def test_a_partition_opened_anew_takes_the_place_of_the_old_one(orders: Mo
 
     with refused("ESTALE"):
         await orders.filesystem.read(reader, 0, 10)
-    assert await orders.cat("orders/0/log") == b"a\nb\n"
-    assert await orders.filesystem.read(follower, 0, 10) == b"b\n"
+    assert b"a\nb\n" == await orders.cat("orders/0/log")
+    assert b"b\n" == await orders.filesystem.read(follower, 0, 10)
 
 
 @pytest.mark.parametrize("what", ["creating a file", "deleting a file", "renaming"])
@@ -187,7 +187,7 @@ async def test_a_mount_ends_in_order_where_nothing_can_be_written_down(orders: M
     orders.filesystem.root.topics.close()
 
     told = [line.partition(" warning ")[2] for line in orders.context.reports.lines()]
-    assert [line.partition(":")[0] for line in told] == ["orders/0", "more/0"]
+    assert ["orders/0", "more/0"] == [line.partition(":")[0] for line in told]
     assert all("No space left" in line for line in told)
 
 
@@ -213,7 +213,7 @@ async def test_a_writer_of_a_topic_that_is_being_deleted_is_told_that_it_is_gone
         with refused("ESTALE"):
             await orders.filesystem.fsync(writer)
         goes_on.set()
-    assert orders.reports == ""
+    assert "" == orders.reports
 
 
 async def test_readers_of_the_topic_end_when_a_partition_is_opened_anew(orders: MountClient):
@@ -223,4 +223,4 @@ async def test_readers_of_the_topic_end_when_a_partition_is_opened_anew(orders: 
     orders.engine.reopen_partition("orders", 0)  # type: ignore[attr-defined]
     with refused("ESTALE"):
         await orders.filesystem.read(reader, 0, 10)
-    assert await orders.cat("orders/log") == b"a\n"
+    assert b"a\n" == await orders.cat("orders/log")

@@ -61,7 +61,7 @@ def test_in_the_event_loop_a_batch_too_large_is_left_to_a_thread():
         with bound:
             found = find_record(partition, Offset(0))
         assert found is not None
-        assert found.record.value == b"0" * 30_000
+        assert b"0" * 30_000 == found.record.value
 
 
 def test_in_the_event_loop_plain_batches_count_by_their_bytes():
@@ -92,7 +92,7 @@ def test_a_stretch_ends_with_the_batch_that_fills_it(monkeypatch):
         assert stretch.size_bytes == len(stretch.data)
         found.append(len(stretch.pieces))
         offset = stretch.next_offset
-    assert found == [2, 2]
+    assert [2, 2] == found
 
 
 def test_a_stretch_with_damage_is_as_short(monkeypatch):
@@ -101,16 +101,16 @@ def test_a_stretch_with_damage_is_as_short(monkeypatch):
     partition = compressed(*SIZES)
     partition.damage(0)
     stretch = read_stretch(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
-    assert ([isinstance(piece, Damage) for piece in stretch.pieces], stretch.next_offset) == ([True], 1)
+    assert ([True], 1) == ([isinstance(piece, Damage) for piece in stretch.pieces], stretch.next_offset)
     plain = MemoryPartition()
     for size in SIZES:
         plain.add(b"x" * size)
     plain.damage(0)
     stretch = read_stretch(plain, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
-    assert ([isinstance(piece, Damage) for piece in stretch.pieces], stretch.next_offset) == (
+    assert (
         [True, False],
         4,
-    )
+    ) == ([isinstance(piece, Damage) for piece in stretch.pieces], stretch.next_offset)
 
 
 def test_in_a_thread_one_more_batch_is_taken_apart_than_is_left(monkeypatch):
@@ -130,7 +130,7 @@ def test_one_request_decodes_a_batch_once():
     with Allowance(30_500, inline=True):
         for _ in range(3):
             assert find_record(partition, Offset(0)) is not None
-            assert latest_offset(partition, isolation=UNCOMMITTED) == 0
+            assert 0 == latest_offset(partition, isolation=UNCOMMITTED)
         partition.add(b"more")
         assert find_record(partition, Offset(1)) is not None
         with pytest.raises(ThreadNeededError):
@@ -151,7 +151,7 @@ def test_a_read_that_takes_too_much_is_short_where_it_may_be(monkeypatch):
         if not part:
             break
         seen.append(part)
-    assert seen == [b"0\n1\n", b"2\n3\n", b"4\n5\n"]
+    assert [b"0\n1\n", b"2\n3\n", b"4\n5\n"] == seen
 
     with Allowance(30_000, inline=False), pytest.raises(RequestTooLargeError):
         PartitionViews(partition).whole(VALUES).reader().read(0, 1000)
@@ -161,7 +161,7 @@ def test_a_size_is_not_measured_on_the_spot_where_that_takes_long():
     """`measured` says so then, and `measure` finds out."""
     partition = compressed(measuring.INLINE_BYTES + 1)
     view = PartitionViews(partition).whole(VALUES)
-    assert (view.size, view.measured) == (0, False)
+    assert (0, False) == (view.size, view.measured)
     assert view.measure()
     assert (view.size, view.measured) == (measuring.INLINE_BYTES + 2, True)
 
@@ -268,7 +268,7 @@ def test_damaged_batches_of_a_stretch_are_told_one_by_one():
             piece.offset if isinstance(piece, Damage) else piece.offsets.tolist() for piece in stretch.pieces
         ]
         offset = stretch.next_offset
-    assert found == [[0], 1, [2], [3], 4, [5], 6, [7]]
+    assert [[0], 1, [2], [3], 4, [5], 6, [7]] == found
 
 
 def test_counting_back_leaves_the_event_loop_when_the_way_is_long():
@@ -277,11 +277,11 @@ def test_counting_back_leaves_the_event_loop_when_the_way_is_long():
     for _ in range(40):
         partition.add(b"x" * 1000, b"y")
     with Allowance(10_000, inline=True):
-        assert last_records_start(partition, 3, Offset(80), isolation=UNCOMMITTED) == 77
+        assert 77 == last_records_start(partition, 3, Offset(80), isolation=UNCOMMITTED)
         with pytest.raises(ThreadNeededError):
             last_records_start(partition, 60, Offset(80), isolation=UNCOMMITTED)
     with Allowance(1, inline=False):
-        assert last_records_start(partition, 60, Offset(80), isolation=UNCOMMITTED) == 20
+        assert 20 == last_records_start(partition, 60, Offset(80), isolation=UNCOMMITTED)
     with Allowance(1, inline=False, ended=lambda: True), pytest.raises(InterruptedError):
         last_records_start(partition, 60, Offset(80), isolation=UNCOMMITTED)
 
@@ -292,7 +292,7 @@ def test_more_records_than_there_are_need_not_be_counted():
     partition.add_marker()
     for _ in range(2000):
         partition.add(b"x" * 1000)
-    assert last_records_start(partition, 10**8, Offset(2001), isolation=UNCOMMITTED) == 1
+    assert 1 == last_records_start(partition, 10**8, Offset(2001), isolation=UNCOMMITTED)
     assert partition.reads <= 2
 
 
@@ -309,7 +309,7 @@ def test_a_view_is_laid_over_a_better_measure_by_who_measures():
         patch.setattr(measuring, "INLINE_BYTES", 1000)
         assert not part.measured
     assert part.measure()
-    assert part.size == 2 * 30_001 + 2 * (DIRECT_OFFSETS - 1)
+    assert 2 * 30_001 + 2 * (DIRECT_OFFSETS - 1) == part.size
 
 
 def test_what_counts_nothing_itself_leaves_the_event_loop():
@@ -340,4 +340,4 @@ def test_the_event_loop_leaves_what_inflates_slowly(monkeypatch):
         find_record(partition, Offset(0))
     with Allowance(10**6, inline=False):
         stretch = read_stretch(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
-        assert len(stretch.pieces) == 3
+        assert 3 == len(stretch.pieces)

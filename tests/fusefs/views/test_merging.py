@@ -173,7 +173,7 @@ def test_what_is_let_go_is_read_again(monkeypatch: pytest.MonkeyPatch):
         read_all(reader_of(partitions))
         reads.append(sum(partition.reads for partition in partitions))
 
-    assert reads[0] == 5
+    assert 5 == reads[0]
     assert reads[1] > 5
 
 
@@ -208,7 +208,7 @@ def test_shares_may_begin_and_end_anywhere():
 
     reader = MergedReader([Share(partition, Offset(1), Offset(3))], JSON, Isolation.READ_COMMITTED)
 
-    assert [line.split(b'"offset":')[1][:1] for line in read_all(reader).splitlines()] == [b"1", b"2"]
+    assert [b"1", b"2"] == [line.split(b'"offset":')[1][:1] for line in read_all(reader).splitlines()]
 
 
 def test_damage_costs_its_own_records_and_is_told_once():
@@ -221,8 +221,8 @@ def test_damage_costs_its_own_records_and_is_told_once():
     with pytest.raises(CorruptionError):
         read(reader, len(before), 1000)
 
-    assert before == b"0/0\nand more\n"
-    assert read(reader, len(before), 1000) == b"1/0\nand more\n1/1\n0/2\n"
+    assert b"0/0\nand more\n" == before
+    assert b"1/0\nand more\n1/1\n0/2\n" == read(reader, len(before), 1000)
 
 
 def test_records_that_were_deleted_are_told_each_time():
@@ -294,5 +294,5 @@ def test_very_many_records_of_one_offset_stand_as_damage():
         with pytest.raises(OversizeError, match=r"0\.log: position \d+: 1025 records of offset 1"):
             read(reader, len(before), 10**6)
         rest = read(reader, len(before), 10**6)
-        assert (before.count(b"\n"), rest.count(b"\n")) == (1, 5)
+        assert (1, 5) == (before.count(b"\n"), rest.count(b"\n"))
         assert wide is None or rest == wide

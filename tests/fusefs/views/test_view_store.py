@@ -215,9 +215,9 @@ def test_nothing_is_written_of_a_segment_that_lost_its_front_meanwhile(partition
     for path in partition.directory.iterdir():
         path.unlink()
     partition.delete_records(Offset(125))
-    assert views.whole(VALUES).start_offset == 125
+    assert 125 == views.whole(VALUES).start_offset
     views.remember()
-    assert names(partition) == []
+    assert [] == names(partition)
 
 
 def test_nothing_is_written_of_a_log_that_was_rewritten_meanwhile(partition: MemoryPartition) -> None:

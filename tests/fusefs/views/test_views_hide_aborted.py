@@ -75,24 +75,24 @@ def whole(log, form=VALUES, isolation=Isolation.READ_COMMITTED):
 
 def test_the_whole_view_shows_committed_records_alone(log):
     """Its size counts what it shows, in every form."""
-    assert whole(log) == b"p1\nc2\n"
-    assert whole(log, JSON).count(b'"payload"') == 2
+    assert b"p1\nc2\n" == whole(log)
+    assert 2 == whole(log, JSON).count(b'"payload"')
 
 
 def test_read_uncommitted_shows_everything_but_markers(log):
     """--isolation read_uncommitted."""
-    assert whole(log, isolation=Isolation.READ_UNCOMMITTED) == b"a0\np1\nc2\na3\na6\n"
+    assert b"a0\np1\nc2\na3\na6\n" == whole(log, isolation=Isolation.READ_UNCOMMITTED)
 
 
 def test_single_records_of_aborted_transactions_are_nowhere(log):
     """Their offsets are as if compaction had removed them."""
     found = [offset for offset in range(8) if find_record(log, Offset(offset)) is not None]
-    assert found == [1, 2]
+    assert [1, 2] == found
 
 
 def test_the_first_and_the_last_visible_record(log):
     """earliest and latest name committed records."""
-    assert (earliest_offset(log), latest_offset(log)) == (1, 2)
+    assert (1, 2) == (earliest_offset(log), latest_offset(log))
 
 
 def test_counting_from_the_end_counts_visible_records(log):
@@ -100,7 +100,7 @@ def test_counting_from_the_end_counts_visible_records(log):
     place = resolve(parse("-1"), log)
     view = PartitionViews(log).range(VALUES, place.start_offset, place.end_offset)
     view.measure()
-    assert view.reader().read(0, 100) == b"c2\n"
+    assert b"c2\n" == view.reader().read(0, 100)
 
 
 def test_an_open_transaction_holds_back_what_comes_after(log):
@@ -110,9 +110,9 @@ def test_an_open_transaction_holds_back_what_comes_after(log):
     made.write(b"t1", pid=1)
     made.plain(b"p2")
     view = PartitionViews(made.log).whole(VALUES)
-    assert view.reader().read(0, 100) == b"p0\n"
+    assert b"p0\n" == view.reader().read(0, 100)
     made.end(pid=1, commit=True)
-    assert view.reader().read(0, 100) == b"p0\nt1\np2\n"
+    assert b"p0\nt1\np2\n" == view.reader().read(0, 100)
 
 
 def test_damage_to_what_is_hidden_costs_a_range_behind_it_nothing():

@@ -31,20 +31,20 @@ def opened(disk: SimulatedDisk, *entries: tuple[int, int]) -> LeaderEpochs:
 
 def test_file_is_created_empty(disk: SimulatedDisk) -> None:
     """A new log's epoch file exists and has no bytes."""
-    assert opened(disk).entries == ()
-    assert disk.read_bytes(FILE) == b""
+    assert () == opened(disk).entries
+    assert b"" == disk.read_bytes(FILE)
 
 
 def test_bytes_of_the_file(disk: SimulatedDisk) -> None:
     """Epoch 0 from offset 0 on is the 8 bytes of a fresh partition."""
     opened(disk, (0, 0))
-    assert disk.read_bytes(FILE) == b"0\n1\n0 0\n"
+    assert b"0\n1\n0 0\n" == disk.read_bytes(FILE)
 
 
 def test_epochs_survive_reopening(disk: SimulatedDisk) -> None:
     """Row 145: what was assigned is read back by the next instance."""
     opened(disk, (2, 6), (3, 11))
-    assert opened(disk).entries == ((2, 6), (3, 11))
+    assert ((2, 6), (3, 11)) == opened(disk).entries
 
 
 def test_assigned_epoch_is_on_disk_at_once(disk: SimulatedDisk) -> None:
@@ -52,7 +52,7 @@ def test_assigned_epoch_is_on_disk_at_once(disk: SimulatedDisk) -> None:
     disk.sync_directory(Path("/"))
     opened(disk, (2, 6))
     disk.crash(keep=0.0)
-    assert opened(disk).entries == ((2, 6),)
+    assert ((2, 6),) == opened(disk).entries
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_negative_epochs_and_offsets_are_refused(disk: SimulatedDisk) -> None:
     for epoch, offset in ((-1, 0), (0, -1)):
         with pytest.raises(ValueError, match="negative"):
             epochs.assign(epoch, Offset(offset))
-    assert epochs.entries == ()
+    assert () == epochs.entries
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_start_moves_the_first_epoch(disk: SimulatedDisk) -> None:
     """Row 74: (0,0) (1,7) (2,10) with new start 5 become (0,5) (1,7) (2,10)."""
     epochs = opened(disk, (0, 0), (1, 7), (2, 10))
     epochs.truncate_from_start(Offset(5))
-    assert epochs.entries == ((0, 5), (1, 7), (2, 10))
+    assert ((0, 5), (1, 7), (2, 10)) == epochs.entries
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,10 @@ def test_truncation_is_written_by_flush(disk: SimulatedDisk) -> None:
     epochs = opened(disk, (2, 6), (3, 8))
     epochs.truncate_from_end(Offset(8))
     assert epochs.dirty
-    assert disk.read_bytes(FILE) == b"0\n2\n2 6\n3 8\n"
+    assert b"0\n2\n2 6\n3 8\n" == disk.read_bytes(FILE)
     epochs.flush()
     assert not epochs.dirty
-    assert disk.read_bytes(FILE) == b"0\n1\n2 6\n"
+    assert b"0\n1\n2 6\n" == disk.read_bytes(FILE)
 
 
 def test_clear(disk: SimulatedDisk) -> None:
@@ -187,7 +187,7 @@ def test_clear(disk: SimulatedDisk) -> None:
     epochs.clear()
     epochs.flush()
     assert (None, None) == (epochs.earliest, epochs.latest)
-    assert disk.read_bytes(FILE) == b"0\n0\n"
+    assert b"0\n0\n" == disk.read_bytes(FILE)
 
 
 def test_latest_and_earliest(disk: SimulatedDisk) -> None:
@@ -202,16 +202,16 @@ def test_failed_write_is_tried_again(disk: SimulatedDisk) -> None:
     disk.fail("sync", suffix=".tmp")
     with pytest.raises(OSError, match="leader-epoch"):
         epochs.assign(2, Offset(5))
-    assert disk.read_bytes(FILE) == b"0\n1\n1 0\n"
+    assert b"0\n1\n1 0\n" == disk.read_bytes(FILE)
     epochs.flush()
-    assert disk.read_bytes(FILE) == b"0\n2\n1 0\n2 5\n"
+    assert b"0\n2\n1 0\n2 5\n" == disk.read_bytes(FILE)
 
 
 def test_read_only_disk_is_not_written(disk: SimulatedDisk) -> None:
     """On a read-only disk memory alone counts, and a missing file is no entries."""
     epochs = LeaderEpochs.open(DIRECTORY, disk.read_only_view())
     epochs.assign(1, Offset(3))
-    assert epochs.entries == ((1, 3),)
+    assert ((1, 3),) == epochs.entries
     assert not disk.exists(FILE)
 
 
@@ -221,13 +221,13 @@ def test_moved_directory(disk: SimulatedDisk) -> None:
     disk.rename(DIRECTORY, Path("/t-0.x-delete"))
     epochs.moved(Path("/t-0.x-delete"))
     epochs.assign(2, Offset(4))
-    assert disk.read_bytes(Path("/t-0.x-delete/leader-epoch-checkpoint")) == b"0\n2\n1 0\n2 4\n"
+    assert b"0\n2\n1 0\n2 4\n" == disk.read_bytes(Path("/t-0.x-delete/leader-epoch-checkpoint"))
 
 
 @pytest.mark.parametrize("data", [b"", b"0\n", b"0\n0\n"])
 def test_files_without_entries(data: bytes) -> None:
     """Empty, version alone, and a count of 0 all mean none."""
-    assert decode_epochs(data, file=FILE) == ()
+    assert () == decode_epochs(data, file=FILE)
 
 
 @pytest.mark.parametrize(
@@ -246,4 +246,4 @@ def test_bad_files_are_corruption(data: bytes) -> None:
 def test_encoding_is_one_blank_and_one_newline() -> None:
     """Two entries as a broker writes them."""
     entries = (EpochEntry(0, Offset(0)), EpochEntry(3, Offset(4503599627370496)))
-    assert encode_epochs(entries) == b"0\n2\n0 0\n3 4503599627370496\n"
+    assert b"0\n2\n0 0\n3 4503599627370496\n" == encode_epochs(entries)

@@ -65,7 +65,7 @@ def test_atomic_write_is_durable(disk: SimulatedDisk) -> None:
     write_atomically(disk, FILE, b"old")
     write_atomically(disk, FILE, b"new")
     disk.crash(keep=0.0)
-    assert disk.read_bytes(FILE) == b"new"
+    assert b"new" == disk.read_bytes(FILE)
     assert list(disk.tree()) == [str(FILE)]
 
 
@@ -73,15 +73,15 @@ def test_offsets_as_a_broker_writes_them(disk: SimulatedDisk) -> None:
     """Version, count, then topic, partition and offset with one blank between."""
     offsets = {TopicPartition("g-lz4", 0): Offset(400), TopicPartition("t", 1): Offset(1)}
     write_offsets(disk, FILE, offsets)
-    assert disk.read_bytes(FILE) == b"0\n2\ng-lz4 0 400\nt 1 1\n"
+    assert b"0\n2\ng-lz4 0 400\nt 1 1\n" == disk.read_bytes(FILE)
     assert offsets == read_offsets(disk, FILE)
 
 
 def test_missing_and_empty_checkpoints_have_no_offsets(disk: SimulatedDisk) -> None:
     """No file, no bytes and a version alone are all no entries."""
-    assert read_offsets(disk, FILE) == {}
+    assert {} == read_offsets(disk, FILE)
     for data in (b"", b"0\n", b"0\n0\n"):
-        assert decode_offsets(data, file=FILE) == {}
+        assert {} == decode_offsets(data, file=FILE)
 
 
 def test_readers_take_any_blanks_between_fields() -> None:
@@ -114,8 +114,8 @@ def test_topic_id_file(disk: SimulatedDisk) -> None:
     """Row 148: 43 bytes, no newline at the end; read back as written; no file is no id."""
     assert read_topic_id(disk, DATA) is None
     write_topic_id(disk, DATA, TOPIC_ID)
-    assert disk.read_bytes(DATA / "partition.metadata") == b"version: 0\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg"
-    assert disk.size(DATA / "partition.metadata") == 43
+    assert b"version: 0\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg" == disk.read_bytes(DATA / "partition.metadata")
+    assert 43 == disk.size(DATA / "partition.metadata")
     assert TOPIC_ID == read_topic_id(disk, DATA)
 
 
@@ -176,7 +176,7 @@ def test_meta_properties_are_written_as_a_broker_does(disk: SimulatedDisk) -> No
     """The same values at the same second give the same bytes."""
     meta = decode_meta_properties(META_PROPERTIES, file=DATA)
     write_meta_properties(disk, DATA, meta, written_at=Timestamp(1_795_233_807_000))
-    assert disk.read_bytes(DATA / "meta.properties") == META_PROPERTIES
+    assert META_PROPERTIES == disk.read_bytes(DATA / "meta.properties")
     assert meta == read_meta_properties(disk, DATA)
 
 
@@ -209,7 +209,7 @@ def test_marker_is_kafkas_and_durable(disk: SimulatedDisk) -> None:
     assert not is_marked_clean(disk, DATA)
     mark_clean(disk, DATA)
     disk.crash(keep=0.0)
-    assert disk.read_bytes(DATA / ".kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":-1}'
+    assert b'{"version":0,"brokerEpoch":-1}' == disk.read_bytes(DATA / ".kafka_cleanshutdown")
     assert is_marked_clean(disk, DATA)
 
 

@@ -38,44 +38,44 @@ def shown(log, *pairs, **options):
 def test_aborted_data_is_hidden_from_its_first_offset_to_its_marker():
     """Before and behind it the same producer's records count."""
     log = data(0, pid=1) + marker(1, pid=1, commit=True) + data(2, pid=1) + marker(3, pid=1) + data(4, pid=1)
-    assert shown(log, (1, 2)) == [0, 4]
-    assert shown(log) == [0, 2, 4]
+    assert [0, 4] == shown(log, (1, 2))
+    assert [0, 2, 4] == shown(log)
 
 
 def test_others_between_are_shown():
     """Plain records, other producers, and records of the producer outside of transactions."""
     log = data(0, pid=1) + data(1) + data(2, pid=2) + data(3, pid=1, txn=False) + marker(4, pid=1)
-    assert shown(log, (1, 0)) == [1, 2, 3]
+    assert [1, 2, 3] == shown(log, (1, 0))
 
 
 def test_reading_may_begin_inside_an_aborted_transaction():
     """Its first offset lies before the data at hand."""
-    assert shown(data(7, pid=1) + marker(8, pid=1) + data(9, pid=1), (1, 2)) == [9]
+    assert [9] == shown(data(7, pid=1) + marker(8, pid=1) + data(9, pid=1), (1, 2))
 
 
 def test_two_aborted_transactions_of_one_producer():
     """Each ends at its own marker."""
     log = b"".join([data(0, pid=1), marker(1, pid=1), data(2, pid=1), marker(3, pid=1), data(4, pid=1)])
-    assert shown(log, (1, 0), (1, 2)) == [4]
+    assert [4] == shown(log, (1, 0), (1, 2))
 
 
 def test_compressed_batches_are_hidden_too():
     """Without being inflated for nothing, and between others."""
     log = data(0, codec=4) + data(1, pid=1, codec=4) + marker(2, pid=1) + data(3, pid=1, codec=1)
-    assert shown(log, (1, 1)) == [0, 3]
+    assert [0, 3] == shown(log, (1, 1))
 
 
 def test_markers_show_only_where_asked_for():
     """Hidden data never."""
     log = data(0, pid=1) + marker(1, pid=1)
-    assert shown(log, (1, 0), control=True) == [1]
+    assert [1] == shown(log, (1, 0), control=True)
 
 
 def test_headers_tell_what_is_hidden():
     """For those who count records without decoding them."""
     batches = scan(data(0, pid=1) + marker(1, pid=1) + data(2, pid=1))
     hide_aborted(batches, aborted((1, 0)))
-    assert [batch.is_hidden for batch in batches] == [True, False, False]
+    assert [True, False, False] == [batch.is_hidden for batch in batches]
 
 
 def test_what_goes_on_behind_a_part():

@@ -426,7 +426,7 @@ def test_a_wrong_checksum_in_an_old_format_is_found_between_new_batches():
     wrong = entry[:-1] + bytes([entry[-1] ^ 1])
     batch = encode([Record(0, 0, None, b"v")])
 
-    assert len(scan(batch + entry + batch, check_crc=True)) == 3
+    assert 3 == len(scan(batch + entry + batch, check_crc=True))
     assert scan(batch + batch + wrong + batch, check_crc=True).stop == 2 * len(batch)
 
 

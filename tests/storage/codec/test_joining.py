@@ -117,10 +117,10 @@ def test_markers_show_nothing():
         EndTransactionMarker(ControlType.COMMIT, 0), timestamp=3, producer_id=7, producer_epoch=0
     )
 
-    assert joined(record + emptied + marker + record) == b"v\nv\n"
+    assert b"v\nv\n" == joined(record + emptied + marker + record)
 
 
 def test_what_is_begun_may_be_larger_than_the_room_asked_for():
     """A buffer has at least room for it."""
-    assert begin_text(b"abc", 0) == b"abc"
-    assert begin_text(memoryview(b"abc")[1:], 10)[:2] == b"bc"
+    assert b"abc" == begin_text(b"abc", 0)
+    assert b"bc" == begin_text(memoryview(b"abc")[1:], 10)[:2]

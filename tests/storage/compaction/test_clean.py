@@ -24,9 +24,9 @@ def test_each_keys_newest_record_stays_where_it_was():
     log.fill(keys=3, rounds=7)
     before = log.table()
     done = log.clean()
-    assert [r.offset for r in log.records()] == [18, 19, 20]
+    assert [18, 19, 20] == [r.offset for r in log.records()]
     assert log.table() == before
-    assert (done.end_offset, done.counts.records_read, done.counts.records_kept) == (21, 21, 3)
+    assert (21, 21, 3) == (done.end_offset, done.counts.records_read, done.counts.records_kept)
 
 
 def test_records_beyond_the_cleaned_section_stay():
@@ -35,7 +35,7 @@ def test_records_beyond_the_cleaned_section_stay():
     log.fill(keys=2, rounds=2)
     log.put((b"k0", b"new"))
     log.clean()
-    assert [r.offset for r in log.records()] == [2, 3, 4]
+    assert [2, 3, 4] == [r.offset for r in log.records()]
 
 
 def test_neighbours_are_merged():
@@ -43,7 +43,7 @@ def test_neighbours_are_merged():
     log = CompactedLog()
     log.fill(keys=5, rounds=7)
     log.clean()
-    assert log.base_offsets() == [0, 35]
+    assert [0, 35] == log.base_offsets()
 
 
 def test_a_second_pass_begins_where_the_first_ended():
@@ -51,11 +51,11 @@ def test_a_second_pass_begins_where_the_first_ended():
     log = CompactedLog()
     log.fill(keys=3, rounds=3)
     log.clean()
-    assert log.plan().cleanable_bytes == 0
+    assert 0 == log.plan().cleanable_bytes
     log.fill(keys=2, rounds=2)
-    assert log.plan().first_dirty_offset == 9
+    assert 9 == log.plan().first_dirty_offset
     log.clean()
-    assert log.table() == {b"k0": b"2", b"k1": b"3", b"k2": b"8"}
+    assert {b"k0": b"2", b"k1": b"3", b"k2": b"8"} == log.table()
 
 
 def test_tombstones_go_after_their_horizon():
@@ -68,13 +68,13 @@ def test_tombstones_go_after_their_horizon():
     log.put((b"c", b"3"))
     log.log.roll()
     log.clean()
-    assert [(r.key, r.value) for r in log.records()] == [(b"b", b"2"), (b"a", None), (b"c", b"3")]
+    assert [(b"b", b"2"), (b"a", None), (b"c", b"3")] == [(r.key, r.value) for r in log.records()]
     log.clock.advance(999)
     log.clean()
-    assert len(log.records()) == 3
+    assert 3 == len(log.records())
     log.clock.advance(1)
     log.clean()
-    assert [r.key for r in log.records()] == [b"b", b"c"]
+    assert [b"b", b"c"] == [r.key for r in log.records()]
 
 
 def test_a_small_map_makes_progress_pass_by_pass():
@@ -84,7 +84,7 @@ def test_a_small_map_makes_progress_pass_by_pass():
     before = log.table()
     ends = [log.clean(map_bytes=24 * 12).end_offset for _ in range(12)]
     assert ends == sorted(ends)
-    assert ends[-1] == 60
+    assert 60 == ends[-1]
     assert log.table() == before
 
 
@@ -92,11 +92,11 @@ def test_a_pass_that_ended_inside_a_segment_is_gone_on_with_there():
     """Row 113: the records between the checkpoint and the next segment count as dirty, and go into the map."""
     log = CompactedLog()
     log.fill(keys=4, rounds=5, per_segment=10)
-    assert log.clean(map_bytes=24 * 4).end_offset == 3
+    assert 3 == log.clean(map_bytes=24 * 4).end_offset
     plan = log.plan()
     assert plan.cleanable_bytes == plan.clean_bytes + log.log.segments()[1].size_bytes
     log.clean()
-    assert [record.offset for record in log.records()] == [16, 17, 18, 19]
+    assert [16, 17, 18, 19] == [record.offset for record in log.records()]
 
 
 def test_a_pass_that_is_told_to_stop_leaves_no_trace():
@@ -107,7 +107,7 @@ def test_a_pass_that_is_told_to_stop_leaves_no_trace():
     with pytest.raises(CleaningStoppedError):
         log.clean(go_on=lambda: next(answers, False))
     assert log.names() == before
-    assert len(log.records()) == 8
+    assert 8 == len(log.records())
 
 
 def test_duplicates_are_known_after_cleaning_and_a_restart():
@@ -122,8 +122,8 @@ def test_duplicates_are_known_after_cleaning_and_a_restart():
     log.clean()
     log.kill(recovery_point=0)
     again = log.put((b"a", b"3"), base_sequence=2, **stamp)
-    assert (again.duplicate, again.base_offset) == (True, 2)
-    assert log.put((b"a", b"5"), base_sequence=3, **stamp).base_offset == 4
+    assert (True, 2) == (again.duplicate, again.base_offset)
+    assert 4 == log.put((b"a", b"5"), base_sequence=3, **stamp).base_offset
 
 
 def test_aborted_records_go_and_their_transaction_stays_known():
@@ -137,11 +137,11 @@ def test_aborted_records_go_and_their_transaction_stays_known():
     log.log.append(marker(commit=True), origin=Origin.COORDINATOR)
     log.log.roll()
     log.clean()
-    assert log.table() == {b"a": b"1", b"c": b"4"}
-    assert [tuple(span)[1:3] for span in log.log.aborted] == [(1, 3)]
+    assert {b"a": b"1", b"c": b"4"} == log.table()
+    assert [(1, 3)] == [tuple(span)[1:3] for span in log.log.aborted]
     log.kill()
     assert [tuple(span)[1:3] for span in log.log.aborted] in ([(1, 3)], [])
-    assert log.table() == {b"a": b"1", b"c": b"4"}
+    assert {b"a": b"1", b"c": b"4"} == log.table()
 
 
 def test_undecided_transactions_are_not_cleaned():
@@ -150,7 +150,7 @@ def test_undecided_transactions_are_not_cleaned():
     log.fill(keys=1, rounds=2, per_segment=2)
     log.put((b"x", b"1"), producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
     log.log.roll()
-    assert log.plan().end_offset == 2
+    assert 2 == log.plan().end_offset
 
 
 def test_a_preallocated_log_is_cleaned_to_its_size():
@@ -249,9 +249,9 @@ def test_a_crash_at_every_step_leaves_the_old_or_the_new_set(steps, keep):
     left = [r.offset for r in log.records()]
     assert log.table() == table
     assert set(left) <= set(old)
-    assert log.log.log_end_offset == 20
+    assert 20 == log.log.log_end_offset
     if finished:
-        assert left == [16, 17, 18, 19]
+        assert [16, 17, 18, 19] == left
 
 
 @pytest.mark.parametrize("steps", range(40))
@@ -317,7 +317,7 @@ def test_where_readers_stood_is_forgotten_with_the_old_files():
     for offset in range(3):
         assert log.log.read(Offset(offset), max_bytes=1).next_offset == offset + 1
     log.clean()
-    assert log.log.read(Offset(3), max_bytes=1).next_offset == 4
+    assert 4 == log.log.read(Offset(3), max_bytes=1).next_offset
 
 
 def test_a_read_that_began_before_leaves_no_place_in_a_file_that_goes():

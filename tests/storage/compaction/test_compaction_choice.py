@@ -37,18 +37,18 @@ def planned(**changes):
 def test_the_active_segment_is_never_cleaned():
     """Row 120: a first pass takes everything below it."""
     first = planned()
-    assert (first.first_dirty_offset, first.end_offset, first.cleanable_bytes, first.due) == (
+    assert (
         0,
         30,
         300,
         True,
-    )
+    ) == (first.first_dirty_offset, first.end_offset, first.cleanable_bytes, first.due)
 
 
 def test_the_checkpoint_divides_clean_from_dirty():
     """The ratio is dirty bytes over all inactive bytes."""
     second = planned(checkpoint=Offset(20))
-    assert (second.clean_bytes, second.cleanable_bytes) == (200, 100)
+    assert (200, 100) == (second.clean_bytes, second.cleanable_bytes)
     assert second.cleanable_ratio == pytest.approx(1 / 3)
     assert not second.due
 
@@ -56,7 +56,7 @@ def test_the_checkpoint_divides_clean_from_dirty():
 def test_the_ratio_must_be_above_the_setting():
     """Half dirty is not enough for 0.5."""
     half = planned(checkpoint=Offset(10), segments=[segment(0), segment(10), segment(20)])
-    assert half.cleanable_ratio == 0.5
+    assert 0.5 == half.cleanable_ratio
     assert not half.due
 
 
@@ -72,25 +72,25 @@ def test_overdue_records_make_a_pass_due_whatever_the_ratio():
 def test_a_bad_checkpoint_is_replaced_by_the_log_start(checkpoint):
     """Row 119: beyond the end or before the start; the log may have been truncated, or its front deleted."""
     reset = planned(checkpoint=Offset(checkpoint), segments=PARAMS.segments[1:], log_start_offset=Offset(10))
-    assert (reset.first_dirty_offset, reset.checkpoint_was_bad) == (10, True)
+    assert (10, True) == (reset.first_dirty_offset, reset.checkpoint_was_bad)
 
 
 def test_young_segments_wait():
     """Row 120: from the first segment with a record younger than min.compaction.lag.ms on nothing is cleaned."""
     segments = [segment(0, time=1), segment(10, time=NOW - 5), segment(20, time=1), segment(30)]
-    assert planned(segments=segments, min_lag_ms=10).end_offset == 10
-    assert planned(segments=segments, min_lag_ms=5).end_offset == 30
+    assert 10 == planned(segments=segments, min_lag_ms=10).end_offset
+    assert 30 == planned(segments=segments, min_lag_ms=5).end_offset
 
 
 def test_undecided_transactions_wait():
     """Row 120: the segment with the last stable offset stays whole."""
-    assert planned(last_stable_offset=Offset(25)).end_offset == 20
+    assert 20 == planned(last_stable_offset=Offset(25)).end_offset
 
 
 def test_nothing_dirty_is_never_due():
     """Even when everything else would allow it."""
     nothing = planned(checkpoint=Offset(30), min_dirty_ratio=0.0)
-    assert (nothing.cleanable_bytes, nothing.due) == (0, False)
+    assert (0, False) == (nothing.cleanable_bytes, nothing.due)
 
 
 LIMITS = GroupLimits(segment_bytes=100, index_bytes=50)
@@ -105,7 +105,7 @@ def grouped(rows, end=1000, limits=LIMITS):
 
 def test_neighbours_merge_up_to_the_segment_size():
     """Row 114: exactly full is still full."""
-    assert grouped([(0, 50, 0, 0), (10, 50, 0, 0), (20, 1, 0, 0)]) == [[0, 10], [20]]
+    assert [[0, 10], [20]] == grouped([(0, 50, 0, 0), (10, 50, 0, 0), (20, 1, 0, 0)])
 
 
 @pytest.mark.parametrize("column", [2, 3])
@@ -114,22 +114,22 @@ def test_index_sizes_bound_a_group(column):
     row = [0, 1, 0, 0]
     row[column] = 26
     second = [10, *row[1:]]
-    assert grouped([row, second]) == [[0], [10]]
+    assert [[0], [10]] == grouped([row, second])
 
 
 def test_a_segment_larger_than_the_limit_stays_alone():
     """It cannot be helped, but nothing is added to it."""
-    assert grouped([(0, 500, 0, 0), (10, 1, 0, 0)]) == [[0], [10]]
+    assert [[0], [10]] == grouped([(0, 500, 0, 0), (10, 1, 0, 0)])
 
 
 def test_offsets_of_a_group_fit_one_index():
     """Row 114: the last offset counts, taken as the next segment's base minus one."""
     far = 2**31
     rows = [(0, 1, 0, 0), (10, 1, 0, 0)]
-    assert grouped(rows, end=far) == [[0, 10]]
-    assert grouped(rows, end=far + 1) == [[0], [10]]
+    assert [[0, 10]] == grouped(rows, end=far)
+    assert [[0], [10]] == grouped(rows, end=far + 1)
 
 
 def test_empty_segments_are_grouped_too():
     """0-byte logs left by an earlier pass vanish in the next."""
-    assert grouped([(0, 0, 0, 0), (10, 0, 0, 0), (20, 99, 8, 12)]) == [[0, 10, 20]]
+    assert [[0, 10, 20]] == grouped([(0, 0, 0, 0), (10, 0, 0, 0), (20, 99, 8, 12)])

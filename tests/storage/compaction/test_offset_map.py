@@ -21,37 +21,37 @@ def test_the_newest_offset_wins():
     offsets.put(b"a", 5)
     offsets.put(b"a", 3)
     offsets.put(b"b", 0)
-    assert (offsets.get(b"a"), offsets.get(b"b"), offsets.get(b"c"), offsets.size) == (5, 0, -1, 2)
+    assert (5, 0, -1, 2) == (offsets.get(b"a"), offsets.get(b"b"), offsets.get(b"c"), offsets.size)
 
 
 def test_a_full_map_takes_known_keys_only():
     """Row 116: nine tenths of the slots; the pass then ends at the first new key."""
     offsets = OffsetMap(240)
-    assert offsets.capacity == 9
-    assert [offsets.put(b"%d" % n, n) for n in range(10)] == [True] * 9 + [False]
+    assert 9 == offsets.capacity
+    assert [True] * 9 + [False] == [offsets.put(b"%d" % n, n) for n in range(10)]
     assert offsets.put(b"3", 30)
-    assert (offsets.get(b"3"), offsets.get(b"9"), offsets.full) == (30, -1, True)
+    assert (30, -1, True) == (offsets.get(b"3"), offsets.get(b"9"), offsets.full)
 
 
 def test_records_go_in_by_columns():
     """From the dirty offset on; records without a key are passed over."""
     offsets = OffsetMap(2400)
-    assert offsets.put_records(records([b"a", None, b"b", b"a"]), 0, 4, start_offset=1) == 4
-    assert (offsets.get(b"a"), offsets.get(b"b"), offsets.size) == (3, 2, 2)
+    assert 4 == offsets.put_records(records([b"a", None, b"b", b"a"]), 0, 4, start_offset=1)
+    assert (3, 2, 2) == (offsets.get(b"a"), offsets.get(b"b"), offsets.size)
 
 
 def test_the_first_record_without_room_is_named():
     """Row 116: those before it are in; known keys further on are not even tried."""
     offsets = OffsetMap(24 * 3)
-    assert offsets.put_records(records([b"a", b"b", b"a", b"c", b"a"]), 0, 5, start_offset=0) == 3
-    assert (offsets.get(b"a"), offsets.get(b"c"), offsets.full) == (2, -1, True)
+    assert 3 == offsets.put_records(records([b"a", b"b", b"a", b"c", b"a"]), 0, 5, start_offset=0)
+    assert (2, -1, True) == (offsets.get(b"a"), offsets.get(b"c"), offsets.full)
 
 
 def test_only_the_newest_records_of_known_keys_stay():
     """Keys the map does not know stay; records without a key never do."""
     offsets = OffsetMap(2400)
     offsets.put(b"a", 3)
-    assert list(offsets.judge(records([b"a", None, b"b", b"a"]), end_offset=9)) == [0, 0, STAYS, STAYS]
+    assert [0, 0, STAYS, STAYS] == list(offsets.judge(records([b"a", None, b"b", b"a"]), end_offset=9))
 
 
 @given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 2**40)), max_size=80))
@@ -70,15 +70,15 @@ def test_a_map_that_grows_forgets_nothing():
     """It begins small, whatever it may take in the end, and the offsets move with their keys."""
     offsets = OffsetMap(24 * 20_000)
     keys = [b"%d" % n for n in range(18_001)]
-    assert offsets.put_records(records(keys), 0, len(keys), start_offset=0) == 18_000
+    assert 18_000 == offsets.put_records(records(keys), 0, len(keys), start_offset=0)
     assert [offsets.get(key) for key in keys] == [*range(18_000), -1]
-    assert (offsets.size, offsets.capacity, offsets.full) == (18_000, 18_000, True)
+    assert (18_000, 18_000, True) == (offsets.size, offsets.capacity, offsets.full)
 
 
 def test_keys_meet_their_slots_after_the_map_grew():
     """Those of before and of after are told apart, and the newest offset wins as ever."""
     offsets = OffsetMap(24 * 20_000)
     keys = [b"%d" % (n % 3_000) for n in range(9_000)]
-    assert offsets.put_records(records(keys), 0, len(keys), start_offset=0) == 9_000
+    assert 9_000 == offsets.put_records(records(keys), 0, len(keys), start_offset=0)
     assert [offsets.get(key) for key in keys[:3_000]] == [*range(6_000, 9_000)]
-    assert offsets.size == 3_000
+    assert 3_000 == offsets.size

@@ -46,7 +46,7 @@ def test_the_batch_that_ends_at_the_high_watermark_is_kept_empty():
     log.clock.advance(2 * log.config.delete_retention_ms)
     log.checkpoint = None
     log.clean()
-    assert log.batches() == [(0, 1), (1, 0)]
+    assert [(0, 1), (1, 0)] == log.batches()
 
 
 def test_without_the_high_watermark_in_reach_no_empty_batch_is_kept():
@@ -60,7 +60,7 @@ def test_without_the_high_watermark_in_reach_no_empty_batch_is_kept():
     log.clock.advance(2 * log.config.delete_retention_ms)
     log.checkpoint = None
     log.clean()
-    assert log.batches() == [(0, 1), (2, 1)]
+    assert [(0, 1), (2, 1)] == log.batches()
 
 
 def test_what_is_too_young_is_left_as_it_is():
@@ -92,9 +92,9 @@ def test_missing_offsets_do_not_stop_a_pass():
     put_at(log, 9000, b"c")
     log.log.roll()
     done = log.clean()
-    assert done.end_offset == 9001
-    assert [record.offset for record in log.records()] == [100, 5000, 9000]
-    assert log.plan().cleanable_bytes == 0
+    assert 9001 == done.end_offset
+    assert [100, 5000, 9000] == [record.offset for record in log.records()]
+    assert 0 == log.plan().cleanable_bytes
 
 
 def segments_far_apart(log: CompactedLog) -> list[int]:
@@ -189,7 +189,7 @@ def test_a_crash_at_any_of_six_points_leaves_one_whole_set(step, keep):
     assert not [name for name in log.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
     log.checkpoint = None
     log.clean()
-    assert [record.offset for record in log.records()] == [8, 9]
+    assert [8, 9] == [record.offset for record in log.records()]
 
 
 @pytest.mark.parametrize("step", [".log.cleaned", ".timeindex.cleaned"])
@@ -204,7 +204,7 @@ def test_a_name_that_cannot_be_changed_before_the_old_files_go_is_no_harm(step):
     assert log.names() == before
     assert log.log.offline_reason is None
     log.clean()
-    assert [record.offset for record in log.records()] == [8, 9]
+    assert [8, 9] == [record.offset for record in log.records()]
 
 
 @pytest.mark.parametrize("step", [".log", "00000000000000000005.index", ".log.swap", ".timeindex.swap"])
@@ -217,8 +217,8 @@ def test_a_name_that_cannot_be_changed_after_that_loses_nothing(step):
         log.clean()
     assert "replacing segments failed" in log.log.offline_reason
     log.kill(recovery_point=10)
-    assert [record.offset for record in log.records()] == [8, 9]
-    assert log.put((b"k0", b"more")).base_offset == 10
+    assert [8, 9] == [record.offset for record in log.records()]
+    assert 10 == log.put((b"k0", b"more")).base_offset
 
 
 def test_a_batch_larger_than_any_window_is_cleaned():
@@ -231,7 +231,7 @@ def test_a_batch_larger_than_any_window_is_cleaned():
     log.log.roll()
     log.clean()
     found = records_of(log.log)
-    assert [(record.offset, len(record.value)) for record in found] == [(2, 1), (3, 1), (4, 700_000)]
+    assert [(2, 1), (3, 1), (4, 700_000)] == [(record.offset, len(record.value)) for record in found]
 
 
 def test_live_producers_survive_in_the_files_alone():
@@ -243,7 +243,7 @@ def test_live_producers_survive_in_the_files_alone():
     log.put((b"1", b"g"), (b"2", b"h"), base_sequence=6, **stamp)
     log.log.roll()
     log.clean()
-    assert [record.offset for record in log.records()] == [3, 5, 6, 7]
+    assert [3, 5, 6, 7] == [record.offset for record in log.records()]
     log.reopen()
     again = log.put((b"1", b"g"), (b"2", b"h"), base_sequence=6, **stamp)
-    assert (again.duplicate, again.base_offset, again.last_offset) == (True, 6, 7)
+    assert (True, 6, 7) == (again.duplicate, again.base_offset, again.last_offset)

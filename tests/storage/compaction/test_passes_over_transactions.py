@@ -35,13 +35,13 @@ def test_a_marker_outlives_its_records_by_the_retention(commit):
     log.put((b"b", b"3"))
     log.put((b"b", b"4"))
     pass_over(log)
-    assert offsets(log) == [1, 2, 3, 5]
+    assert [1, 2, 3, 5] == offsets(log)
     pass_over(log)
-    assert offsets(log) == [1, 2, 3, 5]
+    assert [1, 2, 3, 5] == offsets(log)
     pass_over(log, after_ms=RETENTION_MS - 1)
-    assert offsets(log) == [1, 2, 3, 5]
+    assert [1, 2, 3, 5] == offsets(log)
     pass_over(log, after_ms=1)
-    assert offsets(log) == [2, 3, 5]
+    assert [2, 3, 5] == offsets(log)
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
@@ -54,15 +54,15 @@ def test_an_emptied_last_batch_holds_its_marker_until_the_producer_writes_again(
     log.put((b"c", b"3"))
     for _ in range(3):
         pass_over(log, after_ms=2 * RETENTION_MS)
-        assert log.batches() == [(1, 0), (2, 1), (4, 2), (5, 1)]
+        assert [(1, 0), (2, 1), (4, 2), (5, 1)] == log.batches()
     log.put((b"d", b"4"), base_sequence=2, **STAMP)
     log.end_transaction(commit=True)
     pass_over(log)
-    assert log.batches()[0] == (2, 1)
+    assert (2, 1) == log.batches()[0]
     pass_over(log)
-    assert log.batches()[0] == (2, 1)
+    assert (2, 1) == log.batches()[0]
     pass_over(log, after_ms=RETENTION_MS)
-    assert log.batches()[:2] == [(4, 2), (5, 1)]
+    assert [(4, 2), (5, 1)] == log.batches()[:2]
 
 
 def test_the_last_sequence_of_an_aborted_transaction_stays():
@@ -73,12 +73,12 @@ def test_the_last_sequence_of_an_aborted_transaction_stays():
     log.put((b"c", b"2"))
     for _ in range(2):
         pass_over(log, after_ms=2 * RETENTION_MS)
-    assert log.batches()[0] == (1, 0)
+    assert (1, 0) == log.batches()[0]
     for name in log.names():
         if name.endswith(".snapshot"):
             log.disk.unlink(log.log.directory / name)
     log.kill()
-    assert log.put((b"d", b"3"), base_sequence=2, **STAMP).base_offset == 4
+    assert 4 == log.put((b"d", b"3"), base_sequence=2, **STAMP).base_offset
 
 
 def test_aborts_are_known_over_passes_and_segments():
@@ -94,13 +94,13 @@ def test_aborts_are_known_over_passes_and_segments():
     log.log.roll()
     for _ in range(3):
         log.clean(map_bytes=24 * 3)
-        assert [r.key for r in log.records()] == [b"a", b"d"]
+        assert [b"a", b"d"] == [r.key for r in log.records()]
         log.reopen()
-        assert [r.key for r in log.records()] == [b"a", b"d"]
-    assert [tuple(span)[1:3] for span in log.log.aborted] == [(1, 3)]
-    assert log.batches() == [(0, 1), (2, 0), (3, 1), (4, 1)]
+        assert [b"a", b"d"] == [r.key for r in log.records()]
+    assert [(1, 3)] == [tuple(span)[1:3] for span in log.log.aborted]
+    assert [(0, 1), (2, 0), (3, 1), (4, 1)] == log.batches()
     log.log.remove_expired_producers(Timestamp(log.clock.now + 2**40))
     for _ in range(3):
         pass_over(log, after_ms=RETENTION_MS)
-        assert [r.key for r in log.records()] == [b"a", b"d"]
-    assert (log.batches(), log.log.aborted) == ([(0, 1), (4, 1)], ())
+        assert [b"a", b"d"] == [r.key for r in log.records()]
+    assert ([(0, 1), (4, 1)], ()) == (log.batches(), log.log.aborted)

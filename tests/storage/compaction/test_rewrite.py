@@ -58,13 +58,13 @@ def test_the_newest_of_each_key_stays():
     """Row 103: in batches that keep their bounds."""
     data = batch(record(0, b"a"), record(1, b"b")) + batch(record(2, b"a"), record(3, b"c"))
     left = cleaned(data)
-    assert offsets(left) == [1, 2, 3]
-    assert (read_header(left).base_offset, read_header(left).last_offset) == (0, 1)
+    assert [1, 2, 3] == offsets(left)
+    assert (0, 1) == (read_header(left).base_offset, read_header(left).last_offset)
 
 
 def test_records_without_a_key_are_dropped():
     """Row 103: they cannot be told apart."""
-    assert offsets(cleaned(batch(record(0, None), record(1, b"a")))) == [1]
+    assert [1] == offsets(cleaned(batch(record(0, None), record(1, b"a"))))
 
 
 def test_an_untouched_batch_is_passed_on_byte_for_byte():
@@ -80,29 +80,29 @@ def test_a_tombstone_gets_its_horizon_as_kafka_writes_it():
     )
     once = cleaned(data, now=NOW)
     header = read_header(once)
-    assert header.delete_horizon_ms == NOW + RETENTION
-    assert [r.timestamp for r in decode(once)[0]] == [TIME, TIME + 10]
-    assert (header.base_sequence, header.producer_id, header.producer_epoch) == (5, 7, 3)
+    assert NOW + RETENTION == header.delete_horizon_ms
+    assert [TIME, TIME + 10] == [r.timestamp for r in decode(once)[0]]
+    assert (5, 7, 3) == (header.base_sequence, header.producer_id, header.producer_epoch)
     assert cleaned(once, now=NOW + RETENTION - 1) == once
-    assert offsets(cleaned(once, now=NOW + RETENTION)) == [16]
+    assert [16] == offsets(cleaned(once, now=NOW + RETENTION))
 
 
 def test_the_golden_tombstone_pass():
     """A batch before, after its first pass, and emptied, byte for byte as Kafka makes them (kafka-storage.md#tombstones)."""
     before = batch(record(0, b"a", b"1"), record(1, b"b", None, TIME + 10), **PRODUCER)
-    assert bytes(before[8:23]).hex() == "00000042ffffffff02287790cd0000"
+    assert "00000042ffffffff02287790cd0000" == bytes(before[8:23]).hex()
     after = cleaned(before)
-    assert after.hex() == (
+    assert (
         "000000000000000000000048ffffffff02fb4ea86a0040000000010000018bd50d4aa00000018bcfe5680a"
         "0000000000000007000300000005000000021600bf8abf520002610231001400ab8abf520202620100"
-    )
+    ) == after.hex()
     newest = _newer(b"b")
     newest.put(b"a", 100)
     emptied = cleaned(after, newest=newest, producers={7: LastOfProducer(Offset(1), 3)})
-    assert emptied.hex() == (
+    assert (
         "000000000000000000000031ffffffff023651c1c1000000000001ffffffffffffffff0000018bcfe5680a"
         "000000000000000700030000000500000000"
-    )
+    ) == emptied.hex()
 
 
 def _newer(key):
@@ -115,16 +115,16 @@ def test_the_last_batch_of_a_live_producer_stays_empty():
     """Row 111: its header carries the newest sequence; of a producer that is gone nothing stays."""
     data = batch(record(0, b"a"), producer_id=7, producer_epoch=0, base_sequence=0) + batch(record(1, b"a"))
     live = cleaned(data, producers={7: LastOfProducer(Offset(0), 0)})
-    assert [read_header(live).record_count, read_header(live).last_sequence] == [0, 0]
-    assert offsets(live) == [1]
-    assert read_header(cleaned(data)).base_offset == 1
+    assert [0, 0] == [read_header(live).record_count, read_header(live).last_sequence]
+    assert [1] == offsets(live)
+    assert 1 == read_header(cleaned(data)).base_offset
 
 
 def test_the_batch_that_ends_at_the_bound_stays_empty():
     """Row 112: so that the log's end does not move; if the bound is elsewhere nothing is kept."""
     data = batch(record(0, b"a"))
-    assert read_header(cleaned(data, newest=_newer(b"a"), keep_end=1)).record_count == 0
-    assert cleaned(data, newest=_newer(b"a"), keep_end=9) == b""
+    assert 0 == read_header(cleaned(data, newest=_newer(b"a"), keep_end=1)).record_count
+    assert b"" == cleaned(data, newest=_newer(b"a"), keep_end=9)
 
 
 TXN = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
@@ -147,12 +147,12 @@ def test_aborted_records_go_and_their_marker_stays_for_this_pass():
     aborted = [AbortedSpan(7, 0, 1, 2)]
     data = batch(record(0, b"a"), **TXN) + marker(1, commit=False) + batch(record(2, b"b"))
     first = cleaned(data, aborted=aborted)
-    assert offsets(first) == [1, 2]
+    assert [1, 2] == offsets(first)
     assert read_header(first).delete_horizon_ms is None
     second = cleaned(first)
-    assert read_header(second).delete_horizon_ms == NOW + RETENTION
+    assert NOW + RETENTION == read_header(second).delete_horizon_ms
     assert cleaned(second, now=NOW + RETENTION - 1) == second
-    assert offsets(cleaned(second, now=NOW + RETENTION)) == [2]
+    assert [2] == offsets(cleaned(second, now=NOW + RETENTION))
 
 
 def test_a_commit_marker_stays_with_its_data():
@@ -167,7 +167,7 @@ def test_an_emptied_batch_holds_its_marker():
     producers = {7: LastOfProducer(Offset(0), 0)}
     first = cleaned(data, producers=producers)
     second = cleaned(first, producers=producers)
-    assert offsets(second) == [1, 2]
+    assert [1, 2] == offsets(second)
     assert second == first
 
 
@@ -176,7 +176,7 @@ def test_an_emptied_marker_keeps_the_epoch():
     producers = {7: LastOfProducer(None, 0)}
     with_horizon = cleaned(marker(1, commit=True))
     emptied = cleaned(with_horizon, now=NOW + RETENTION, producers=producers)
-    assert (read_header(emptied).record_count, read_header(emptied).is_control) == (0, True)
+    assert (0, True) == (read_header(emptied).record_count, read_header(emptied).is_control)
     assert cleaned(emptied, now=NOW + 2 * RETENTION, producers=producers) == emptied
 
 
@@ -184,13 +184,13 @@ def test_a_users_key_like_a_markers_removes_nothing():
     """Row 118: control records are not in the map."""
     key = bytes.fromhex("00000001")
     data = batch(record(0, b"x"), **TXN) + marker(1, commit=True) + batch(record(2, key))
-    assert offsets(cleaned(data)) == [0, 1, 2]
+    assert [0, 1, 2] == offsets(cleaned(data))
 
 
 def test_aborted_records_are_not_in_the_map():
     """An aborted newer value does not remove the older one."""
     data = batch(record(0, b"a")) + batch(record(1, b"a"), **TXN) + marker(2, commit=False)
-    assert offsets(cleaned(data, aborted=[AbortedSpan(7, 1, 2, 3)])) == [0, 2]
+    assert [0, 2] == offsets(cleaned(data, aborted=[AbortedSpan(7, 1, 2, 3)]))
 
 
 def test_retained_aborts_go_into_the_new_index():
@@ -209,4 +209,4 @@ def test_a_full_map_ends_where_it_is_complete(tombstones):
     value = None if tombstones else b"v"
     data = memoryview(bytes(b"".join(batch(record(n, b"%d" % n, value)) for n in range(5))))
     small = OffsetMap(24 * 4)
-    assert build_map(small, data, PassTransactions(), start_offset=Offset(0)) == (3, True)
+    assert (3, True) == build_map(small, data, PassTransactions(), start_offset=Offset(0))

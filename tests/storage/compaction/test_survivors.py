@@ -110,7 +110,7 @@ def test_batches_of_producers_and_transactions_are_looked_at():
     assert next_run(of_producer, bytearray([STAYS]), 0, keep_end_offset=-1).kind is RunKind.COPIED
     tied = log_of([[(b"a", b"1")]], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
     assert next_run(tied, bytearray([STAYS]), 0, keep_end_offset=-1).kind is RunKind.SINGLE
-    assert [end_of_untied(columns, 0) for columns in (of_producer, tied)] == [1, 0]
+    assert [1, 0] == [end_of_untied(columns, 0) for columns in (of_producer, tied)]
 
 
 def test_a_batch_with_a_horizon_is_looked_at():
@@ -123,7 +123,7 @@ def test_due_tombstones_stay_no_longer():
     """But for those beyond the map: a newer pass judges them."""
     marks = bytearray([STAYS, STAYS | NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE])
     drop_tombstones(marks, 0, 4)
-    assert list(marks) == [STAYS, NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE]
+    assert [STAYS, NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE] == list(marks)
 
 
 def thinned(marks):
@@ -190,7 +190,7 @@ def test_thinned_batches_are_written_as_one_by_one(shapes, data):
 def test_only_plain_uncompressed_batches_are_thinned():
     """Those of a transaction, with a horizon or with a codec are looked at one by one."""
     pairs, marks = [[(b"a", b"1"), (b"b", b"2")]], bytearray([STAYS, 0])
-    assert end_of_thinned(log_of(pairs), marks, 0) == 1
-    assert end_of_thinned(log_of(pairs, producer_id=7, producer_epoch=0, base_sequence=0), marks, 0) == 1
+    assert 1 == end_of_thinned(log_of(pairs), marks, 0)
+    assert 1 == end_of_thinned(log_of(pairs, producer_id=7, producer_epoch=0, base_sequence=0), marks, 0)
     for stamp in ({"codec": Codec.GZIP}, {"transactional": True}, {"delete_horizon_ms": Timestamp(5)}):
-        assert end_of_thinned(log_of(pairs, **stamp), marks, 0) == 0
+        assert 0 == end_of_thinned(log_of(pairs, **stamp), marks, 0)

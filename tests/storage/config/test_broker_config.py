@@ -62,7 +62,7 @@ def test_server_properties_are_read_unchanged() -> None:
         defaults.max_message_bytes,
     )
     assert ["process.roles", "listeners"] == ignored
-    assert len(directories) == 1
+    assert 1 == len(directories)
     assert given["retention.ms"].startswith("log.retention.")
 
 
@@ -79,15 +79,15 @@ def test_first_synonym_present_wins() -> None:
 def test_negative_retention_means_forever_in_every_unit() -> None:
     """-1 hours is no limit, not minus an hour."""
     assert (
-        EngineConfig.from_properties({"log.retention.hours": "-1"}).config.topic_defaults.retention_ms == -1
+        -1 == EngineConfig.from_properties({"log.retention.hours": "-1"}).config.topic_defaults.retention_ms
     )
 
 
 def test_topics_made_here_keep_records_unless_the_file_says_otherwise() -> None:
     """Without a word on retention new topics get retention.ms=-1; with one, the file's default."""
-    assert EngineConfig().creation_overrides == {"retention.ms": "-1"}
-    assert EngineConfig.from_properties({}).config.creation_overrides == {"retention.ms": "-1"}
-    assert EngineConfig.from_properties({"log.retention.minutes": "9"}).config.creation_overrides == {}
+    assert {"retention.ms": "-1"} == EngineConfig().creation_overrides
+    assert {"retention.ms": "-1"} == EngineConfig.from_properties({}).config.creation_overrides
+    assert {} == EngineConfig.from_properties({"log.retention.minutes": "9"}).config.creation_overrides
 
 
 @pytest.mark.parametrize(

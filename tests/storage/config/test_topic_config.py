@@ -164,7 +164,7 @@ def test_cleanup_policies() -> None:
 def test_internal_segment_bytes_overrides_segment_bytes() -> None:
     """Tests get segments below the minimum through the hidden setting."""
     assert TopicConfig().segment_bytes == TopicConfig().effective_segment_bytes
-    assert TopicConfig.from_overrides({"internal.segment.bytes": "200"}).effective_segment_bytes == 200
+    assert 200 == TopicConfig.from_overrides({"internal.segment.bytes": "200"}).effective_segment_bytes
     assert setting("internal.segment.bytes").row.hidden
 
 

@@ -26,20 +26,20 @@ def numbers(assignment):
 def test_range_gives_the_first_members_one_more():
     """Seven partitions over three members: 3, 2, 2 in consecutive runs, not 3, 3, 1."""
     members = [member("c", "t"), member("a", "t"), member("b", "t")]
-    assert numbers(assign_ranges(members, {"t": 7})) == {"a": [0, 1, 2], "b": [3, 4], "c": [5, 6]}
+    assert {"a": [0, 1, 2], "b": [3, 4], "c": [5, 6]} == numbers(assign_ranges(members, {"t": 7}))
 
 
 def test_range_takes_each_topic_for_itself():
     """The first member gets the odd partition of every topic."""
     members = [member("a", "t", "u"), member("b", "t", "u")]
     assignment = assign_ranges(members, {"t": 3, "u": 3})
-    assert {name: len(assigned) for name, assigned in assignment.items()} == {"a": 4, "b": 2}
+    assert {"a": 4, "b": 2} == {name: len(assigned) for name, assigned in assignment.items()}
 
 
 def test_static_members_come_first():
     """Members with an instance id are ordered by it and before all others."""
     members = [member("a", "t"), member("z", "t", instance_id="i")]
-    assert numbers(assign_ranges(members, {"t": 1})) == {"a": [], "z": [0]}
+    assert {"a": [], "z": [0]} == numbers(assign_ranges(members, {"t": 1}))
 
 
 def test_round_robin_deals_over_topics():
@@ -59,14 +59,14 @@ def test_round_robin_skips_who_is_not_subscribed():
 
 def test_a_topic_that_does_not_exist_is_ignored():
     """A subscription alone assigns nothing."""
-    assert assign_ranges([member("a", "none")], {}) == {"a": []}
+    assert {"a": []} == assign_ranges([member("a", "none")], {})
 
 
 def test_one_group_of_one_gets_all_and_of_three_a_share():
     """One topic, group1 with one consumer and group2 with three: everything, and a share each."""
-    assert numbers(assign_ranges([member("g1", "t")], {"t": 3})) == {"g1": [0, 1, 2]}
+    assert {"g1": [0, 1, 2]} == numbers(assign_ranges([member("g1", "t")], {"t": 3}))
     three = [member(name, "t") for name in "abc"]
-    assert numbers(assign_ranges(three, {"t": 3})) == {"a": [0], "b": [1], "c": [2]}
+    assert {"a": [0], "b": [1], "c": [2]} == numbers(assign_ranges(three, {"t": 3}))
 
 
 def test_sticky_keeps_what_was_owned():
@@ -78,7 +78,7 @@ def test_sticky_keeps_what_was_owned():
         member("b", "t", owned=owned_b, generation=1),
         member("c", "t"),
     ]
-    assert numbers(assign_sticky(members, {"t": 6})) == {"a": [0, 2], "b": [1, 3], "c": [4, 5]}
+    assert {"a": [0, 2], "b": [1, 3], "c": [4, 5]} == numbers(assign_sticky(members, {"t": 6}))
 
 
 def test_an_older_generations_claim_loses():
@@ -86,14 +86,14 @@ def test_an_older_generations_claim_loses():
     claimed = (TopicPartition("t", 0),)
     old = member("a", "t", owned=claimed, generation=1)
     new = member("b", "t", owned=claimed, generation=2)
-    assert numbers(assign_sticky([old, new], {"t": 1})) == {"a": [], "b": [0]}
+    assert {"a": [], "b": [0]} == numbers(assign_sticky([old, new], {"t": 1}))
 
 
 def test_cooperative_withholds_what_another_still_owns():
     """The new member waits until the old one has let go."""
     owned = (TopicPartition("t", 0), TopicPartition("t", 1))
     members = [member("a", "t", owned=owned, generation=1), member("b", "t")]
-    assert numbers(assign_cooperative(members, {"t": 2})) == {"a": [0], "b": []}
+    assert {"a": [0], "b": []} == numbers(assign_cooperative(members, {"t": 2}))
 
 
 TOPICS = st.dictionaries(st.sampled_from("tuv"), st.integers(1, 7), min_size=1)

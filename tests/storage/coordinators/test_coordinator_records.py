@@ -21,26 +21,26 @@ POSITION = CommittedOffset("g", "t", 3, 42, 5, "m", 1_700_000_000_000)
 
 def test_a_committed_position_has_kafkas_bytes():
     """Key of type 1 and value of version 4, as brokers since 4.1 write them."""
-    assert group_records.write_committed_offset(POSITION) == (KEY, VALUE_V4)
+    assert (KEY, VALUE_V4) == group_records.write_committed_offset(POSITION)
 
 
 @pytest.mark.parametrize("value", [VALUE_V3, VALUE_V4])
 def test_positions_of_both_newer_versions_are_read(value):
     """Version 3 of brokers up to 4.0 says the same as version 4."""
-    assert group_records.read_committed_offset(KEY, value) == POSITION
+    assert POSITION == group_records.read_committed_offset(KEY, value)
 
 
 def test_a_position_that_expires_is_written_in_version_1():
     """No later version can say when a position expires."""
     position = POSITION._replace(expire_timestamp=7, leader_epoch=-1)
     key, value = group_records.write_committed_offset(position)
-    assert value[:2] == b"\0\1"
+    assert b"\0\1" == value[:2]
     assert group_records.read_committed_offset(key, value) == position
 
 
 def test_keys_of_old_files_are_the_same():
     """Type 0 is a committed position too."""
-    assert group_records.read_key(b"\0\0" + KEY[2:]) == (0, {"group": "g", "topic": "t", "partition": 3})
+    assert (0, {"group": "g", "topic": "t", "partition": 3}) == group_records.read_key(b"\0\0" + KEY[2:])
 
 
 def test_records_of_newer_group_protocols_are_left_alone():
@@ -77,16 +77,16 @@ def test_a_groups_state_round_trips_in_every_version(version):
     if version < 2:
         del state["currentStateTimestamp"]
     key, value = group_records.write_group("g", state, version)
-    assert group_records.read_key(key) == (2, {"group": "g"})
+    assert (2, {"group": "g"}) == group_records.read_key(key)
     read_version, fields = group_records.read_value(2, value)
     order = list(fields["members"][0])
     assert (read_version, fields) == (version, state)
-    assert order[0] == "memberId"
+    assert "memberId" == order[0]
 
 
 def test_an_empty_groups_value_has_the_size_that_articles_show():
     """A group without members: 32 bytes of value."""
-    assert len(group_records.write_group("test-consumer-group", GROUP)[1]) == 32
+    assert 32 == len(group_records.write_group("test-consumer-group", GROUP)[1])
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -109,21 +109,21 @@ def test_a_transactions_state_round_trips(version):
             "nextProducerEpoch": 3,
         }
     key, value = transaction_records.write_transaction("tx", state, version)
-    assert transaction_records.read_transaction_key(key) == "tx"
+    assert "tx" == transaction_records.read_transaction_key(key)
     assert transaction_records.read_transaction_value(value) == (version, state)
 
 
 def test_an_unset_tagged_field_takes_no_byte():
     """The flexible version ends in an empty section of tags."""
     _, value = transaction_records.write_transaction("tx", {"transactionPartitions": None})
-    assert value[-1] == 0
-    assert transaction_records.read_transaction_value(value)[1]["previousProducerId"] == -1
+    assert 0 == value[-1]
+    assert -1 == transaction_records.read_transaction_value(value)[1]["previousProducerId"]
 
 
 def test_unknown_tags_are_skipped():
     """A newer broker's field is no error."""
     value = VALUE_V4[:-1] + bytes.fromhex("01630199")
-    assert group_records.read_committed_offset(KEY, value) == POSITION
+    assert POSITION == group_records.read_committed_offset(KEY, value)
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,10 @@ def test_a_groups_partition_of_fifty(group, partition):
 
 def test_hash_codes_are_javas():
     """Over UTF-16 units, 32 bits, signed; the least number counts as partition 0."""
-    assert java_string_hash("") == 0
-    assert java_string_hash("polygenelubricants") == -(2**31)
-    assert coordinator_partition("polygenelubricants") == 0
-    assert java_string_hash("\U0001f600") == 31 * 0xD83D + 0xDE00
+    assert 0 == java_string_hash("")
+    assert -(2**31) == java_string_hash("polygenelubricants")
+    assert 0 == coordinator_partition("polygenelubricants")
+    assert 31 * 0xD83D + 0xDE00 == java_string_hash("\U0001f600")
 
 
 def test_no_topic_id_is_all_zeros():

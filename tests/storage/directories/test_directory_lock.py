@@ -29,7 +29,7 @@ def other_holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         [sys.executable, "-c", HOLD, str(tmp_path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
+        assert b"held\n" == process.stdout.readline()
         yield process
         assert process.stdin is not None
         process.stdin.close()
@@ -40,11 +40,11 @@ def test_lock_is_taken_and_given_up(tmp_path: Path) -> None:
     for _ in range(2):
         lock = DirectoryLock(tmp_path)
         assert lock.held
-        assert (tmp_path / ".lock").read_bytes() == b""
+        assert b"" == (tmp_path / ".lock").read_bytes()
         lock.release()
         lock.release()
         assert not lock.held
-        assert list(tmp_path.iterdir()) == []
+        assert [] == list(tmp_path.iterdir())
 
 
 def test_second_process_is_told_the_holder(tmp_path: Path, other_holder: subprocess.Popen[bytes]) -> None:
@@ -71,7 +71,7 @@ def test_asking_for_the_holder_changes_nothing(tmp_path: Path, other_holder: sub
     assert LockHolder(other_holder.pid, is_this_engine=False) == find_holder(tmp_path)
     (tmp_path / "empty").mkdir()
     assert find_holder(tmp_path / "empty") is None
-    assert list((tmp_path / "empty").iterdir()) == []
+    assert [] == list((tmp_path / "empty").iterdir())
 
 
 def test_asking_about_an_own_lock_keeps_it(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_lock_does_not_survive_a_fork(tmp_path: Path) -> None:
                 status = 0 if error.holder_pid == os.getppid() else 2
         finally:
             os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
+    assert 0 == os.waitpid(child, 0)[1]
     assert lock.held
     assert (tmp_path / ".lock").exists()
     assert refused_elsewhere(tmp_path)

@@ -113,10 +113,10 @@ def test_a_new_partition_goes_where_there_are_the_fewest(disks: SeveralDisks) ->
     engine.create_topic("t", partitions=3)
     engine.create_topic("u")
     engine.create_topic("v", partitions=2)
-    assert places(engine) == {"t-0": "/a", "t-1": "/b", "t-2": "/a", "u-0": "/b", "v-0": "/a", "v-1": "/b"}
+    assert {"t-0": "/a", "t-1": "/b", "t-2": "/a", "u-0": "/b", "v-0": "/a", "v-1": "/b"} == places(engine)
     engine.delete_topic("t")
     engine.create_topic("w", partitions=2)
-    assert (places(engine)["w-0"], places(engine)["w-1"]) == ("/a", "/a")
+    assert ("/a", "/a") == (places(engine)["w-0"], places(engine)["w-1"])
 
 
 def test_everything_survives_a_restart(disks: SeveralDisks) -> None:
@@ -126,20 +126,20 @@ def test_everything_survives_a_restart(disks: SeveralDisks) -> None:
     engine.close()
     for root in (A, B):
         names = [entry.name for entry in disks.list_directory(root) if not entry.is_directory]
-        assert names == [
+        assert [
             ".kafka_cleanshutdown",
             "meta.properties",
             "recovery-point-offset-checkpoint",
             "replication-offset-checkpoint",
             "topicfs.reserve",
             "topicfs.topics",
-        ]
-    assert disks.read_bytes(A / "recovery-point-offset-checkpoint") == b"0\n1\nt 0 1\n"
-    assert disks.read_bytes(B / "recovery-point-offset-checkpoint") == b"0\n1\nt 1 1\n"
+        ] == names
+    assert b"0\n1\nt 0 1\n" == disks.read_bytes(A / "recovery-point-offset-checkpoint")
+    assert b"0\n1\nt 1 1\n" == disks.read_bytes(B / "recovery-point-offset-checkpoint")
     again = opened(disks)
     assert (before, ()) == (places(again), again.warnings)
-    assert contents(again) == {"t-0": ["0"], "t-1": ["1"]}
-    assert again.topic("t").overrides == {"retention.ms": "-1", "max.message.bytes": "7000"}
+    assert {"t-0": ["0"], "t-1": ["1"]} == contents(again)
+    assert {"retention.ms": "-1", "max.message.bytes": "7000"} == again.topic("t").overrides
 
 
 def test_directories_are_of_one_node(disks: SeveralDisks) -> None:
@@ -210,9 +210,9 @@ def test_settings_stand_in_every_directory(disks: SeveralDisks) -> None:
     filled(disks).close()
     first, second = topic_files(disks)
     assert first == second
-    assert first["directories"] == ["/a", "/b"]
+    assert ["/a", "/b"] == first["directories"]
     disks.unlink(A / "topicfs.topics")
-    assert opened(disks).topic("t").overrides["max.message.bytes"] == "7000"
+    assert "7000" == opened(disks).topic("t").overrides["max.message.bytes"]
     first, second = topic_files(disks)
     assert first == second
 
@@ -224,7 +224,7 @@ def test_the_newest_copy_of_the_settings_counts(disks: SeveralDisks) -> None:
     engine.alter_config("t", {"max.message.bytes": "9000"})
     engine.close()
     disks.write_bytes(A / "topicfs.topics", old)
-    assert opened(disks).topic("t").config.max_message_bytes == 9000
+    assert 9000 == opened(disks).topic("t").config.max_message_bytes
     first, second = topic_files(disks)
     assert first == second
 
@@ -255,11 +255,11 @@ def test_a_change_that_finds_no_room_in_one_directory_is_made_in_none(disks: Sev
     disks.disks[B].fail("write_bytes", suffix="topicfs.topics.tmp", number=errno.ENOSPC, times=2)
     with pytest.raises(OSError, match="No space"):
         engine.alter_config("t", {"max.message.bytes": "9000"})
-    assert engine.topic("t").config.max_message_bytes == 7000
-    assert [status.state for status in engine.directories()] == ["online", "online"]
+    assert 7000 == engine.topic("t").config.max_message_bytes
+    assert ["online", "online"] == [status.state for status in engine.directories()]
     engine.close()
     again = opened(disks)
-    assert again.topic("t").config.max_message_bytes == 7000
+    assert 7000 == again.topic("t").config.max_message_bytes
     again.alter_config("t", {"max.message.bytes": "9000"})
     assert topic_files(disks)[0] == topic_files(disks)[1]
 
@@ -290,21 +290,21 @@ def test_a_failed_directory_takes_only_its_own_partitions_offline(
     """The others take writes, all can be read, new partitions go elsewhere; status says why."""
     engine = filled(disks, clock)
     fail(engine, disks, clock)
-    assert states(engine) == {"t-0": "online", "t-1": "offline"}
+    assert {"t-0": "online", "t-1": "offline"} == states(engine)
     assert "/b failed: " in engine.partition("t", 1).status().state
     assert "Input/output error" in engine.partition("t", 1).status().state
     with pytest.raises(PartitionOfflineError, match="/b failed"):
         append_lines(engine.partition("t", 1), "x\n")
     append_lines(engine.partition("t", 0), "more\n")
-    assert contents(engine) == {"t-0": ["0", "more"], "t-1": ["1"]}
-    assert [(one.path, one.state.split(":")[0], one.partitions) for one in engine.directories()] == [
+    assert {"t-0": ["0", "more"], "t-1": ["1"]} == contents(engine)
+    assert [
         ("/a", "online", 1),
         ("/b", "offline", 1),
-    ]
+    ] == [(one.path, one.state.split(":")[0], one.partitions) for one in engine.directories()]
     assert [line for line in engine.warnings if line.startswith("/b: failed")] != []
     engine.create_topic("u", partitions=2)
     engine.add_partitions("t", total=3)
-    assert [places(engine)[name] for name in ("u-0", "u-1", "t-2")] == ["/a", "/a", "/a"]
+    assert ["/a", "/a", "/a"] == [places(engine)[name] for name in ("u-0", "u-1", "t-2")]
     engine.close()
     assert disks.exists(A / ".kafka_cleanshutdown")
     assert not disks.exists(B / ".kafka_cleanshutdown")
@@ -316,15 +316,15 @@ def test_a_directory_that_vanished_has_failed(disks: SeveralDisks, clock: Manual
     disks.disks[B].rename(B, Path("/away"))
     clock.advance(1_000)
     engine.maintenance(clock())
-    assert states(engine) == {"t-0": "online", "t-1": "offline"}
+    assert {"t-0": "online", "t-1": "offline"} == states(engine)
     status = engine.partition("t", 1).status()
-    assert (status.state, status.index_bytes) == (
+    assert (
         "offline: /b failed: No such file or directory: /b/meta.properties",
         0,
-    )
+    ) == (status.state, status.index_bytes)
     disks.disks[B].rename(Path("/away"), B)
     append_lines(engine.reopen_partition("t", 1), "more\n")
-    assert contents(engine) == {"t-0": ["0"], "t-1": ["1", "more"]}
+    assert {"t-0": ["0"], "t-1": ["1", "more"]} == contents(engine)
 
 
 def test_a_partition_of_its_own_trouble_is_offline_alone(disks: SeveralDisks, clock: ManualClock) -> None:
@@ -334,8 +334,8 @@ def test_a_partition_of_its_own_trouble_is_offline_alone(disks: SeveralDisks, cl
     disks.disks[B].fail("sync", suffix="t-1/00000000000000000000.log")
     with pytest.raises(OSError, match="t-1"):
         engine.partition("t", 1).sync()
-    assert states(engine) == {"t-0": "online", "t-1": "offline", "u-0": "online", "u-1": "online"}
-    assert [one.state for one in engine.directories()] == ["online", "online"]
+    assert {"t-0": "online", "t-1": "offline", "u-0": "online", "u-1": "online"} == states(engine)
+    assert ["online", "online"] == [one.state for one in engine.directories()]
 
 
 def test_reopening_one_partition_brings_its_directory_back(disks: SeveralDisks, clock: ManualClock) -> None:
@@ -346,7 +346,7 @@ def test_reopening_one_partition_brings_its_directory_back(disks: SeveralDisks, 
     fail_by_checkpoint(engine, disks, clock)
     with pytest.raises(OSError, match="Input/output"):
         engine.reopen_partition("t", 1)
-    assert states(engine) == {"t-0": "online", "t-1": "offline", "u-0": "online", "u-1": "offline"}
+    assert {"t-0": "online", "t-1": "offline", "u-0": "online", "u-1": "offline"} == states(engine)
     engine.alter_config("t", {"max.message.bytes": "9000"})
     disks.disks[B].heal()
     heard: list[dict[str, str]] = []
@@ -354,14 +354,14 @@ def test_reopening_one_partition_brings_its_directory_back(disks: SeveralDisks, 
     engine.partition("u", 1).listen(lambda: heard.append({}))
     engine.reopen_partition("t", 1)
     assert heard == [dict.fromkeys(("t-0", "t-1", "u-0", "u-1"), "online"), {}]
-    assert contents(engine)["u-1"] == ["u"]
+    assert ["u"] == contents(engine)["u-1"]
     append_lines(engine.partition("t", 1), "more\n")
-    assert engine.partition("t", 1).config.max_message_bytes == 9000
+    assert 9000 == engine.partition("t", 1).config.max_message_bytes
     engine.close()
     assert topic_files(disks)[0] == topic_files(disks)[1]
     again = opened(disks, clock)
-    assert contents(again) == {"t-0": ["0"], "t-1": ["1", "more"], "u-0": [], "u-1": ["u"]}
-    assert again.warnings == ()
+    assert {"t-0": ["0"], "t-1": ["1", "more"], "u-0": [], "u-1": ["u"]} == contents(again)
+    assert () == again.warnings
 
 
 def test_a_topic_deleted_without_a_directory_is_gone_when_that_comes_back(
@@ -372,7 +372,7 @@ def test_a_topic_deleted_without_a_directory_is_gone_when_that_comes_back(
     engine.create_topic("other", partitions=2)
     fail_by_checkpoint(engine, disks, clock)
     engine.delete_topic("t")
-    assert list(engine.topics()) == ["other"]
+    assert ["other"] == list(engine.topics())
     with pytest.raises(StorageError, match="may be left in /b"):
         engine.create_topic("t")
     disks.disks[B].heal()
@@ -380,7 +380,7 @@ def test_a_topic_deleted_without_a_directory_is_gone_when_that_comes_back(
     engine.reopen_partition("other", 1)
     assert not disks.exists(B / "t-1")
     assert "t" not in topic_files(disks)[0]["topics"]
-    assert read_lines(engine.create_topic("t", partitions=2).partitions()[1]) == []
+    assert [] == read_lines(engine.create_topic("t", partitions=2).partitions()[1])
     clock.advance(100_000)
     engine.maintenance(clock())
     engine.close()
@@ -395,7 +395,7 @@ def test_without_any_directory_nothing_can_be_changed(disks: SeveralDisks, clock
         break_disk(disk)
     clock.advance(10_000)
     engine.maintenance(clock())
-    assert set(states(engine).values()) == {"offline"}
+    assert {"offline"} == set(states(engine).values())
     for change in (
         lambda: engine.alter_config("t", {"segment.ms": "5"}),
         lambda: engine.create_topic("u"),
@@ -404,11 +404,11 @@ def test_without_any_directory_nothing_can_be_changed(disks: SeveralDisks, clock
         with pytest.raises(OSError, match="no data directory serves"):
             change()
     assert "segment.ms" not in engine.topic("t").overrides
-    assert contents(engine) == {"t-0": ["0"], "t-1": ["1"]}
+    assert {"t-0": ["0"], "t-1": ["1"]} == contents(engine)
     disks.disks[A].heal()
     engine.reopen_partition("t", 0)
     engine.alter_config("t", {"segment.ms": "5"})
-    assert states(engine) == {"t-0": "online", "t-1": "offline"}
+    assert {"t-0": "online", "t-1": "offline"} == states(engine)
 
 
 # Opening without one of them.
@@ -420,26 +420,26 @@ def test_opening_without_a_directory(disks: SeveralDisks, clock: ManualClock) ->
     disks.disks[B].rename(B, Path("/away"))
     disks.disks[B].make_directory(B)  # What an empty mountpoint looks like.
     engine = opened(disks, clock)
-    assert states(engine) == {"t-0": "online", "t-1": "offline"}
+    assert {"t-0": "online", "t-1": "offline"} == states(engine)
     assert "is its disk mounted?" in engine.partition("t", 1).status().state
-    assert list(disks.list_directory(B)) == []
+    assert [] == list(disks.list_directory(B))
     with pytest.raises(TopicExistsError):
         engine.create_topic("t")
     engine.add_partitions("t", total=3)
-    assert places(engine)["t-2"] == "/a"
+    assert "/a" == places(engine)["t-2"]
     engine.alter_config("t", {"max.message.bytes": "9000"})
     with pytest.raises(OSError, match=r"meta\.properties"):
         engine.reopen_partition("t", 1)
     engine.close()
     disks.disks[B].remove_directory(B)
     engine = opened(disks, clock)
-    assert states(engine) == {"t-0": "online", "t-1": "offline", "t-2": "online"}
+    assert {"t-0": "online", "t-1": "offline", "t-2": "online"} == states(engine)
     disks.disks[B].rename(Path("/away"), B)
     engine.reopen_partition("t", 1)
-    assert contents(engine) == {"t-0": ["0"], "t-1": ["1"], "t-2": []}
-    assert engine.partition("t", 1).config.max_message_bytes == 9000
+    assert {"t-0": ["0"], "t-1": ["1"], "t-2": []} == contents(engine)
+    assert 9000 == engine.partition("t", 1).config.max_message_bytes
     engine.close()
-    assert opened(disks, clock).warnings == ()
+    assert () == opened(disks, clock).warnings
 
 
 def test_a_topic_that_stands_wholly_in_a_missing_directory_is_known(
@@ -449,16 +449,16 @@ def test_a_topic_that_stands_wholly_in_a_missing_directory_is_known(
     engine = filled(disks, clock)
     engine.create_topic("here")
     engine.create_topic("there", overrides={"max.message.bytes": "77"})
-    assert places(engine)["there-0"] == "/b"
+    assert "/b" == places(engine)["there-0"]
     engine.close()
     disks.disks[B].fail("list_directory", times=ALWAYS)
     engine = opened(disks, clock)
-    assert states(engine)["there-0"] == "offline"
-    assert engine.topic("there").config.max_message_bytes == 77
+    assert "offline" == states(engine)["there-0"]
+    assert 77 == engine.topic("there").config.max_message_bytes
     engine.close()
     disks.disks[B].heal()
     again = opened(disks, clock)
-    assert (states(again)["there-0"], again.topic("there").config.max_message_bytes) == ("online", 77)
+    assert ("online", 77) == (states(again)["there-0"], again.topic("there").config.max_message_bytes)
 
 
 def test_without_any_directory_there_is_no_engine(disks: SeveralDisks) -> None:
@@ -474,11 +474,11 @@ def test_a_partition_that_nobody_has_is_told(disks: SeveralDisks) -> None:
     """Two directories served together, now only one of them: what is missing is named, not made."""
     filled(disks).close()
     alone = opened(disks, None, A)
-    assert list(alone.topic("t").partitions()) == [0]
-    assert alone.warnings == ("t: not in /a: partition 1",)
+    assert [0] == list(alone.topic("t").partitions())
+    assert ("t: not in /a: partition 1",) == alone.warnings
     alone.close()
     again = opened(disks)
-    assert contents(again) == {"t-0": ["0"], "t-1": ["1"]}
+    assert {"t-0": ["0"], "t-1": ["1"]} == contents(again)
 
 
 def test_an_unclean_stop_of_one_recovers_that_one(disks: SeveralDisks) -> None:
@@ -488,7 +488,7 @@ def test_an_unclean_stop_of_one_recovers_that_one(disks: SeveralDisks) -> None:
     disks.write_bytes(B / "recovery-point-offset-checkpoint", b"0\n1\nt 1 0\n")
     engine = opened(disks)
     first, second = (engine.partition("t", number) for number in (0, 1))
-    assert (first.offsets().recovery_point, second.offsets().recovery_point) == (1, 0)
+    assert (1, 0) == (first.offsets().recovery_point, second.offsets().recovery_point)
 
 
 def test_looking_at_several_directories(disks: SeveralDisks) -> None:
@@ -496,7 +496,7 @@ def test_looking_at_several_directories(disks: SeveralDisks) -> None:
     filled(disks).close()
     before = disks.tree()
     looking = opened(disks.read_only_view())
-    assert contents(looking) == {"t-0": ["0"], "t-1": ["1"]}
+    assert {"t-0": ["0"], "t-1": ["1"]} == contents(looking)
     assert (True, False) == (looking.read_only, looking.foreign)
     looking.close()
     assert before == disks.tree()
@@ -511,7 +511,7 @@ def test_one_locked_directory_refuses_all(tmp_path: Path) -> None:
     owner.close()
     both = open_engine((tmp_path / "a", tmp_path / "b"))
     both.close()
-    assert [(tmp_path / name / ".lock").exists() for name in ("a", "b")] == [False, False]
+    assert [False, False] == [(tmp_path / name / ".lock").exists() for name in ("a", "b")]
 
 
 def test_a_directory_that_went_and_came_back_is_locked_anew(tmp_path: Path) -> None:

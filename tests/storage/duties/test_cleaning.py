@@ -90,7 +90,7 @@ def test_the_checkpoint_outlives_a_restart(disk, clock):
     log = again.partition("t", 0)
     assert log.status().first_dirty_offset == active
     clean(again, clock)
-    assert log.rewrites == 0
+    assert 0 == log.rewrites
 
 
 @pytest.mark.parametrize("line", [b"t 0 99", b"t 0 0"], ids=["beyond the end", "before the start"])
@@ -105,7 +105,7 @@ def test_a_bad_checkpoint_is_replaced_by_the_log_start(disk, clock, line, caplog
         again = engine_on(disk, clock=clock)
     assert "lies outside offsets 1 to 9" in caplog.text
     opened = again.partition("t", 0)
-    assert opened.status().first_dirty_offset == 1
+    assert 1 == opened.status().first_dirty_offset
     clean(again, clock)
     assert opened.rewrites > 0
 
@@ -128,20 +128,20 @@ def test_truncation_lowers_the_checkpoint(disk, clock):
     log = topic(engine, "t", 9)
     clean(engine, clock)
     log.truncate_to(Offset(4))
-    assert log.parts.first_dirty_offset == 4
+    assert 4 == log.parts.first_dirty_offset
     clean(engine, clock)
-    assert disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 4\n"
+    assert b"0\n1\nt 0 4\n" == disk.read_bytes(CHECKPOINT)
 
 
 def test_a_log_that_was_truncated_meanwhile_is_not_clean_beyond_its_end(disk, clock):
     """A follower may have to give up records while they are compacted."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 4)
-    assert len(log.chain.segments) == 2
+    assert 2 == len(log.chain.segments)
     cancel = log.listen(lambda: (cancel(), log.truncate_to(Offset(1))))
     clean(engine, clock)
     assert (1, 1) == (log.log_end_offset, log.parts.first_dirty_offset)
-    assert disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 1\n"
+    assert b"0\n1\nt 0 1\n" == disk.read_bytes(CHECKPOINT)
 
 
 def test_a_deleted_topic_leaves_no_checkpoint(disk, clock):
@@ -150,7 +150,7 @@ def test_a_deleted_topic_leaves_no_checkpoint(disk, clock):
     topic(engine, "t", 9)
     clean(engine, clock)
     engine.delete_topic("t")
-    assert disk.read_bytes(CHECKPOINT) == b"0\n0\n"
+    assert b"0\n0\n" == disk.read_bytes(CHECKPOINT)
 
 
 @pytest.mark.parametrize(("most", "less"), [("a", "b"), ("b", "a")])
@@ -168,7 +168,7 @@ def test_the_dirtiest_log_is_first(disk, clock, caplog, most, less):
     with caplog.at_level(logging.INFO, "storage.duties.cleaning"):
         clean(engine, clock)
     assert [line.split(":")[0] for line in caplog.messages] == [f"{most}-0", f"{less}-0"]
-    assert idle.rewrites == 0
+    assert 0 == idle.rewrites
 
 
 def test_overdue_records_are_cleaned_whatever_the_ratio(disk, clock, caplog):
@@ -176,7 +176,7 @@ def test_overdue_records_are_cleaned_whatever_the_ratio(disk, clock, caplog):
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, min_cleanable_dirty_ratio="1", max_compaction_lag_ms=60_000)
     clean(engine, clock)
-    assert log.rewrites == 0
+    assert 0 == log.rewrites
     clock.advance(60_000)
     with caplog.at_level(logging.INFO, "storage.duties.cleaning"):
         clean(engine, clock)
@@ -229,8 +229,8 @@ def test_a_damaged_log_is_told_once_and_the_others_go_on(disk, clock):
     assert warning.startswith(f"bad-0: not compacted any more: {path}: position ")
     for _ in range(3):
         clean(engine, clock)
-    assert (bad.rewrites, len(engine.warnings)) == (0, 1)
-    assert [name for name in names(disk, bad) if name.endswith((".cleaned", ".swap"))] == []
+    assert (0, 1) == (bad.rewrites, len(engine.warnings))
+    assert [] == [name for name in names(disk, bad) if name.endswith((".cleaned", ".swap"))]
 
 
 def names(disk: SimulatedDisk, log: Log) -> list[str]:
@@ -244,7 +244,7 @@ def test_a_failing_disk_is_told_once_and_tried_again(disk, clock):
     for _ in range(2):
         disk.fail("rename", suffix="a-0/00000000000000000000.log.cleaned")
         clean(engine, clock)
-        assert (log.rewrites, len(engine.warnings)) == (0, 1)
+        assert (0, 1) == (log.rewrites, len(engine.warnings))
     assert other.rewrites > 0
     assert engine.warnings[0].startswith("a-0: compaction: ")
     clean(engine, clock)
@@ -257,7 +257,7 @@ def test_an_offline_log_is_left_alone(disk, clock):
     log = topic(engine, "t", 9)
     log.mark_offline("for the test")
     clean(engine, clock)
-    assert (log.rewrites, engine.warnings) == (0, ())
+    assert (0, ()) == (log.rewrites, engine.warnings)
 
 
 def test_without_the_cleaner_nothing_is_compacted(disk, clock):
@@ -265,10 +265,10 @@ def test_without_the_cleaner_nothing_is_compacted(disk, clock):
     engine = engine_on(disk, clock=clock, config=replace(QUIET, cleaner_enable=False))
     log = topic(engine, "t", 9, cleanup_policy="compact,delete", retention_ms=1000)
     clean(engine, clock)
-    assert log.rewrites == 0
+    assert 0 == log.rewrites
     clock.advance(400_000)
     engine.maintenance(clock())
-    assert log.log_start_offset == 9
+    assert 9 == log.log_start_offset
 
 
 def test_compacted_topics_get_their_retention_after_each_round(disk, clock):
@@ -277,8 +277,8 @@ def test_compacted_topics_get_their_retention_after_each_round(disk, clock):
     log = topic(engine, "t", 9, cleanup_policy="compact,delete", retention_ms=10_000)
     only = topic(engine, "only", 9, retention_ms=10_000)
     clean(engine, clock)
-    assert (log.log_start_offset, only.log_start_offset) == (9, 0)
-    assert [segment.size_bytes for segment in log.segments()] == [0]
+    assert (9, 0) == (log.log_start_offset, only.log_start_offset)
+    assert [0] == [segment.size_bytes for segment in log.segments()]
 
 
 def test_the_log_start_releases_segments_of_compacted_topics(disk, clock):
@@ -299,7 +299,7 @@ def test_undecided_transactions_wait(disk, clock):
     for number in range(6):
         put(log, b"k", b"%060d" % number)
     clean(engine, clock)
-    assert log.parts.first_dirty_offset == 2
+    assert 2 == log.parts.first_dirty_offset
 
 
 def test_a_batch_with_more_keys_than_the_buffer_is_told_of(disk, clock):
@@ -310,7 +310,7 @@ def test_a_batch_with_more_keys_than_the_buffer_is_told_of(disk, clock):
     log.roll()
     clean(engine, clock)
     assert "more keys than log.cleaner.dedupe.buffer.size=72 holds" in engine.warnings[0]
-    assert log.parts.first_dirty_offset == 1
+    assert 1 == log.parts.first_dirty_offset
 
 
 def test_a_small_buffer_takes_several_passes_in_one_round(disk, clock):
@@ -327,11 +327,11 @@ def test_status_tells_what_is_left_to_clean(disk, clock):
     """First dirty offset and cleanable ratio; nothing where nothing is compacted."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
-    assert (log.status().first_dirty_offset, log.status().cleanable_ratio) == (0, 1.0)
+    assert (0, 1.0) == (log.status().first_dirty_offset, log.status().cleanable_ratio)
     clean(engine, clock)
-    assert (log.status().first_dirty_offset, log.status().cleanable_ratio) == (8, 0.0)
+    assert (8, 0.0) == (log.status().first_dirty_offset, log.status().cleanable_ratio)
     engine.alter_config("t", {"cleanup.policy": "delete"})
-    assert (log.status().first_dirty_offset, log.status().cleanable_ratio) == (None, None)
+    assert (None, None) == (log.status().first_dirty_offset, log.status().cleanable_ratio)
 
 
 def test_status_tells_the_last_flush(disk, clock):
@@ -371,16 +371,16 @@ def test_a_cleaning_holds_up_neither_appends_nor_other_duties(disk, clock, monke
     engine = engine_on(disk, clock=clock)
     log, gate = topic(engine, "t", 9), Gate(monkeypatch)
     thread = beside_a_cleaning(engine, clock, gate)
-    assert put(log, b"k0", b"new") == 9
+    assert 9 == put(log, b"k0", b"new")
     log.sync()
     clock.advance(100_000)
     engine.maintenance(clock())
-    assert disk.read_bytes(DATA / "recovery-point-offset-checkpoint") == b"0\n1\nt 0 10\n"
-    assert log.rewrites == 0
+    assert b"0\n1\nt 0 10\n" == disk.read_bytes(DATA / "recovery-point-offset-checkpoint")
+    assert 0 == log.rewrites
     gate.open.set()
     thread.join()
     assert log.rewrites > 0
-    assert offsets_in(log)[-1] == 9
+    assert 9 == offsets_in(log)[-1]
 
 
 def test_retention_waits_for_a_cleaning(disk, clock, monkeypatch):
@@ -391,12 +391,12 @@ def test_retention_waits_for_a_cleaning(disk, clock, monkeypatch):
     engine.alter_config("t", {"cleanup.policy": "delete", "retention.ms": "1"})
     clock.advance(400_000)
     engine.maintenance(clock())
-    assert log.log_start_offset == 0
+    assert 0 == log.log_start_offset
     gate.open.set()
     thread.join()
     clock.advance(400_000)
     engine.maintenance(clock())
-    assert log.log_start_offset == 9
+    assert 9 == log.log_start_offset
 
 
 def test_close_ends_a_cleaning(disk, clock, monkeypatch):
@@ -409,8 +409,8 @@ def test_close_ends_a_cleaning(disk, clock, monkeypatch):
     gate.open.set()
     for one in (thread, closing):
         one.join()
-    assert (log.rewrites, engine.warnings) == (0, ())
-    assert [name for name in names(disk, log) if name.endswith(".cleaned")] == []
+    assert (0, ()) == (log.rewrites, engine.warnings)
+    assert [] == [name for name in names(disk, log) if name.endswith(".cleaned")]
     assert offsets_in(engine_on(disk, clock=clock).partition("t", 0)) == list(range(9))
 
 
@@ -422,7 +422,7 @@ def test_deleting_a_topic_ends_its_cleaning(disk, clock, monkeypatch):
     engine.delete_topic("t")
     gate.open.set()
     thread.join()
-    assert (engine.warnings, dict(engine.topics())) == ((), {})
+    assert ((), {}) == (engine.warnings, dict(engine.topics()))
 
 
 def test_appends_go_on_beside_real_cleanings(tmp_path: Path):
@@ -443,7 +443,7 @@ def test_appends_go_on_beside_real_cleanings(tmp_path: Path):
     stop.set()
     tending.join()
     engine.maintenance(Timestamp(1_900_000_000_000))
-    assert engine.warnings == ()
+    assert () == engine.warnings
     assert log.rewrites > 0
     engine.close()
     again = open_engine(tmp_path / "data", config=config)

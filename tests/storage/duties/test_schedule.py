@@ -77,16 +77,16 @@ def test_checkpoints_are_written_in_their_periods(disk: SimulatedDisk, clock: Ma
         engine.maintenance(clock())
         names = [e.name for e in disk.list_directory(DATA) if "-offset-checkpoint" in e.name]
         written.append((seconds, [name.split("-")[0] for name in names]))
-    assert written == [
+    assert [
         (4, []),
         (5, ["replication"]),
         (29, ["replication"]),
         (30, ["log", "recovery", "replication"]),
         (60, ["log", "recovery", "replication"]),
         (90, ["log", "recovery", "replication"]),
-    ]
-    assert disk.read_bytes(DATA / "recovery-point-offset-checkpoint") == b"0\n1\nt 0 2\n"
-    assert disk.read_bytes(DATA / "log-start-offset-checkpoint") == b"0\n1\nt 0 1\n"
+    ] == written
+    assert b"0\n1\nt 0 2\n" == disk.read_bytes(DATA / "recovery-point-offset-checkpoint")
+    assert b"0\n1\nt 0 1\n" == disk.read_bytes(DATA / "log-start-offset-checkpoint")
 
 
 def test_unchanged_checkpoints_are_not_written_again(disk: SimulatedDisk, clock: ManualClock) -> None:
@@ -95,7 +95,7 @@ def test_unchanged_checkpoints_are_not_written_again(disk: SimulatedDisk, clock:
     run_everything(engine, clock)
     disk.calls.clear()
     run_everything(engine, clock)
-    assert [call for call in disk.calls if call[0] in ("write_bytes", "rename", "sync")] == []
+    assert [] == [call for call in disk.calls if call[0] in ("write_bytes", "rename", "sync")]
 
 
 def test_log_start_at_a_segments_base_needs_no_checkpoint(disk: SimulatedDisk, clock: ManualClock) -> None:
@@ -113,21 +113,21 @@ def test_flush_by_time(disk: SimulatedDisk, clock: ManualClock) -> None:
     append_lines(engine.partition("never", 0), LINE)
     clock.advance(59_999)
     engine.maintenance(clock())
-    assert partition.offsets().recovery_point == 0
+    assert 0 == partition.offsets().recovery_point
     clock.advance(1_001)
     engine.maintenance(clock())
-    assert partition.offsets().recovery_point == 2
-    assert engine.partition("never", 0).offsets().recovery_point == 0
+    assert 2 == partition.offsets().recovery_point
+    assert 0 == engine.partition("never", 0).offsets().recovery_point
     run_everything(engine, clock)
     disk.calls.clear()
     run_everything(engine, clock)
-    assert [call for call in disk.calls if call[0] == "sync"] == []
+    assert [] == [call for call in disk.calls if call[0] == "sync"]
 
 
 def test_flush_by_count(disk: SimulatedDisk, clock: ManualClock) -> None:
     """flush.messages needs no maintenance."""
     _, partition = topic_of(disk, clock, 3, {"flush.messages": "2"})
-    assert partition.offsets().recovery_point == 2
+    assert 2 == partition.offsets().recovery_point
 
 
 def test_everything_expired_leaves_one_empty_segment(disk: SimulatedDisk, clock: ManualClock) -> None:
@@ -136,14 +136,14 @@ def test_everything_expired_leaves_one_empty_segment(disk: SimulatedDisk, clock:
     assert len(bases(partition)) > 1
     for _ in range(2):
         run_everything(engine, clock)
-        assert bases(partition) == [7]
+        assert [7] == bases(partition)
         offsets = partition.offsets()
-        assert (offsets.log_start_offset, offsets.log_end_offset) == (7, 7)
-    assert disk.read_bytes(DATA / "t-0" / "leader-epoch-checkpoint") == b"0\n1\n0 7\n"
+        assert (7, 7) == (offsets.log_start_offset, offsets.log_end_offset)
+    assert b"0\n1\n0 7\n" == disk.read_bytes(DATA / "t-0" / "leader-epoch-checkpoint")
     engine.close()
     again = engine_on(disk, clock=clock).partition("t", 0)
-    assert bases(again) == [7]
-    assert append_lines(again, LINE).base_offset == 7
+    assert [7] == bases(again)
+    assert 7 == append_lines(again, LINE).base_offset
 
 
 def test_deleted_files_go_after_their_delay(disk: SimulatedDisk, clock: ManualClock) -> None:
@@ -158,7 +158,7 @@ def test_deleted_files_go_after_their_delay(disk: SimulatedDisk, clock: ManualCl
     assert log_files(disk, ".deleted")
     clock.advance(1_000)
     engine.maintenance(clock())
-    assert log_files(disk, ".deleted") == []
+    assert [] == log_files(disk, ".deleted")
 
 
 def test_size_keeps_the_limit(disk: SimulatedDisk, clock: ManualClock) -> None:
@@ -167,7 +167,7 @@ def test_size_keeps_the_limit(disk: SimulatedDisk, clock: ManualClock) -> None:
     run_everything(engine, clock)
     sizes = [segment.size_bytes for segment in partition.segments()]
     assert sum(sizes) >= 700 > sum(sizes) - sizes[0]
-    assert partition.offsets().log_end_offset == 20
+    assert 20 == partition.offsets().log_end_offset
     assert len(read_lines(partition)) == 20 - bases(partition)[0]
 
 
@@ -195,7 +195,7 @@ def test_deleted_records_release_their_segments(disk: SimulatedDisk, clock: Manu
     partition.delete_records(Offset(-1))
     run_everything(engine, clock)
     assert bases(partition) == before[-1:]
-    assert read_lines(partition) == []
+    assert [] == read_lines(partition)
 
 
 def test_delete_records_moves_forward_only(disk: SimulatedDisk, clock: ManualClock) -> None:
@@ -212,7 +212,7 @@ def test_delete_records_is_bounded(disk: SimulatedDisk, clock: ManualClock) -> N
     engine.alter_config("t", {"cleanup.policy": "compact"})
     with pytest.raises(PolicyViolationError):
         partition.delete_records(Offset(1))
-    assert partition.offsets().log_start_offset == 0
+    assert 0 == partition.offsets().log_start_offset
 
 
 def test_without_delete_policy_nothing_expires(disk: SimulatedDisk, clock: ManualClock) -> None:
@@ -232,14 +232,14 @@ def test_silent_producers_are_forgotten(disk: SimulatedDisk, clock: ManualClock)
         record = Record(Offset(0), clock(), None, b"x")
         return partition.append(encode([record], stamp)).base_offset
 
-    assert append_from_producer(0) == 0
+    assert 0 == append_from_producer(0)
     clock.advance(23 * HOUR_MS)
     engine.maintenance(clock())
     with pytest.raises(OutOfOrderSequenceError):
         append_from_producer(5)
     clock.advance(2 * HOUR_MS)
     engine.maintenance(clock())
-    assert append_from_producer(5) == 1
+    assert 1 == append_from_producer(5)
 
 
 def test_failing_partition_does_not_stop_the_others(disk: SimulatedDisk, clock: ManualClock) -> None:
@@ -251,8 +251,8 @@ def test_failing_partition_does_not_stop_the_others(disk: SimulatedDisk, clock: 
             append_lines(engine.partition(name, 0), LINE, timestamp=clock())
     disk.fail("rename", suffix=".log")
     run_everything(engine, clock)
-    assert [len(bases(engine.partition(name, 0))) for name in ("b", "c")] == [1, 1]
-    assert len(engine.warnings) == 1
+    assert [1, 1] == [len(bases(engine.partition(name, 0))) for name in ("b", "c")]
+    assert 1 == len(engine.warnings)
     assert engine.warnings[0].startswith("a-0: retention: ")
 
 
@@ -264,12 +264,12 @@ def test_checkpoint_that_finds_no_room_is_written_the_next_time(
     partition.sync()
     disk.fail("rename", suffix="recovery-point-offset-checkpoint.tmp", number=errno.ENOSPC, times=2)
     run_everything(engine, clock)
-    assert len(bases(partition)) == 1
+    assert 1 == len(bases(partition))
     assert disk.exists(DATA / "replication-offset-checkpoint")
     assert engine.warnings[0].startswith("recovery point checkpoint: ")
     run_everything(engine, clock)
-    assert disk.read_bytes(DATA / "recovery-point-offset-checkpoint") == b"0\n1\nt 0 7\n"
-    assert append_lines(partition, LINE).base_offset == 7
+    assert b"0\n1\nt 0 7\n" == disk.read_bytes(DATA / "recovery-point-offset-checkpoint")
+    assert 7 == append_lines(partition, LINE).base_offset
 
 
 def test_checkpoint_that_cannot_be_written_is_a_failed_directory(
@@ -287,11 +287,11 @@ def test_checkpoint_that_cannot_be_written_is_a_failed_directory(
         assert "recovery-point-offset-checkpoint" in state
     with pytest.raises(PartitionOfflineError, match="/data failed"):
         append_lines(partition, LINE)
-    assert len(read_lines(partition)) == 7
+    assert 7 == len(read_lines(partition))
     engine.reopen_partition("u", 0)
-    assert append_lines(engine.partition("t", 0), LINE).base_offset == 7
+    assert 7 == append_lines(engine.partition("t", 0), LINE).base_offset
     run_everything(engine, clock)
-    assert disk.read_bytes(DATA / "recovery-point-offset-checkpoint") == b"0\n2\nt 0 0\nu 0 0\n"
+    assert b"0\n2\nt 0 0\nu 0 0\n" == disk.read_bytes(DATA / "recovery-point-offset-checkpoint")
     engine.close()
     assert disk.exists(DATA / ".kafka_cleanshutdown")
 
@@ -304,7 +304,7 @@ def test_offline_partition_is_left_alone(disk: SimulatedDisk, clock: ManualClock
     before = bases(partition)
     run_everything(engine, clock)
     assert before == bases(partition)
-    assert engine.warnings == ()
+    assert () == engine.warnings
 
 
 def test_topics_come_and_go_beside_maintenance_and_appends(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_topics_come_and_go_beside_maintenance_and_appends(tmp_path: Path) -> No
         work += [threads.submit(tend, engine) for _ in range(2)]
         for one in work:
             one.result()
-    assert engine.warnings == ()
+    assert () == engine.warnings
     expected = {name: [[], ["3"]] for name in ("a", "b", "c")}
     assert expected == records_of(engine)
     engine.close()

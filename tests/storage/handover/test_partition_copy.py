@@ -108,7 +108,7 @@ class OwnCluster:
     def create_topic(
         self, name: str, *, partitions: int, settings: Mapping[str, str], node_id: int
     ) -> ClusterTopic:
-        assert node_id == 1
+        assert 1 == node_id
         engine = served(self.disk, LOG_DIR)
         engine.create_topic(name, partitions=partitions, overrides=settings)
         engine.close()
@@ -272,13 +272,13 @@ def test_what_is_told_and_noted() -> None:
     handover.verify(cluster)
     topic_id = cluster.find_topic("orders").topic_id
     assert f"orders: created in the cluster, 2 partitions, topic id {topic_id}" == told[0]
-    assert told[2:] == [
+    assert [
         "orders-0: put into /log/orders-0, offsets 0 to 16",
         "orders-1: put into /log/orders-1, offsets 0 to 16",
         "trimmed-0: put into /log/trimmed-0, offsets 7 to 15",
         "orders: served, offsets as here (32 in 2 partitions)",
         "trimmed: served, offsets as here (8 in 1 partition)",
-    ]
+    ] == told[2:]
 
 
 def test_checkpoints_say_what_was_put_there() -> None:

@@ -72,17 +72,17 @@ def test_a_second_run_appends_nothing():
     """It knows the position; its epoch is the next one."""
     setup = Setup()
     first, second = setup.run(TEXT), setup.run(TEXT)
-    assert (first.appended, first.epoch) == (40, 0)
-    assert (second.appended, second.passed_over, second.epoch) == (0, 0, 1)
-    assert setup.values() == VALUES
+    assert (40, 0) == (first.appended, first.epoch)
+    assert (0, 0, 1) == (second.appended, second.passed_over, second.epoch)
+    assert VALUES == setup.values()
 
 
 def test_a_file_that_has_grown_goes_on():
     """As a log that is shipped now and then."""
     setup = Setup()
     setup.run(TEXT[: TEXT.index(b"line 20\n")])
-    assert setup.run(TEXT).appended == 20
-    assert setup.values() == VALUES
+    assert 20 == setup.run(TEXT).appended
+    assert VALUES == setup.values()
 
 
 @pytest.mark.parametrize("appends", range(9))
@@ -95,7 +95,7 @@ def test_whatever_was_appended_before_a_kill_is_passed_over(appends):
     setup.on_disk.kill()
     done = setup.run(TEXT)
     assert (done.passed_over, done.appended) == (there, 40 - there)
-    assert setup.values() == VALUES
+    assert VALUES == setup.values()
 
 
 @settings(max_examples=40, deadline=None)
@@ -109,7 +109,7 @@ def test_any_number_of_kills_adds_no_line_twice(kills, block):
         except KilledError:
             setup.on_disk.kill()
     setup.run(TEXT, block=block)
-    assert setup.values() == VALUES
+    assert VALUES == setup.values()
 
 
 def test_a_power_loss_may_take_records_back():
@@ -119,7 +119,7 @@ def test_a_power_loss_may_take_records_back():
         setup.run(TEXT, appends=4)
     setup.on_disk.crash(keep=0.0)
     setup.run(TEXT)
-    assert setup.values() == VALUES
+    assert VALUES == setup.values()
 
 
 @pytest.mark.parametrize("end", End, ids=str)
@@ -132,7 +132,7 @@ def test_each_line_is_there_once_whatever_ends_a_run(end):
         end.of(setup.on_disk.disk)
         setup.on_disk.kill()
         setup.run(TEXT)
-        assert setup.values() == VALUES, steps
+        assert VALUES == setup.values(), steps
         if not ended:
             assert steps > 20
             return
@@ -172,7 +172,7 @@ def test_partitions_that_came_meanwhile_wait_for_the_next_run():
     with pytest.raises(KilledError):
         run(1, 3)
     run(2, 10**9)
-    assert [value for _, value in records_of(logs[0].log)] == VALUES
+    assert VALUES == [value for _, value in records_of(logs[0].log)]
 
 
 def test_a_lingering_run_is_fenced():
@@ -183,7 +183,7 @@ def test_a_lingering_run_is_fenced():
     setup.run(TEXT[:7])
     with pytest.raises(ProducerFencedError, match="fenced by epoch 1"):
         old.append_file(io.BytesIO(TEXT), Lines(), whole_lines)
-    assert len(setup.values()) == 1
+    assert 1 == len(setup.values())
 
 
 def test_another_file_is_refused():
@@ -193,7 +193,7 @@ def test_another_file_is_refused():
     for other in (TEXT[:-1], TEXT.replace(b"line 39", b"LINE 39") + b"more\n"):
         with pytest.raises(InputChangedError, match="not the file that producer p read up to byte"):
             setup.run(other)
-    assert setup.values() == VALUES
+    assert VALUES == setup.values()
 
 
 def test_records_deleted_before_they_were_counted_are_told():
@@ -210,7 +210,7 @@ def test_names_do_not_meet():
     """Two names append the same file twice: each has an id of its own."""
     setup = Setup()
     assert setup.run(TEXT).producer_id != setup.run(TEXT, name="q").producer_id
-    assert setup.values() == VALUES * 2
+    assert VALUES * 2 == setup.values()
 
 
 def test_epochs_that_are_used_up_bring_a_new_id():
@@ -221,7 +221,7 @@ def test_epochs_that_are_used_up_bring_a_new_id():
     content = setup.on_disk.disk.read_bytes(path).replace(b'"epoch": 0', b'"epoch": 32767')
     setup.on_disk.disk.write_bytes(path, content)
     second = setup.run(TEXT[:7] + b"x\n")
-    assert (second.epoch, second.producer_id != first.producer_id) == (0, True)
+    assert (0, True) == (second.epoch, second.producer_id != first.producer_id)
 
 
 @pytest.mark.parametrize(
@@ -245,5 +245,5 @@ def test_records_carry_sequences():
         for columns in decode(setup.on_disk.log.read(Offset(0), max_bytes=10**6).data)
         for batch in columns.batches
     ]
-    assert len({batch.producer_id for batch in headers}) == 1
+    assert 1 == len({batch.producer_id for batch in headers})
     assert [batch.base_sequence for batch in headers] == [batch.base_offset for batch in headers]

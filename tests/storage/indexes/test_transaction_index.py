@@ -35,7 +35,7 @@ def test_there_is_no_file_without_an_entry(index, path):
     """It comes with the first abort."""
     assert not path.exists()
     index.append(SPANS[0])
-    assert path.stat().st_size == 34
+    assert 34 == path.stat().st_size
 
 
 def test_last_offsets_must_ascend(index):
@@ -50,12 +50,12 @@ def test_truncation_drops_what_ends_at_or_after_the_offset(index, path):
     for span in SPANS:
         index.append(span)
     index.truncate_to(51)
-    assert list(index) == SPANS
+    assert SPANS == list(index)
     index.truncate_to(50)
     assert list(TransactionIndex(NativeFileSystem(), path, 0)) == SPANS[:3]
     index.append(AbortedSpan(5, 40, 60, 61))
     index.reset()
-    assert (list(index), path.exists()) == ([], False)
+    assert ([], False) == (list(index), path.exists())
 
 
 def test_an_entry_below_the_segment_is_corruption(path):

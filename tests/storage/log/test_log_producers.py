@@ -76,11 +76,11 @@ def test_a_repeat_of_one_of_the_last_five_batches_is_answered_with_its_offsets()
     first = [log.append(data(2, sequence=2 * n)) for n in range(6)]
     again = log.append(data(2, sequence=4))
     assert (again.duplicate, again.base_offset, again.last_offset) == (True, first[2].base_offset, 5)
-    assert log.log_end_offset == 12
+    assert 12 == log.log_end_offset
     for sequence, count in ((0, 2), (10, 1), (9, 3)):
         with pytest.raises(OutOfOrderSequenceError):
             log.append(data(count, sequence=sequence))
-    assert log.log_end_offset == 12
+    assert 12 == log.log_end_offset
 
 
 def test_a_repeat_rolls_nothing():
@@ -101,7 +101,7 @@ def test_a_refused_append_leaves_no_byte():
     on_disk.log.append(data(epoch=1))
     with pytest.raises(ProducerFencedError):
         on_disk.log.append(data(epoch=0, sequence=1))
-    assert on_disk.log.append(data(epoch=1, sequence=1)).base_offset == 1
+    assert 1 == on_disk.log.append(data(epoch=1, sequence=1)).base_offset
 
 
 def test_several_producers_in_one_append():
@@ -116,7 +116,7 @@ def test_several_producers_in_one_append():
     for log in (on_disk.log, on_disk.kill()):
         assert {1: 1, 2: 1} == {each.producer_id: each.last_sequence for each in log.producers()}
         assert log.append(data(pid=2, sequence=1)).duplicate
-    assert on_disk.log.append(data(pid=1, sequence=2)).base_offset == 4
+    assert 4 == on_disk.log.append(data(pid=1, sequence=2)).base_offset
 
 
 def test_an_older_epoch_is_fenced_but_by_a_replica():
@@ -131,7 +131,7 @@ def test_an_older_epoch_is_fenced_but_by_a_replica():
 
 def test_an_unknown_producer_may_begin_anywhere():
     """Row 78: its state may have expired."""
-    assert LogOnDisk().log.append(data(sequence=3, epoch=5)).base_offset == 0
+    assert 0 == LogOnDisk().log.append(data(sequence=3, epoch=5)).base_offset
 
 
 def test_a_producer_without_sequences_is_refused():
@@ -145,7 +145,7 @@ def test_markers_of_clients_are_refused():
     log = LogOnDisk().log
     with pytest.raises(InvalidRecordError, match="come from coordinators"):
         log.append(marker())
-    assert log.append(marker(), origin=Origin.COORDINATOR).base_offset == 0
+    assert 0 == log.append(marker(), origin=Origin.COORDINATOR).base_offset
 
 
 def test_the_snapshot_of_a_roll_excludes_the_batch_that_caused_it():
@@ -154,7 +154,7 @@ def test_the_snapshot_of_a_roll_excludes_the_batch_that_caused_it():
     on_disk.log.append(data(sequence=0))
     on_disk.log.append(data(sequence=1))
     on_disk.log.append(data(sequence=2))
-    assert snapshots(on_disk) == [1, 2]
+    assert [1, 2] == snapshots(on_disk)
     reloaded = on_disk.kill(recovery_point=3)
     assert reloaded.append(data(sequence=2)).duplicate
 
@@ -166,7 +166,7 @@ def test_a_snapshot_is_taken_at_every_roll_even_without_producers():
         on_disk.log.append(batch(b"v", timestamp=NOW))
         on_disk.log.roll()
     on_disk.log.flush()
-    assert snapshots(on_disk) == [1, 2, 3]
+    assert [1, 2, 3] == snapshots(on_disk)
 
 
 def test_a_snapshot_is_not_written_again_where_one_is():
@@ -193,8 +193,8 @@ def test_a_clean_log_without_snapshots_never_had_producers():
     on_disk.log = on_disk.load(clean=True)
     read = {path[-24:] for call, path in on_disk.disk.calls if call == "pread"}
     assert {path for path in read if path.endswith(".log")} == set()
-    assert snapshots(on_disk) == [3, 4]
-    assert on_disk.content("00000000000000000003.snapshot") == EMPTY_SNAPSHOT
+    assert [3, 4] == snapshots(on_disk)
+    assert EMPTY_SNAPSHOT == on_disk.content("00000000000000000003.snapshot")
 
 
 def test_recovery_takes_a_snapshot_at_every_recovered_base_and_at_the_end():
@@ -207,11 +207,11 @@ def test_recovery_takes_a_snapshot_at_every_recovered_base_and_at_the_end():
     for offset in snapshots(on_disk):
         on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
     on_disk.kill(recovery_point=3)
-    assert snapshots(on_disk) == [3, 4, 5]
+    assert [3, 4, 5] == snapshots(on_disk)
     for offset in snapshots(on_disk):
         on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
     on_disk.kill(recovery_point=0)
-    assert snapshots(on_disk) == [1, 2, 3, 4, 5]
+    assert [1, 2, 3, 4, 5] == snapshots(on_disk)
     assert on_disk.log.append(data(sequence=4)).duplicate
 
 
@@ -306,7 +306,7 @@ def test_a_bad_snapshot_is_deleted_and_an_older_one_used():
         on_disk.write("00000000000000000002.snapshot", damage)
         on_disk.log = on_disk.load(clean=True)
         assert on_disk.log.append(data(sequence=1)).duplicate
-        assert len(on_disk.content("00000000000000000002.snapshot")) == 56
+        assert 56 == len(on_disk.content("00000000000000000002.snapshot"))
 
 
 def test_stray_snapshots_go_but_for_the_newest():
@@ -321,7 +321,7 @@ def test_stray_snapshots_go_but_for_the_newest():
     for offset in (1, 2, 3, 4):
         on_disk.write(f"{offset:020d}.snapshot", EMPTY_SNAPSHOT)
     on_disk.log = on_disk.load(clean=True)
-    assert snapshots(on_disk) == [1, 2, 4]
+    assert [1, 2, 4] == snapshots(on_disk)
 
 
 def test_snapshots_go_with_their_segments():
@@ -331,7 +331,7 @@ def test_snapshots_go_with_their_segments():
         on_disk.log.append(batch(b"v", timestamp=NOW))
         on_disk.log.roll()
     on_disk.log.delete_oldest_segments(2, "test")
-    assert snapshots(on_disk) == [2, 3]
+    assert [2, 3] == snapshots(on_disk)
     assert "00000000000000000001.snapshot.deleted" in on_disk.names()
 
 
@@ -368,7 +368,7 @@ def test_truncation_forgets_what_came_after():
         on_disk.log.append(data(sequence=sequence))
         on_disk.log.roll()
     on_disk.log.truncate_to(2)
-    assert snapshots(on_disk) == [1, 2]
+    assert [1, 2] == snapshots(on_disk)
     assert on_disk.log.append(data(sequence=1)).duplicate
     assert not on_disk.log.append(data(sequence=2)).duplicate
 
@@ -380,7 +380,7 @@ def test_an_emptied_batch_still_tells_its_producers_sequence():
     emptied = encode([], stamp, base_offset=0, last_offset=3, max_timestamp=NOW)
     on_disk.log.append_as_follower(emptied)
     on_disk.kill()
-    assert on_disk.log.append(data(sequence=4)).base_offset == 4
+    assert 4 == on_disk.log.append(data(sequence=4)).base_offset
 
 
 def test_aborts_are_indexed_with_the_stable_offset_they_leave():
@@ -402,14 +402,14 @@ def test_readers_of_committed_records_stop_at_the_first_open_transaction():
     log.write(2, pid=1, txn=False)
     log.write(2, pid=2)
     log.write(2, pid=1, txn=False)
-    assert log.log.offsets().last_stable_offset == 2
+    assert 2 == log.log.offsets().last_stable_offset
     committed, everything = (
         len(log.log.read(Offset(2), max_bytes=4096, isolation=isolation).data)
         for isolation in (Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
     )
-    assert (committed, everything > 0) == (0, True)
+    assert (0, True) == (committed, everything > 0)
     log.end(pid=2)
-    assert log.log.offsets().last_stable_offset == 7
+    assert 7 == log.log.offsets().last_stable_offset
 
 
 def test_the_stable_offset_waits_for_the_marker_to_be_replicated():
@@ -438,7 +438,7 @@ def test_the_stable_offset_is_never_below_the_log_start():
     log = Transactions()
     log.write(10, pid=1)
     log.log.delete_records(5)
-    assert (log.log.log_start_offset, log.log.offsets().last_stable_offset) == (5, 5)
+    assert (5, 5) == (log.log.log_start_offset, log.log.offsets().last_stable_offset)
 
 
 def test_reads_tell_the_aborts_among_what_they_return():
@@ -450,9 +450,9 @@ def test_reads_tell_the_aborts_among_what_they_return():
     log.log.roll()
     log.end(pid=1, commit=False)
     fetched = log.log.read(Offset(0), max_bytes=4096)
-    assert [tuple(each) for each in map(_pair, fetched.aborted)] == [(1, 0)]
+    assert [(1, 0)] == [tuple(each) for each in map(_pair, fetched.aborted)]
     plain = log.log.read(Offset(0), max_bytes=4096, isolation=Isolation.READ_UNCOMMITTED)
-    assert plain.aborted == ()
+    assert () == plain.aborted
 
 
 def test_a_read_tells_no_abort_but_those_of_what_it_returns():
@@ -480,7 +480,7 @@ def test_plain_data_in_an_open_transaction_writes_nothing():
     log.write(1, pid=1)
     with pytest.raises(InvalidTransactionStateError):
         log.write(1, pid=1, txn=False)
-    assert log.log.log_end_offset == 1
+    assert 1 == log.log.log_end_offset
 
 
 def test_an_old_coordinator_writes_nothing():
@@ -489,7 +489,7 @@ def test_an_old_coordinator_writes_nothing():
     log.append(marker(coordinator=2), origin=Origin.COORDINATOR)
     with pytest.raises(ProducerFencedError):
         log.append(marker(coordinator=1), origin=Origin.COORDINATOR)
-    assert log.log_end_offset == 1
+    assert 1 == log.log_end_offset
 
 
 def _with_aborts():
@@ -552,10 +552,10 @@ def test_an_open_transaction_goes_on_after_a_crash():
     log.write(2, pid=2)
     log.log.sync()
     log.on_disk.crash(keep=0)
-    assert log.log.offsets().last_stable_offset == 2
+    assert 2 == log.log.offsets().last_stable_offset
     log.write(1, pid=2)
     log.end(pid=2)
-    assert log.log.offsets().last_stable_offset == 6
+    assert 6 == log.log.offsets().last_stable_offset
 
 
 def test_truncation_takes_aborts_back():
@@ -564,9 +564,9 @@ def test_truncation_takes_aborts_back():
     log.write(2, pid=1)
     log.end(pid=1, commit=False)
     log.log.truncate_to(2)
-    assert log.aborted() == []
-    assert log.log.offsets().last_stable_offset == 0
-    assert offsets_of(log.log) == []
+    assert [] == log.aborted()
+    assert 0 == log.log.offsets().last_stable_offset
+    assert [] == offsets_of(log.log)
 
 
 def test_the_transaction_index_is_one_of_the_segments_files():
@@ -611,8 +611,8 @@ def test_read_only_loading_knows_the_transactions_and_writes_nothing():
             log.on_disk.disk.unlink(log.log.directory / name)
     names = log.on_disk.names()
     shown = log.on_disk.load(clean=False, disk=log.on_disk.disk.read_only_view())
-    assert shown.offsets().last_stable_offset == 22
-    assert [_pair(a) for a in shown.read(Offset(0), max_bytes=9999).aborted] == [(1, 0), (2, 8)]
+    assert 22 == shown.offsets().last_stable_offset
+    assert [(1, 0), (2, 8)] == [_pair(a) for a in shown.read(Offset(0), max_bytes=9999).aborted]
     assert log.on_disk.names() == names
 
 

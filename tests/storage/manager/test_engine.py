@@ -48,9 +48,9 @@ def test_new_directory_is_a_kafka_data_directory(disk: SimulatedDisk) -> None:
     engine.close()
     meta = read_meta_properties(disk, DATA)
     assert meta is not None
-    assert (meta.node_id, meta.version) == (7, 1)
+    assert (7, 1) == (meta.node_id, meta.version)
     assert decode_id(meta.cluster_id or "") != decode_id(meta.directory_id or "")
-    assert listing(disk) == [".kafka_cleanshutdown", "meta.properties", "topicfs.reserve"]
+    assert [".kafka_cleanshutdown", "meta.properties", "topicfs.reserve"] == listing(disk)
     engine_on(disk).close()
     assert meta == read_meta_properties(disk, DATA)
 
@@ -71,7 +71,7 @@ def test_topic_is_made_with_its_partitions(disk: SimulatedDisk) -> None:
     engine = engine_on(disk)
     topic = engine.create_topic("orders", partitions=2, overrides={"segment.ms": "5000"})
     assert [0, 1] == list(topic.partitions())
-    assert topic.overrides == {"retention.ms": "-1", "segment.ms": "5000"}
+    assert {"retention.ms": "-1", "segment.ms": "5000"} == topic.overrides
     assert (-1, 5000) == (topic.config.retention_ms, topic.config.segment_ms)
     for name in ("orders-0", "orders-1"):
         metadata = disk.read_bytes(DATA / name / "partition.metadata")
@@ -85,17 +85,17 @@ def test_kafkas_own_topics_are_made_as_kafka_makes_them(disk: SimulatedDisk) -> 
     engine = engine_on(disk)
     topic = engine.create_topic("__consumer_offsets", partitions=2, overrides={"segment.bytes": "2000000"})
     assert topic.internal
-    assert topic.overrides == {
+    assert {
         "cleanup.policy": "compact",
         "compression.type": "producer",
         "segment.bytes": "2000000",
-    }
+    } == topic.overrides
 
 
 def test_number_of_partitions_defaults_to_the_settings(disk: SimulatedDisk) -> None:
     """num.partitions counts where nobody says how many."""
     engine = engine_on(disk, config=EngineConfig(num_partitions=3))
-    assert len(engine.create_topic("t").partitions()) == 3
+    assert 3 == len(engine.create_topic("t").partitions())
 
 
 def test_records_and_settings_survive_a_restart(disk: SimulatedDisk) -> None:
@@ -105,11 +105,11 @@ def test_records_and_settings_survive_a_restart(disk: SimulatedDisk) -> None:
     append_lines(engine.partition("orders", 1), "one\ntwo\n")
     engine.close()
     again = engine_on(disk)
-    assert read_lines(again.partition("orders", 1)) == ["one", "two"]
+    assert ["one", "two"] == read_lines(again.partition("orders", 1))
     assert topic.topic_id == again.topic("orders").topic_id
     assert topic.overrides == again.topic("orders").overrides
-    assert again.partition("orders", 1).config.max_message_bytes == 2000
-    assert again.warnings == ()
+    assert 2000 == again.partition("orders", 1).config.max_message_bytes
+    assert () == again.warnings
 
 
 def test_unclean_stop_loses_nothing_that_was_written(disk: SimulatedDisk) -> None:
@@ -118,8 +118,8 @@ def test_unclean_stop_loses_nothing_that_was_written(disk: SimulatedDisk) -> Non
     engine.create_topic("orders")
     append_lines(engine.partition("orders", 0), "one\ntwo\n")
     again = engine_on(disk)
-    assert read_lines(again.partition("orders", 0)) == ["one", "two"]
-    assert again.partition("orders", 0).offsets().recovery_point == 0
+    assert ["one", "two"] == read_lines(again.partition("orders", 0))
+    assert 0 == again.partition("orders", 0).offsets().recovery_point
 
 
 def test_clean_marker_is_taken_at_the_start(disk: SimulatedDisk) -> None:
@@ -141,10 +141,10 @@ def test_checkpoints_are_written_at_the_close(disk: SimulatedDisk) -> None:
     append_lines(engine.partition("a", 0), "1\n2\n3\n")
     engine.partition("a", 0).delete_records(Offset(2))
     engine.close()
-    assert disk.read_bytes(DATA / "recovery-point-offset-checkpoint") == b"0\n2\na 0 3\nb 0 0\n"
-    assert disk.read_bytes(DATA / "replication-offset-checkpoint") == b"0\n2\na 0 3\nb 0 0\n"
-    assert disk.read_bytes(DATA / "log-start-offset-checkpoint") == b"0\n1\na 0 2\n"
-    assert read_lines(engine_on(disk).partition("a", 0)) == ["3"]
+    assert b"0\n2\na 0 3\nb 0 0\n" == disk.read_bytes(DATA / "recovery-point-offset-checkpoint")
+    assert b"0\n2\na 0 3\nb 0 0\n" == disk.read_bytes(DATA / "replication-offset-checkpoint")
+    assert b"0\n1\na 0 2\n" == disk.read_bytes(DATA / "log-start-offset-checkpoint")
+    assert ["3"] == read_lines(engine_on(disk).partition("a", 0))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_bad_settings_change_nothing(disk: SimulatedDisk, partitions: int, overr
     with pytest.raises(InvalidConfigError):
         engine.create_topic("t", partitions=partitions, overrides=overrides)
     assert before == disk.tree()
-    assert engine.topics() == {}
+    assert {} == engine.topics()
 
 
 def test_partitions_are_added(disk: SimulatedDisk) -> None:
@@ -182,7 +182,7 @@ def test_partitions_are_added(disk: SimulatedDisk) -> None:
     engine.add_partitions("t", total=3)
     engine.add_partitions("t", total=2)
     assert [0, 1, 2] == list(topic.partitions())
-    assert engine.partition("t", 2).config.max_message_bytes == 99
+    assert 99 == engine.partition("t", 2).config.max_message_bytes
     assert topic.topic_id.encode() in disk.read_bytes(DATA / "t-2" / "partition.metadata")
     engine.close()
     assert [0, 1, 2] == list(engine_on(disk).topic("t").partitions())
@@ -205,15 +205,15 @@ def test_settings_are_altered_all_or_nothing(disk: SimulatedDisk) -> None:
     engine = engine_on(disk)
     topic = engine.create_topic("t", partitions=2)
     engine.alter_config("t", {"retention.ms": None, "max.message.bytes": "77"})
-    assert topic.overrides == {"max.message.bytes": "77"}
+    assert {"max.message.bytes": "77"} == topic.overrides
     for changes in ({"segment.ms": "5", "max.message.bytes": "x"}, {"segment.ms": "5", "nonsense": None}):
         with pytest.raises(InvalidConfigError):
             engine.alter_config("t", changes)
-    assert topic.overrides == {"max.message.bytes": "77"}
+    assert {"max.message.bytes": "77"} == topic.overrides
     assert [77, 77] == [one.config.max_message_bytes for one in topic.partitions().values()]
     assert TopicConfig().retention_ms == topic.config.retention_ms
     engine.close()
-    assert engine_on(disk).topic("t").overrides == {"max.message.bytes": "77"}
+    assert {"max.message.bytes": "77"} == engine_on(disk).topic("t").overrides
 
 
 def test_setting_that_cannot_be_written_has_no_effect(disk: SimulatedDisk) -> None:
@@ -223,7 +223,7 @@ def test_setting_that_cannot_be_written_has_no_effect(disk: SimulatedDisk) -> No
     disk.fail("write_bytes", suffix=".tmp")
     with pytest.raises(OSError, match="topicfs"):
         engine.alter_config("t", {"max.message.bytes": "77"})
-    assert topic.overrides == {"retention.ms": "-1"}
+    assert {"retention.ms": "-1"} == topic.overrides
     assert TopicConfig().max_message_bytes == engine.partition("t", 0).config.max_message_bytes
 
 
@@ -247,7 +247,7 @@ def test_deleted_topic_is_gone_at_once_and_its_files_later(disk: SimulatedDisk) 
     assert marked == [name for name in listing(disk) if name.endswith("-delete")]
     clock.advance(1000)
     engine.maintenance(clock())
-    assert [name for name in listing(disk) if name.startswith("t-")] == []
+    assert [] == [name for name in listing(disk) if name.startswith("t-")]
     assert "u-0" in listing(disk)
 
 
@@ -262,9 +262,9 @@ def test_deleted_topic_leaves_no_lines_in_checkpoints(disk: SimulatedDisk) -> No
     engine = engine_on(disk)
     engine.delete_topic("t")
     for name in ("recovery-point", "log-start", "replication", "cleaner"):
-        assert disk.read_bytes(DATA / f"{name}-offset-checkpoint") == b"0\n0\n", name
+        assert b"0\n0\n" == disk.read_bytes(DATA / f"{name}-offset-checkpoint"), name
     again = engine.create_topic("t")
-    assert again.partitions()[0].offsets().log_end_offset == 0
+    assert 0 == again.partitions()[0].offsets().log_end_offset
 
 
 def test_delete_left_overs_are_removed_after_a_restart(disk: SimulatedDisk) -> None:
@@ -275,10 +275,10 @@ def test_delete_left_overs_are_removed_after_a_restart(disk: SimulatedDisk) -> N
     engine.delete_topic("t")
     engine.close()
     engine = engine_on(disk, clock=clock)
-    assert engine.topics() == {}
+    assert {} == engine.topics()
     clock.advance(60_000)
     engine.maintenance(clock())
-    assert [name for name in listing(disk) if name.endswith("-delete")] == []
+    assert [] == [name for name in listing(disk) if name.endswith("-delete")]
 
 
 def test_directory_that_cannot_be_removed_is_tried_again(disk: SimulatedDisk) -> None:
@@ -289,10 +289,10 @@ def test_directory_that_cannot_be_removed_is_tried_again(disk: SimulatedDisk) ->
     engine.delete_topic("t")
     disk.fail("unlink", suffix=".log")
     engine.maintenance(clock())
-    assert len(engine.warnings) == 1
+    assert 1 == len(engine.warnings)
     clock.advance(60_000)
     engine.maintenance(clock())
-    assert [name for name in listing(disk) if name.endswith("-delete")] == []
+    assert [] == [name for name in listing(disk) if name.endswith("-delete")]
 
 
 def test_stray_and_future_directories_are_kept_not_served(disk: SimulatedDisk) -> None:
@@ -304,11 +304,11 @@ def test_stray_and_future_directories_are_kept_not_served(disk: SimulatedDisk) -
     disk.make_directory(DATA / "__cluster_metadata-0")
     disk.write_bytes(DATA / "notes.txt", b"mine")
     engine = engine_on(disk)
-    assert engine.topics() == {}
-    assert len(engine.warnings) == 2
+    assert {} == engine.topics()
+    assert 2 == len(engine.warnings)
     engine.close()
-    assert disk.read_bytes(DATA / "notes.txt") == b"mine"
-    assert len([name for name in listing(disk) if name.startswith("t-0.")]) == 2
+    assert b"mine" == disk.read_bytes(DATA / "notes.txt")
+    assert 2 == len([name for name in listing(disk) if name.startswith("t-0.")])
 
 
 @pytest.mark.parametrize("name", ["lost+found", "photos", "t-01"])
@@ -330,11 +330,11 @@ def test_topics_made_by_a_broker_are_adopted(disk: SimulatedDisk) -> None:
         disk.make_directory(DATA / name)
         disk.write_bytes(DATA / name / "partition.metadata", b"version: 0\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg")
     engine = engine_on(disk)
-    assert engine.topic("t").overrides == {"retention.ms": "-1"}
-    assert engine.topic("t").topic_id == "1EvPSKI_SvihSIy3lMKMvg"
+    assert {"retention.ms": "-1"} == engine.topic("t").overrides
+    assert "1EvPSKI_SvihSIy3lMKMvg" == engine.topic("t").topic_id
     assert engine.topic("__consumer_offsets").internal
     assert engine.topic("__consumer_offsets").config.compacts
-    assert set(json.loads(disk.read_bytes(DATA / "topicfs.topics"))["topics"]) == {"t", "__consumer_offsets"}
+    assert {"t", "__consumer_offsets"} == set(json.loads(disk.read_bytes(DATA / "topicfs.topics"))["topics"])
 
 
 def test_settings_of_a_topic_made_anew_by_someone_else_are_dropped(disk: SimulatedDisk) -> None:
@@ -344,8 +344,8 @@ def test_settings_of_a_topic_made_anew_by_someone_else_are_dropped(disk: Simulat
     engine.close()
     disk.write_bytes(DATA / "t-0" / "partition.metadata", b"version: 0\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg")
     engine = engine_on(disk)
-    assert engine.topic("t").topic_id == "1EvPSKI_SvihSIy3lMKMvg"
-    assert engine.topic("t").overrides == {"retention.ms": "-1"}
+    assert "1EvPSKI_SvihSIy3lMKMvg" == engine.topic("t").topic_id
+    assert {"retention.ms": "-1"} == engine.topic("t").overrides
     assert "created again" in engine.warnings[0]
 
 
@@ -356,9 +356,9 @@ def test_settings_of_a_vanished_topic_are_dropped(disk: SimulatedDisk) -> None:
     engine.close()
     disk.rename(DATA / "t-0", Path("/elsewhere"))
     engine = engine_on(disk)
-    assert engine.topics() == {}
+    assert {} == engine.topics()
     assert "no directory any more" in engine.warnings[0]
-    assert json.loads(disk.read_bytes(DATA / "topicfs.topics"))["topics"] == {}
+    assert {} == json.loads(disk.read_bytes(DATA / "topicfs.topics"))["topics"]
 
 
 def test_partition_of_another_topic_is_offline(disk: SimulatedDisk) -> None:
@@ -386,7 +386,7 @@ def test_damaged_partition_does_not_keep_others_from_opening(disk: SimulatedDisk
     disk.write_bytes(DATA / "t-1" / "leader-epoch-checkpoint", b"rubbish\n")
     engine = engine_on(disk)
     assert "t-1: offline" in engine.warnings[0]
-    assert read_lines(engine.partition("t", 0)) == ["x", "y"]
+    assert ["x", "y"] == read_lines(engine.partition("t", 0))
     offline = engine.partition("t", 1)
     for refused in (
         lambda: offline.read(Offset(0), max_bytes=1),
@@ -405,8 +405,8 @@ def test_damaged_partition_does_not_keep_others_from_opening(disk: SimulatedDisk
     with pytest.raises(CorruptionError):
         engine.reopen_partition("t", 1)
     disk.write_bytes(DATA / "t-1" / "leader-epoch-checkpoint", b"0\n1\n0 0\n")
-    assert read_lines(engine.reopen_partition("t", 1)) == ["x", "y"]
-    assert engine.partition("t", 1).status().state == "online"
+    assert ["x", "y"] == read_lines(engine.reopen_partition("t", 1))
+    assert "online" == engine.partition("t", 1).status().state
 
 
 def test_partition_whose_flush_failed_is_opened_anew(disk: SimulatedDisk) -> None:
@@ -423,7 +423,7 @@ def test_partition_whose_flush_failed_is_opened_anew(disk: SimulatedDisk) -> Non
     assert engine.partition("t", 0).status().state.startswith("offline")
     again = engine.reopen_partition("t", 0)
     append_lines(again, "z\n")
-    assert read_lines(engine.partition("t", 0)) == ["x", "z"]
+    assert ["x", "z"] == read_lines(engine.partition("t", 0))
     with pytest.raises(PartitionOfflineError):
         append_lines(old, "y\n")
 
@@ -439,12 +439,12 @@ def test_a_log_in_whose_place_another_one_serves_is_read_no_more(disk: Simulated
     disk.write_bytes(epochs, b"rubbish\n")
     with pytest.raises(CorruptionError):
         engine.reopen_partition("t", 0)
-    assert read_lines(old) == ["x"]
+    assert ["x"] == read_lines(old)
     with pytest.raises(PartitionOfflineError) as caught:
         append_lines(old, "y\n")
     assert not isinstance(caught.value, PartitionGoneError)
     disk.write_bytes(epochs, sound)
-    assert read_lines(engine.reopen_partition("t", 0)) == ["x"]
+    assert ["x"] == read_lines(engine.reopen_partition("t", 0))
     for refused in (
         lambda: old.read(Offset(0), max_bytes=1),
         lambda: old.open_segment_file("00000000000000000000.log"),
@@ -465,10 +465,10 @@ def test_malformed_checkpoints_count_as_empty(disk: SimulatedDisk, name: str) ->
     engine.close()
     disk.write_bytes(DATA / f"{name}-offset-checkpoint", b"0\n7\nt 0 1\n")
     engine = engine_on(disk)
-    assert read_lines(engine.partition("t", 0)) == ["x"]
+    assert ["x"] == read_lines(engine.partition("t", 0))
     assert f"{name}-offset-checkpoint" in engine.warnings[0]
     engine.close()
-    assert engine_on(disk).warnings == ()
+    assert () == engine_on(disk).warnings
 
 
 def test_checkpoints_that_name_missing_partitions_are_tolerated(disk: SimulatedDisk) -> None:
@@ -476,8 +476,8 @@ def test_checkpoints_that_name_missing_partitions_are_tolerated(disk: SimulatedD
     disk.make_directory(DATA)
     disk.write_bytes(DATA / "recovery-point-offset-checkpoint", b"0\n1\nghost 0 500\n")
     engine = engine_on(disk)
-    assert engine.warnings == ()
-    assert disk.read_bytes(DATA / "recovery-point-offset-checkpoint") == b"0\n0\n"
+    assert () == engine.warnings
+    assert b"0\n0\n" == disk.read_bytes(DATA / "recovery-point-offset-checkpoint")
 
 
 @pytest.mark.parametrize("name", ["topicfs.topics", "meta.properties"])
@@ -499,7 +499,7 @@ def test_kept_settings_that_are_not_valid_are_told(disk: SimulatedDisk) -> None:
     registry = disk.read_bytes(DATA / "topicfs.topics")
     disk.write_bytes(DATA / "topicfs.topics", registry.replace(b'"-1"', b'"never"'))
     engine = engine_on(disk)
-    assert engine.topic("t").overrides == {"retention.ms": "never"}
+    assert {"retention.ms": "never"} == engine.topic("t").overrides
     assert TopicConfig().retention_ms == engine.topic("t").config.retention_ms
     assert "retention.ms=never" in engine.warnings[0]
 
@@ -519,7 +519,7 @@ def test_listeners_hear_of_topics_and_partitions(disk: SimulatedDisk) -> None:
     cancel()
     cancel()
     engine.create_topic("u")
-    assert heard == [["t:1"], ["t:2"], []]
+    assert [["t:1"], ["t:2"], []] == heard
 
 
 def test_whoever_waits_for_a_deleted_partition_is_woken(
@@ -532,8 +532,8 @@ def test_whoever_waits_for_a_deleted_partition_is_woken(
     for partition in engine.topic("t").partitions().values():
         partition.listen(lambda: heard.append(list(engine.topics())))
     engine.delete_topic("t")
-    assert heard == [[], []]
-    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+    assert [[], []] == heard
+    assert [] == [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_whoever_waits_for_a_reopened_partition_is_woken(disk: SimulatedDisk) -> None:
@@ -544,7 +544,7 @@ def test_whoever_waits_for_a_reopened_partition_is_woken(disk: SimulatedDisk) ->
     heard = []
     old.listen(lambda: heard.append(engine.partition("t", 0) is not old))
     engine.reopen_partition("t", 0)
-    assert heard == [True]
+    assert [True] == heard
 
 
 def test_unknown_topics_and_partitions(disk: SimulatedDisk) -> None:
@@ -591,8 +591,8 @@ def test_read_only_engine_refuses_every_change(disk: SimulatedDisk) -> None:
     before = disk.tree()
     looking = engine_on(disk.read_only_view())
     assert (True, False) == (looking.read_only, looking.foreign)
-    assert looking.topic("t").config.max_message_bytes == 77
-    assert read_lines(looking.partition("t", 0)) == ["x"]
+    assert 77 == looking.topic("t").config.max_message_bytes
+    assert ["x"] == read_lines(looking.partition("t", 0))
     for change in (
         lambda: looking.create_topic("u"),
         lambda: looking.add_partitions("t", total=2),
@@ -620,12 +620,12 @@ def test_looking_at_an_interrupted_change(disk: SimulatedDisk) -> None:
     disk.write_bytes(DATA / "topicfs.topics", json.dumps(registry).encode())
     before = disk.tree()
     looking = engine_on(disk.read_only_view())
-    assert {name: list(topic.partitions()) for name, topic in looking.topics().items()} == {"growing": [0, 1]}
+    assert {"growing": [0, 1]} == {name: list(topic.partitions()) for name, topic in looking.topics().items()}
     looking.close()
     assert before == disk.tree()
     finished = engine_on(disk)
-    assert {name: list(topic.partitions()) for name, topic in finished.topics().items()} == {
-        "growing": [0, 1, 2]
+    assert {"growing": [0, 1, 2]} == {
+        name: list(topic.partitions()) for name, topic in finished.topics().items()
     }
 
 

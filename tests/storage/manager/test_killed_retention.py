@@ -144,7 +144,7 @@ def check(topic: Topic, case: Case, where: str) -> None:
     assert topic.partition.offline_reason is None, where
     offsets = topic.partition.offsets()
     assert topic.told <= offsets.log_start_offset <= case.start, where
-    assert offsets.log_end_offset == RECORDS, where
+    assert RECORDS == offsets.log_end_offset, where
     assert [value(number) for number in range(offsets.log_start_offset, RECORDS)] == read_lines(
         topic.partition
     ), where

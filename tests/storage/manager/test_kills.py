@@ -123,15 +123,15 @@ def test_a_clean_mark_says_that_all_of_it_is_on_disk(end: End) -> None:
         marked = is_marked_clean(disk, DATA)
         marks.add(marked)
         if marked:
-            assert read_offsets(disk, DATA / names.LOG_START_OFFSETS)[kept] == 2, f"after {steps} steps"
-            assert read_offsets(disk, DATA / names.RECOVERY_POINTS)[kept] == 3, f"after {steps} steps"
-            assert read_lines(engine_on(disk).partition(*kept)) == ["newest"], f"after {steps} steps"
+            assert 2 == read_offsets(disk, DATA / names.LOG_START_OFFSETS)[kept], f"after {steps} steps"
+            assert 3 == read_offsets(disk, DATA / names.RECOVERY_POINTS)[kept], f"after {steps} steps"
+            assert ["newest"] == read_lines(engine_on(disk).partition(*kept)), f"after {steps} steps"
         if completed:
             assert marked
             break
     else:
         pytest.fail(f"not complete after {MAX_STEPS} steps")
-    assert marks == {False, True}
+    assert {False, True} == marks
 
 
 @pytest.mark.parametrize("end", End, ids=str)
@@ -146,7 +146,7 @@ def test_a_mark_that_was_taken_does_not_come_back_beside_new_records(end: End) -
         append_lines(engine.partition("kept", 0), "newest\n")
         disk.crash(keep=0.0)
         assert not is_marked_clean(disk, DATA), f"after {steps} steps"
-        assert read_lines(engine_on(disk).partition("kept", 0)) == ["more"], f"after {steps} steps"
+        assert ["more"] == read_lines(engine_on(disk).partition("kept", 0)), f"after {steps} steps"
         if completed:
             return
     pytest.fail(f"not complete after {MAX_STEPS} steps")

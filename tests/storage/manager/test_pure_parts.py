@@ -61,7 +61,7 @@ def test_contents_are_told_from_names() -> None:
         ],
         DATA,
     )  # fmt: skip
-    assert contents.topics() == {"a": [10], "b": [0, 1]}
+    assert {"a": [10], "b": [0, 1]} == contents.topics()
     assert contents.marked == {
         DirectoryMark.DELETE: (f"c-0.{UNIQUE}-delete",),
         DirectoryMark.STRAY: (f"d-0.{UNIQUE}-stray",),
@@ -89,7 +89,7 @@ ENTRIES = {
 def test_registry_reads_back() -> None:
     """Every state survives the file, which is in order of the topics' names."""
     data = encode_registry(RegistryCopy(ENTRIES, 7))
-    assert decode_registry(data, file=DATA) == (ENTRIES, 7, ())
+    assert (ENTRIES, 7, ()) == decode_registry(data, file=DATA)
     assert data.index(b'"a"') < data.index(b'"b"') < data.index(b'"c"')
     assert data.endswith(b"}\n")
 
@@ -186,7 +186,7 @@ def test_registry_writes_only_changes() -> None:
     disk.make_directory(DATA)
     registry = TopicRegistry.read(DATA, disk)
     registry.put({"a": None})
-    assert disk.tree() == {}
+    assert {} == disk.tree()
     registry.put({"a": TopicEntry(TOPIC_ID)})
     calls = len(disk.calls)
     registry.put({"a": TopicEntry(TOPIC_ID)})
@@ -199,11 +199,11 @@ PLANS = {Duty.RETENTION: Plan(300, 30), Duty.HIGH_WATERMARKS: Plan(5, 5)}
 def test_duties_begin_after_their_delay_and_return_after_their_period() -> None:
     """First by the delay, then a period after each time it was done."""
     schedule = Schedule.begin(PLANS, Timestamp(1000))
-    assert schedule.due(Timestamp(1004)) == ()
+    assert () == schedule.due(Timestamp(1004))
     assert schedule.due(Timestamp(1005)) == (Duty.HIGH_WATERMARKS,)
     assert schedule.due(Timestamp(1030)) == (Duty.RETENTION, Duty.HIGH_WATERMARKS)
     later = schedule.done((Duty.RETENTION, Duty.HIGH_WATERMARKS), Timestamp(1031))
-    assert later.due(Timestamp(1035)) == ()
+    assert () == later.due(Timestamp(1035))
     assert later.due(Timestamp(1036)) == (Duty.HIGH_WATERMARKS,)
     assert later.due(Timestamp(1331)) == (Duty.RETENTION, Duty.HIGH_WATERMARKS)
 
@@ -248,7 +248,7 @@ def test_overrides_are_merged() -> None:
     """None removes, a value sets; removing what was never set is fine, an unknown name is not."""
     present = {"retention.ms": "1", "segment.ms": "2"}
     merged = merge_overrides(present, {"retention.ms": None, "flush.ms": "3", "segment.bytes": None})
-    assert merged == {"segment.ms": "2", "flush.ms": "3"}
+    assert {"segment.ms": "2", "flush.ms": "3"} == merged
     with pytest.raises(InvalidConfigError, match="no such topic setting"):
         merge_overrides(present, {"nonsense": None})
 
@@ -259,11 +259,11 @@ def test_kept_overrides_are_applied_as_far_as_they_are_valid() -> None:
         {"retention.ms": "x", "segment.ms": "9", "new.setting": "1"}, TopicConfig()
     )
     assert TopicConfig(segment_ms=9) == config
-    assert len(problems) == 2
+    assert 2 == len(problems)
 
 
 def test_adopted_topics_keep_their_records() -> None:
     """A topic without settings gets those of new topics; Kafka's own topics get Kafka's."""
-    assert own_overrides("t", {"retention.ms": "-1"}) == {"retention.ms": "-1"}
+    assert {"retention.ms": "-1"} == own_overrides("t", {"retention.ms": "-1"})
     offsets_topic, _ = lenient_config(own_overrides("__consumer_offsets", {}), TopicConfig())
-    assert offsets_topic.cleanup_policy == ("compact",)
+    assert ("compact",) == offsets_topic.cleanup_policy

@@ -101,7 +101,7 @@ def test_a_brokers_topics_are_found(brokers_directory: Path) -> None:
     """Ids, partitions, Kafka's own topics; checkpoints that name partitions elsewhere are passed over."""
     engine = open_engine(brokers_directory, read_only=True)
     found = {name: list(topic.partitions()) for name, topic in engine.topics().items()}
-    assert found == {
+    assert {
         "__consumer_offsets": [0, 1, 2, 3],
         "__transaction_state": [0, 1, 2, 3],
         "g-compact": [0],
@@ -109,16 +109,16 @@ def test_a_brokers_topics_are_found(brokers_directory: Path) -> None:
         "g-lz4": [0],
         "g-none": [0],
         "g-zstd": [0],
-    }
-    assert engine.topic("g-none").topic_id == "1EvPSKI_SvihSIy3lMKMvg"
-    assert [name for name, topic in engine.topics().items() if topic.internal] == [
+    } == found
+    assert "1EvPSKI_SvihSIy3lMKMvg" == engine.topic("g-none").topic_id
+    assert [
         "__consumer_offsets",
         "__transaction_state",
-    ]
-    assert engine.topic("g-none").overrides == {}
+    ] == [name for name, topic in engine.topics().items() if topic.internal]
+    assert {} == engine.topic("g-none").overrides
     offsets = engine.partition("g-none", 0).offsets()
-    assert (offsets.log_start_offset, offsets.log_end_offset, offsets.recovery_point) == (0, 400, 400)
-    assert [one.base_offset for one in engine.partition("g-none", 0).segments()] == [0, 132, 268]
+    assert (0, 400, 400) == (offsets.log_start_offset, offsets.log_end_offset, offsets.recovery_point)
+    assert [0, 132, 268] == [one.base_offset for one in engine.partition("g-none", 0).segments()]
     engine.close()
 
 
@@ -127,15 +127,15 @@ def test_taking_a_brokers_directory_over(tmp_path: Path) -> None:
     directory = tmp_path / "log-dirs"
     shutil.copytree(VECTORS, directory)
     engine = open_engine(directory)
-    assert engine.warnings == ()
-    assert append_lines(engine.partition("g-none", 0), "ours\n").base_offset == 400
+    assert () == engine.warnings
+    assert 400 == append_lines(engine.partition("g-none", 0), "ours\n").base_offset
     engine.close()
     assert (directory / "meta.properties").read_bytes() == (VECTORS / "meta.properties").read_bytes()
     lines = (directory / "recovery-point-offset-checkpoint").read_text().splitlines()
     assert "g-none 0 401" in lines
     assert len(lines) == int(lines[1]) + 2 == 15
     again = open_engine(directory)
-    assert read_lines(again.partition("g-none", 0))[-1] == "ours"
+    assert "ours" == read_lines(again.partition("g-none", 0))[-1]
     again.close()
 
 
@@ -158,7 +158,7 @@ def owned_directory(tmp_path: Path) -> Iterator[Path]:
         stdout=subprocess.PIPE,
     ) as owner:
         assert owner.stdout is not None
-        assert owner.stdout.readline() == b"held\n"
+        assert b"held\n" == owner.stdout.readline()
         yield directory
         assert owner.stdin is not None
         owner.stdin.close()
@@ -170,12 +170,12 @@ def test_beside_a_live_owner_only_what_is_checkpointed_shows(owned_directory: Pa
     engine = open_engine(owned_directory, read_only=True)
     assert "is writing there" in engine.warnings[0]
     partition = engine.partition("t", 0)
-    assert partition.offsets().high_watermark == 6
-    assert read_lines(partition) == ["0", "1", "2", "3", "4", "5"]
-    assert partition.read(Offset(6), max_bytes=1000).data.nbytes == 0
+    assert 6 == partition.offsets().high_watermark
+    assert ["0", "1", "2", "3", "4", "5"] == read_lines(partition)
+    assert 0 == partition.read(Offset(6), max_bytes=1000).data.nbytes
     with pytest.raises(OffsetOutOfRangeError):
         partition.read(Offset(11), max_bytes=1000)
-    assert read_lines(engine.partition("unknown", 0)) == []
+    assert [] == read_lines(engine.partition("unknown", 0))
     engine.close()
     assert before == listing(owned_directory)
 
@@ -201,8 +201,8 @@ def test_without_an_owner_everything_shows(tmp_path: Path) -> None:
     engine.close()
     (tmp_path / "data" / ".lock").touch()
     looking = open_engine(tmp_path / "data", read_only=True)
-    assert looking.warnings == ()
-    assert read_lines(looking.partition("t", 0)) == ["x"]
+    assert () == looking.warnings
+    assert ["x"] == read_lines(looking.partition("t", 0))
     looking.close()
 
 
@@ -214,7 +214,7 @@ def test_damaged_settings_do_not_keep_from_looking(tmp_path: Path) -> None:
     (tmp_path / "data" / "topicfs.topics").write_text("rubbish")
     looking = open_engine(tmp_path / "data", read_only=True)
     assert "topicfs.topics" in looking.warnings[0]
-    assert list(looking.topics()) == ["t"]
+    assert ["t"] == list(looking.topics())
     looking.close()
 
 

@@ -94,7 +94,7 @@ def test_marked_names_are_cut_to_255_bytes() -> None:
     partition = TopicPartition("t" * 249, 123)
     deleted = marked_directory(partition, DirectoryMark.DELETE)
     future = marked_directory(partition, DirectoryMark.FUTURE)
-    assert len(deleted) == 255
+    assert 255 == len(deleted)
     assert PartitionDirectoryName(TopicPartition("t" * 211, 123), DirectoryMark.DELETE) == (
         parse_partition_directory(deleted)
     )

@@ -74,7 +74,7 @@ def test_first_any_then_one_more(producers):
         producers.data(7, epoch=0)
     with pytest.raises(OutOfOrderSequenceError, match="sequence 3 came where 0 was due"):
         producers.data(3, epoch=2)
-    assert producers.data(0, epoch=2).epoch == 2
+    assert 2 == producers.data(0, epoch=2).epoch
 
 
 def test_a_refused_append_changes_nothing(producers):
@@ -93,8 +93,8 @@ def test_sequences_wrap_around(producers):
     producers.data(0)
     across = Producers()
     entry = across.data(MAX_SEQUENCE - 10, count=20)
-    assert entry.last_sequence == 8
-    assert entry.batches[-1].first_sequence == MAX_SEQUENCE - 10
+    assert 8 == entry.last_sequence
+    assert MAX_SEQUENCE - 10 == entry.batches[-1].first_sequence
 
 
 @pytest.mark.parametrize(("start", "by", "expected"), [(0, 1, 1), (2**31 - 1, 1, 0), (2**31 - 5, 10, 5)])
@@ -119,14 +119,14 @@ def test_a_repeat_has_the_same_sequences_from_first_to_last(producers, first, la
 def test_replicas_and_coordinators_may_have_gaps(producers, origin):
     """Row 89: replay and replicas accept gaps; coordinator appends carry sequence -1."""
     producers.data(0)
-    assert producers.data(9, origin=origin).last_sequence == 9
-    assert producers.data(-1, origin=origin).last_sequence == -1
+    assert 9 == producers.data(9, origin=origin).last_sequence
+    assert -1 == producers.data(-1, origin=origin).last_sequence
 
 
 def test_a_replica_takes_an_older_epoch(producers):
     """What the leader took, a replica takes."""
     producers.data(0, epoch=2)
-    assert producers.data(5, epoch=1, origin=Origin.REPLICATION).epoch == 1
+    assert 1 == producers.data(5, epoch=1, origin=Origin.REPLICATION).epoch
 
 
 def test_five_batches_are_remembered(producers):
@@ -137,8 +137,8 @@ def test_five_batches_are_remembered(producers):
     find = lambda first, last, epoch=0: entry.duplicate_of(  # noqa: E731
         epoch=epoch, first_sequence=first, last_sequence=last
     )
-    assert find(2, 3).base_offset == 2
-    assert find(10, 11).last_offset == 11
+    assert 2 == find(2, 3).base_offset
+    assert 11 == find(10, 11).last_offset
     assert find(0, 1) is None
     assert find(10, 10) is None
     assert find(10, 11, epoch=1) is None
@@ -149,7 +149,7 @@ def test_a_marker_with_a_higher_epoch_is_adopted(producers):
     producers.data(3, txn=True)
     producers.end(4, epoch=1, commit=False)
     entry = producers.state.get(PID)
-    assert (entry.epoch, entry.last_sequence, entry.last_data_offset) == (1, -1, -1)
+    assert (1, -1, -1) == (entry.epoch, entry.last_sequence, entry.last_data_offset)
     with pytest.raises(OutOfOrderSequenceError, match="where 0 was due"):
         producers.data(4, epoch=1)
     producers.data(0, epoch=1)
@@ -159,7 +159,7 @@ def test_a_marker_of_the_same_epoch_keeps_the_batches(producers):
     """The producer goes on where it was."""
     producers.data(3, txn=True)
     producers.end(1)
-    assert producers.data(4, offset=2).last_sequence == 4
+    assert 4 == producers.data(4, offset=2).last_sequence
 
 
 def test_markers_of_old_epochs_are_fenced(producers):
@@ -169,7 +169,7 @@ def test_markers_of_old_epochs_are_fenced(producers):
         producers.end(1, epoch=2)
     with pytest.raises(ProducerFencedError, match="above 3"):
         producers.end(1, epoch=3, bumps=True)
-    assert producers.end(1, epoch=4, bumps=True).last_offset == 1
+    assert 1 == producers.end(1, epoch=4, bumps=True).last_offset
     assert producers.end(2, epoch=4, bumps=True) is None
 
 
@@ -232,9 +232,9 @@ def test_the_stable_offset_of_an_abort(producers):
     producers.data(0, offset=10, txn=True)
     producers.data(0, pid=OTHER, offset=12, txn=True)
     done = CompletedTransaction(PID, Offset(10), Offset(14), aborted=True)
-    assert producers.state.stable_offset_at(done) == 12
+    assert 12 == producers.state.stable_offset_at(done)
     producers.end(13, pid=OTHER)
-    assert producers.state.stable_offset_at(done) == 15
+    assert 15 == producers.state.stable_offset_at(done)
 
 
 def test_silent_producers_expire_unless_something_is_open(producers):
@@ -243,9 +243,9 @@ def test_silent_producers_expire_unless_something_is_open(producers):
     producers.data(0)
     producers.data(0, pid=OTHER, offset=1, txn=True)
     producers.state.remove_expired(Timestamp(NOW + day - 1))
-    assert len(producers.state) == 2
+    assert 2 == len(producers.state)
     producers.state.remove_expired(Timestamp(NOW + day))
-    assert [entry.producer_id for entry in producers.state] == [OTHER]
+    assert [OTHER] == [entry.producer_id for entry in producers.state]
 
 
 def test_expired_producers_are_not_loaded(producers):
@@ -253,7 +253,7 @@ def test_expired_producers_are_not_loaded(producers):
     producers.data(0)
     entries = list(producers.state)
     producers.state.load(entries, end_offset=Offset(1), now=Timestamp(NOW + 86_400_000))
-    assert (len(producers.state), producers.state.end_offset) == (0, 1)
+    assert (0, 1) == (len(producers.state), producers.state.end_offset)
 
 
 def test_an_open_transaction_survives_a_snapshot(producers):
@@ -261,9 +261,9 @@ def test_an_open_transaction_survives_a_snapshot(producers):
     producers.data(0, offset=3, txn=True)
     reloaded = Producers()
     reloaded.state.load(snapshot.decode(snapshot.encode(producers.state)), end_offset=Offset(4), now=NOW)
-    assert reloaded.state.first_unstable_offset == 3
+    assert 3 == reloaded.state.first_unstable_offset
     reloaded.data(1, offset=4, txn=True)
-    assert reloaded.end(5).first_offset == 3
+    assert 3 == reloaded.end(5).first_offset
 
 
 def test_a_snapshot_has_kafkas_bytes():
@@ -275,7 +275,7 @@ def test_a_snapshot_has_kafkas_bytes():
         transaction_first_offset=Offset(40),
         batches=(SequencedBatch(1, Offset(41), 1, Timestamp(0x18BCFE58B29)),),
     )
-    assert snapshot.encode([entry]) == SNAPSHOT
+    assert SNAPSHOT == snapshot.encode([entry])
     assert snapshot.decode(SNAPSHOT) == [entry]
 
 
@@ -288,7 +288,7 @@ def test_entries_stand_in_the_order_of_a_java_hash_map():
     """By bucket: 17 shares bucket 1 with 1 of 16 and comes where it was put; 2^32 folds onto its high half."""
     ids = [17, 3, 2**32 + 5, 1, 16]
     entries = [ProducerEntry(producer_id=ProducerId(i)) for i in ids]
-    assert [e.producer_id for e in snapshot.in_hash_order(entries)] == [16, 17, 1, 3, 2**32 + 5]
+    assert [16, 17, 1, 3, 2**32 + 5] == [e.producer_id for e in snapshot.in_hash_order(entries)]
 
 
 def test_the_high_half_of_a_hash_counts_too():

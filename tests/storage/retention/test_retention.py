@@ -74,7 +74,7 @@ def test_size_never_goes_below_the_limit(retention_bytes: int, gone: int) -> Non
 def test_size_stops_at_the_first_that_stays() -> None:
     """A large oldest segment protects the small ones after it."""
     config = TopicConfig(retention_bytes=150, retention_ms=-1)
-    assert decide_retention(facts_of(segments_of(200, 10, 100)), config, NOW) == NOTHING
+    assert NOTHING == decide_retention(facts_of(segments_of(200, 10, 100)), config, NOW)
 
 
 def test_age_must_exceed_the_limit() -> None:
@@ -89,7 +89,7 @@ def test_age_must_exceed_the_limit() -> None:
 def test_age_stops_at_the_first_that_stays() -> None:
     """An old segment behind a young one stays: removal is from the front only."""
     facts = facts_of(segments_of(100, 100, 100, ages_ms=(0, 5000, 0)))
-    assert decide_retention(facts, TopicConfig(retention_ms=1000), NOW) == NOTHING
+    assert NOTHING == decide_retention(facts, TopicConfig(retention_ms=1000), NOW)
 
 
 def test_everything_expired_leaves_an_empty_segment() -> None:
@@ -104,7 +104,7 @@ def test_everything_expired_leaves_an_empty_segment() -> None:
         (PlannedRemoval(2, Reason.AGE),), roll_first=False
     )
     empty = facts_of(segments_of(0, ages_ms=(5000,)))
-    assert decide_retention(empty, config, NOW) == NOTHING
+    assert NOTHING == decide_retention(empty, config, NOW)
 
 
 @pytest.mark.parametrize(("high_watermark", "gone"), [(0, 0), (4, 0), (5, 1), (9, 1), (10, 2), (15, 3)])
@@ -131,7 +131,7 @@ def test_without_delete_neither_size_nor_age_counts(policy: tuple[str, ...]) -> 
     """Compact-only and empty policies leave everything above the log start alone."""
     facts = facts_of(segments_of(100, 100, ages_ms=(5000, 5000)))
     config = TopicConfig(cleanup_policy=policy, retention_ms=0, retention_bytes=0)
-    assert decide_retention(facts, config, NOW) == NOTHING
+    assert NOTHING == decide_retention(facts, config, NOW)
 
 
 def offsets_of(log_start_offset: int, high_watermark: int, log_end_offset: int) -> PartitionOffsets:
@@ -172,12 +172,12 @@ def test_decision_is_carried_out_in_order() -> None:
     log = RecordingLog(
         segments_of(100, 100, 100, ages_ms=(5000,) * 3), TopicConfig(retention_bytes=150, retention_ms=1000)
     )
-    assert apply_retention(log, NOW).count == 3
-    assert log.asked == ["roll: all of it goes", (1, "retention.bytes=150"), (2, "retention.ms=1000")]
+    assert 3 == apply_retention(log, NOW).count
+    assert ["roll: all of it goes", (1, "retention.bytes=150"), (2, "retention.ms=1000")] == log.asked
 
 
 def test_nothing_due_asks_nothing_of_the_log() -> None:
     """A log whose segments all stay is left alone."""
     log = RecordingLog(segments_of(100, 100), FOREVER)
-    assert apply_retention(log, NOW) == NOTHING
-    assert log.asked == []
+    assert NOTHING == apply_retention(log, NOW)
+    assert [] == log.asked

@@ -82,7 +82,7 @@ def test_a_write_is_appended_in_task_order(write):
     area = hand_in(disk, write)
     assert area.state(write) is WriteState.REQUESTED
     engine.maintenance(Timestamp(1_700_000_000_000))
-    assert values(engine) == EXPECTED
+    assert EXPECTED == values(engine)
     assert [] == files_of_writes(disk)
     assert area.state(write) is (WriteState.UNKNOWN if write.batch is None else WriteState.COMMITTED)
 
@@ -96,7 +96,7 @@ def test_a_replayed_micro_batch_is_no_write():
     for batch in (3, 1):
         hand_in(disk, BATCH._replace(batch=batch))
         engine.commit_staged_writes()
-    assert values(engine) == EXPECTED
+    assert EXPECTED == values(engine)
     assert StagingArea(DATA, disk).state(BATCH) is WriteState.COMMITTED
 
 
@@ -125,7 +125,7 @@ def test_a_replayed_write_is_there_once_wherever_it_died(end):
         engine = engine_on(disk)
         hand_in(disk, BATCH)
         engine.commit_staged_writes()
-        assert values(engine) == EXPECTED
+        assert EXPECTED == values(engine)
         assert [] == files_of_writes(disk)
         engine.close()
 
@@ -148,7 +148,7 @@ def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(end):
         outcomes.add(found == EXPECTED)
         assert found == EXPECTED if handed_in else found in (EXPECTED, BEFORE)
         engine.close()
-    assert outcomes == {True, False}
+    assert {True, False} == outcomes
 
 
 def test_two_crashes_in_a_row_do_not_double():
@@ -167,7 +167,7 @@ def test_two_crashes_in_a_row_do_not_double():
             disk.crash()
             engine = engine_on(disk)
         engine.commit_staged_writes()
-        assert values(engine) == EXPECTED
+        assert EXPECTED == values(engine)
 
 
 def test_others_may_append_between_a_crash_and_the_end():
@@ -210,7 +210,7 @@ def test_what_a_log_has_forgotten_is_not_appended_again():
     engine = engine_on(disk, clock=ManualClock(ManualClock().now + 30 * DAY_MS))
     assert ["a", "b"] == read_lines(engine.partition("orders", 0))
     engine.commit_staged_writes()
-    assert values(engine) == EXPECTED
+    assert EXPECTED == values(engine)
 
 
 def test_a_request_for_a_committed_write_that_comes_late_is_no_write():
@@ -223,7 +223,7 @@ def test_a_request_for_a_committed_write_that_comes_late_is_no_write():
     for name, content in late.items():
         disk.write_bytes(DATA / name, content, sync=True)
     engine.commit_staged_writes()
-    assert values(engine) == EXPECTED
+    assert EXPECTED == values(engine)
     assert [] == files_of_writes(disk)
 
 
@@ -344,7 +344,7 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
     area = hand_in(disk, BATCH)
     disk.fill(free_bytes)
     Committer(area, lambda name: engine.partition(*name), _no_topic, clock=ManualClock()).commit(BATCH)
-    assert values(engine) == BEFORE
+    assert BEFORE == values(engine)
     assert area.state(BATCH) is WriteState.REFUSED
     said = str(area.take_refusal(BATCH))
     assert re.search(r"/data: the write has \d+ bytes of batches .* but \d+ bytes are free on the disk", said)
@@ -352,7 +352,7 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
     disk.fill(None)
     hand_in(disk, BATCH)
     engine.commit_staged_writes()
-    assert values(engine) == EXPECTED
+    assert EXPECTED == values(engine)
 
 
 def test_a_refused_micro_batch_may_come_again():
@@ -366,7 +366,7 @@ def test_a_refused_micro_batch_may_come_again():
     engine.create_topic("clicks")
     hand_in(disk, BATCH)
     engine.commit_staged_writes()
-    assert values(engine) == EXPECTED
+    assert EXPECTED == values(engine)
 
 
 @pytest.mark.parametrize("operation", ["pwrite", "sync", "rename", "write_bytes", "sync_directory", "unlink"])
@@ -393,7 +393,7 @@ def test_a_withdrawn_write_is_gone():
     area = hand_in(disk, ONCE)
     assert area.withdraw(ONCE)
     engine.commit_staged_writes()
-    assert values(engine) == BEFORE
+    assert BEFORE == values(engine)
     hand_in(disk, ONCE)
     assert area.claim(ONCE) is not None
     assert not area.withdraw(ONCE)
@@ -412,7 +412,7 @@ def test_a_topic_deleted_in_between_takes_its_records_with_it():
     engine = engine_on(disk)
     engine.delete_topic("orders")
     engine.commit_staged_writes()
-    assert values(engine) == {("clicks", 0): ["g"]}
+    assert {("clicks", 0): ["g"]} == values(engine)
     assert [] == files_of_writes(disk)
 
 
@@ -425,7 +425,7 @@ def test_batches_carry_one_producer_a_query():
         engine.commit_staged_writes()
     headers = list(scan(engine.partition("orders", 0).read(Offset(0), max_bytes=1 << 20).data))
     assert [(0, 0), (0, 2), (1, 0), (1, 2)] == [(one.producer_epoch, one.base_sequence) for one in headers]
-    assert len({one.producer_id for one in headers}) == 1
+    assert 1 == len({one.producer_id for one in headers})
     assert headers[0].producer_id >= 2**62
 
 
@@ -451,7 +451,7 @@ def test_a_damaged_record_is_told(content):
     disk.write_bytes(DATA / "topicfs.writes", content)
     with pytest.raises(CorruptionError, match=r"topicfs\.writes"):
         hand_in(disk, BATCH)
-    assert values(engine) == BEFORE
+    assert BEFORE == values(engine)
 
 
 @pytest.mark.parametrize(
@@ -466,7 +466,7 @@ def test_a_damaged_manifest_is_told_and_stays(content):
     disk.write_bytes(path, content)
     hand_in(disk, BATCH)
     engine.commit_staged_writes()
-    assert values(engine) == EXPECTED
+    assert EXPECTED == values(engine)
     assert any("e59ff979" in line for line in engine.warnings)
 
 
@@ -501,7 +501,7 @@ def test_a_record_without_a_time_is_taken():
     writer.append(TopicPartition("clicks", 0), encode([Record(Offset(0), NO_TIMESTAMP, b"k", None)]))
     area.hand_in(ONCE, [writer.finish()])
     engine.commit_staged_writes()
-    assert read_lines(engine.partition("clicks", 0)) == [""]
+    assert [""] == read_lines(engine.partition("clicks", 0))
 
 
 def _no_topic(name: str, topic: NewTopic) -> None:

@@ -77,7 +77,7 @@ def test_batches_stand_where_they_say():
     engine = populated(disk)
     area = hand_in(disk)
     engine.maintenance(NOW)
-    assert {name: offsets_in(engine, name) for name in PLACED} == PLACED
+    assert PLACED == {name: offsets_in(engine, name) for name in PLACED}
     clicks = engine.topic("clicks")
     assert (2, {"retention.ms": "-1"}) == (len(clicks.partitions()), dict(clicks.overrides))
     bounds = clicks.partitions()[1].offsets()
@@ -85,7 +85,7 @@ def test_batches_stand_where_they_say():
     assert [] == left(disk)
     assert area.state(WRITE) is WriteState.UNKNOWN
     append_lines(clicks.partitions()[1], "next\n")
-    assert offsets_in(engine, CLICKS)[-1] == 41
+    assert 41 == offsets_in(engine, CLICKS)[-1]
 
 
 def test_they_are_as_the_log_s_leader_would_write_them():
@@ -111,7 +111,7 @@ def test_each_stands_there_once_wherever_it_died(end):
         end.of(disk)
         engine = engine_on(disk)
         engine.commit_staged_writes()
-        assert {name: offsets_in(engine, name) for name in PLACED} == PLACED, steps
+        assert PLACED == {name: offsets_in(engine, name) for name in PLACED}, steps
         # Staged files of a write that is done are its writer's to remove, or a week's.
         assert [] == [name for name in left(disk) if not name.endswith(".staged")]
         engine.close()
@@ -149,7 +149,7 @@ def test_another_batch_at_the_same_offset_is_not_taken_for_the_write_s():
     area = StagingArea(DATA, disk)
     append_lines(engine.partition(*ORDERS), "".join(f"{number}\n" for number in range(4, 9)))
     append_lines(engine.partition(*ORDERS), "other\n")
-    assert offsets_in(engine, ORDERS) == [0, 1, 3, 4, 5, 6, 7, 8, 9]
+    assert [0, 1, 3, 4, 5, 6, 7, 8, 9] == offsets_in(engine, ORDERS)
     engine.commit_staged_writes()
     assert area.state(WRITE) is WriteState.REFUSED
     assert "somebody else appended there meanwhile" in str(area.take_refusal(WRITE))

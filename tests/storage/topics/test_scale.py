@@ -68,10 +68,10 @@ def test_a_look_beside_the_owner_reads_no_preallocated_index(
     mapped: list[str] = []
     monkeypatch.setattr(NativeFile, "_map", lambda file, _: mapped.append(file.path.name) or memoryview(b""))
     looking = open_engine(tmp_path / "data", read_only=True)
-    assert [partition.offsets().log_end_offset for partition in looking.topic("t").partitions().values()] == [
-        1
-    ] * 3
-    assert mapped == []
+    assert [1] * 3 == [
+        partition.offsets().log_end_offset for partition in looking.topic("t").partitions().values()
+    ]
+    assert [] == mapped
     looking.close()
     monkeypatch.undo()
     engine.close()

@@ -44,7 +44,7 @@ def test_counts_and_offsets_must_agree(delta, count, taken):
     struct.pack_into(">i", batch, 57, count)
     seal(batch, 0, len(batch))
     if taken:
-        assert appended(batch)[0].record_count == 3
+        assert 3 == appended(batch)[0].record_count
     else:
         with pytest.raises(InvalidRecordError):
             appended(batch)
@@ -99,8 +99,8 @@ def test_another_codec_causes_recompression(source, target):
     header, read = appended(encode(wanted, stamp), compression_type=target)
     assert header.codec.label == ("none" if target == "uncompressed" else target)
     assert read == wanted
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 3)
-    assert header.max_timestamp == NOW + 5
+    assert (7, 1, 3) == (header.producer_id, header.producer_epoch, header.base_sequence)
+    assert NOW + 5 == header.max_timestamp
 
 
 def test_another_level_causes_none():
@@ -114,7 +114,7 @@ def test_the_size_is_checked_again_after_recompression():
     """A batch that fits compressed may be too large for an uncompressed topic."""
     big = [Record(Offset(0), Timestamp(NOW), None, b"a" * 5000)]
     batch = encode(big, BatchStamp(codec=Codec.GZIP))
-    assert len(appended(bytearray(batch), max_message_bytes=1000)[1]) == 1
+    assert 1 == len(appended(bytearray(batch), max_message_bytes=1000)[1])
     with pytest.raises(RecordTooLargeError):
         appended(batch, max_message_bytes=1000, compression_type="uncompressed")
 
@@ -123,7 +123,7 @@ def test_compressed_inner_offsets_are_made_dense():
     """Row 125: the bounds agree, the numbers between them do not; old clients wrote such batches."""
     plain = encode(records(NOW, NOW), BatchStamp())
     second = len(plain) - (len(plain) - 61) // 2
-    assert plain[second + 4] == 2
+    assert 2 == plain[second + 4]
     plain[second + 4] = 0
     odd = plain[:61] + deflate(Codec.GZIP, plain[61:])
     struct.pack_into(">i", odd, 8, len(odd) - 12)
@@ -139,8 +139,8 @@ def test_append_time_is_stamped_in_place(codec):
     header, read = appended(
         encode(records(5, 6), BatchStamp(codec=codec)), message_timestamp_type=TimestampType.LOG_APPEND_TIME
     )
-    assert (header.timestamp_type, header.max_timestamp, header.base_timestamp) == (1, NOW, 5)
-    assert [r.timestamp for r in read] == [NOW, NOW]
+    assert (1, NOW, 5) == (header.timestamp_type, header.max_timestamp, header.base_timestamp)
+    assert [NOW, NOW] == [r.timestamp for r in read]
 
 
 def test_append_time_with_recompression():
@@ -164,16 +164,16 @@ def test_records_too_old_or_too_new_refuse_the_batch(codec):
     batch = encode(records(NOW, NOW - 1001, NOW + 1001, key=None), BatchStamp(codec=codec))
     with pytest.raises(InvalidTimestampError, match=r"record 1, 2: .*before\.max\.ms=1000") as caught:
         appended(batch, **settings)
-    assert caught.value.records == (1, 2)
+    assert (1, 2) == caught.value.records
     fine = encode(records(NOW - 1000, NOW + 1000, -1), BatchStamp(codec=codec))
-    assert len(appended(fine, **settings)[1]) == 3
+    assert 3 == len(appended(fine, **settings)[1])
 
 
 def test_an_hour_ahead_is_the_default_limit():
     """message.timestamp.after.max.ms; the past has none."""
     with pytest.raises(InvalidTimestampError, match=r"after\.max\.ms=3600000"):
         appended(encode(records(NOW + 3_600_001)))
-    assert len(appended(encode(records(0, NOW + 3_600_000)))[1]) == 2
+    assert 2 == len(appended(encode(records(0, NOW + 3_600_000)))[1])
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, *CODECS])
@@ -182,7 +182,7 @@ def test_compacted_topics_want_a_key_of_every_record(codec):
     batch = encode([*records(NOW), Record(Offset(1), Timestamp(NOW), None, b"v")], BatchStamp(codec=codec))
     with pytest.raises(InvalidRecordError, match="record 1 without a key") as caught:
         appended(batch, cleanup_policy=("compact",))
-    assert caught.value.records == (1,)
+    assert (1,) == caught.value.records
 
 
 def test_a_header_that_misstates_its_largest_timestamp_is_corrected():
@@ -191,7 +191,7 @@ def test_a_header_that_misstates_its_largest_timestamp_is_corrected():
     struct.pack_into(">q", batch, 35, 12345)
     seal(batch, 0, len(batch))
     header, _ = appended(batch)
-    assert header.max_timestamp == NOW + 7
+    assert NOW + 7 == header.max_timestamp
 
 
 def test_markers_of_coordinators_are_never_compressed():
@@ -221,4 +221,4 @@ def test_batches_made_here_are_believed():
     log.append(encode(records(NOW)), encoded_here=True)
     with pytest.raises(InvalidTimestampError):
         log.append(encode(records(NOW + 3_600_001)), encoded_here=True)
-    assert log.log_end_offset == 1
+    assert 1 == log.log_end_offset
