@@ -13,6 +13,9 @@ from storage.disk.filesystem import File
 from storage.errors import CorruptBatchError, TornBatchError
 from storage.model import Position
 
+ENDS_EARLY = "the file ends early"
+"""The cause told of a file that is shorter than it was."""
+
 _LENGTH = Struct(">i")
 
 
@@ -34,6 +37,9 @@ def windows(
     size = max(window_bytes, HEADER_SIZE)
     while position < end:
         data = file.pread(min(size, end - position), Position(position))
+        if not data:
+            yield Window(data, position, scan(data), TornBatchError(0, ENDS_EARLY))
+            return
         batches = scan(data, check_crc=check_crc)
         cut = isinstance(batches.problem, TornBatchError) and len(data) == size and position + size < end
         if cut and batches.stop == 0:
@@ -50,5 +56,7 @@ def windows(
 
 def declared_size(data: bytes) -> int:
     """Bytes of the batch that begins `data`, as its header says; at least as many as `data` has, and one more."""
+    if len(data) < LOG_OVERHEAD:
+        return len(data) + 1
     length: int = _LENGTH.unpack_from(data, LENGTH_POSITION)[0]
     return max(length + LOG_OVERHEAD, len(data) + 1)

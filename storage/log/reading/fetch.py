@@ -12,7 +12,7 @@ from storage.errors import CorruptionError
 from storage.log.state import Bound, LogState, Places
 from storage.model import Fetched, Offset, Position
 from storage.segment.chain import Chain
-from storage.segment.scan import declared_size
+from storage.segment.scan import ENDS_EARLY, declared_size
 from storage.segment.segment import Segment
 
 _MAX_PLACES = 256
@@ -85,7 +85,7 @@ def _read_batches(segment: Segment, position: int, limit: int, max_bytes: int) -
         end, last_offset = find_end(data)
     if not end:
         problem = scan(data, max_batches=1).problem
-        cause = problem.cause if problem else "the file ends early"
+        cause = problem.cause if problem else ENDS_EARLY
         raise CorruptionError(segment.log.path, position, cause)
     return Fetched(
         data=memoryview(data)[:end],

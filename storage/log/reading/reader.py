@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from storage.codec.headers import BatchHeader
 from storage.disk.names import SegmentFileKind
-from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
+from storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
 from storage.log.parts import LogParts
 from storage.log.reading import describe
 from storage.log.reading.fetch import fetch, nothing_at
@@ -26,6 +26,7 @@ from storage.model import (
     TimestampOffset,
 )
 from storage.segment.chain import Chain, overlapping
+from storage.segment.scan import ENDS_EARLY
 from storage.segment.trace import SegmentsSearched, Trace
 
 _Value = TypeVar("_Value")
@@ -103,6 +104,8 @@ class LogReader:
         try:
             is_log = name.endswith(SegmentFileKind.LOG.value)
             return file.map(state.end.bytes_of(segment) if is_log else file.size())
+        except ValueError:
+            raise CorruptionError(path, file.size(), ENDS_EARLY) from None
         finally:
             file.close()
 

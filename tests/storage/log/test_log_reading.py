@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import islice
 
 import pytest
 
 from storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
-from storage.model import Fetched, Isolation, Offset, TimestampOffset
+from storage.model import Fetched, Isolation, Offset, Timestamp, TimestampOffset
+from storage.segment.scan import windows
 from storage.segment.trace import (
     BatchFound,
     BatchPassed,
@@ -19,7 +21,7 @@ from storage.segment.trace import (
     SegmentsSearched,
     SegmentTaken,
 )
-from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
+from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, records_of, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
 
 
@@ -362,6 +364,41 @@ def test_readers_in_other_threads_see_one_state_at_a_time():
     for thread in threads:
         thread.join()
     assert [] == problems
+
+
+def test_a_file_that_ends_early_has_one_window_that_tells_so():
+    """Also where it ends between two batches, so that what is left is sound."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(sized_batch(140))
+    file = on_disk.log.chain.active.log
+    found = list(islice(windows(file, 0, 280, window_bytes=140), 5))
+    assert [(0, 1, None), (140, 0, "the file ends early")] == [
+        (each.position, len(each.batches), each.problem and each.problem.cause) for each in found
+    ]
+
+
+@pytest.mark.parametrize("left", [0, 5, 61, 140, 145, 280])
+@pytest.mark.parametrize(
+    "look",
+    [
+        pytest.param(lambda log: log.read(Offset(2), max_bytes=1000), id="read"),
+        pytest.param(lambda log: log.locate(Offset(2)), id="locate"),
+        pytest.param(lambda log: log.offset_for_timestamp(Timestamp(2)), id="by time"),
+        pytest.param(lambda log: log.largest_timestamp(), id="largest time"),
+        pytest.param(lambda log: log.open_segment_file(f"{0:020}.log"), id="file"),
+    ],
+)
+def test_a_log_file_that_somebody_cut_is_corrupt(look, left):
+    """Wherever it was cut: whoever looks is told at once, whether or not he was there before."""
+    for was_there in (False, True):
+        on_disk = LogOnDisk()
+        for timestamp in range(3):
+            on_disk.log.append(sized_batch(140, timestamp=timestamp))
+        if was_there:
+            on_disk.log.read(Offset(1), max_bytes=1)
+        on_disk.disk.open(DIRECTORY / f"{0:020}.log").truncate(left)
+        with pytest.raises(CorruptionError):
+            look(on_disk.log)
 
 
 class AppendingDisk(SimulatedDisk):
