@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import trio
 
-from fusefs.views.allowance import INLINE_BYTES, THREAD_BYTES, Allowance, ThreadNeededError
+from fusefs.allowance import INLINE_BYTES, THREAD_BYTES, Allowance, ThreadNeededError
 
 T = TypeVar("T")
 

@@ -30,7 +30,7 @@ from fusefs.nodes.context import MountContext, Settings
 from fusefs.nodes.measuring import Settling
 from fusefs.operations import KernelNotifications, Operations
 from fusefs.reports import Reports
-from fusefs.views.store import ViewStore
+from fusefs.views.view_file import ViewStore
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Engine, Partition
 from storage.errors import DirectoryLockedError, StorageError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 
+from fusefs.allowance import RequestTooLargeError
 from fusefs.forms import FormError
 from fusefs.selectors import SelectorError
-from fusefs.views.allowance import RequestTooLargeError
 from fusefs.views.records import BatchCutError
 from storage import errors as storage
 

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 
 import trio
 
+from fusefs.allowance import ThreadNeededError
 from fusefs.appending.flags import access_of
 from fusefs.errors import FileError, file_error
 from fusefs.following.follow import Notify
@@ -28,7 +29,6 @@ from fusefs.nodes.handles import Handle
 from fusefs.nodes.inodes import InodeTable
 from fusefs.nodes.nodes import Attributes, Directory, FileNode, Link, Node
 from fusefs.tree.root import RootDirectory
-from fusefs.views.allowance import ThreadNeededError
 from storage.errors import StorageError
 
 log = logging.getLogger("topicfs")

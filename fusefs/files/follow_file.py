@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fusefs.allowance import leave_event_loop
 from fusefs.appending.flags import Access
 from fusefs.following.follow import INLINE_PARTITIONS, Followed, FollowHandle
 from fusefs.nodes.handles import FollowFile, Handle
@@ -14,7 +15,6 @@ from fusefs.nodes.nodes import (
     FileNode,
     refuse_writing,
 )
-from fusefs.views.allowance import leave_event_loop
 
 
 class FollowNode(FileNode):

@@ -30,6 +30,7 @@ from fusefs.nodes.nodes import (
     FileNode,
     accept_truncation,
 )
+from fusefs.views.reader import ViewReader
 from fusefs.views.view import View
 from storage.model import Offset
 
@@ -114,7 +115,7 @@ class ViewNode(FileNode):
             if not self.settled:
                 await self._settle(self.context.settings.open_seconds, pid)
         self._opened += 1
-        reader = self._view.reader() if access.reads else None
+        reader = ViewReader(self._view) if access.reads else None
         return LogHandle(
             self,
             reader,

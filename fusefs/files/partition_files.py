@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
+from fusefs.allowance import leave_event_loop
 from fusefs.appending.handle import Acks
 from fusefs.appending.targets import Encoder, PartitionTarget
 from fusefs.errors import FileError
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import Form
 from fusefs.nodes.context import MountContext
-from fusefs.views.allowance import leave_event_loop
-from fusefs.views.partition_views import PartitionViews
+from fusefs.views.view import PartitionViews
 from storage.engine import Partition
 from storage.model import NO_TIMESTAMP, Offset, PartitionStatus
 

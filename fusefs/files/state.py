@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from fusefs.allowance import leave_event_loop
 from fusefs.appending.flags import Access
 from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import LineTarget
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.files.text_file import TextFile
 from fusefs.nodes.nodes import Directory
-from fusefs.views.allowance import leave_event_loop
 from storage.engine import Engine
 from storage.errors import InvalidConfigError
 from storage.messages import printable

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from fusefs.allowance import leave_event_loop
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.files.text_file import TextFile
 from fusefs.files.topic_files import TopicFiles
 from fusefs.forms import VALUES
 from fusefs.nodes.nodes import NANOSECONDS_A_MILLISECOND, Directory
-from fusefs.views.allowance import leave_event_loop
 from storage.engine import Engine
 from storage.messages import printable
 from storage.model import NO_TIMESTAMP, DirectoryStatus, PartitionStatus, Timestamp

@@ -15,6 +15,7 @@ from functools import partial
 
 import trio
 
+from fusefs.allowance import THREAD_BYTES, Allowance
 from fusefs.appending.flags import Access, check_append
 from fusefs.appending.framing import LINES, SPREAD_LINES
 from fusefs.appending.handle import AppendHandle
@@ -35,7 +36,6 @@ from fusefs.nodes.nodes import (
     refuse_writing,
 )
 from fusefs.selectors import RangePlace, TimeRange, resolve
-from fusefs.views.allowance import THREAD_BYTES, Allowance
 from fusefs.views.merging import MergedReader, Share
 from storage.engine import Partition
 

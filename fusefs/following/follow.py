@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from fusefs.allowance import INLINE_BYTES, Allowance, ThreadNeededError, leave_event_loop, take_turn
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.following.waiting import WaitingReads
 from fusefs.forms import Form
-from fusefs.views.allowance import INLINE_BYTES, Allowance, ThreadNeededError, leave_event_loop, take_turn
 from fusefs.views.decoded_fetch import Damage
 from fusefs.views.measuring import Source
 from fusefs.views.rendering import Rendering, Text

@@ -14,7 +14,7 @@ from fusefs.appending.targets import Clock
 from fusefs.following.waiting import WaitingReads
 from fusefs.nodes.measuring import Settling
 from fusefs.reports import Reports
-from fusefs.views.store import ViewStore
+from fusefs.views.view_file import ViewStore
 from storage.engine import Engine, Partition
 from storage.model import Isolation, Timestamp
 

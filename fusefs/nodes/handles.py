@@ -9,11 +9,11 @@ import select
 from collections.abc import Callable
 from typing import Protocol
 
+from fusefs.allowance import INLINE_BYTES, Allowance, ThreadNeededError
 from fusefs.appending.handle import AppendHandle
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.following.follow import FollowHandle, Notify
-from fusefs.views.allowance import INLINE_BYTES, Allowance, ThreadNeededError
 
 ALWAYS_READY = select.POLLIN | select.POLLOUT | select.POLLRDNORM | select.POLLWRNORM
 """Events that poll(2) reports of an ordinary file."""

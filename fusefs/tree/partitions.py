@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
+from fusefs.allowance import RequestTooLargeError
 from fusefs.errors import FileError
 from fusefs.files.follow_file import FollowNode
 from fusefs.files.links import RecordLink
@@ -21,7 +22,6 @@ from fusefs.files.status import PartitionStatusFile
 from fusefs.following.follow import Followed
 from fusefs.forms import FORMS, VIEW_FORMS, Form
 from fusefs.nodes.nodes import Directory, Node
-from fusefs.views.allowance import RequestTooLargeError
 from fusefs.views.records import earliest_offset, latest_offset
 from storage.engine import Partition
 from storage.errors import CorruptionError

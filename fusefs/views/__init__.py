@@ -1,7 +1,17 @@
-"""A rendering of a partition as the bytes of a file: which byte is where, and how it is read without holding it.
+"""A view: a rendering of a partition as the bytes of a file, which is read without holding it.
 
-A *view position* is a byte of that file. `decoded_fetch` reads and decodes batches around damaged ones, `sparse_index`
-knows some positions, `measuring` finds them out, `reader` renders what lies between them through windows,
-`view_file` and `store` remember them beside sealed segments, `partition_views` hands out the views of one
-partition, and `records` finds single records.
+                                             view_file    positions remembered beside sealed segments
+                                                 │
+    log, 10-20 ──► view ──► measuring ──► sparse_index    which byte is where
+                    ▲           │
+                  reader        ▼
+                    └──► rendering ──► decoded_fetch ──► Partition.read
+                                           ▲
+    42, earliest ──► records ──────────────┤
+    orders/log ────► merging ──────────────┘
+
+A *view position* is a byte of such a file. `view` has the views of a partition (`View`, `PartitionViews`), whose
+positions `measuring` finds out; `reader` renders what lies between two known ones through windows (`ViewReader`).
+`decoded_fetch` reads and decodes batches around damaged ones. `records` finds single records, and `merging` orders the
+records of several partitions; neither needs positions.
 """

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from fusefs.allowance import ThreadNeededError, current
 from fusefs.forms.decoding import Decode
-from fusefs.views.allowance import ThreadNeededError, current
 from storage.codec.aborted_filter import still_aborted
 from storage.codec.binary.fields import HEADER_SIZE
 from storage.codec.columns import Columns, decode_each

@@ -16,12 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from fusefs.allowance import Allowance, ThreadNeededError, take_turn
 from fusefs.forms import Form, decoder_of
-from fusefs.views.allowance import Allowance, ThreadNeededError, take_turn
 from fusefs.views.decoded_fetch import Damage, Stretch, decoded, fetch
 from fusefs.views.sparse_index import Entry, SparseIndex
-from fusefs.views.store import ViewStore
-from fusefs.views.view_file import Section, ViewFileError, mark_log
+from fusefs.views.view_file import Section, ViewFileError, ViewStore, mark_log
 from storage.codec.columns import Columns
 from storage.codec.headers import BatchHeader
 from storage.disk.names import SegmentFileKind, segment_file

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from fusefs.allowance import RequestTooLargeError
 from fusefs.forms import VALUES, Form
-from fusefs.views.allowance import RequestTooLargeError
 from fusefs.views.decoded_fetch import Damage, Piece, segment_path
 from fusefs.views.measuring import Source
 from storage.codec.columns import Columns

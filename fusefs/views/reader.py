@@ -14,16 +14,14 @@ the one before ended there; a caller that asks again, or comes from elsewhere, r
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from fusefs.views.allowance import RequestTooLargeError, take_turn
+from fusefs.allowance import RequestTooLargeError, take_turn
 from fusefs.views.decoded_fetch import Damage
 from fusefs.views.rendering import Rendering, Text
 from fusefs.views.sparse_index import Entry
+from fusefs.views.view import View
 from storage.errors import CorruptionError, SegmentDeletedError
-
-if TYPE_CHECKING:
-    from fusefs.views.view import View
 
 OVERTAKEN_BYTES = 2**17
 """A read that begins so far behind the last one has overtaken another: the kernel's readahead asks for as much."""
@@ -37,7 +35,7 @@ class _Window(NamedTuple):
 
 
 class ViewReader:
-    """A place in a view. Safe from any thread; reads of one reader take turns."""
+    """A place in a view with a bounded window of rendered bytes, one a file handle. Safe from any thread; reads of one reader take turns."""
 
     def __init__(self, view: View) -> None:
         self._view = view

@@ -10,9 +10,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fusefs.allowance import ThreadNeededError, current
 from fusefs.forms import BATCH, Form
 from fusefs.forms.decoding import check_line
-from fusefs.views.allowance import ThreadNeededError, current
 from fusefs.views.decoded_fetch import Damage, Stretch, read_stretch, segment_path
 from storage.codec.aborted_filter import hide_aborted
 from storage.codec.batch import scan

@@ -7,11 +7,11 @@ import inspect
 
 import pytest
 
+from fusefs.allowance import RequestTooLargeError
 from fusefs.errors import ERRNOS, FileError, errno_of, file_error
 from fusefs.forms import FormError
 from fusefs.reports import Reports
 from fusefs.selectors import SelectorError
-from fusefs.views.allowance import RequestTooLargeError
 from fusefs.views.records import BatchCutError
 from storage import errors
 from storage.model import Timestamp

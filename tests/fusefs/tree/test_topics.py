@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from fusefs.views.partition_views import PartitionViews
+from fusefs.views.view import PartitionViews
 from storage.directories.checkpoints import CheckpointWriter
 from storage.engine import Engine
 from storage.manager import open_engine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusefs.forms import VALUES, Form
+from fusefs.views.reader import ViewReader
 from fusefs.views.view import View
 from storage.codec.columns import decode
 from storage.model import Isolation
@@ -37,7 +38,7 @@ def content(
 
 def read_all(view: View, *, step: int = 4096) -> bytes:
     """Everything a new reader gets, step by step."""
-    reader, parts, position = view.reader(), [], 0
+    reader, parts, position = ViewReader(view), [], 0
     while part := reader.read(position, step):
         parts.append(part)
         position += len(part)

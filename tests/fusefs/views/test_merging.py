@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fusefs.views.merging
+from fusefs.allowance import Allowance
 from fusefs.forms import FORMS, JSON, VALUES, Form
-from fusefs.views.allowance import Allowance
 from fusefs.views.merging import MergedReader, Share
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode

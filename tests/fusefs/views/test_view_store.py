@@ -8,8 +8,9 @@ import pytest
 
 from fusefs.forms import BATCH, FORMS, KV, VALUES, VIEW_FORMS, Form
 from fusefs.views import measuring, sparse_index
-from fusefs.views.partition_views import PartitionViews
-from fusefs.views.store import ViewStore
+from fusefs.views.reader import ViewReader
+from fusefs.views.view import PartitionViews
+from fusefs.views.view_file import ViewStore
 from storage.disk.native import NativeFileSystem
 from storage.model import Isolation, Offset
 from tests.doubles.memory_partition import MemoryPartition
@@ -71,7 +72,7 @@ def test_what_is_remembered_is_not_measured_again(partition: MemoryPartition, fo
     expected = content(partition, form)
     assert len(expected) == view.size
     for position in range(0, len(expected), 91):
-        assert expected[position : position + 30] == view.reader().read(position, 30)
+        assert expected[position : position + 30] == ViewReader(view).read(position, 30)
 
 
 def test_forms_are_remembered_side_by_side(partition: MemoryPartition) -> None:

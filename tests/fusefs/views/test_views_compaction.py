@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fusefs.forms import JSON, KV, VALUES
-from fusefs.views.partition_views import PartitionViews
+from fusefs.views.reader import ViewReader
 from fusefs.views.records import earliest_offset, find_record, latest_offset
-from fusefs.views.store import ViewStore
+from fusefs.views.view import PartitionViews
+from fusefs.views.view_file import ViewStore
 from storage.codec.records import encode
 from storage.compaction.choose import plan
 from storage.compaction.clean import clean, cleaning_params
@@ -68,16 +69,19 @@ def test_a_new_view_shows_what_is_left(compacted, form):
     assert after is not before
     assert after.generation > before.generation
     assert after.size == expected.size < before.size
-    assert after.reader().read(0, 10**6) == expected.reader().read(0, 10**6)
+    assert ViewReader(after).read(0, 10**6) == ViewReader(expected).read(0, 10**6)
 
 
 def test_ranges_skip_what_was_removed(compacted):
     """The offsets keep their meaning; of those that are gone nothing is shown."""
     views = PartitionViews(compacted.log)
-    assert views.range(VALUES, Offset(180), Offset(198)).reader().read(0, 10**6) == lines(range(180, 198))
+    assert ViewReader(views.range(VALUES, Offset(180), Offset(198))).read(0, 10**6) == lines(range(180, 198))
     compacted.clean()
     view = views.range(VALUES, Offset(180), Offset(198))
-    assert (view.size, view.reader().read(0, 10**6)) == (len(lines(range(195, 198))), lines(range(195, 198)))
+    assert (view.size, ViewReader(view).read(0, 10**6)) == (
+        len(lines(range(195, 198))),
+        lines(range(195, 198)),
+    )
     assert 0 == views.range(VALUES, Offset(0), Offset(100)).size
 
 
@@ -85,7 +89,7 @@ def test_a_reader_reads_on_over_a_cleaning(compacted):
     """No record twice, none that is left out; new ones follow."""
     view = PartitionViews(compacted.log).whole(VALUES)
     half = len(lines(range(100)))
-    reader = view.reader()
+    reader = ViewReader(view)
     first = reader.read(0, half)
     compacted.clean()
     compacted.put(RECORDS)
@@ -106,11 +110,11 @@ def test_old_positions_are_not_gone_to(compacted, whole, monkeypatch):
     views = PartitionViews(compacted.log)
     view = views.whole(VALUES) if whole else views.range(VALUES, Offset(20), Offset(190))
     assert view.measure()
-    reader = view.reader()
+    reader = ViewReader(view)
     assert reader.read(0, 10)
     compacted.clean()
     assert view.outdated
-    for old in (reader, view.reader()):
+    for old in (reader, ViewReader(view)):
         with pytest.raises(SegmentDeletedError):
             old.read(300, 10)
     assert reader.read(10, 5)
@@ -129,7 +133,7 @@ def test_a_cleaning_in_the_middle_of_a_jump_is_noticed(compacted, monkeypatch):
 
     monkeypatch.setattr(type(view), "place_at", place_then_clean)
     with pytest.raises(SegmentDeletedError):
-        view.reader().read(300, 10)
+        ViewReader(view).read(300, 10)
 
 
 def test_what_is_remembered_of_a_segment_is_not_believed_afterwards(compacted):
@@ -144,7 +148,7 @@ def test_what_is_remembered_of_a_segment_is_not_believed_afterwards(compacted):
     again = PartitionViews(compacted.log, store=ViewStore(DIRECTORY, compacted.on_disk.disk)).whole(VALUES)
     assert again.measure()
     assert again.size == len(lines(SURVIVORS))
-    assert again.reader().read(5, 10**6) == lines(SURVIVORS)[5:]
+    assert ViewReader(again).read(5, 10**6) == lines(SURVIVORS)[5:]
 
 
 def test_single_records_are_there_or_not(compacted):

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from fusefs.forms import VALUES
-from fusefs.views import measuring, partition_views, rendering, sparse_index
-from fusefs.views.partition_views import PartitionViews
+from fusefs.views import measuring, rendering, sparse_index
+from fusefs.views import view as view_module
+from fusefs.views.reader import ViewReader
+from fusefs.views.view import PartitionViews
 from storage.errors import CorruptionError
 from storage.model import Offset
 from tests.doubles.memory_partition import MemoryPartition
@@ -50,10 +52,10 @@ def test_a_damaged_batch_counts_as_if_it_were_not_there(partition: MemoryPartiti
     expected, place = without(damaged), place_of(damaged)
     assert len(expected) == view.size
     for position in range(1, len(expected)):
-        assert expected[position : position + 1] == view.reader().read(position, 1)
-    fresh = view.reader()
+        assert expected[position : position + 1] == ViewReader(view).read(position, 1)
+    fresh = ViewReader(view)
     if place:
-        assert expected[:place] == view.reader().read(0, place)
+        assert expected[:place] == ViewReader(view).read(0, place)
     else:
         with pytest.raises(CorruptionError):
             fresh.read(0, 1)
@@ -71,7 +73,7 @@ def test_a_read_across_the_place_fails_with_file_position_and_cause(
     view = PartitionViews(partition).whole(VALUES)
     if measured:
         view.measure()
-    handle, place = view.reader(), place_of(damaged)
+    handle, place = ViewReader(view), place_of(damaged)
     for _ in range(3):
         with pytest.raises(CorruptionError, match="checksum") as caught:
             handle.read(place - 5, 10)
@@ -88,7 +90,7 @@ def test_who_reads_on_is_stopped_once_at_the_place(
 ) -> None:
     """Also where a read ended exactly there, and at the very end: no reader passes without a word."""
     partition.damage(3 * damaged)
-    handle, expected = PartitionViews(partition).whole(VALUES).reader(), without(damaged)
+    handle, expected = ViewReader(PartitionViews(partition).whole(VALUES)), without(damaged)
     seen, stops = b"", 0
     while True:
         try:
@@ -110,7 +112,7 @@ def test_several_damaged_batches_in_a_row(partition: MemoryPartition) -> None:
     view = PartitionViews(partition).whole(VALUES)
     assert view.measure()
     assert len(without(2, 3, 4, 7)) == view.size
-    handle, seen, stops = view.reader(), b"", 0
+    handle, seen, stops = ViewReader(view), b"", 0
     while True:
         try:
             part = handle.read(len(seen), 50, short_at_damage=True)
@@ -131,7 +133,7 @@ def test_damage_in_the_header_costs_no_other_batch(partition: MemoryPartition, a
         partition.broken_from.add(3 * 5)
     view = PartitionViews(partition).whole(VALUES)
     assert view.measure()
-    assert without(5) == read_around(view.reader().read, view.size, place_of(5))
+    assert without(5) == read_around(ViewReader(view).read, view.size, place_of(5))
     assert len(without(5)) == view.size
 
 
@@ -152,7 +154,7 @@ def test_a_break_the_log_cannot_walk_over_is_left_by_the_next_readable_offset(
     assert view.measure()
     assert len(without(5, 6)) == view.size
     with pytest.raises(CorruptionError, match="no batch begins here"):
-        view.reader().read(place_of(5) - 1, 2)
+        ViewReader(view).read(place_of(5) - 1, 2)
     partition.broken_from |= {3 * 11}
     again = PartitionViews(partition).whole(VALUES)
     assert again.measure()
@@ -174,7 +176,7 @@ def test_ranges_feel_only_the_damage_inside_them(partition: MemoryPartition) -> 
         assert b"".join(values(number) for number in range(6, BATCHES)) == read_all(behind)
         inside = views.range(VALUES, Offset(16), Offset(24))
         assert len(values(6) + values(7)) == inside.size
-        handle = inside.reader()
+        handle = ViewReader(inside)
         with pytest.raises(CorruptionError):
             handle.read(0, 10)
         assert values(6) + values(7) == handle.read(0, 1000)
@@ -193,7 +195,7 @@ def test_damage_that_came_after_measuring_shifts_nothing(
     readable = []
     for position in range(len(whole)):
         try:
-            assert whole[position : position + 1] == view.reader().read(position, 1)
+            assert whole[position : position + 1] == ViewReader(view).read(position, 1)
             readable.append(position)
         except CorruptionError:
             assert place_of(5) <= position
@@ -212,7 +214,7 @@ def test_a_damaged_end_does_not_stop_growth(partition: MemoryPartition) -> None:
     assert (len(without()), True) == (view.size, view.measured)
     partition.add(b"good")
     assert (len(without()) + 5, True) == (view.size, view.measured)
-    assert b"good\n" == view.reader().read(len(without()), 100)
+    assert b"good\n" == ViewReader(view).read(len(without()), 100)
 
 
 def test_the_front_can_be_removed_up_to_and_inside_damage(partition: MemoryPartition) -> None:
@@ -225,7 +227,7 @@ def test_the_front_can_be_removed_up_to_and_inside_damage(partition: MemoryParti
         view = views.whole(VALUES)
         shown = content_behind(start)
         assert len(shown) == view.size
-        assert shown[-40:] == view.reader().read(len(shown) - 40, 100)
+        assert shown[-40:] == ViewReader(view).read(len(shown) - 40, 100)
 
 
 def content_behind(start: int) -> bytes:
@@ -241,4 +243,4 @@ def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(measuring, "STRETCH_BYTES", 150)
         monkeypatch.setattr(rendering, "WINDOW_BYTES", 64)
         monkeypatch.setattr(rendering, "FIRST_FETCH_BYTES", 150)
-        monkeypatch.setattr(partition_views, "DIRECT_OFFSETS", 3)
+        monkeypatch.setattr(view_module, "DIRECT_OFFSETS", 3)

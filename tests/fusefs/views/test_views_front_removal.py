@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fusefs.forms import FORMS, VALUES, Form
-from fusefs.views.partition_views import PartitionViews
-from fusefs.views.view import View
+from fusefs.views.reader import ViewReader
+from fusefs.views.view import PartitionViews, View
 from storage.errors import SegmentDeletedError
 from storage.model import Offset
 from tests.doubles.memory_partition import MemoryPartition
@@ -50,9 +50,9 @@ def test_an_old_view_keeps_its_positions_and_a_new_one_counts_afresh(
     assert len(before) == old.size
     for position in {0, removed // 2, removed - 1}:
         with pytest.raises(SegmentDeletedError):
-            old.reader().read(position, 10)
+            ViewReader(old).read(position, 10)
     for position in range(removed, len(before), 37):
-        assert before[position : position + 50] == old.reader().read(position, 50)
+        assert before[position : position + 50] == ViewReader(old).read(position, 50)
 
 
 def test_an_open_reader_is_refused_removed_bytes_it_had_rendered(partition: MemoryPartition) -> None:
@@ -60,7 +60,7 @@ def test_an_open_reader_is_refused_removed_bytes_it_had_rendered(partition: Memo
     view = PartitionViews(partition).whole(VALUES)
     view.measure()
     before = content(partition)
-    reader = view.reader()
+    reader = ViewReader(view)
     assert before[:100] == reader.read(0, 100)
     remove(partition, 60)
     with pytest.raises(SegmentDeletedError):
@@ -73,7 +73,7 @@ def test_a_reader_at_the_end_neither_repeats_nor_loses_a_line(partition: MemoryP
     """As `tail -f` does while retention removes all that it has read, and records are appended."""
     views = PartitionViews(partition)
     view = views.whole(VALUES)
-    reader, seen = view.reader(), b""
+    reader, seen = ViewReader(view), b""
     expected = content(partition)
     for number in range(20):
         while part := reader.read(len(seen), 1000):
@@ -127,9 +127,9 @@ def test_all_records_removed_leaves_an_empty_new_view(partition: MemoryPartition
     remove(partition, 120)
     new = views.whole(VALUES)
     assert (0, True) == (new.size, new.measured)
-    assert b"" == old.reader().read(size, 10)
+    assert b"" == ViewReader(old).read(size, 10)
     partition.add(b"x")
-    assert b"x\n" == new.reader().read(0, 10) == old.reader().read(size, 10)
+    assert b"x\n" == ViewReader(new).read(0, 10) == ViewReader(old).read(size, 10)
 
 
 def test_ranges_lose_their_front_as_the_whole_does(partition: MemoryPartition) -> None:
@@ -148,9 +148,9 @@ def test_ranges_lose_their_front_as_the_whole_does(partition: MemoryPartition) -
     for view, expected, removed in opened:
         assert len(expected) == view.size
         with pytest.raises(SegmentDeletedError):
-            view.reader().read(removed - 1, 5)
-        assert expected[removed : removed + 100] == view.reader().read(removed, 100)
-        assert b"" == view.reader().read(len(expected), 100)
+            ViewReader(view).read(removed - 1, 5)
+        assert expected[removed : removed + 100] == ViewReader(view).read(removed, 100)
+        assert b"" == ViewReader(view).read(len(expected), 100)
 
 
 def test_a_marker_removed_at_the_front_takes_no_byte_with_it() -> None:
@@ -159,7 +159,7 @@ def test_a_marker_removed_at_the_front_takes_no_byte_with_it() -> None:
     partition.add_marker()
     partition.add(b"a")
     view = PartitionViews(partition).whole(VALUES)
-    reader = view.reader()
+    reader = ViewReader(view)
     assert 2 == view.size
     partition.delete_records(Offset(1))
     assert b"a\n" == reader.read(0, 10)
@@ -170,13 +170,13 @@ def test_views_made_before_segments_were_rewritten_read_on_only(partition: Memor
     views = PartitionViews(partition)
     old = views.whole(VALUES)
     size = old.size
-    reader = old.reader()
+    reader = ViewReader(old)
     first = reader.read(0, size)
     views.forget()
     partition.add(b"more")
     assert first + b"more\n" == first + reader.read(size, 100)
     with pytest.raises(SegmentDeletedError):
-        old.reader().read(200, 10)
+        ViewReader(old).read(200, 10)
     new = views.whole(VALUES)
     assert new.generation > old.generation
     assert content(partition) == read_all(new)

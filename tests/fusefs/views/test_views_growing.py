@@ -8,7 +8,8 @@ import pytest
 
 from fusefs.forms import FORMS, JSON, VALUES, Form
 from fusefs.views import measuring
-from fusefs.views.partition_views import PartitionViews
+from fusefs.views.reader import ViewReader
+from fusefs.views.view import PartitionViews
 from storage.errors import SegmentDeletedError
 from storage.model import Offset
 from tests.doubles.memory_partition import MemoryPartition
@@ -48,7 +49,7 @@ def test_a_reader_at_the_end_reads_on_when_there_is_more() -> None:
     """As tail -f does: nothing is repeated, nothing lost, and waiting reads nothing."""
     partition = MemoryPartition()
     view = PartitionViews(partition).whole(VALUES)
-    reader, position, seen = view.reader(), 0, b""
+    reader, position, seen = ViewReader(view), 0, b""
     for number in range(20):
         partition.add(b"%d" % number)
         if number % 6 == 5:
@@ -70,7 +71,7 @@ def test_an_unmeasured_view_is_read_from_the_front_without_measuring(monkeypatch
     view = PartitionViews(partition).whole(VALUES)
     assert (0, False) == (view.size, view.measured)
     assert 0 == partition.bytes_read
-    assert b"line 0\nline 1\n" == view.reader().read(0, 14)
+    assert b"line 0\nline 1\n" == ViewReader(view).read(0, 14)
     assert partition.bytes_read <= 2**17
 
 
@@ -99,7 +100,7 @@ def test_reading_far_into_an_unmeasured_view_measures_up_to_there(monkeypatch: p
         partition.add(b"line %d" % number)
     view = PartitionViews(partition).whole(VALUES)
     expected = content(partition)
-    assert expected[20_000:20_100] == view.reader().read(20_000, 100)
+    assert expected[20_000:20_100] == ViewReader(view).read(20_000, 100)
     assert not view.measured
     assert 20_000 <= view.size < 25_000
 
@@ -119,7 +120,7 @@ def test_many_threads_measure_and_read_one_view_together(monkeypatch: pytest.Mon
             pass
 
     def read(start: int) -> None:
-        reader = view.reader()
+        reader = ViewReader(view)
         places = range(start, len(expected), 7919)
         wrong.extend(place for place in places if reader.read(place, 300) != expected[place : place + 300])
 
@@ -173,7 +174,7 @@ def test_records_removed_before_they_were_measured_are_told_when_measuring(
     with pytest.raises(SegmentDeletedError):
         old.measure()
     with pytest.raises(SegmentDeletedError):
-        old.reader().read(0, 1)
+        ViewReader(old).read(0, 1)
     new = views.whole(VALUES)
     assert new.measure()
     assert b"c\n" == read_all(new)

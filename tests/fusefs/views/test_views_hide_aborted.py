@@ -7,9 +7,10 @@ import pytest
 from fusefs.forms import JSON, VALUES
 from fusefs.selectors import parse, resolve
 from fusefs.views.decoded_fetch import Damage, decoded
-from fusefs.views.partition_views import PartitionViews
+from fusefs.views.reader import ViewReader
 from fusefs.views.records import earliest_offset, find_record, latest_offset
 from fusefs.views.sparse_index import Entry
+from fusefs.views.view import PartitionViews
 from storage.codec.batch import scan
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.records import BatchStamp
@@ -68,7 +69,7 @@ def log():
 def whole(log, form=VALUES, isolation=Isolation.READ_COMMITTED):
     view = PartitionViews(log, isolation=isolation).whole(form)
     assert view.measure()
-    text = view.reader().read(0, 10_000)
+    text = ViewReader(view).read(0, 10_000)
     assert view.size == len(text)
     return text
 
@@ -100,7 +101,7 @@ def test_counting_from_the_end_counts_visible_records(log):
     place = resolve(parse("-1"), log)
     view = PartitionViews(log).range(VALUES, place.start_offset, place.end_offset)
     view.measure()
-    assert b"c2\n" == view.reader().read(0, 100)
+    assert b"c2\n" == ViewReader(view).read(0, 100)
 
 
 def test_an_open_transaction_holds_back_what_comes_after(log):
@@ -110,9 +111,9 @@ def test_an_open_transaction_holds_back_what_comes_after(log):
     made.write(b"t1", pid=1)
     made.plain(b"p2")
     view = PartitionViews(made.log).whole(VALUES)
-    assert b"p0\n" == view.reader().read(0, 100)
+    assert b"p0\n" == ViewReader(view).read(0, 100)
     made.end(pid=1, commit=True)
-    assert b"p0\nt1\np2\n" == view.reader().read(0, 100)
+    assert b"p0\nt1\np2\n" == ViewReader(view).read(0, 100)
 
 
 def test_damage_to_what_is_hidden_costs_a_range_behind_it_nothing():
@@ -130,7 +131,7 @@ def test_damage_to_what_is_hidden_costs_a_range_behind_it_nothing():
     made.on_disk.write("00000000000000000000.log", bytes(data))
     at = len(b"first\n")
     assert Entry(0, Offset(2)) == behind.place_at(at)
-    assert b"second\n" == behind.reader().read(at, 100)
+    assert b"second\n" == ViewReader(behind).read(at, 100)
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from fusefs.forms import FORMS, Form
-from fusefs.views import measuring, partition_views, rendering, sparse_index
-from fusefs.views.partition_views import PartitionViews
+from fusefs.views import measuring, rendering, sparse_index
+from fusefs.views import view as view_module
 from fusefs.views.reader import ViewReader
-from fusefs.views.view import View
+from fusefs.views.view import PartitionViews, View
 from storage.codec.columns import decode
 from storage.codec.records import encode
 from storage.errors import SegmentDeletedError
@@ -126,7 +126,7 @@ class ViewsOfAPartition(RuleBasedStateMachine):
     def open_whole(self, form: Form) -> None:
         view = self.views.whole(form)
         assert self.partition.log_start_offset == view.start_offset
-        self.handles.append(Handle(view, form, view.reader(), view.start_offset))
+        self.handles.append(Handle(view, form, ViewReader(view), view.start_offset))
 
     @rule(form=st.sampled_from(FORMS), start=st.floats(0, 1), length=st.none() | st.floats(0, 1))
     def open_range(self, form: Form, start: float, length: float | None) -> None:
@@ -135,7 +135,7 @@ class ViewsOfAPartition(RuleBasedStateMachine):
         first = offsets.log_start_offset + int((visible_end - offsets.log_start_offset) * start)
         last = None if length is None else Offset(first + int((visible_end - first) * length))
         view = self.views.range(form, Offset(first), last)
-        self.handles.append(Handle(view, form, view.reader(), view.start_offset))
+        self.handles.append(Handle(view, form, ViewReader(view), view.start_offset))
 
     @rule(which=st.floats(0, 0.999), max_bytes=st.none() | st.integers(1, 1000))
     def measure(self, which: float, max_bytes: int | None) -> None:
@@ -225,7 +225,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparse_index, "MAX_BATCH_INTERVAL", 400)
     monkeypatch.setattr(measuring, "STRETCH_BYTES", 300)
     monkeypatch.setattr(measuring, "INLINE_OFFSETS", 12)
-    monkeypatch.setattr(partition_views, "DIRECT_OFFSETS", 5)
+    monkeypatch.setattr(view_module, "DIRECT_OFFSETS", 5)
     monkeypatch.setattr(rendering, "WINDOW_BYTES", 256)
     monkeypatch.setattr(rendering, "FIRST_FETCH_BYTES", 100)
 

@@ -9,9 +9,10 @@ import pytest
 from fusefs.forms import FORMS, VALUES, Form
 from fusefs.selectors import RangePlace, RecordPlace, SelectorError, parse, resolve
 from fusefs.views import measuring, rendering, sparse_index
-from fusefs.views.partition_views import PartitionViews
+from fusefs.views.reader import ViewReader
 from fusefs.views.records import FoundRecord, find_record
-from fusefs.views.store import ViewStore
+from fusefs.views.view import PartitionViews
+from fusefs.views.view_file import ViewStore
 from storage.errors import CorruptionError, SegmentDeletedError
 from storage.log.log import Log
 from storage.model import Offset
@@ -67,7 +68,7 @@ def test_a_real_log_is_rendered_as_the_double_is(form: Form) -> None:
     assert view.measure()
     assert len(expected) == view.size
     assert expected == read_all(view, step=777)
-    handle, generator = view.reader(), random.Random(3)
+    handle, generator = ViewReader(view), random.Random(3)
     for _ in range(200):
         position, size = generator.randrange(len(expected)), generator.randrange(1, 3000)
         assert expected[position : position + size] == handle.read(position, size)
@@ -77,7 +78,7 @@ def test_growth_is_seen_across_rolls() -> None:
     """By the size and by a reader at the end."""
     both = Both(10)
     view = both.views().whole(VALUES)
-    handle, seen = view.reader(), b""
+    handle, seen = ViewReader(view), b""
     for number in range(10, 400):
         both.append(number)
         seen += handle.read(len(seen), 10_000)
@@ -99,8 +100,8 @@ def test_retention_removes_bytes_of_old_views_only() -> None:
     assert (len(before), len(before) - removed) == (old.size, new.size)
     assert before[removed:] == read_all(new)
     with pytest.raises(SegmentDeletedError):
-        old.reader().read(removed - 1, 1)
-    assert before[removed : removed + 99] == old.reader().read(removed, 99)
+        ViewReader(old).read(removed - 1, 1)
+    assert before[removed : removed + 99] == ViewReader(old).read(removed, 99)
     views.remember()
     assert [f"{base:020d}.view" for base in both.on_disk.base_offsets()] == both.view_files()
 
@@ -163,10 +164,10 @@ def test_damage_on_disk_costs_its_batch_alone(at: int) -> None:
     view = both.views().whole(VALUES)
     assert view.measure()
     assert len(before + behind) == view.size
-    assert before == view.reader().read(0, len(before))
-    assert behind == view.reader().read(len(before), view.size)
+    assert before == ViewReader(view).read(0, len(before))
+    assert behind == ViewReader(view).read(len(before), view.size)
     with pytest.raises(CorruptionError) as caught:
-        view.reader().read(len(before) - 1, 2)
+        ViewReader(view).read(len(before) - 1, 2)
     name = f"{found.segment_base_offset:020d}.log"
     assert (DIRECTORY / name, found.batch_position) == (caught.value.file, caught.value.position)
 
@@ -180,10 +181,10 @@ def test_damage_by_which_the_log_loses_its_way_costs_no_more_than_its_segment(at
     behind = content(both.double, start=next_segment)
     view = both.views().whole(VALUES)
     assert view.measure()
-    assert before == view.reader().read(0, len(before))
-    assert behind == view.reader().read(view.size - len(behind), view.size)
+    assert before == ViewReader(view).read(0, len(before))
+    assert behind == ViewReader(view).read(view.size - len(behind), view.size)
     with pytest.raises(CorruptionError):
-        view.reader().read(len(before) - 1, 2)
+        ViewReader(view).read(len(before) - 1, 2)
 
 
 def test_selectors_agree_with_the_double() -> None:

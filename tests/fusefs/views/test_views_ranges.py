@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fusefs.forms import FORMS, VALUES, Form
-from fusefs.views import partition_views
-from fusefs.views.partition_views import PartitionViews
+from fusefs.views import view as view_module
+from fusefs.views.reader import ViewReader
+from fusefs.views.view import PartitionViews
 from storage.model import Offset
 from tests.doubles.memory_partition import MemoryPartition
 from tests.fusefs.views.expected import content, read_all
@@ -34,7 +35,7 @@ def test_a_range_is_the_rendering_of_its_records(
     direct: int,
 ) -> None:
     """Inside batches, across segments, empty, to the end; by itself and as a part of the whole."""
-    monkeypatch.setattr(partition_views, "DIRECT_OFFSETS", direct)
+    monkeypatch.setattr(view_module, "DIRECT_OFFSETS", direct)
     views = PartitionViews(partition)
     if whole_is_known:
         views.whole(form).measure()
@@ -44,7 +45,7 @@ def test_a_range_is_the_rendering_of_its_records(
         assert (len(expected), True, False) == (view.size, view.measured, view.growing)
         assert expected == read_all(view, step=100)
         for position in range(0, len(expected), 97):
-            assert expected[position : position + 30] == view.reader().read(position, 30)
+            assert expected[position : position + 30] == ViewReader(view).read(position, 30)
 
 
 @pytest.mark.parametrize("whole_is_known", [False, True])
@@ -115,7 +116,7 @@ def test_a_range_moves_into_the_whole_once_that_is_known() -> None:
     views = PartitionViews(partition)
     whole = views.whole(VALUES)
     view = views.range(VALUES, Offset(1), None)
-    reader = view.reader()
+    reader = ViewReader(view)
     expected = content(partition, start=1)
     assert expected[:1000] == reader.read(0, 1000)
     assert not view.measured

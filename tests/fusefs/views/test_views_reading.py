@@ -9,7 +9,8 @@ import pytest
 
 from fusefs.forms import FORMS, JSON, KV, VALUES, Form
 from fusefs.views import rendering as rendering_module
-from fusefs.views.partition_views import PartitionViews
+from fusefs.views.reader import ViewReader
+from fusefs.views.view import PartitionViews
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode, encode_lines
 from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
@@ -64,13 +65,13 @@ def test_any_stretch_read_by_a_new_reader_is_that_of_the_whole(
     view = PartitionViews(partition).whole(form)
     expected = content(partition, form)
     for position in range(0, len(expected), 13):
-        assert expected[position : position + 20] == view.reader().read(position, 20)
+        assert expected[position : position + 20] == ViewReader(view).read(position, 20)
 
 
 def test_reads_at_and_beyond_the_end_are_empty(partition: MemoryPartition) -> None:
     """And a read that runs over the end is short."""
     view = PartitionViews(partition).whole(VALUES)
-    reader = view.reader()
+    reader = ViewReader(view)
     assert b"" == reader.read(view.size, 10)
     assert b"" == reader.read(view.size + 12345678, 10)
     assert content(partition)[-3:] == reader.read(view.size - 3, 10)
@@ -80,14 +81,14 @@ def test_reads_at_and_beyond_the_end_are_empty(partition: MemoryPartition) -> No
 def test_an_empty_partition_is_an_empty_file() -> None:
     """Of size 0, measured, and readable."""
     view = PartitionViews(MemoryPartition(base_offset=7)).whole(VALUES)
-    assert (0, True, b"") == (view.size, view.measured, view.reader().read(0, 10))
+    assert (0, True, b"") == (view.size, view.measured, ViewReader(view).read(0, 10))
 
 
 def test_a_buffer_read_gives_the_same_bytes_as_a_read(partition: MemoryPartition) -> None:
     """Without a copy where one window holds them all."""
     view = PartitionViews(partition).whole(VALUES)
     for position in range(0, view.size, 31):
-        assert view.reader().read(position, 50) == bytes(view.reader().read_buffer(position, 50))
+        assert ViewReader(view).read(position, 50) == bytes(ViewReader(view).read_buffer(position, 50))
 
 
 def test_a_log_that_starts_inside_a_batch_shows_that_batch_in_part(partition: MemoryPartition) -> None:
@@ -129,7 +130,7 @@ def test_nothing_above_the_visible_end_is_shown(partition: MemoryPartition) -> N
 def test_reading_on_renders_and_fetches_everything_once() -> None:
     """A view read in small steps costs its own bytes, and no lookup between."""
     partition = lines(16_000, batch=160)
-    reader = PartitionViews(partition).whole(VALUES).reader()
+    reader = ViewReader(PartitionViews(partition).whole(VALUES))
     position = 0
     while part := reader.read(position, 5000):
         position += len(part)
@@ -142,7 +143,7 @@ def test_whoever_reads_on_is_given_windows_of_whole_reads(step: int) -> None:
     """Each read lies in one window, so that its bytes need not be gathered from two; whatever its size."""
     partition = lines(60_000, batch=160)
     view = PartitionViews(partition).whole(VALUES)
-    reader, expected, position = view.reader(), content(partition), 0
+    reader, expected, position = ViewReader(view), content(partition), 0
     while part := reader.read_buffer(position, step):
         assert (len(part), True) == (min(step, view.size - position), isinstance(part, memoryview))
         assert expected[position : position + step] == bytes(part)
@@ -178,7 +179,7 @@ def test_a_random_read_fetches_little_around_its_place() -> None:
     for _ in range(50):
         position = generator.randrange(view.size)
         partition.bytes_read = 0
-        assert expected[position : position + 100] == view.reader().read(position, 100)
+        assert expected[position : position + 100] == ViewReader(view).read(position, 100)
         assert partition.bytes_read <= 2 * rendering_module.FIRST_FETCH_BYTES
 
 
@@ -188,7 +189,7 @@ def test_readahead_that_overtakes_is_served_without_starting_over() -> None:
     view = PartitionViews(partition).whole(VALUES)
     view.measure()
     partition.bytes_read = 0
-    reader, expected, step = view.reader(), content(partition), 128 * 1024
+    reader, expected, step = ViewReader(view), content(partition), 128 * 1024
     assert expected[:step] == reader.read(0, step)
     for position in range(step, len(expected), 2 * step):
         second = reader.read(position + step, step)
@@ -201,14 +202,14 @@ def test_a_batch_larger_than_the_window_is_rendered_in_parts() -> None:
     """Four megabytes in one batch: every read is right, and no window holds them all."""
     partition = lines(40_000, batch=40_000)
     view = PartitionViews(partition).whole(VALUES)
-    expected, reader = content(partition), view.reader()
+    expected, reader = content(partition), ViewReader(view)
     position = 0
     while part := reader.read(position, 100_000):
         assert expected[position : position + 100_000] == part
         position += len(part)
         assert len(reader._window.data) <= 2.5 * rendering_module.WINDOW_BYTES
     assert len(expected) == position
-    assert expected[2_345_678:2_345_999] == view.reader().read(2_345_678, 321)
+    assert expected[2_345_678:2_345_999] == ViewReader(view).read(2_345_678, 321)
 
 
 def test_a_single_record_larger_than_the_window_is_read_whole() -> None:
@@ -219,7 +220,7 @@ def test_a_single_record_larger_than_the_window_is_read_whole() -> None:
     partition.add(b"after")
     view = PartitionViews(partition).whole(VALUES)
     assert content(partition) == read_all(view, step=1_000_000)
-    assert b"xx\nafter\n" == view.reader().read(view.size - 9, 100)
+    assert b"xx\nafter\n" == ViewReader(view).read(view.size - 9, 100)
 
 
 def test_a_hundred_thousand_one_record_batches_are_one_file() -> None:
@@ -231,7 +232,7 @@ def test_a_hundred_thousand_one_record_batches_are_one_file() -> None:
     view = PartitionViews(partition).whole(VALUES)
     assert view.measure()
     assert 100_000 * len(LINE) == view.size
-    assert LINE == view.reader().read(77_777 * len(LINE), len(LINE))
+    assert LINE == ViewReader(view).read(77_777 * len(LINE), len(LINE))
     assert view._frame.measure.entries <= 1 + view.size // 65536
 
 
@@ -243,7 +244,7 @@ def test_large_keys_do_not_hide_small_values_far_from_an_index_entry() -> None:
     view = PartitionViews(partition).whole(VALUES)
     view.measure()
     partition.bytes_read = 0
-    assert b"v\n" == view.reader().read(126, 2)
+    assert b"v\n" == ViewReader(view).read(126, 2)
     assert partition.bytes_read < 2_000_000
 
 
@@ -251,7 +252,7 @@ def test_memory_stays_flat_while_a_view_is_read() -> None:
     """Fifty megabytes of JSON from twenty of records, through a few windows."""
     partition = lines(200_000, batch=1000)
     view = PartitionViews(partition).whole(JSON)
-    reader, position = view.reader(), 0
+    reader, position = ViewReader(view), 0
     tracemalloc.start()
     try:
         while part := reader.read(position, 131_072):
@@ -267,7 +268,7 @@ def test_readers_of_one_view_keep_their_own_places(partition: MemoryPartition) -
     """Two handles read alternately."""
     view = PartitionViews(partition).whole(KV)
     expected = content(partition, KV)
-    first, second = view.reader(), view.reader()
+    first, second = ViewReader(view), ViewReader(view)
     for position in range(0, len(expected) - 200, 50):
         assert expected[position : position + 50] == first.read(position, 50)
         assert expected[-position - 50 : -position or None] == second.read(len(expected) - position - 50, 50)
@@ -277,7 +278,7 @@ def test_an_offset_the_log_denies_is_told_as_deleted(
     partition: MemoryPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the front goes between looking and reading."""
-    reader = PartitionViews(partition).whole(VALUES).reader()
+    reader = ViewReader(PartitionViews(partition).whole(VALUES))
 
     def deny(offset: int, **_: object) -> None:
         raise OffsetOutOfRangeError(offset, 50, 120)

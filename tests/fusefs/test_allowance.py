@@ -6,9 +6,8 @@ import threading
 
 import pytest
 
-from fusefs.forms import BATCH, FORMS, JSON, VALUES
-from fusefs.views import allowance, decoded_fetch, measuring
-from fusefs.views.allowance import (
+from fusefs import allowance
+from fusefs.allowance import (
     Allowance,
     RequestTooLargeError,
     ThreadNeededError,
@@ -16,9 +15,12 @@ from fusefs.views.allowance import (
     leave_event_loop,
     take_turn,
 )
+from fusefs.forms import BATCH, FORMS, JSON, VALUES
+from fusefs.views import decoded_fetch, measuring
 from fusefs.views.decoded_fetch import Damage, read_stretch
-from fusefs.views.partition_views import DIRECT_OFFSETS, PartitionViews
+from fusefs.views.reader import ViewReader
 from fusefs.views.records import find_record, last_records_start, latest_offset
+from fusefs.views.view import DIRECT_OFFSETS, PartitionViews
 from storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from storage.codec.compression.codecs import deflate
 from storage.codec.headers import Codec
@@ -144,7 +146,7 @@ def test_a_read_that_takes_too_much_is_short_where_it_may_be(monkeypatch):
     for number in range(6):
         value = record(b"%d" % number, headers=empty_headers(10_000))
         partition.append(sealed(value, codec=Codec.ZSTD))
-    reader, seen = PartitionViews(partition).whole(VALUES).reader(), []
+    reader, seen = ViewReader(PartitionViews(partition).whole(VALUES)), []
     while len(seen) < 10:
         with Allowance(30_000, inline=False):
             part = reader.read(sum(map(len, seen)), 1000, short_at_damage=True)
@@ -154,7 +156,7 @@ def test_a_read_that_takes_too_much_is_short_where_it_may_be(monkeypatch):
     assert [b"0\n1\n", b"2\n3\n", b"4\n5\n"] == seen
 
     with Allowance(30_000, inline=False), pytest.raises(RequestTooLargeError):
-        PartitionViews(partition).whole(VALUES).reader().read(0, 1000)
+        ViewReader(PartitionViews(partition).whole(VALUES)).read(0, 1000)
 
 
 def test_a_size_is_not_measured_on_the_spot_where_that_takes_long():
@@ -185,7 +187,7 @@ def test_places_are_known_where_much_was_inflated():
     expected = content(partition)
     for position in range(0, len(expected), 3):
         with Allowance(17 * 2**20, inline=False):
-            assert expected[position : position + 1] == view.reader().read(position, 1)
+            assert expected[position : position + 1] == ViewReader(view).read(position, 1)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix)
@@ -200,7 +202,7 @@ def test_a_batch_that_is_too_large_stands_as_a_damaged_one(form):
     assert view.measure()
     ends = content(likewise, form, end=1), content(likewise, form, start=2)
     assert view.size == sum(map(len, ends))
-    handle = view.reader()
+    handle = ViewReader(view)
     assert ends[0] == handle.read(0, 10**6, short_at_damage=True)
     with pytest.raises(OversizeError, match=r"0\.log: position \d+: zstd: more than 67108864 bytes inflated"):
         handle.read(len(ends[0]), 10**6, short_at_damage=True)
@@ -224,7 +226,7 @@ def test_a_line_too_long_is_shown_in_another_form():
     views = PartitionViews(partition)
     assert bytes(size) + b"\nx\n" == read_all(views.whole(VALUES), step=2**24)
     with pytest.raises(OversizeError, match="the line of offset 0 in log.json would have"):
-        views.whole(JSON).reader().read(0, 1)
+        ViewReader(views.whole(JSON)).read(0, 1)
     found = find_record(partition, Offset(0))
     assert found is not None
     assert bytes(size) == found.render(VALUES, partition)
