@@ -31,16 +31,7 @@ if cython.compiled:
         put_string,
         put_text,
     )
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import (
-        finished,
-        int64s_of,
-        new_octets,
-        new_text,
-        octets_of,
-        text_octets,
-        writable,
-    )
+    from cython.cimports.storage.codec.binary import fields, memory
 else:
     from fusefs.forms.json_strings import (
         base64_size,
@@ -51,16 +42,7 @@ else:
         put_string,
         put_text,
     )
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import (
-        finished,
-        int64s_of,
-        new_octets,
-        new_text,
-        octets_of,
-        text_octets,
-        writable,
-    )
+    from storage.codec.binary import fields, memory
 
 _CREATE = cython.declare(bytes, b',"tstype":"create","ts":')
 _LOG_APPEND = cython.declare(bytes, b',"tstype":"logappend","ts":')
@@ -86,9 +68,9 @@ class JsonLines:
     ) -> bytes:
         """One object a record."""
         lines: _Lines = _Lines(columns, topic, partition)
-        text: object = new_text(sum(lines.measure(start_offset, end_offset)))
-        lines.put(text_octets(text), start_offset, end_offset)
-        return finished(text)
+        text: object = memory.new_text(sum(lines.measure(start_offset, end_offset)))
+        lines.put(memory.text_octets(text), start_offset, end_offset)
+        return memory.finished(text)
 
     def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
         """The line."""
@@ -97,9 +79,9 @@ class JsonLines:
         lines: _Lines = _Lines(columns, topic, partition)
         lines.first = index
         lines.last = index + 1
-        text: object = new_text(sum(lines.measure(MIN_OFFSET, MAX_OFFSET)))
-        lines.put(text_octets(text), MIN_OFFSET, MAX_OFFSET)
-        return finished(text)
+        text: object = memory.new_text(sum(lines.measure(MIN_OFFSET, MAX_OFFSET)))
+        lines.put(memory.text_octets(text), MIN_OFFSET, MAX_OFFSET)
+        return memory.finished(text)
 
     def measure(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
@@ -143,7 +125,7 @@ class _Lines:
         name = json.dumps(topic, ensure_ascii=False)
         self.head = f'{{"topic":{name},"partition":{partition},"offset":'.encode()
         self.count = len(columns)
-        self.kinds = new_octets(self.count)
+        self.kinds = memory.new_octets(self.count)
         self.spans = []
         self.kept = True  # spans of headers, for `put`
         self.first = 0
@@ -153,8 +135,8 @@ class _Lines:
     def measure(self, start_offset: cython.longlong, end_offset: cython.longlong) -> array[int]:
         """Bytes of each batch's lines; notes what must be shown in base64."""
         sizes = array("q")
-        row: cython.p_longlong = int64s_of(self.rows)
-        column: cython.p_longlong = int64s_of(self.block)
+        row: cython.p_longlong = memory.int64s_of(self.rows)
+        column: cython.p_longlong = memory.int64s_of(self.block)
         times: cython.Py_ssize_t = fields.TIMESTAMPS * self.count
         index: cython.Py_ssize_t = 0
         batch: cython.Py_ssize_t
@@ -170,8 +152,8 @@ class _Lines:
 
     @cython.cfunc
     def line_size(self, index: cython.Py_ssize_t, time_size: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        source: cython.p_uchar = octets_of(self.data)
-        column: cython.p_longlong = int64s_of(self.block)
+        source: cython.p_uchar = memory.octets_of(self.data)
+        column: cython.p_longlong = memory.int64s_of(self.block)
         count: cython.Py_ssize_t = self.count
         key: cython.Py_ssize_t = fields.KEY_POSITIONS * count + index
         value: cython.Py_ssize_t = fields.VALUE_POSITIONS * count + index
@@ -182,11 +164,11 @@ class _Lines:
             headers: cython.Py_ssize_t = len(spans) // fields.SPAN_SIZE
             if self.kept:
                 self.spans.append(spans)
-            if _headers_are_text(source, int64s_of(spans), headers):
-                size += len(_HEADERS) + _headers_size(source, int64s_of(spans), headers, False)
+            if _headers_are_text(source, memory.int64s_of(spans), headers):
+                size += len(_HEADERS) + _headers_size(source, memory.int64s_of(spans), headers, False)
             else:
                 kind = 4
-                size += len(_HEADERS_BASE64) + _headers_size(source, int64s_of(spans), headers, True)
+                size += len(_HEADERS_BASE64) + _headers_size(source, memory.int64s_of(spans), headers, True)
         part: cython.Py_ssize_t = field_size(source, column[key], column[key + count], False)
         if part < 0:
             kind |= 1
@@ -196,7 +178,7 @@ class _Lines:
         if part < 0:
             kind |= 2
             part = len(_PAYLOAD_BASE64) - len(_PAYLOAD) + base64_size(column[value + count])
-        writable(self.kinds)[index] = kind
+        memory.writable(self.kinds)[index] = kind
         return size + len(_PAYLOAD) + part + len(_END)
 
     @cython.cfunc
@@ -204,8 +186,8 @@ class _Lines:
         self, target: cython.p_uchar, start_offset: cython.longlong, end_offset: cython.longlong
     ) -> object:
         """Write what `measure` has measured, with the same bounds."""
-        row: cython.p_longlong = int64s_of(self.rows)
-        column: cython.p_longlong = int64s_of(self.block)
+        row: cython.p_longlong = memory.int64s_of(self.rows)
+        column: cython.p_longlong = memory.int64s_of(self.block)
         times: cython.Py_ssize_t = fields.TIMESTAMPS * self.count
         at: cython.Py_ssize_t = 0
         index: cython.Py_ssize_t = 0
@@ -229,9 +211,9 @@ class _Lines:
     def put_headers(
         self, target: cython.p_uchar, at: cython.Py_ssize_t, index: cython.Py_ssize_t, spans: memoryview
     ) -> cython.Py_ssize_t:
-        source: cython.p_uchar = octets_of(self.data)
-        span: cython.p_longlong = int64s_of(spans)
-        base64: cython.bint = writable(self.kinds)[index] & 4 != 0
+        source: cython.p_uchar = memory.octets_of(self.data)
+        span: cython.p_longlong = memory.int64s_of(spans)
+        base64: cython.bint = memory.writable(self.kinds)[index] & 4 != 0
         at = put_text(target, at, _HEADERS_BASE64 if base64 else _HEADERS)
         number: cython.Py_ssize_t
         for number in range(len(spans) // fields.SPAN_SIZE):
@@ -250,9 +232,9 @@ class _Lines:
     def put_fields(
         self, target: cython.p_uchar, at: cython.Py_ssize_t, index: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        source: cython.p_uchar = octets_of(self.data)
-        column: cython.p_longlong = int64s_of(self.block)
-        kind: cython.int = writable(self.kinds)[index]
+        source: cython.p_uchar = memory.octets_of(self.data)
+        column: cython.p_longlong = memory.int64s_of(self.block)
+        kind: cython.int = memory.writable(self.kinds)[index]
         count: cython.Py_ssize_t = self.count
         key: cython.Py_ssize_t = fields.KEY_POSITIONS * count + index
         value: cython.Py_ssize_t = fields.VALUE_POSITIONS * count + index

@@ -12,9 +12,9 @@ from __future__ import annotations
 import cython
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary.memory import copy
+    from cython.cimports.storage.codec.binary import memory
 else:
-    from storage.codec.binary.memory import copy
+    from storage.codec.binary import memory
 
 _NULL = cython.declare(bytes, b"null")
 _BASE64 = cython.declare(bytes, b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
@@ -150,7 +150,7 @@ def put_string(
     target[at] = ord('"')
     at += 1
     if _is_plain(source, start, length):
-        copy(target, at, source, start, length)
+        memory.copy(target, at, source, start, length)
         at += length
     else:
         at = _put_escaped(target, at, source, start, start + length)
@@ -172,7 +172,7 @@ def _put_escaped(
         if octet >= 0x80:
             sequence: cython.Py_ssize_t = _sequence_size(source, start, end)
             if sequence:
-                copy(target, at, source, start, sequence)
+                memory.copy(target, at, source, start, sequence)
                 at += sequence
                 start += sequence
                 continue
@@ -283,5 +283,5 @@ def _magnitude(value: cython.longlong) -> cython.ulonglong:
 @cython.exceptval(check=False)
 def put_text(target: cython.p_uchar, at: cython.Py_ssize_t, text: bytes) -> cython.Py_ssize_t:
     source: cython.p_uchar = text
-    copy(target, at, source, 0, len(text))
+    memory.copy(target, at, source, 0, len(text))
     return at + len(text)

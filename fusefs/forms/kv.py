@@ -19,35 +19,9 @@ from storage.codec.records import Columns, encode_columns
 from storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import (
-        copy,
-        finished,
-        flat_view,
-        int64s_of,
-        new_int64s,
-        new_octets,
-        new_text,
-        octets_of,
-        position_of,
-        text_octets,
-        writable,
-    )
+    from cython.cimports.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import (
-        copy,
-        finished,
-        flat_view,
-        int64s_of,
-        new_int64s,
-        new_octets,
-        new_text,
-        octets_of,
-        position_of,
-        text_octets,
-        writable,
-    )
+    from storage.codec.binary import fields, memory
 
 MIN_OFFSET = -(2**63)
 MAX_OFFSET = 2**63 - 1
@@ -79,8 +53,8 @@ class KeyValue:
         del topic, partition
         data: memoryview = columns.data
         block: memoryview = columns.block
-        source: cython.p_uchar = octets_of(data)
-        column: cython.p_longlong = int64s_of(block)
+        source: cython.p_uchar = memory.octets_of(data)
+        column: cython.p_longlong = memory.int64s_of(block)
         count: cython.Py_ssize_t = len(columns)
         sizes = array("q")
         first: cython.Py_ssize_t = 0
@@ -108,11 +82,11 @@ def _render(
 ) -> bytes:
     data: memoryview = columns.data
     block: memoryview = columns.block
-    source: cython.p_uchar = octets_of(data)
-    column: cython.p_longlong = int64s_of(block)
+    source: cython.p_uchar = memory.octets_of(data)
+    column: cython.p_longlong = memory.int64s_of(block)
     count: cython.Py_ssize_t = len(columns)
-    text: object = new_text(_size(source, column, count, first, last, start_offset, end_offset))
-    target: cython.p_uchar = text_octets(text)
+    text: object = memory.new_text(_size(source, column, count, first, last, start_offset, end_offset))
+    target: cython.p_uchar = memory.text_octets(text)
     at: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     for index in range(first, last):
@@ -124,7 +98,7 @@ def _render(
             at = _put_field(target, at + 1, source, column[value], column[value + count])
             target[at] = ord("\n")
             at += 1
-    return finished(text)
+    return memory.finished(text)
 
 
 @cython.cfunc
@@ -203,7 +177,7 @@ def _put_field(
         target[at + 1] = ord("N")
         return at + 2
     if _field_size(source, start, length) == length:
-        copy(target, at, source, start, length)
+        memory.copy(target, at, source, start, length)
         return at + length
     index: cython.Py_ssize_t
     for index in range(start, start + length):
@@ -221,28 +195,28 @@ def _put_field(
 @cython.cfunc
 def _columns(text: Buffer, timestamp: cython.longlong) -> Columns:
     """The lines as records, over a copy of the text without its escapes."""
-    view: memoryview = flat_view(text)
-    source: cython.p_uchar = octets_of(view)
+    view: memoryview = memory.flat_view(text)
+    source: cython.p_uchar = memory.octets_of(view)
     end: cython.Py_ssize_t = len(view)
     count: cython.Py_ssize_t = _count_lines(source, end)
     if end and source[end - 1] != ord("\n"):
         raise ValueError("the last line has no LF")
     # Taking escapes away never makes a text longer.
-    plain: bytearray = new_octets(end)
-    block: memoryview = new_int64s(fields.COLUMN_COUNT * count)
-    column: cython.p_longlong = int64s_of(block)
+    plain: bytearray = memory.new_octets(end)
+    block: memoryview = memory.new_int64s(fields.COLUMN_COUNT * count)
+    column: cython.p_longlong = memory.int64s_of(block)
     position: cython.Py_ssize_t = 0
     at: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     for index in range(count):
-        stop: cython.Py_ssize_t = position_of(ord("\n"), source, position, end)
-        tab: cython.Py_ssize_t = position_of(ord("\t"), source, position, stop)
+        stop: cython.Py_ssize_t = memory.position_of(ord("\n"), source, position, end)
+        tab: cython.Py_ssize_t = memory.position_of(ord("\t"), source, position, stop)
         column[index] = index
         column[fields.TIMESTAMPS * count + index] = timestamp
         column[fields.KEY_POSITIONS * count + index] = at
         column[fields.KEY_LENGTHS * count + index] = -1
         if tab < stop:
-            length: cython.longlong = _take_field(writable(plain), at, source, position, tab)
+            length: cython.longlong = _take_field(memory.writable(plain), at, source, position, tab)
             if length < -1:
                 raise FormError(
                     index + 1, "a backslash in the key is followed by none of t, n, r and backslash"
@@ -250,7 +224,7 @@ def _columns(text: Buffer, timestamp: cython.longlong) -> Columns:
             column[fields.KEY_LENGTHS * count + index] = length
             at += max(length, 0)
             position = tab + 1
-        length = _take_field(writable(plain), at, source, position, stop)
+        length = _take_field(memory.writable(plain), at, source, position, stop)
         if length < -1:
             raise FormError(
                 index + 1, "a backslash in the value is followed by none of t, n, r and backslash"
@@ -288,8 +262,8 @@ def _take_field(
         return -1
     first: cython.Py_ssize_t = at
     while True:
-        stop: cython.Py_ssize_t = position_of(ord("\\"), source, start, end)
-        copy(target, at, source, start, stop - start)
+        stop: cython.Py_ssize_t = memory.position_of(ord("\\"), source, start, end)
+        memory.copy(target, at, source, start, stop - start)
         at += stop - start
         if stop == end:
             return at - first

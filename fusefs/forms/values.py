@@ -16,25 +16,9 @@ from storage.codec.records import Columns, encode_lines
 from storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import (
-        copy,
-        finished,
-        int64s_of,
-        new_text,
-        octets_of,
-        text_octets,
-    )
+    from cython.cimports.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import (
-        copy,
-        finished,
-        int64s_of,
-        new_text,
-        octets_of,
-        text_octets,
-    )
+    from storage.codec.binary import fields, memory
 
 
 class Values:
@@ -49,12 +33,12 @@ class Values:
         del topic, partition
         data: memoryview = columns.data
         block: memoryview = columns.block
-        column: cython.p_longlong = int64s_of(block)
+        column: cython.p_longlong = memory.int64s_of(block)
         count: cython.Py_ssize_t = len(columns)
         size: cython.Py_ssize_t = _size(column, count, 0, count, start_offset, end_offset)
-        text: object = new_text(size)
-        _put(text_octets(text), octets_of(data), column, count, start_offset, end_offset)
-        return finished(text)
+        text: object = memory.new_text(size)
+        _put(memory.text_octets(text), memory.octets_of(data), column, count, start_offset, end_offset)
+        return memory.finished(text)
 
     def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
         """Exactly the value, without LF: nothing for a null one."""
@@ -67,7 +51,7 @@ class Values:
         """From the lengths alone: no value is touched."""
         del topic, partition
         block: memoryview = columns.block
-        column: cython.p_longlong = int64s_of(block)
+        column: cython.p_longlong = memory.int64s_of(block)
         count: cython.Py_ssize_t = len(columns)
         sizes = array("q")
         first: cython.Py_ssize_t = 0
@@ -122,7 +106,7 @@ def _put(
         if start_offset <= column[index] < end_offset:
             length: cython.Py_ssize_t = column[fields.VALUE_LENGTHS * count + index]
             if length > 0:
-                copy(target, at, source, column[fields.VALUE_POSITIONS * count + index], length)
+                memory.copy(target, at, source, column[fields.VALUE_POSITIONS * count + index], length)
                 at += length
             target[at] = ord("\n")
             at += 1

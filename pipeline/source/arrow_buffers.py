@@ -21,27 +21,9 @@ import cython
 from storage.codec.columns import Columns
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import (
-        copy,
-        flat_view,
-        int64s_of,
-        new_int64s,
-        new_octets,
-        octets_of,
-        writable,
-    )
+    from cython.cimports.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import (
-        copy,
-        flat_view,
-        int64s_of,
-        new_int64s,
-        new_octets,
-        octets_of,
-        writable,
-    )
+    from storage.codec.binary import fields, memory
 
 KEYS = fields.KEY_POSITIONS
 VALUES = fields.VALUE_POSITIONS
@@ -77,8 +59,8 @@ def gather(parts: Sequence[ColumnRange], column: int) -> tuple[bytearray, bytear
             nulls += part[1]
     if size > _LARGEST:
         raise OverflowError(f"{size} bytes in one column")
-    ends: bytearray = new_octets(4 * count + 4)
-    octets: bytearray = new_octets(size)
+    ends: bytearray = memory.new_octets(4 * count + 4)
+    octets: bytearray = memory.new_octets(size)
     validity: bytearray | None = bytearray((count + 7) // 8) if nulls else None
     _fill(parts, column, ends, octets)
     if validity is not None:
@@ -106,14 +88,14 @@ def gather_flags(parts: Sequence[ColumnRange], mask: int) -> tuple[int | None, b
     """
     count: cython.Py_ssize_t = _count(parts)
     flags: bytearray = bytearray(4 * count)
-    octets: cython.p_uchar = writable(flags)
+    octets: cython.p_uchar = memory.writable(flags)
     place: cython.Py_ssize_t = 0
     ones: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     number: cython.Py_ssize_t
     for columns, start, end in parts:
         rows: memoryview = columns.batches.rows
-        row: cython.p_longlong = int64s_of(rows)
+        row: cython.p_longlong = memory.int64s_of(rows)
         below: cython.Py_ssize_t = start
         bits: cython.longlong = mask
         for number in range(len(rows) // fields.ROW_SIZE):
@@ -138,7 +120,7 @@ def has_headers(parts: Sequence[ColumnRange]) -> bool:
     index: cython.Py_ssize_t
     for columns, start, end in parts:
         block: memoryview = columns.block
-        lengths: cython.p_longlong = int64s_of(block)
+        lengths: cython.p_longlong = memory.int64s_of(block)
         first: cython.Py_ssize_t = fields.HEADER_LENGTHS * len(columns)
         last: cython.Py_ssize_t = first + end
         for index in range(first + start, last):
@@ -160,13 +142,13 @@ def _count(parts: Sequence[ColumnRange]) -> cython.Py_ssize_t:
 
 @cython.cfunc
 def _int64s(parts: Sequence[ColumnRange], column: cython.Py_ssize_t, factor: cython.longlong) -> memoryview:
-    found: memoryview = new_int64s(_count(parts))
-    target: cython.p_longlong = int64s_of(found)
+    found: memoryview = memory.new_int64s(_count(parts))
+    target: cython.p_longlong = memory.int64s_of(found)
     place: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     for columns, start, end in parts:
         block: memoryview = columns.block
-        source: cython.p_longlong = int64s_of(block)
+        source: cython.p_longlong = memory.int64s_of(block)
         first: cython.Py_ssize_t = column * len(columns)
         last: cython.Py_ssize_t = first + end
         for index in range(first + start, last):
@@ -181,7 +163,7 @@ def _int64s(parts: Sequence[ColumnRange], column: cython.Py_ssize_t, factor: cyt
 @cython.cfunc
 def _measure(block: memoryview, first: cython.Py_ssize_t, count: cython.Py_ssize_t) -> tuple[int, int]:
     """Bytes of the values whose lengths begin at `first`, and how many are null."""
-    lengths: cython.p_longlong = int64s_of(block)
+    lengths: cython.p_longlong = memory.int64s_of(block)
     size: cython.longlong = 0
     nulls: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
@@ -195,12 +177,12 @@ def _measure(block: memoryview, first: cython.Py_ssize_t, count: cython.Py_ssize
 
 @cython.cfunc
 def _fill_validity(parts: Sequence[ColumnRange], column: cython.Py_ssize_t, validity: bytearray) -> None:
-    octets: cython.p_uchar = writable(validity)
+    octets: cython.p_uchar = memory.writable(validity)
     place: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     for columns, start, end in parts:
         block: memoryview = columns.block
-        lengths: cython.p_longlong = int64s_of(block)
+        lengths: cython.p_longlong = memory.int64s_of(block)
         first: cython.Py_ssize_t = (column + 1) * len(columns)
         last: cython.Py_ssize_t = first + end
         for index in range(first + start, last):
@@ -214,22 +196,22 @@ def _fill(
     parts: Sequence[ColumnRange], column: cython.Py_ssize_t, ends: bytearray, octets: bytearray
 ) -> None:
     """The bytes of all parts' values, and where each ends."""
-    places: cython.p_uchar = writable(ends)
-    target: cython.p_uchar = writable(octets)
+    places: cython.p_uchar = memory.writable(ends)
+    target: cython.p_uchar = memory.writable(octets)
     at: cython.Py_ssize_t = 0
     place: cython.Py_ssize_t = 4
     places[0] = places[1] = places[2] = places[3] = 0
     for columns, start, end in parts:
         block: memoryview = columns.block
-        data: memoryview = flat_view(columns.data)
+        data: memoryview = memory.flat_view(columns.data)
         stride: cython.Py_ssize_t = len(columns)
         count: cython.Py_ssize_t = end - start
         at = _fill_part(
-            int64s_of(block),
+            memory.int64s_of(block),
             column * stride + start,
             stride,
             count,
-            octets_of(data),
+            memory.octets_of(data),
             places,
             place,
             target,
@@ -256,7 +238,7 @@ def _fill_part(
     for index in range(first, first + count):
         length: cython.longlong = columns[stride + index]
         if length > 0:
-            copy(target, at, source, columns[index], length)
+            memory.copy(target, at, source, columns[index], length)
             at += length
         ends[place] = at & 0xFF
         ends[place + 1] = (at >> 8) & 0xFF

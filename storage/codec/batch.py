@@ -16,28 +16,10 @@ from storage.errors import CorruptBatchError, TornBatchError
 from storage.model import Buffer, Offset, TimestampType
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import (
-        checksum_of,
-        flat_view,
-        int64s_of,
-        new_int64s,
-        octets_of,
-        part_of,
-        writable,
-    )
+    from cython.cimports.storage.codec.binary import fields, memory
     from cython.cimports.storage.codec.binary.short_crc import has_short_crc32c, three_crc32c_fit
 else:
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import (
-        checksum_of,
-        flat_view,
-        int64s_of,
-        new_int64s,
-        octets_of,
-        part_of,
-        writable,
-    )
+    from storage.codec.binary import fields, memory
 
 _LOW_32_BITS = cython.declare(cython.longlong, 2**32 - 1)
 _OFFSET_END = cython.declare(cython.longlong, 2**63 - 2**31)
@@ -72,8 +54,8 @@ def find_end(data: Buffer) -> tuple[int, Offset]:
 
     That is what `scan` says in `stop`, without a row a batch. Without any batch the offset is -1.
     """
-    view: memoryview = flat_view(data)
-    octets: cython.p_uchar = octets_of(view)
+    view: memoryview = memory.flat_view(data)
+    octets: cython.p_uchar = memory.octets_of(view)
     stop: cython.Py_ssize_t = len(view)
     at: cython.Py_ssize_t = 0
     last_offset: cython.longlong = -1
@@ -115,7 +97,7 @@ def assign_plain(
     a producer, or marks in its attributes), is larger than `max_batch_bytes`, or later than `latest_timestamp`.
     Checksums and records are not looked at.
     """
-    octets: cython.p_uchar = writable(batches)
+    octets: cython.p_uchar = memory.writable(batches)
     end: cython.Py_ssize_t = len(batches)
     at: cython.Py_ssize_t = 0
     while at < end:
@@ -214,15 +196,15 @@ def scan(
     It stops at the first batch that is torn or damaged and says so in `problem`, raising nothing; and after
     `max_batches`, by which a caller bounds memory (120 bytes a batch).
     """
-    view: memoryview = flat_view(data)
-    octets: cython.p_uchar = octets_of(view)
+    view: memoryview = memory.flat_view(data)
+    octets: cython.p_uchar = memory.octets_of(view)
     at: cython.Py_ssize_t = start
     stop: cython.Py_ssize_t = len(view) if end is None else end
     if at < 0 or stop > len(view) or at > stop:
         raise ValueError(f"[{at}, {stop}) is not within {len(view)} bytes")
     limit: cython.Py_ssize_t = stop - at if max_batches is None else max_batches
-    rows: memoryview = new_int64s(fields.ROW_SIZE * _count_batches(octets, at, stop, limit))
-    row: cython.p_longlong = int64s_of(rows)
+    rows: memoryview = memory.new_int64s(fields.ROW_SIZE * _count_batches(octets, at, stop, limit))
+    row: cython.p_longlong = memory.int64s_of(rows)
     capacity: cython.Py_ssize_t = len(rows)
     used: cython.Py_ssize_t = 0
     cause: str | None = None
@@ -259,7 +241,7 @@ def sound_rows(
 
     0 where one of them is torn or damaged; checksums are checked. For who passes over many batches and keeps none.
     """
-    octets: cython.p_uchar = octets_of(view)
+    octets: cython.p_uchar = memory.octets_of(view)
     used: cython.Py_ssize_t = 0
     while used < 3 * fields.ROW_SIZE and at < end:
         size: cython.longlong = _size_at(octets, at, end)
@@ -434,7 +416,7 @@ def _first_mismatch(
 ) -> cython.Py_ssize_t:
     """Where, from `at` on, the row of the first batch begins whose checksum is wrong; `used` where there is none."""
     while at < used:
-        if at + 30 < used and _three_fit(octets_of(view), row, at):
+        if at + 30 < used and _three_fit(memory.octets_of(view), row, at):
             at += 3 * fields.ROW_SIZE
         elif _checksum(view, row, at) == row[at + fields.CHECKSUM]:
             at += fields.ROW_SIZE
@@ -476,8 +458,8 @@ def _checksum(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -
     at: cython.Py_ssize_t = row[to + fields.POSITION]
     end: cython.Py_ssize_t = at + row[to + fields.SIZE_BYTES]
     if row[to + fields.MAGIC] == fields.CURRENT_MAGIC:
-        return checksum_of(view, at + fields.ATTRIBUTES_POSITION, end)
-    return zlib.crc32(part_of(view, at + fields.MAGIC_POSITION, end))
+        return memory.checksum_of(view, at + fields.ATTRIBUTES_POSITION, end)
+    return zlib.crc32(memory.part_of(view, at + fields.MAGIC_POSITION, end))
 
 
 @cython.cfunc

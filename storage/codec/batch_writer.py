@@ -19,33 +19,9 @@ from storage.errors import RecordTooLargeError
 from storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import (
-        checksum_of,
-        copy,
-        flat_view,
-        int64s_of,
-        new_int64s,
-        new_octets,
-        octets_of,
-        position_of,
-        resize,
-        writable,
-    )
+    from cython.cimports.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import (
-        checksum_of,
-        copy,
-        flat_view,
-        int64s_of,
-        new_int64s,
-        new_octets,
-        octets_of,
-        position_of,
-        resize,
-        writable,
-    )
+    from storage.codec.binary import fields, memory
 
 DEFAULT_MAX_BATCH_BYTES = 1048588
 """Kafka's max.message.bytes: it bounds a whole batch, header included."""
@@ -66,7 +42,7 @@ def encode_columns(
     """
     found: list[bytearray] = []
     view: memoryview = columns.block
-    block: cython.p_longlong = int64s_of(view)
+    block: cython.p_longlong = memory.int64s_of(view)
     count: cython.Py_ssize_t = len(columns)
     first: cython.Py_ssize_t = 0
     sequence = stamp.base_sequence
@@ -89,7 +65,7 @@ def encode_lines(
     Base offsets are 0. Raises RecordTooLargeError naming the line (from 1) that does not fit a batch of its own,
     ValueError if the last line has no LF.
     """
-    view: memoryview = flat_view(text)
+    view: memoryview = memory.flat_view(text)
     if len(view) == 0:
         return []
     if view[len(view) - 1] != ord("\n"):
@@ -124,19 +100,19 @@ class _Lines:
     @cython.cfunc
     def next_batch(self) -> bytearray:
         """As many of the lines as fit."""
-        source: cython.p_uchar = octets_of(self.view)
+        source: cython.p_uchar = memory.octets_of(self.view)
         position: cython.Py_ssize_t = self.position
         # Lines of some seventy bytes and more fit this guess; shorter ones make the batch grow.
         rest: cython.Py_ssize_t = self.end - position
         capacity: cython.Py_ssize_t = max(
             fields.HEADER_SIZE, min(self.limit, fields.HEADER_SIZE + rest + rest // 8 + 32)
         )
-        batch: bytearray = new_octets(capacity)
-        target: cython.p_uchar = writable(batch)
+        batch: bytearray = memory.new_octets(capacity)
+        target: cython.p_uchar = memory.writable(batch)
         at: cython.Py_ssize_t = fields.HEADER_SIZE
         delta: cython.longlong = 0
         while position < self.end:
-            length: cython.Py_ssize_t = position_of(ord("\n"), source, position, self.end) - position
+            length: cython.Py_ssize_t = memory.position_of(ord("\n"), source, position, self.end) - position
             body: cython.Py_ssize_t = _body_size(0, delta, -1, length, 0)
             size: cython.Py_ssize_t = _varint_length(body) + body
             if at + size > self.limit:
@@ -145,8 +121,8 @@ class _Lines:
                 break
             if at + size > capacity:
                 capacity = min(self.limit, 2 * capacity + size)
-                resize(batch, capacity)
-                target = writable(batch)
+                memory.resize(batch, capacity)
+                target = memory.writable(batch)
             at = _put_prefix(target, at, body, 0, delta)
             target[at] = 1
             at = _put_octets(target, at + 1, source, position, length)
@@ -156,9 +132,9 @@ class _Lines:
             delta += 1
         self.position = position
         self.line += delta
-        resize(batch, at)
-        _put_header(writable(batch), at, 0, delta - 1, self.timestamp, self.timestamp, delta)
-        _put_stamp(writable(batch), -1, 0, -1, -1, -1)
+        memory.resize(batch, at)
+        _put_header(memory.writable(batch), at, 0, delta - 1, self.timestamp, self.timestamp, delta)
+        _put_stamp(memory.writable(batch), -1, 0, -1, -1, -1)
         _seal(memoryview(batch))
         return batch
 
@@ -166,7 +142,7 @@ class _Lines:
 def varint(value: int) -> bytes:
     """`value` (64 bits, signed) as a zigzag varint."""
     octets: bytearray = bytearray(10)
-    end: cython.Py_ssize_t = _put_varint(writable(octets), 0, value)
+    end: cython.Py_ssize_t = _put_varint(memory.writable(octets), 0, value)
     return bytes(octets[:end])
 
 
@@ -184,7 +160,7 @@ def encode_span(
     """
     view: memoryview = columns.block
     data: memoryview = columns.data
-    block: cython.p_longlong = int64s_of(view)
+    block: cython.p_longlong = memory.int64s_of(view)
     stride: cython.Py_ssize_t = len(columns)
     base_timestamp: cython.longlong = block[fields.TIMESTAMPS * stride + first] if first < last else -1
     if stamp.delete_horizon_ms is not None:
@@ -195,8 +171,10 @@ def encode_span(
     )
     if size - fields.LOG_OVERHEAD > 0x7FFFFFFF:
         raise RecordTooLargeError(f"a batch of {size} bytes: its length field ends at 2 GiB")
-    batch: bytearray = new_octets(size)
-    _put_span(writable(batch), octets_of(data), block, stride, first, last, zero, base_timestamp)
+    batch: bytearray = memory.new_octets(size)
+    _put_span(
+        memory.writable(batch), memory.octets_of(data), block, stride, first, last, zero, base_timestamp
+    )
     largest: cython.longlong = (
         _largest(block, stride, first, last) if max_timestamp is None else max_timestamp
     )
@@ -204,9 +182,11 @@ def encode_span(
     last_delta: cython.longlong = last - first - 1 if bounds is None else bounds[2] - bounds[0]
     if stamp.codec and first < last:
         batch = _compressed(batch, stamp)
-    _put_header(writable(batch), len(batch), base_offset, last_delta, base_timestamp, largest, last - first)
+    _put_header(
+        memory.writable(batch), len(batch), base_offset, last_delta, base_timestamp, largest, last - first
+    )
     _put_stamp(
-        writable(batch),
+        memory.writable(batch),
         stamp.leader_epoch,
         stamp.attributes & (-1 if first < last else ~fields.CODEC_MASK),
         stamp.producer_id,
@@ -224,14 +204,14 @@ def encode_batches(columns: Columns) -> bytearray:
     records are only size, count and times.
     """
     view: memoryview = columns.batches.rows
-    rows: cython.p_longlong = int64s_of(view)
+    rows: cython.p_longlong = memory.int64s_of(view)
     block_view: memoryview = columns.block
-    block: cython.p_longlong = int64s_of(block_view)
+    block: cython.p_longlong = memory.int64s_of(block_view)
     data: memoryview = columns.data
     stride: cython.Py_ssize_t = len(columns)
-    sizes_view: memoryview = new_int64s(len(view) // fields.ROW_SIZE)
-    sizes: cython.p_longlong = int64s_of(sizes_view)
-    batches: bytearray = new_octets(_measure_batches(rows, len(view), block, stride, sizes))
+    sizes_view: memoryview = memory.new_int64s(len(view) // fields.ROW_SIZE)
+    sizes: cython.p_longlong = memory.int64s_of(sizes_view)
+    batches: bytearray = memory.new_octets(_measure_batches(rows, len(view), block, stride, sizes))
     room: memoryview = memoryview(batches)
     at: cython.Py_ssize_t = 0
     first: cython.Py_ssize_t = 0
@@ -241,14 +221,14 @@ def encode_batches(columns: Columns) -> bytearray:
         last: cython.Py_ssize_t = rows[row + fields.RECORD_END]
         size: cython.Py_ssize_t = sizes[number]
         batch: memoryview = room[at : at + size]
-        target: cython.p_uchar = octets_of(batch)
+        target: cython.p_uchar = memory.octets_of(batch)
         base: cython.longlong = block[fields.TIMESTAMPS * stride + first]
         by_broker: cython.bint = rows[row + fields.ATTRIBUTES] & fields.TIMESTAMP_TYPE_MASK != 0
         largest: cython.longlong = rows[row + fields.MAX_TIMESTAMP]
         if not by_broker:
             largest = _largest(block, stride, first, last)
         offset: cython.longlong = rows[row + fields.BASE_OFFSET]
-        _put_span(target, octets_of(data), block, stride, first, last, offset, base)
+        _put_span(target, memory.octets_of(data), block, stride, first, last, offset, base)
         _put_header(
             target, size, offset, rows[row + fields.LAST_OFFSET] - offset, base, largest, last - first
         )
@@ -370,7 +350,7 @@ def _put_span(
             target[at] = 0
             at += 1
         else:
-            copy(target, at, source, block[fields.HEADER_POSITIONS * stride + index], headers)
+            memory.copy(target, at, source, block[fields.HEADER_POSITIONS * stride + index], headers)
             at += headers
     return at
 
@@ -461,7 +441,7 @@ def _put_octets(
     at = _put_varint(target, at, length)
     if length <= 0:
         return at
-    copy(target, at, source, start, length)
+    memory.copy(target, at, source, start, length)
     return at + length
 
 
@@ -551,8 +531,8 @@ def _put_integer(
 @cython.cfunc
 def _seal(batch: memoryview) -> cython.void:
     """Write the checksum of what follows it."""
-    checksum: cython.longlong = checksum_of(batch, fields.ATTRIBUTES_POSITION, len(batch))
-    _put_integer(octets_of(batch), fields.CHECKSUM_POSITION, checksum, 4)
+    checksum: cython.longlong = memory.checksum_of(batch, fields.ATTRIBUTES_POSITION, len(batch))
+    _put_integer(memory.octets_of(batch), fields.CHECKSUM_POSITION, checksum, 4)
 
 
 @cython.cfunc

@@ -23,22 +23,10 @@ from storage.errors import CorruptBatchError, OversizeBatchError
 from storage.model import AbortedTransaction, Buffer, Header, Offset, Record, Timestamp
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import (
-        flat_view,
-        int64s_of,
-        new_int64s,
-        octets_of,
-    )
+    from cython.cimports.storage.codec.binary import fields, memory
     from cython.cimports.storage.codec.record_parts import decode_records, header_spans
 else:
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import (
-        flat_view,
-        int64s_of,
-        new_int64s,
-        octets_of,
-    )
+    from storage.codec.binary import fields, memory
     from storage.codec.record_parts import decode_records, header_spans
 
 
@@ -178,7 +166,7 @@ class Columns:
     def size_bytes(self) -> int:
         """What they take in memory, the bytes they point into included: all of a content that was inflated, of plain batches their own."""
         rows: memoryview = self._batches.rows
-        row: cython.p_longlong = int64s_of(rows)
+        row: cython.p_longlong = memory.int64s_of(rows)
         total: cython.Py_ssize_t = len(rows)
         held: cython.Py_ssize_t = len(self._data)
         if total and _is_plain(row, 0):
@@ -188,7 +176,7 @@ class Columns:
 
     def within(self, first: cython.Py_ssize_t, max_bytes: cython.longlong) -> int:
         """Index behind the records from `first` on whose keys, values and headers take `max_bytes` together; at least one."""
-        column: cython.p_longlong = int64s_of(self._block)
+        column: cython.p_longlong = memory.int64s_of(self._block)
         count: cython.Py_ssize_t = self._count
         taken: cython.longlong = 0
         index: cython.Py_ssize_t = first
@@ -232,7 +220,7 @@ def decode(  # noqa: PLR0913 -- what readers choose, each by its name
 
     All of what was inflated is held at once: `decode_each` is for those who use one after the other.
     """
-    view: memoryview = flat_view(data)
+    view: memoryview = memory.flat_view(data)
     batches = scan(view, start, end, check_crc=check_crc)
     problem = batches.problem
     if problem is not None:
@@ -244,7 +232,7 @@ def decode(  # noqa: PLR0913 -- what readers choose, each by its name
     found: list[Columns] = []
     first: cython.Py_ssize_t = 0
     while first < total:
-        last: cython.Py_ssize_t = _run_end(int64s_of(rows), first, total)
+        last: cython.Py_ssize_t = _run_end(memory.int64s_of(rows), first, total)
         found.append(_decode_run(view, rows, first, last, control, create_times, max_content_bytes))
         first = last
     return found
@@ -265,7 +253,7 @@ def decode_each(  # noqa: PLR0913 -- as `decode`
 
     Raises as `decode`, but after all that stands before the batch at fault.
     """
-    view: memoryview = flat_view(data)
+    view: memoryview = memory.flat_view(data)
     batches = scan(view, start, end, check_crc=check_crc)
     if aborted:
         hide_aborted(batches, aborted)
@@ -273,7 +261,7 @@ def decode_each(  # noqa: PLR0913 -- as `decode`
     total: cython.Py_ssize_t = len(rows)
     first: cython.Py_ssize_t = 0
     while first < total:
-        last: cython.Py_ssize_t = _run_end(int64s_of(rows), first, total)
+        last: cython.Py_ssize_t = _run_end(memory.int64s_of(rows), first, total)
         yield _decode_run(view, rows, first, last, control, create_times, max_content_bytes)
         first = last
     if batches.problem is not None:
@@ -311,7 +299,7 @@ def _decode_run(  # noqa: PLR0913, PLR0917 -- all of `decode`'s options that are
     create_times: cython.bint,
     max_content_bytes: cython.longlong,
 ) -> Columns:
-    row: cython.p_longlong = int64s_of(rows)
+    row: cython.p_longlong = memory.int64s_of(rows)
     run: memoryview = rows[first:last] if last - first < len(rows) else rows
     if _is_plain(row, first):
         return _decode_span(view, run, control, False, create_times)
@@ -331,11 +319,11 @@ def _decode_wrapped(
     if header.magic < fields.CURRENT_MAGIC:
         return _decode_legacy(view, header, max_content_bytes)
     if header.is_hidden or (header.is_control and not control):
-        return Columns(view, new_int64s(0), 0, Batches(rows, header.end_position))
+        return Columns(view, memory.new_int64s(0), 0, Batches(rows, header.end_position))
     _check_bounds(header.position, header.size_bytes, header.record_count)
     content = view[header.position + fields.HEADER_SIZE : header.end_position]
     data = inflate(header.codec, content, position=header.position, limit=max_content_bytes)
-    return _decode_span(flat_view(data), rows, control, True, create_times)
+    return _decode_span(memory.flat_view(data), rows, control, True, create_times)
 
 
 @cython.cfunc
@@ -377,11 +365,11 @@ def _decode_span(
 
     They follow each header in `data`; or, `inflated`, are all there is in it, of the one batch there is.
     """
-    row: cython.p_longlong = int64s_of(rows)
-    octets: cython.p_uchar = octets_of(data)
+    row: cython.p_longlong = memory.int64s_of(rows)
+    octets: cython.p_uchar = memory.octets_of(data)
     total: cython.Py_ssize_t = _count_records(rows, len(data) if inflated else -1, control)
-    block: memoryview = new_int64s(fields.COLUMN_COUNT * total)
-    columns: cython.p_longlong = int64s_of(block)
+    block: memoryview = memory.new_int64s(fields.COLUMN_COUNT * total)
+    columns: cython.p_longlong = memory.int64s_of(block)
     done: cython.Py_ssize_t = 0
     number: cython.Py_ssize_t
     for number in range(len(rows) // fields.ROW_SIZE):
@@ -413,7 +401,7 @@ def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cytho
 
     `inflated`: bytes of the records where they do not stand in the batch itself, else -1.
     """
-    row: cython.p_longlong = int64s_of(rows)
+    row: cython.p_longlong = memory.int64s_of(rows)
     unread: cython.longlong = fields.HIDDEN_MASK if control else fields.HIDDEN_MASK | fields.CONTROL_MASK
     total: cython.Py_ssize_t = 0
     number: cython.Py_ssize_t

@@ -40,11 +40,9 @@ from storage.model import (
 )
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import int64s_of
+    from cython.cimports.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import int64s_of
+    from storage.codec.binary import fields, memory
 
 MAX_SEQUENCE = 2**31 - 1
 
@@ -231,7 +229,7 @@ class Batches:
 
     def largest(self, field: str, count: int) -> int:
         """The largest value of a field among the first `count` batches, of which there is at least one."""
-        row: cython.p_longlong = int64s_of(self._rows)
+        row: cython.p_longlong = memory.int64s_of(self._rows)
         first: cython.Py_ssize_t = BatchHeader._fields.index(field)
         found: cython.longlong = row[first]
         total: cython.Py_ssize_t = count
@@ -242,7 +240,7 @@ class Batches:
 
     def count_ascending(self, lowest: int, limit: int) -> int:
         """How many batches lead up to the first whose last offset is below `lowest`, not above the one before, or above `limit`."""
-        row: cython.p_longlong = int64s_of(self._rows)
+        row: cython.p_longlong = memory.int64s_of(self._rows)
         before: cython.longlong = lowest - 1
         most: cython.longlong = min(limit, 2**63 - 1)
         end: cython.Py_ssize_t = len(self._rows)
@@ -254,7 +252,7 @@ class Batches:
 
     def count_visible(self, start_offset: int, end_offset: int) -> int:
         """How many records the batches wholly inside [start_offset, end_offset) declare, markers and hidden ones left out."""
-        row: cython.p_longlong = int64s_of(self._rows)
+        row: cython.p_longlong = memory.int64s_of(self._rows)
         first: cython.longlong = start_offset
         beyond: cython.longlong = end_offset
         found: cython.longlong = 0
@@ -272,7 +270,7 @@ class Batches:
 
         Those of the old formats are not asked, for a compressed one does not tell.
         """
-        row: cython.p_longlong = int64s_of(self._rows)
+        row: cython.p_longlong = memory.int64s_of(self._rows)
         before: cython.longlong = lowest - 1
         end: cython.Py_ssize_t = min(fields.ROW_SIZE * count, len(self._rows))
         at: cython.Py_ssize_t = 0

@@ -20,38 +20,18 @@ from storage.model import Buffer
 
 if cython.compiled:
     from cython.cimports.storage.codec.batch import sound_rows
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import (
-        copy,
-        flat_view,
-        int64s_of,
-        new_int64s,
-        new_octets,
-        octets_of,
-        resize,
-        writable,
-    )
+    from cython.cimports.storage.codec.binary import fields, memory
 else:
     from storage.codec.batch import sound_rows
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import (
-        copy,
-        flat_view,
-        int64s_of,
-        new_int64s,
-        new_octets,
-        octets_of,
-        resize,
-        writable,
-    )
+    from storage.codec.binary import fields, memory
 
 
 def begin_text(begun: Buffer, room: cython.Py_ssize_t) -> bytearray:
     """A buffer of `room` bytes or more that begins with what is `begun`; the rest of it is not cleared."""
-    view: memoryview = flat_view(begun)
+    view: memoryview = memory.flat_view(begun)
     size: cython.Py_ssize_t = len(view)
-    text: bytearray = new_octets(max(size, room))
-    copy(writable(text), 0, octets_of(view), 0, size)
+    text: bytearray = memory.new_octets(max(size, room))
+    memory.copy(memory.writable(text), 0, memory.octets_of(view), 0, size)
     return text
 
 
@@ -64,10 +44,10 @@ def join_values(
     transactions show nothing, and every checksum is checked. -1 where not all of them are plain and sound: `columns.decode` takes
     those, and says what is wrong with them.
     """
-    view: memoryview = flat_view(data)
-    source: cython.p_uchar = octets_of(view)
-    rows: memoryview = new_int64s(3 * fields.ROW_SIZE + 1)
-    row: cython.p_longlong = int64s_of(rows)
+    view: memoryview = memory.flat_view(data)
+    source: cython.p_uchar = memory.octets_of(view)
+    rows: memoryview = memory.new_int64s(3 * fields.ROW_SIZE + 1)
+    row: cython.p_longlong = memory.int64s_of(rows)
     end: cython.Py_ssize_t = len(view)
     at: cython.Py_ssize_t = 0
     while at < end and used >= 0:
@@ -77,8 +57,8 @@ def join_values(
         if most < 0:
             return -1
         if used + most > len(text):
-            resize(text, used + most + (used + most) // 8)
-        used = _join_batches(writable(text), used, source, row, found, start_offset, end_offset)
+            memory.resize(text, used + most + (used + most) // 8)
+        used = _join_batches(memory.writable(text), used, source, row, found, start_offset, end_offset)
     return used
 
 
@@ -182,7 +162,7 @@ def _join_records(
         if number == 0 or _length(number) < 0 or at + _length(number) != stop - 1 or source[stop - 1] != 0:
             return -1
         if start_delta <= delta < end_delta:
-            copy(target, written, source, at, _length(number))
+            memory.copy(target, written, source, at, _length(number))
             written += _length(number) + 1
             target[written - 1] = ord("\n")
         at = stop

@@ -23,11 +23,9 @@ from storage.errors import CorruptBatchError
 from storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import flat_view, int64s_of, new_int64s, octets_of
+    from cython.cimports.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import flat_view, int64s_of, new_int64s, octets_of
+    from storage.codec.binary import fields, memory
 
 _LOW_32_BITS = cython.declare(cython.ulonglong, 2**32 - 1)
 
@@ -193,14 +191,14 @@ def _headers_fit(octets: cython.p_uchar, start: cython.Py_ssize_t, stop: cython.
 def header_spans(data: memoryview, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> memoryview:
     """The headers whose count stands at `start`, none where it is `stop`: four integers each."""
     if start == stop:
-        return new_int64s(0)
-    octets: cython.p_uchar = octets_of(data)
+        return memory.new_int64s(0)
+    octets: cython.p_uchar = memory.octets_of(data)
     if not _headers_fit(octets, start, stop):
         raise CorruptBatchError(start, "the headers have changed since they were read")
     size: cython.Py_ssize_t = _varint_size(octets, start, stop, 5)
     count: cython.Py_ssize_t = _varint(octets, start, size)
-    spans: memoryview = new_int64s(fields.VALUE_POSITIONS * count)
-    span: cython.p_longlong = int64s_of(spans)
+    spans: memoryview = memory.new_int64s(fields.VALUE_POSITIONS * count)
+    span: cython.p_longlong = memory.int64s_of(spans)
     at: cython.Py_ssize_t = start + size
     index: cython.Py_ssize_t
     for index in range(fields.KEY_POSITIONS * count):
@@ -221,12 +219,14 @@ def read_varint(
 
     Raises CorruptBatchError where it is longer, or runs past the end.
     """
-    view: memoryview = flat_view(data)
+    view: memoryview = memory.flat_view(data)
     stop: cython.Py_ssize_t = len(view) if end is None else min(end, len(view))
-    size: cython.Py_ssize_t = _varint_size(octets_of(view), position, stop, max_size) if position >= 0 else 0
+    size: cython.Py_ssize_t = (
+        _varint_size(memory.octets_of(view), position, stop, max_size) if position >= 0 else 0
+    )
     if size == 0:
         raise CorruptBatchError(position, f"no number of at most {max_size} bytes")
-    octets: cython.p_uchar = octets_of(view)
+    octets: cython.p_uchar = memory.octets_of(view)
     value = _varint(octets, position, size) if max_size == 5 else _varlong(octets, position, size)
     return value, position + size
 

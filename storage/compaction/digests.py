@@ -15,12 +15,10 @@ import cython
 from storage.codec.columns import Columns
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import int64s_of, new_int64s, octets_of
+    from cython.cimports.storage.codec.binary import fields, memory
     from cython.cimports.storage.compaction.md5_lanes import has_md5_lanes, md5_halves
 else:
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import int64s_of, new_int64s, octets_of
+    from storage.codec.binary import fields, memory
 
 _MD5 = partial(md5, usedforsecurity=False)
 _HALVES = struct.Struct("<qq")
@@ -36,13 +34,15 @@ def digest_of(key: bytes) -> memoryview[int]:
 def digests_of_keys(columns: Columns, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> memoryview[int]:
     """The digests of the keys of the records [first, last), two int64 each; any two where there is no key."""
     view: memoryview = columns.block
-    block: cython.p_longlong = int64s_of(view)
+    block: cython.p_longlong = memory.int64s_of(view)
     stride: cython.Py_ssize_t = len(columns)
     data: memoryview = columns.data
-    digests: memoryview = new_int64s(2 * (last - first))
+    digests: memoryview = memory.new_int64s(2 * (last - first))
     if cython.compiled and _SIDE_BY_SIDE:
         positions: cython.p_longlong = block + fields.KEY_POSITIONS * stride + first
-        md5_halves(octets_of(data), positions, positions + stride, last - first, int64s_of(digests))
+        md5_halves(
+            memory.octets_of(data), positions, positions + stride, last - first, memory.int64s_of(digests)
+        )
         return digests
     index: cython.Py_ssize_t
     for index in range(first, last):

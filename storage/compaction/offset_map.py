@@ -18,12 +18,10 @@ from storage.compaction.digests import digest_of, digests_of_keys
 from storage.compaction.survivors import BEYOND_MAP, NULL_VALUE, STAYS
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import int64s_of, writable
+    from cython.cimports.storage.codec.binary import fields, memory
     from cython.cimports.storage.compaction.prefetch import prefetch_word
 else:
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import int64s_of, writable
+    from storage.codec.binary import fields, memory
 
 SLOT_BYTES = 24
 LOAD_FACTOR = 0.9
@@ -61,7 +59,7 @@ class OffsetMap:
         while self._slots > LARGEST_FIRST_SLOTS:
             self._slots //= GROWTH
         self._table = _free_slots(self._slots)
-        self._words = int64s_of(self._table)
+        self._words = memory.int64s_of(self._table)
 
     @property
     def capacity(self) -> int:
@@ -81,12 +79,12 @@ class OffsetMap:
     def put(self, key: bytes, offset: int) -> bool:
         """Remember `offset` for `key` unless a larger one is known; False if there is no room for a new key."""
         digest: memoryview = digest_of(key)
-        return self._put(int64s_of(digest), 0, offset)
+        return self._put(memory.int64s_of(digest), 0, offset)
 
     def get(self, key: bytes) -> int:
         """The newest offset of `key`, or -1."""
         digest: memoryview = digest_of(key)
-        return self._get(int64s_of(digest), 0)
+        return self._get(memory.int64s_of(digest), 0)
 
     @cython.cfunc
     @cython.exceptval(check=True)
@@ -110,13 +108,13 @@ class OffsetMap:
     def _grow(self) -> object:
         """Move to a larger table: for a moment there are both, and the largest takes an eighth more than it may."""
         table: memoryview = self._table
-        words: cython.p_longlong = int64s_of(table)
+        words: cython.p_longlong = memory.int64s_of(table)
         end: cython.Py_ssize_t = 3 * self._slots
         slots: cython.Py_ssize_t = self._most_slots
         while slots // GROWTH > self._slots:
             slots //= GROWTH
         self._table = _free_slots(slots)
-        self._words = int64s_of(self._table)
+        self._words = memory.int64s_of(self._table)
         self._slots = slots
         at: cython.Py_ssize_t
         for at in range(0, end, 3):
@@ -150,11 +148,11 @@ class OffsetMap:
         The index of the first record for which there was no room; `last` where all went in.
         """
         view: memoryview = columns.block
-        block: cython.p_longlong = int64s_of(view)
+        block: cython.p_longlong = memory.int64s_of(view)
         stride: cython.Py_ssize_t = len(columns)
         begin: cython.Py_ssize_t = first
         digests_view: memoryview = digests_of_keys(columns, first, last)
-        digests: cython.p_longlong = int64s_of(digests_view)
+        digests: cython.p_longlong = memory.int64s_of(digests_view)
         count: cython.Py_ssize_t = last - first
         start: cython.longlong = start_offset
         index: cython.Py_ssize_t
@@ -174,12 +172,12 @@ class OffsetMap:
         a key cannot be told apart and go.
         """
         view: memoryview = columns.block
-        block: cython.p_longlong = int64s_of(view)
+        block: cython.p_longlong = memory.int64s_of(view)
         count: cython.Py_ssize_t = len(columns)
         digests_view: memoryview = digests_of_keys(columns, 0, count)
-        digests: cython.p_longlong = int64s_of(digests_view)
+        digests: cython.p_longlong = memory.int64s_of(digests_view)
         marks: bytearray = bytearray(count)
-        mark: cython.p_uchar = writable(marks)
+        mark: cython.p_uchar = memory.writable(marks)
         end: cython.longlong = end_offset
         index: cython.Py_ssize_t
         for index in range(count):

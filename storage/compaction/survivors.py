@@ -19,11 +19,9 @@ from storage.codec.columns import Columns
 from storage.codec.headers import Batches
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import int64s_of, new_int64s, octets_of
+    from cython.cimports.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import int64s_of, new_int64s, octets_of
+    from storage.codec.binary import fields, memory
 
 STAYS = 1
 NULL_VALUE = 2
@@ -63,9 +61,9 @@ def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset:
     tombstone; dropped if none stays, no producer wrote it and it does not end at `keep_end_offset`.
     """
     view: memoryview = columns.batches.rows
-    rows: cython.p_longlong = int64s_of(view)
+    rows: cython.p_longlong = memory.int64s_of(view)
     marked: memoryview = memoryview(marks)
-    mark: cython.p_uchar = octets_of(marked)
+    mark: cython.p_uchar = memory.octets_of(marked)
     total: cython.Py_ssize_t = len(view) // fields.ROW_SIZE
     at: cython.Py_ssize_t = first
     kind: cython.int = _kind(rows, at, mark, keep_end_offset)
@@ -83,9 +81,9 @@ def end_of_thinned(columns: Columns, marks: bytearray, first: int) -> int:
     What those before it keep holds no tombstone.
     """
     view: memoryview = columns.batches.rows
-    rows: cython.p_longlong = int64s_of(view)
+    rows: cython.p_longlong = memory.int64s_of(view)
     marked: memoryview = memoryview(marks)
-    mark: cython.p_uchar = octets_of(marked)
+    mark: cython.p_uchar = memory.octets_of(marked)
     total: cython.Py_ssize_t = len(view) // fields.ROW_SIZE
     at: cython.Py_ssize_t = first
     while at < total and _kind(rows, at, mark, -1) == _THINNED:
@@ -96,14 +94,14 @@ def end_of_thinned(columns: Columns, marks: bytearray, first: int) -> int:
 def thin(columns: Columns, marks: bytearray, first: int, stop: int) -> Columns:
     """The batches [first, stop) with those of their records that stay, over the same data."""
     source: memoryview = columns.batches.rows
-    source_rows: cython.p_longlong = int64s_of(source)
+    source_rows: cython.p_longlong = memory.int64s_of(source)
     begin: cython.Py_ssize_t = fields.ROW_SIZE * first
     size: cython.Py_ssize_t = fields.ROW_SIZE * stop - begin
-    target: memoryview = new_int64s(size)
+    target: memoryview = memory.new_int64s(size)
     target[:] = source[begin : begin + size]
-    rows: cython.p_longlong = int64s_of(target)
+    rows: cython.p_longlong = memory.int64s_of(target)
     marked: memoryview = memoryview(marks)
-    mark: cython.p_uchar = octets_of(marked)
+    mark: cython.p_uchar = memory.octets_of(marked)
     start: cython.Py_ssize_t = source_rows[begin - 1] if begin else 0
     index: cython.Py_ssize_t = start
     kept: cython.longlong = 0
@@ -123,7 +121,7 @@ def thin(columns: Columns, marks: bytearray, first: int, stop: int) -> Columns:
 def end_of_untied(columns: Columns, first: int) -> int:
     """Number of the first batch from `first` on that is a control batch or belongs to a transaction."""
     view: memoryview = columns.batches.rows
-    rows: cython.p_longlong = int64s_of(view)
+    rows: cython.p_longlong = memory.int64s_of(view)
     total: cython.Py_ssize_t = len(view) // fields.ROW_SIZE
     at: cython.Py_ssize_t = first
     while (
@@ -138,15 +136,15 @@ def end_of_untied(columns: Columns, first: int) -> int:
 def gather(columns: Columns, marks: bytearray, first: int, last: int) -> Columns:
     """The records of [first, last) that stay, over the same data, in no batch."""
     source_view: memoryview = columns.block
-    source: cython.p_longlong = int64s_of(source_view)
+    source: cython.p_longlong = memory.int64s_of(source_view)
     stride: cython.Py_ssize_t = len(columns)
     start: cython.Py_ssize_t = first
     stop: cython.Py_ssize_t = last
     count: cython.Py_ssize_t = count_staying(marks, start, stop)
-    block: memoryview = new_int64s(fields.COLUMN_COUNT * count)
-    target: cython.p_longlong = int64s_of(block)
+    block: memoryview = memory.new_int64s(fields.COLUMN_COUNT * count)
+    target: cython.p_longlong = memory.int64s_of(block)
     marked: memoryview = memoryview(marks)
-    mark: cython.p_uchar = octets_of(marked)
+    mark: cython.p_uchar = memory.octets_of(marked)
     to: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     column: cython.Py_ssize_t
@@ -161,7 +159,7 @@ def gather(columns: Columns, marks: bytearray, first: int, last: int) -> Columns
 def count_staying(marks: bytearray, first: int, last: int) -> int:
     """How many of the records in [first, last) stay."""
     marked: memoryview = memoryview(marks)
-    mark: cython.p_uchar = octets_of(marked)
+    mark: cython.p_uchar = memory.octets_of(marked)
     count: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     for index in range(first, last):

@@ -17,11 +17,9 @@ from storage.indexes.time_index import TimeEntry
 from storage.model import Offset, Timestamp
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import int64s_of
+    from cython.cimports.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import int64s_of
+    from storage.codec.binary import fields, memory
 
 Placed: TypeAlias = tuple[int, int, int]
 """A `PlacedBatch`, perhaps without its names."""
@@ -59,7 +57,7 @@ def due_entries(
 ) -> DueEntries:
     """Apply the rule to the first `count` of adjacent batches, whose positions count from `position` of the file."""
     rows: memoryview = batches.rows
-    row: cython.p_longlong = int64s_of(rows)
+    row: cython.p_longlong = memory.int64s_of(rows)
     start: cython.longlong = position
     counted_from: cython.longlong = state.counted_from
     interval: cython.longlong = interval_bytes

@@ -14,11 +14,9 @@ import cython
 from storage.codec.columns import Columns
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields
-    from cython.cimports.storage.codec.binary.memory import int64s_of
+    from cython.cimports.storage.codec.binary import fields, memory
 else:
-    from storage.codec.binary import fields
-    from storage.codec.binary.memory import int64s_of
+    from storage.codec.binary import fields, memory
 
 
 class Expected(NamedTuple):
@@ -41,9 +39,9 @@ def end_of_sound(columns: Columns, first: int, expected: Expected) -> int:
     latest record.
     """
     view: memoryview = columns.batches.rows
-    rows: cython.p_longlong = int64s_of(view)
+    rows: cython.p_longlong = memory.int64s_of(view)
     block_view: memoryview = columns.block
-    block: cython.p_longlong = int64s_of(block_view)
+    block: cython.p_longlong = memory.int64s_of(block_view)
     stride: cython.Py_ssize_t = len(columns)
     before: cython.longlong = expected.start_offset - 1
     largest: cython.longlong = expected.largest_offset

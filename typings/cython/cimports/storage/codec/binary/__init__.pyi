@@ -1,3 +1,4 @@
 """The project's own compiled modules, as seen by each other; what fields.pxd declares are the names of the module itself."""
 
 from storage.codec.binary import fields as fields
+from storage.codec.binary import memory as memory
