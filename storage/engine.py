@@ -7,10 +7,13 @@ wait for the disk for long and belong into a thread; the others answer in micros
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from storage.codec.batch import scan
+from storage.codec.headers import BatchHeader
 from storage.config.topic import TopicConfig
 from storage.model import (
     Appended,
@@ -25,8 +28,41 @@ from storage.model import (
     TimestampOffset,
 )
 
+SCAN_BYTES = 1 << 20
+"""Read at a time by `batches_from`."""
+
 Cancel: TypeAlias = Callable[[], None]
 """Ends what was begun; calling it twice is harmless."""
+
+
+class Listeners:
+    """A set of callables as an immutable tuple: calling them needs no lock, and one may cancel itself meanwhile."""
+
+    __slots__ = ("_listeners", "_lock")
+
+    def __init__(self) -> None:
+        self._listeners: tuple[tuple[object, Callable[[], None]], ...] = ()
+        self._lock = threading.Lock()
+
+    def add(self, listener: Callable[[], None]) -> Cancel:
+        """Call `listener` from now on; what is returned ends it. The same callable may be added twice."""
+        mark = object()
+        with self._lock:
+            self._listeners = (*self._listeners, (mark, listener))
+
+        def cancel() -> None:
+            with self._lock:
+                self._listeners = tuple(entry for entry in self._listeners if entry[0] is not mark)
+
+        return cancel
+
+    def __bool__(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners)
+
+    def notify(self) -> None:
+        for _, listener in self._listeners:
+            listener()
 
 
 class Partition(Protocol):
@@ -153,6 +189,16 @@ class Partition(Protocol):
         It must be quick and must not raise. This is how one waits for more.
         """
         ...
+
+
+def batches_from(partition: Partition, offset: Offset) -> Iterator[BatchHeader]:
+    """Headers of the batches from the one that holds `offset` to the log end, those of open transactions too."""
+    while True:
+        fetched = partition.read(offset, max_bytes=SCAN_BYTES, isolation=Isolation.READ_UNCOMMITTED)
+        if not fetched.data:
+            return
+        yield from scan(fetched.data)
+        offset = fetched.next_offset
 
 
 class Topic(Protocol):

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 from storage.model import Timestamp
+
+_LOGGER = logging.getLogger(__name__)
+_WARNINGS_KEPT = 100
+
+Say: TypeAlias = Callable[[str], None]
+"""Passes one line to a person, on the terminal or as a warning in the log."""
 
 FIRST_PAUSE_MS = 60_000
 LONGEST_PAUSE_MS = 3_600_000
@@ -99,3 +106,26 @@ class _Told:
 def times(count: int) -> str:
     """What follows a line that came more than once."""
     return f" ({count} times)" if count > 1 else ""
+
+
+class WarningBook:
+    """The last warnings, each once, for status pages; they also go to the log, repeats less and less often.
+
+    Safe from any thread.
+    """
+
+    def __init__(self, clock: Callable[[], Timestamp]) -> None:
+        self._clock = clock
+        self._told = Repeats(kept=_WARNINGS_KEPT)
+
+    def add(self, line: str) -> None:
+        """Take a line; what in it no terminal should see is escaped."""
+        line = printable(line)
+        count, due = self._told.again(line, self._clock(), newest_last=False)
+        if due:
+            _LOGGER.warning("%s%s", line, times(count))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Oldest first."""
+        return tuple(line + times(count) for line, count, _last in self._told.lines())

@@ -46,7 +46,7 @@ class PartitionFiles:
         self._newest_ns: int | None = None
         self._segments_seen = 0
         """Number of segments in the last status; 0 where that is not known."""
-        self.news.listen(self._changed)
+        self.news.listeners.add(self._changed)
         self._cancel = partition.listen(self.news.signal)
 
     def visible_end(self) -> Offset:
@@ -123,4 +123,4 @@ class PartitionFiles:
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` in the event loop after news of the partition."""
-        return self.news.listen(listener)
+        return self.news.listeners.add(listener)

@@ -76,7 +76,7 @@ class TopicFiles:
         """Call `listener` in the event loop after news of any partition, present or to come."""
         for number in self.topic.partitions():
             self.partition(number)
-        return self._news.listen(listener)
+        return self._news.listeners.add(listener)
 
     def refresh(self) -> None:
         """Follow the engine: partitions may have come, or been opened again; and notify the readers that follow the topic."""
@@ -85,7 +85,9 @@ class TopicFiles:
             if files.partition is not partitions.get(number):
                 del self._partitions[number]
                 files.delete()
-        if self._news.heard:  # By who follows the topic: news of a partition that has come is for them too.
+        if (
+            self._news.listeners
+        ):  # By who follows the topic: news of a partition that has come is for them too.
             for number in partitions:
                 self.partition(number)
         self._news.signal()
@@ -121,7 +123,7 @@ class AllTopics:
         self._context = context
         self._topics: dict[str, TopicFiles] = {}
         self._news = Wakeups()
-        self._news.listen(self.refresh)
+        self._news.listeners.add(self.refresh)
         self._cancel = context.engine.listen(self._news.signal)
 
     def names(self) -> list[str]:

@@ -4,41 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
 
 import trio
+
+from storage.engine import Listeners
 
 
 class Wakeups:
     """Calls its listeners in the event loop after `signal` was called from anywhere."""
 
     def __init__(self) -> None:
-        self._listeners: tuple[tuple[object, Callable[[], None]], ...] = ()
+        self.listeners = Listeners()
         self._thread = threading.get_ident()
         self._token = trio.lowlevel.current_trio_token()
         self._lock = threading.Lock()
         self._scheduled = False
 
-    @property
-    def heard(self) -> bool:
-        """Whether anybody listens."""
-        return bool(self._listeners)
-
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` from now on; returns what ends it."""
-        mark = object()
-        self._listeners = (*self._listeners, (mark, listener))
-
-        def end() -> None:
-            self._listeners = tuple(entry for entry in self._listeners if entry[0] is not mark)
-
-        return end
-
     def signal(self) -> None:
         """Tell the listeners: at once in the event loop's own thread, soon from any other."""
         if threading.get_ident() == self._thread:
-            for _, listener in self._listeners:
-                listener()
+            self.listeners.notify()
             return
         with self._lock:
             if self._scheduled:
@@ -50,8 +35,4 @@ class Wakeups:
     def _deliver_scheduled(self) -> None:
         with self._lock:
             self._scheduled = False
-        self._deliver()
-
-    def _deliver(self) -> None:
-        for _, listener in self._listeners:
-            listener()
+        self.listeners.notify()

@@ -212,23 +212,17 @@ def header_spans(data: memoryview, start: cython.Py_ssize_t, stop: cython.Py_ssi
     return spans
 
 
-def read_varint(
-    data: Buffer, position: int = 0, end: int | None = None, *, max_size: int = 5
-) -> tuple[int, int]:
-    """The zigzag varint at `position`, and the position after it; a varlong with a `max_size` of 10.
+def read_varint(data: Buffer, *, max_size: int = 5) -> tuple[int, int]:
+    """The zigzag varint at the front of `data`, and how many bytes it takes; a varlong with a `max_size` of 10.
 
-    Raises CorruptBatchError where it is longer, or runs past the end.
+    Raises CorruptBatchError where it is longer, or ends too early.
     """
     view: memoryview = memory.flat_view(data)
-    stop: cython.Py_ssize_t = len(view) if end is None else min(end, len(view))
-    size: cython.Py_ssize_t = (
-        _varint_size(memory.octets_of(view), position, stop, max_size) if position >= 0 else 0
-    )
-    if size == 0:
-        raise CorruptBatchError(position, f"no number of at most {max_size} bytes")
     octets: cython.p_uchar = memory.octets_of(view)
-    value = _varint(octets, position, size) if max_size == 5 else _varlong(octets, position, size)
-    return value, position + size
+    size: cython.Py_ssize_t = _varint_size(octets, 0, len(view), max_size)
+    if size == 0:
+        raise CorruptBatchError(0, f"no number of at most {max_size} bytes")
+    return (_varint(octets, 0, size) if max_size == 5 else _varlong(octets, 0, size)), size
 
 
 @cython.cfunc

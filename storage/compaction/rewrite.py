@@ -42,14 +42,10 @@ from storage.model import NO_PRODUCER_ID, Offset, Timestamp, TimestampType
 
 @dataclass(slots=True)
 class CleaningCounts:
-    """What a pass read and kept: for the log line it leaves."""
+    """Records that a pass read and kept: for the log line it leaves."""
 
-    batches_read: int = 0
-    batches_kept: int = 0
     records_read: int = 0
     records_kept: int = 0
-    bytes_read: int = 0
-    bytes_kept: int = 0
 
 
 class Rewriter:
@@ -82,12 +78,10 @@ class Rewriter:
     ) -> Iterator[memoryview | bytearray]:
         batches = columns.batches
         counts = self.counts
-        counts.batches_read += len(batches)
         counts.records_read += len(columns)
         keep_end_offset = -1 if self._params.keep_end_offset is None else self._params.keep_end_offset
         marks = self._newest.judge(columns, end_offset=self._map_end_offset)
         positions, record_ends = batches.column("position"), batches.column("record_end")
-        counts.bytes_read += batches.stop - positions[0]
         first = 0
         while first < len(positions):
             kind, stop = next_run(columns, marks, first, keep_end_offset=keep_end_offset)
@@ -99,8 +93,6 @@ class Rewriter:
             elif kind is RunKind.SINGLE:
                 stop, kept = self._rewritten(data, columns, marks, first, modified)
             if kept is not None:
-                counts.batches_kept += stop - first
-                counts.bytes_kept += len(kept)
                 yield kept
             first = stop
 

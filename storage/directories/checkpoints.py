@@ -16,6 +16,7 @@ from storage.disk.filesystem import FileSystem
 from storage.engine import Partition
 from storage.errors import CorruptionError
 from storage.log.log import Log
+from storage.messages import Say
 from storage.model import Offset, TopicPartition
 from storage.recovery.load import Checkpointed
 
@@ -38,7 +39,7 @@ class CheckpointFiles:
         return cls(dict.fromkeys((*_SERVED, names.CLEANER_OFFSETS), MappingProxyType({})), frozenset())
 
     @classmethod
-    def read(cls, files: FileSystem, directory: Path, warn: Callable[[str], None]) -> CheckpointFiles:
+    def read(cls, files: FileSystem, directory: Path, warn: Say) -> CheckpointFiles:
         """Read them; a malformed one counts as empty, with a warning, as in Kafka (OSError)."""
         offsets: dict[str, Offsets] = {}
         malformed: set[str] = set()

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from storage.directories.data_directory import DataDirectory
-from storage.messages import reason_of
+from storage.messages import Say, reason_of
 from storage.model import Timestamp
 
 _RETRY_MS = 60_000
@@ -23,7 +23,7 @@ class _Doomed(NamedTuple):
 class DoomedDirectories:
     """`-delete` directories with the time of their removal. Safe from any thread."""
 
-    def __init__(self, data: DataDirectory, warn: Callable[[str], None]) -> None:
+    def __init__(self, data: DataDirectory, warn: Say) -> None:
         self._data = data
         self._warn = warn
         self._due: dict[str, _Doomed] = {}

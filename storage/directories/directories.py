@@ -18,15 +18,14 @@ from storage.directories.deletion import DoomedDirectories
 from storage.directories.reserve import Reserve, is_full
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.lock import DirectoryLock
+from storage.messages import Say
 from storage.model import DirectoryStatus, TopicPartition
-
-Warn = Callable[[str], None]
 
 
 class KeptDirectory:
     """A data directory, and what keeping it takes."""
 
-    def __init__(self, data: DataDirectory, warn: Warn) -> None:
+    def __init__(self, data: DataDirectory, warn: Say) -> None:
         self.data = data
         self.failure: str | None = None
         """Why it does not serve; None while it does."""
@@ -70,7 +69,7 @@ class KeptDirectory:
 class Directories:
     """All of an engine's data directories, in the order given. Changed under the manager's lock alone."""
 
-    def __init__(self, kept: Sequence[KeptDirectory], warn: Warn) -> None:
+    def __init__(self, kept: Sequence[KeptDirectory], warn: Say) -> None:
         self.all = tuple(kept)
         self.when_failed: Callable[[KeptDirectory], None] = lambda _: None
         """Told of each directory that fails."""

@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeVar
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.log.parts import Room
+from storage.messages import Say
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ class _Sizes(NamedTuple):
 class Reserve:
     """A data directory's reserve. Safe from any thread."""
 
-    def __init__(self, directory: Path, files: FileSystem, warn: Callable[[str], None]) -> None:
+    def __init__(self, directory: Path, files: FileSystem, warn: Say) -> None:
         self.room = Room()
         """What the directory's logs ask before they grow."""
         self._path = directory / names.RESERVE

@@ -23,7 +23,7 @@ from storage.config.broker import EngineConfig
 from storage.disk.filesystem import Clock
 from storage.errors import CorruptionError, StorageError
 from storage.log.log import Log
-from storage.messages import reason_of
+from storage.messages import Say, reason_of
 from storage.model import CleaningState, Offset, Timestamp
 from storage.retention.apply import apply_retention
 
@@ -80,7 +80,7 @@ class Cleaner:
         logs: Callable[[], Iterable[Log]],
         *,
         clock: Clock,
-        warn: Callable[[str], None],
+        warn: Say,
         write_checkpoints: Callable[[], None],
         lend: Lend,
     ) -> None:

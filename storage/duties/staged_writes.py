@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from threading import Event, Lock
 
 from storage.directories.directories import Directories
 from storage.errors import StorageError
-from storage.messages import reason_of
+from storage.messages import Say, reason_of
 from storage.staging.area import StagingArea
 from storage.staging.committing import Committer
 from storage.staging.placing import CreateTopic, FindPartition
@@ -22,7 +21,7 @@ class StagedWrites:
         find: FindPartition,
         create: CreateTopic,
         *,
-        warn: Callable[[str], None],
+        warn: Say,
     ) -> None:
         self._directories = directories
         self._find = find

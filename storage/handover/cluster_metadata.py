@@ -31,7 +31,6 @@ _TOPIC_RESOURCE = 2
 """ConfigRecord's resource type of a topic; 4 is a broker."""
 _SNAPSHOT = re.compile(r"(?P<end>[0-9]{20})-[0-9]{10}\.checkpoint")
 
-_WINDOW_BYTES = 1 << 20
 _LONGEST_VARINT = 5
 
 _ANY = range(32767)
@@ -128,7 +127,7 @@ def _apply_file(files: FileSystem, path: Path, image: ClusterImage, start_offset
 def _values(files: FileSystem, path: Path, start_offset: Offset) -> Iterator[tuple[bytes, int]]:
     """The value of each record, and where its window of the file begins."""
     file = files.open(path, read_only=True)
-    for window in windows(file, 0, file.size(), window_bytes=_WINDOW_BYTES):
+    for window in windows(file, 0, file.size()):
         for columns in decode_each(window.data, 0, window.batches.stop):
             for index, offset in enumerate(columns.offsets):
                 value = columns.value(index)

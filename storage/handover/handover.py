@@ -13,7 +13,7 @@ Our data directory stays as it is, but for the journal and, if it was not closed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +42,8 @@ from storage.handover.partition_copy import Parcel, carry, first_base_offset
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import belongs, read_positions
 from storage.manager import open_engine
+from storage.messages import Say
 from storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class Handover:
         data: Sequence[Path],
         log_dirs: Sequence[Path],
         *,
-        tell: Tell,
+        tell: Say,
         files: FileSystem | None = None,
         with_open_transactions: bool = False,
     ) -> None:

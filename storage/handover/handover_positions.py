@@ -14,9 +14,9 @@ from itertools import groupby
 from storage.coordinators.group_records import CommittedOffset
 from storage.handover.cluster import Cluster, ClusterError, GroupPosition
 from storage.handover.journal import Journal
+from storage.messages import Say
 from storage.model import Offset, TopicPartition
 
-Tell = Callable[[str], None]
 Note = Callable[[Journal], Journal]
 
 
@@ -25,7 +25,7 @@ class PositionGiver:
     """Puts groups of one cluster where they stand here."""
 
     cluster: Cluster
-    tell: Tell
+    tell: Say
     note: Note
     """Writes the journal."""
 

@@ -35,7 +35,6 @@ from storage.segment.scan import windows
 TOPIC = "__consumer_offsets"
 RECORDS_A_BATCH = 500
 
-_WINDOW_BYTES = 1 << 20
 _KEPT_STATES = (SegmentFileState.LIVE, SegmentFileState.SWAP)
 """States of files that count: the new segments of an interrupted compaction too; what both have is the same."""
 
@@ -167,7 +166,7 @@ def _logs(files: FileSystem, directory: Path) -> list[tuple[Path, bool]]:
 def _replay_file(files: FileSystem, path: Path, replay: _Replay, *, last: bool) -> None:
     file = files.open(path, read_only=True)
     try:
-        for window in windows(file, 0, file.size(), window_bytes=_WINDOW_BYTES, check_crc=True):
+        for window in windows(file, 0, file.size(), check_crc=True):
             try:
                 for columns in decode_each(window.data, 0, window.batches.stop, control=True):
                     replay.take(columns)

@@ -8,7 +8,7 @@ Where groups stand in them is written into a `__consumer_offsets` of our own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +30,9 @@ from storage.handover.partition_copy import Parcel, carry
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import Positions, belongs, newer_than, position_batches, read_positions
 from storage.manager import open_engine
+from storage.messages import Say
 from storage.model import TopicPartition
 from storage.topics.registry import TopicEntry, TopicRegistry, read_copy
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +73,7 @@ class Takeover:
     """The takeover of one broker's log directories into data directories of one node."""
 
     def __init__(
-        self, source: BrokerDirectories, data: Sequence[Path], *, tell: Tell, files: FileSystem | None = None
+        self, source: BrokerDirectories, data: Sequence[Path], *, tell: Say, files: FileSystem | None = None
     ) -> None:
         self._source = source
         self._log_dirs = [directory.absolute() for directory in source.log_dirs]

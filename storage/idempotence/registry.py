@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from storage.checkpoints.atomic import write_atomically
-from storage.codec.batch import scan
 from storage.disk.filesystem import FileSystem
-from storage.engine import Partition
+from storage.engine import Partition, batches_from
 from storage.errors import CorruptionError, StorageError
-from storage.model import Isolation, Offset, ProducerId
+from storage.model import Offset, ProducerId
 
 REGISTRY_FILE = "topicfs.producers"
 VERSION = 1
@@ -101,9 +100,6 @@ def _input(content: Mapping[str, Any]) -> InputProgress:
     return InputProgress(content["position"], content["records"], content["tail_checksum"], partitions)
 
 
-WINDOW_BYTES = 1 << 20
-
-
 class ProgressLostError(StorageError):
     """Records that would tell how far a producer got were removed."""
 
@@ -129,12 +125,8 @@ def catch_up(
 
 
 def _count_records(partition: Partition, producer_id: ProducerId, offset: Offset) -> int:
-    count = 0
-    while True:
-        fetched = partition.read(offset, max_bytes=WINDOW_BYTES, isolation=Isolation.READ_UNCOMMITTED)
-        if not fetched.data:
-            return count
-        for batch in scan(fetched.data):
-            if batch.producer_id == producer_id and batch.base_offset >= offset:
-                count += batch.record_count
-        offset = fetched.next_offset
+    return sum(
+        batch.record_count
+        for batch in batches_from(partition, offset)
+        if batch.producer_id == producer_id and batch.base_offset >= offset
+    )

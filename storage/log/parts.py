@@ -14,7 +14,7 @@ from storage.checkpoints.leader_epochs import LeaderEpochs
 from storage.config.topic import TopicConfig
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileKind, segment_file
-from storage.engine import Cancel
+from storage.engine import Listeners
 from storage.errors import PartitionGoneError, PartitionOfflineError, ReadOnlyError
 from storage.log.flushing import Flusher, FlushProgress
 from storage.log.producers import LogProducers
@@ -56,32 +56,6 @@ class SmallFiles(NamedTuple):
     epochs: LeaderEpochs
     producers: LogProducers
     removal: Removal
-
-
-class Listeners:
-    """A set of callables as an immutable tuple: calling them needs no lock, and one may cancel itself meanwhile."""
-
-    __slots__ = ("_listeners", "_lock")
-
-    def __init__(self) -> None:
-        self._listeners: tuple[tuple[object, Callable[[], None]], ...] = ()
-        self._lock = threading.Lock()
-
-    def add(self, listener: Callable[[], None]) -> Cancel:
-        """Call `listener` from now on; what is returned ends it. The same callable may be added twice."""
-        mark = object()
-        with self._lock:
-            self._listeners = (*self._listeners, (mark, listener))
-
-        def cancel() -> None:
-            with self._lock:
-                self._listeners = tuple(entry for entry in self._listeners if entry[0] is not mark)
-
-        return cancel
-
-    def notify(self) -> None:
-        for _, listener in self._listeners:
-            listener()
 
 
 class Room:

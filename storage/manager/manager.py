@@ -21,12 +21,10 @@ from storage.duties.cleaning import Cleaner
 from storage.duties.planning import PlannedStep, plan_log, roll_due
 from storage.duties.schedule import Duty, Schedule, plan_duties
 from storage.duties.staged_writes import StagedWrites
-from storage.engine import Cancel, Partition
+from storage.engine import Cancel, Listeners, Partition
 from storage.errors import PolicyViolationError, ReadOnlyError, StorageError, UnknownTopicError
 from storage.log.log import Log
-from storage.log.parts import Listeners
-from storage.manager.warnings import WarningBook
-from storage.messages import reason_of
+from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
 from storage.staging.placement import NewTopic
 from storage.topics.changes import TopicChanges, for_each

@@ -19,13 +19,11 @@ from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import CorruptionError, StorageError
 from storage.log.flushing import BackgroundFlusher, Flusher, NoFlusher
 from storage.manager.manager import Keeping, LogManager
-from storage.manager.warnings import WarningBook
+from storage.messages import WarningBook
 from storage.model import TopicPartition
 from storage.topics.assembly import assemble
 from storage.topics.reconciliation import finish_pending, survey
 from storage.topics.registry import RegistryCopy, TopicRegistry, read_copy
-
-Warn = Callable[[str], None]
 
 
 def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)

@@ -14,8 +14,8 @@ from storage.disk.names import SegmentFileKind, segment_file
 from storage.indexes import offset_index, time_index
 from storage.indexes.time_index import TimeEntry
 from storage.model import NO_TIMESTAMP, Offset
-from storage.segment.scan import windows
-from storage.segment.segment import SCAN_WINDOW_BYTES, Segment
+from storage.segment.scan import SCAN_WINDOW_BYTES, windows
+from storage.segment.segment import Segment
 
 _SLOTS = (
     (SegmentFileKind.OFFSET_INDEX, offset_index.SLOT),

@@ -35,8 +35,8 @@ from storage.recovery.recover import Recovered, index_last, recover_segment
 from storage.recovery.split import SegmentOverflowError, split_segment
 from storage.recovery.temporary_files import base_offsets, orphans, parse_names, replaced, sort_leftovers
 from storage.segment.chain import Chain
-from storage.segment.scan import windows
-from storage.segment.segment import SCAN_WINDOW_BYTES, Segment
+from storage.segment.scan import SCAN_WINDOW_BYTES, windows
+from storage.segment.segment import Segment
 
 _FIRST = Offset(0)
 _RANDOM = Random()  # noqa: S311 (jitter, no secret)

@@ -33,7 +33,6 @@ from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.model import Offset, Position
 from storage.segment.scan import windows
 
-WINDOW_BYTES = 1 << 20
 _OFFSET = Struct(">q")
 _LENGTH = Struct(">i")
 _LARGEST = 2**63 - 1
@@ -77,7 +76,7 @@ def _mend_shapes(log: File) -> Iterator[Mended]:
     """Let each batch be one that can be read: with the right magic, and no negative offset (of which only the sign is known)."""
     end, position = log.size(), 0
     while position < end:
-        for window in windows(log, position, end, window_bytes=WINDOW_BYTES, check_crc=True):
+        for window in windows(log, position, end, check_crc=True):
             position = window.position + window.batches.stop
         header = log.pread(HEADER_SIZE, Position(position))
         if len(header) < HEADER_SIZE or not _is_sound(log, position, end):
@@ -113,7 +112,7 @@ def _mend_offsets(log: File, base_offset: Offset, next_base: Offset | None) -> I
 def _with_following(log: File, next_base: Offset | None) -> Iterator[tuple[BatchHeader, Offset | None]]:
     """Each batch with the base offset of the next one; of an old format that tells its last offset alone, and is None."""
     before: BatchHeader | None = None
-    for window in windows(log, 0, log.size(), window_bytes=WINDOW_BYTES, check_crc=True):
+    for window in windows(log, 0, log.size(), check_crc=True):
         for batch in window.batches:
             if before is not None:
                 yield before, batch.base_offset if batch.magic == CURRENT_MAGIC else None

@@ -22,9 +22,6 @@ from storage.recovery.split import SegmentOverflowError
 from storage.segment.scan import Window, windows
 from storage.segment.segment import Segment
 
-WINDOW_BYTES = 1 << 20
-"""What is read and checked at a time."""
-
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -91,7 +88,7 @@ def take_batches(  # noqa: PLR0913 (a segment, what goes with it, and how far to
 ) -> Recovered:
     """Make the good batches between the segment's present size and `file_bytes` part of it, which ends at `end_offset`."""
     cause, overlaps = "", False
-    for window in windows(segment.log, segment.size, file_bytes, window_bytes=WINDOW_BYTES, check_crc=True):
+    for window in windows(segment.log, segment.size, file_bytes, check_crc=True):
         # The base offset is not under the checksum: so it is looked at here.
         good = window.batches.count_ascending(end_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
         if good:

@@ -17,12 +17,9 @@ from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileState
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.model import Offset, Position
-from storage.segment.scan import Window, windows
+from storage.segment.scan import FILE_WINDOW_BYTES, Window, windows
 from storage.segment.segment import Segment, SegmentSettings
 from storage.segment.sparse import PlacedBatch
-
-WINDOW_BYTES = 1 << 20
-"""What is copied at a time."""
 
 
 class SegmentOverflowError(Exception):
@@ -72,7 +69,7 @@ def split_segment(
     end_offset = segment.base_offset
     size = segment.log.size()
     copied = 0
-    for window in windows(segment.log, 0, size, window_bytes=WINDOW_BYTES):
+    for window in windows(segment.log, 0, size):
         ascending = _count_ascending(window.batches, end_offset)
         for run in _runs(window.batches, ascending, parts[-1].base_offset, end_offset):
             _copy(window, run, part_at(run.base_offset))
@@ -130,8 +127,8 @@ def _copy(window: Window, run: _Run, part: Segment) -> None:
 
 
 def _copy_rest(segment: Segment, start: int, end: int, part: Segment) -> None:
-    for position in range(start, end, WINDOW_BYTES):
-        rest = segment.log.pread(min(WINDOW_BYTES, end - position), Position(position))
+    for position in range(start, end, FILE_WINDOW_BYTES):
+        rest = segment.log.pread(min(FILE_WINDOW_BYTES, end - position), Position(position))
         part.log.pwrite(rest, Position(part.size))
         part.size += len(rest)
 

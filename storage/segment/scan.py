@@ -15,6 +15,14 @@ from storage.model import Position
 
 ENDS_EARLY = "the file ends early"
 """The cause told of a file that is shorter than it was."""
+LOOKUP_WINDOW_BYTES = 24_576
+"""What a lookup reads at a time: an index entry lies about index.interval.bytes (4096) before its target, a batch of
+16 KiB. A batch that does not fit is read twice.
+"""
+SCAN_WINDOW_BYTES = 65_536
+"""Read at a time where headers alone count, of the rest of a segment or of a whole one, so that little memory is touched."""
+FILE_WINDOW_BYTES = 1 << 20
+"""Read at a time by those who go through a file as a whole: recovery, copies, checksums."""
 
 _LENGTH = Struct(">i")
 
@@ -30,7 +38,7 @@ class Window(NamedTuple):
 
 
 def windows(
-    file: File, start: int, end: int, *, window_bytes: int, check_crc: bool = False
+    file: File, start: int, end: int, *, window_bytes: int = FILE_WINDOW_BYTES, check_crc: bool = False
 ) -> Iterator[Window]:
     """The batches of [start, end) in order; the last window tells in `problem` why it ended early."""
     position = start

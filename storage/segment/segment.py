@@ -27,15 +27,9 @@ from storage.indexes.offset_index import OffsetIndex, relative
 from storage.indexes.time_index import TimeEntry, TimeIndex
 from storage.indexes.transaction_index import AbortedSpan, TransactionIndex
 from storage.model import NO_TIMESTAMP, Offset, Position, Timestamp
-from storage.segment.scan import Window, windows
+from storage.segment.scan import LOOKUP_WINDOW_BYTES, SCAN_WINDOW_BYTES, Window, windows
 from storage.segment.sparse import Placed, SparseState, due_entries, fitting
 from storage.segment.trace import BatchFound, BatchPassed, IndexSearched, Probe, ScanBegan, Trace
-
-SCAN_WINDOW_BYTES = 65_536
-LOOKUP_WINDOW_BYTES = 24_576
-"""What a lookup reads at a time: an index entry lies about index.interval.bytes (4096) before its target, a batch of
-16 KiB. A batch that does not fit is read twice.
-"""
 
 LARGEST_SLOT_BYTES = 12
 

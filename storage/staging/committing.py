@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from storage.codec.batch import read_header, scan, set_producer
+from storage.codec.batch import read_header, set_producer
 from storage.codec.headers import MAX_SEQUENCE
 from storage.disk.filesystem import Clock
 from storage.disk.names import WriteId
-from storage.engine import Partition
+from storage.engine import Partition, batches_from
 from storage.errors import InvalidRecordError, StorageError, UnknownTopicError
-from storage.model import Isolation, Offset, TopicPartition
+from storage.messages import Say
+from storage.model import Offset, TopicPartition
 from storage.staging.area import StagingArea
 from storage.staging.manifest import Begun, Manifest
 from storage.staging.placement import Placement
@@ -34,9 +35,6 @@ from storage.staging.staged_file import Frame, check_whole, read_frames
 from storage.validation.batches import AppendRules, check_as_leader
 from storage.validation.conversion import conform
 
-WINDOW_BYTES = 1 << 20
-"""Read at a time to find what is in a log already."""
-
 
 class RecordsLostError(StorageError):
     """Records that would tell how far a write got were deleted before it was done."""
@@ -51,7 +49,7 @@ class Committer:
         self._create = create
         self._clock = clock
 
-    def commit_waiting(self, warn: Callable[[str], None], stopping: Callable[[], bool]) -> None:
+    def commit_waiting(self, warn: Say, stopping: Callable[[], bool]) -> None:
         """Append every write that was handed in, until `stopping` (blocking).
 
         What fails is told, and is tried again the next time. Raises OSError where the directory cannot be read.
@@ -222,14 +220,9 @@ def _next_sequence(partition: Partition, begun: Begun, end_offset: Offset) -> in
     # A new topic of the same name may be shorter.
     offset = Offset(min(max(end_offset, offsets.log_start_offset), offsets.log_end_offset))
     next_sequence = 0
-    while True:
-        fetched = partition.read(offset, max_bytes=WINDOW_BYTES, isolation=Isolation.READ_UNCOMMITTED)
-        if not fetched.data:
-            break
-        for batch in scan(fetched.data):
-            if (batch.producer_id, batch.producer_epoch) == (begun.producer_id, begun.epoch):
-                next_sequence = batch.last_sequence + 1
-        offset = fetched.next_offset
+    for batch in batches_from(partition, offset):
+        if (batch.producer_id, batch.producer_epoch) == (begun.producer_id, begun.epoch):
+            next_sequence = batch.last_sequence + 1
     if not next_sequence and offsets.log_start_offset > end_offset:
         raise RecordsLostError(
             f"{partition.topic}-{partition.number}: offsets {end_offset} to {offsets.log_start_offset - 1} were "

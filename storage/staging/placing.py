@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from storage.codec.batch import assign_offsets, read_header, scan
+from storage.codec.batch import assign_offsets, read_header
 from storage.codec.columns import decode
 from storage.disk.filesystem import DiskSpace, FileSystem
 from storage.disk.names import is_internal
-from storage.engine import Partition
+from storage.engine import Partition, batches_from
 from storage.errors import (
     CorruptBatchError,
     InvalidRecordError,
@@ -25,7 +25,7 @@ from storage.errors import (
     UnknownTopicError,
 )
 from storage.log.log import Log
-from storage.model import NO_PRODUCER_ID, Isolation, Offset, ProducerId, TopicPartition
+from storage.model import NO_PRODUCER_ID, Offset, ProducerId, TopicPartition
 from storage.staging.area import StagingArea
 from storage.staging.manifest import Begun, Manifest
 from storage.staging.placement import LogPlacement, NewTopic, Placement
@@ -61,9 +61,6 @@ def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
                 f"them, but {free} bytes are free on the disk; nothing of it was written"
             )
 
-
-WINDOW_BYTES = 1 << 20
-"""Read at a time to find what is in a log already."""
 
 FindPartition = Callable[[TopicPartition], Partition]
 """Gives a partition that may be written to. Raises UnknownTopicError, PolicyViolationError."""
@@ -182,14 +179,7 @@ def _batches_from(log: Log, first: Offset) -> dict[int, tuple[int, int]]:
     """Last offset and checksum of each batch from `first` on, by base offset."""
     offsets = log.offsets()
     offset = Offset(min(max(first, offsets.log_start_offset), offsets.log_end_offset))
-    found: dict[int, tuple[int, int]] = {}
-    while True:
-        fetched = log.read(offset, max_bytes=WINDOW_BYTES, isolation=Isolation.READ_UNCOMMITTED)
-        if not fetched.data:
-            return found
-        for batch in scan(fetched.data):
-            found[batch.base_offset] = batch.last_offset, batch.checksum
-        offset = fetched.next_offset
+    return {batch.base_offset: (batch.last_offset, batch.checksum) for batch in batches_from(log, offset)}
 
 
 def _put(log: Log, frame: Frame, present: Mapping[int, tuple[int, int]]) -> None:

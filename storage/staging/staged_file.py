@@ -19,11 +19,9 @@ from crc32c import crc32c
 from storage.disk.filesystem import File, FileSystem
 from storage.errors import CorruptionError
 from storage.model import Buffer, Position, TopicPartition
+from storage.segment.scan import FILE_WINDOW_BYTES
 
 _FRAME = struct.Struct(">iHI")
-
-_WINDOW_BYTES = 1 << 20
-"""Read at a time to compute a checksum."""
 
 
 class StagedFile(NamedTuple):
@@ -83,8 +81,8 @@ def check_whole(path: Path, files: FileSystem, expected: StagedFile) -> None:
                 path, min(size, expected.size), f"{size} bytes, handed in as {expected.size}"
             )
         checksum = 0
-        for position in range(0, size, _WINDOW_BYTES):
-            checksum = crc32c(file.pread(_WINDOW_BYTES, Position(position)), checksum)
+        for position in range(0, size, FILE_WINDOW_BYTES):
+            checksum = crc32c(file.pread(FILE_WINDOW_BYTES, Position(position)), checksum)
         if checksum != expected.checksum:
             raise CorruptionError(path, 0, f"checksum {checksum:08x}, handed in as {expected.checksum:08x}")
     finally:

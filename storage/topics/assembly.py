@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from storage.directories.directories import Directories
 from storage.disk.names import DirectoryMark
+from storage.messages import Say
 from storage.model import Timestamp, TopicPartition
 from storage.topics.loading import PartitionToLoad, load_all
 from storage.topics.reconciliation import FoundTopic, find_topics, marked, survey
 from storage.topics.registry import TopicRegistry
 from storage.topics.topic import LogTopic, lenient_config
 
-Warn = Callable[[str], None]
 
-
-def assemble(directories: Directories, registry: TopicRegistry, warn: Warn) -> dict[str, LogTopic]:
+def assemble(directories: Directories, registry: TopicRegistry, warn: Say) -> dict[str, LogTopic]:
     """Find and load every topic (blocking).
 
     Raises NotALogDirectoryError, DuplicatePartitionError, OSError.
@@ -33,7 +30,7 @@ def assemble(directories: Directories, registry: TopicRegistry, warn: Warn) -> d
     return topics
 
 
-def find_all(directories: Directories, registry: TopicRegistry, warn: Warn) -> dict[str, FoundTopic]:
+def find_all(directories: Directories, registry: TopicRegistry, warn: Say) -> dict[str, FoundTopic]:
     """Look through the directories: topics are found, deleted partitions are given their time."""
     contents = survey(directories)
     found = find_topics(directories, registry, warn)
@@ -45,7 +42,7 @@ def find_all(directories: Directories, registry: TopicRegistry, warn: Warn) -> d
     return found
 
 
-def make_topic(directories: Directories, name: str, found: FoundTopic, warn: Warn) -> LogTopic:
+def make_topic(directories: Directories, name: str, found: FoundTopic, warn: Say) -> LogTopic:
     """Make a topic without partitions yet."""
     config, problems = lenient_config(found.entry.overrides, directories.config.topic_defaults)
     for problem in problems:

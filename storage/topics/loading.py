@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import resource
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +17,9 @@ from storage.duties.cleaning import adopt
 from storage.engine import Partition
 from storage.errors import StorageError
 from storage.log.log import Log
-from storage.messages import reason_of
+from storage.messages import Say, reason_of
 from storage.model import Offset, TopicPartition
 from storage.recovery.load import Checkpointed, load_log
-
-Warn = Callable[[str], None]
 
 
 class PartitionToLoad(NamedTuple):
@@ -36,7 +34,7 @@ class PartitionToLoad(NamedTuple):
 
 
 def load_all(
-    directories: Directories, wanted: Iterable[PartitionToLoad], warn: Warn
+    directories: Directories, wanted: Iterable[PartitionToLoad], warn: Say
 ) -> dict[TopicPartition, Partition]:
     """Load partitions, a few of each directory at a time (blocking); what fails becomes an offline partition.
 
@@ -54,7 +52,7 @@ def load_all(
 
 
 def _load_what_is_near(
-    directories: Directories, found: Sequence[PartitionToLoad], warn: Warn
+    directories: Directories, found: Sequence[PartitionToLoad], warn: Say
 ) -> Iterator[Partition]:
     """Load one after the other, as long as nothing has to be read from a disk: up to the first for which something was."""
     before = _blocks_read()
@@ -82,7 +80,7 @@ def nothing_collected() -> Iterator[None]:
 
 
 def load(
-    directories: Directories, found: PartitionToLoad, warn: Warn, checkpointed: Checkpointed | None = None
+    directories: Directories, found: PartitionToLoad, warn: Say, checkpointed: Checkpointed | None = None
 ) -> Partition:
     """Load a partition by what its directory's checkpoints say of it, or by `checkpointed` (blocking)."""
     home = found.home

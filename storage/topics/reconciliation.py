@@ -7,7 +7,7 @@ what was done. While a directory is missing, nothing is taken for gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -18,11 +18,10 @@ from storage.directories.data_directory import DataDirectory, partitions_of
 from storage.directories.directories import Directories, KeptDirectory
 from storage.disk.names import DirectoryMark
 from storage.errors import CorruptionError, DuplicatePartitionError
+from storage.messages import Say
 from storage.model import TopicPartition
 from storage.topics.registry import PendingChange, TopicEntry, TopicRegistry
 from storage.topics.topic import NO_TOPIC_ID, own_overrides
-
-Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
         registry.put({topic: _settled(entry) for topic, entry in registry.entries.items()})
 
 
-def find_topics(directories: Directories, registry: TopicRegistry, warn: Warn) -> dict[str, FoundTopic]:
+def find_topics(directories: Directories, registry: TopicRegistry, warn: Say) -> dict[str, FoundTopic]:
     """Give the topics in the surveyed directories; those without an entry are adopted.
 
     OSError; writes unless read-only.
@@ -97,7 +96,7 @@ def find_topics(directories: Directories, registry: TopicRegistry, warn: Warn) -
 
 
 def _settle_registry(
-    directories: Directories, registry: TopicRegistry, found: Mapping[str, FoundTopic], warn: Warn
+    directories: Directories, registry: TopicRegistry, found: Mapping[str, FoundTopic], warn: Say
 ) -> None:
     changes: dict[str, TopicEntry | None] = {}
     if not directories.failed:
@@ -206,7 +205,7 @@ def _read_ids(
 
 
 def _settle_entry(
-    topic: str, kept: TopicEntry | None, ids: Mapping[int, str | None], directories: Directories, warn: Warn
+    topic: str, kept: TopicEntry | None, ids: Mapping[int, str | None], directories: Directories, warn: Say
 ) -> TopicEntry:
     """Give the topic's entry: the kept one if it is of this topic, else one made for it."""
     known = [topic_id for topic_id in ids.values() if topic_id is not None]

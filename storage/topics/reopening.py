@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,13 +14,12 @@ from storage.disk.native import NativeFileSystem
 from storage.engine import Partition
 from storage.errors import StorageError
 from storage.log.log import Log
+from storage.messages import Say
 from storage.topics.assembly import find_all, make_topic, wanted_of
 from storage.topics.loading import PartitionToLoad, load, load_found
 from storage.topics.reconciliation import finish_pending
 from storage.topics.registry import TopicRegistry
 from storage.topics.topic import LogTopic
-
-Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Reopening:
 
     directories: Directories
     registry: TopicRegistry
-    warn: Warn
+    warn: Say
 
     def partition(self, topic: LogTopic, number: int) -> Log:
         """Load one partition of a directory that serves (StorageError, OSError: then all is as before)."""

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from storage.manager.warnings import WarningBook
-from storage.messages import PrintableFormatter, Repeats, printable
+from storage.messages import PrintableFormatter, Repeats, WarningBook, printable
 from tests.doubles.manual_clock import ManualClock
 
 FORGED = "t\n2026-11-22T00:00:00.000Z error t/0/log: all is lost\r\x1b[2J\x9b31m\x7f\u2028\u202e\udcff"

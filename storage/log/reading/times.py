@@ -18,8 +18,8 @@ from storage.errors import CorruptBatchError, OversizeBatchError, SearchTooLongE
 from storage.log.state import Bound
 from storage.model import Offset, Timestamp, TimestampOffset
 from storage.segment.chain import Chain
-from storage.segment.scan import Window, windows
-from storage.segment.segment import LOOKUP_WINDOW_BYTES, Segment
+from storage.segment.scan import LOOKUP_WINDOW_BYTES, Window, windows
+from storage.segment.segment import Segment
 from storage.segment.trace import (
     BatchFound,
     BatchPassed,

@@ -13,7 +13,7 @@ from fusefs.following.wakeups import Wakeups
 async def test_news_of_the_loops_own_thread_are_there_at_once():
     """No turn of the event loop lies between an append and its followers."""
     wakeups, heard = Wakeups(), []
-    wakeups.listen(lambda: heard.append("a"))
+    wakeups.listeners.add(lambda: heard.append("a"))
 
     wakeups.signal()
 
@@ -23,7 +23,7 @@ async def test_news_of_the_loops_own_thread_are_there_at_once():
 async def test_news_of_another_thread_come_into_the_loop_as_one():
     """However often they were told meanwhile."""
     wakeups, heard = Wakeups(), []
-    wakeups.listen(lambda: heard.append(trio.lowlevel.current_trio_token()))
+    wakeups.listeners.add(lambda: heard.append(trio.lowlevel.current_trio_token()))
 
     def tell() -> None:
         for _ in range(5):
@@ -49,7 +49,7 @@ async def test_news_that_come_while_news_are_delivered_are_delivered_too():
             telling.start()
             telling.join()
 
-    wakeups.listen(listen)
+    wakeups.listeners.add(listen)
     await trio.to_thread.run_sync(wakeups.signal)
     await trio.testing.wait_all_tasks_blocked()
 
@@ -59,7 +59,7 @@ async def test_news_that_come_while_news_are_delivered_are_delivered_too():
 async def test_a_cancelled_listener_hears_nothing():
     """Twice is harmless."""
     wakeups, heard = Wakeups(), []
-    cancel = wakeups.listen(lambda: heard.append("a"))
+    cancel = wakeups.listeners.add(lambda: heard.append("a"))
     cancel()
     cancel()
 
