@@ -29,7 +29,7 @@ TABLE_WIDTH = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """How to run."""
+    """Options of a run."""
 
     short: bool
     rounds: int

@@ -35,7 +35,7 @@ COMMANDS = {
     "handover": "topicfs.commands.handover:handover",
     "takeover": "topicfs.commands.handover:takeover",
 }
-"""Where each sub-command is defined. A module is imported when its command is asked for, so that `dump` on a
+"""The module and the name of each sub-command. A module is imported when its command is asked for, so that `dump` on a
 machine without FUSE never meets pyfuse3."""
 
 

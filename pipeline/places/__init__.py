@@ -1,1 +1,1 @@
-"""Where topics are: data directories by their paths, or a Kafka cluster."""
+"""Places of topics: data directories by their paths, or a Kafka cluster."""

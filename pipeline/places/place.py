@@ -1,4 +1,4 @@
-"""Where a job's topics are: data directories here, or a Kafka cluster.
+"""The place of a job's topics: data directories here, or a Kafka cluster.
 
     /srv/topics    /srv/a,/srv/b    /srv/*/data         data directories, as `pipeline.places.paths` takes them
     kafka://host:9092    kafka://one:9092,two:9092      brokers of one cluster
@@ -25,7 +25,7 @@ _SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]*)(:(?P<port>[^:/
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where topics are read or written."""
+    """A place where topics are read or written."""
 
     path: str | None = None
     """Data directories, as the option of the format takes them; None for a cluster."""

@@ -18,7 +18,7 @@ from storage.model import TopicPartition
 
 
 class Segments(NamedTuple):
-    """What is to be read: partitions, also those without records, and a task for each of their segments."""
+    """Segments to be read: partitions, also those without records, and a task for each of their segments."""
 
     partitions: list[TopicPartition]
     segments: list[Task]

@@ -87,7 +87,7 @@ class Client:
     def create_topic(
         self, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None
     ) -> str:
-        """Create a topic that keeps old records, unless `settings` say otherwise; give its id."""
+        """Create a topic that keeps old records, unless `settings` say otherwise; return its id."""
         topic = NewTopic(name, partitions, 1, config={"retention.ms": "-1", **(settings or {})})
         admin = self.admin
         admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
@@ -132,7 +132,7 @@ class Client:
     def produce(
         self, topic: str, records: Iterable[Outgoing], *, partition: int = 0, batch: int = 0, **options: Any
     ) -> list[int]:
-        """Produce and wait; give the records' offsets. With `batch` each batch has that many records."""
+        """Produce and wait; return the records' offsets. With `batch` each batch has that many records."""
         producer = self.producer(linger_ms=1000, **options)
         return send(producer, topic, records, partition=partition, batch=batch)
 

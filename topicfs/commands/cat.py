@@ -122,10 +122,10 @@ async def _copy(
 def follow_from(
     directories: tuple[Path, ...], place: TopicPath, output: BinaryIO, isolation: Isolation
 ) -> None:
-    """Write the content of a place and go on with what is appended, until interrupted.
+    """Write the content of a path and continue with what is appended, until interrupted.
 
-    The one who appends is another process; what it checkpoints is seen here by opening the directories again. They are
-    looked at before they are read: what comes in between changes what is seen the next time.
+    Another process appends; opening the directories again shows what it has checkpointed. Their signature is taken
+    before they are read, so that a change in between shows the next time.
     """
     path, suffix = _followed_path(place)
     seen = signature(directories)

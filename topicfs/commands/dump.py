@@ -70,7 +70,7 @@ def dump(  # noqa: PLR0913 - kafka-dump-log has as many flags
     """Print segments, indexes and producer snapshots in the text of kafka-dump-log.
 
     Nothing is changed, nothing is locked; a running broker or daemon does not mind. What does not agree (an index
-    with its segment, say) is told on standard error at the end, as there; then the exit status is 1, as for a file
+    with its segment, say) is printed on standard error at the end, as there; then the exit status is 1, as for a file
     that cannot be dumped.
     """
     every_name = [*(name for name in files.split(",") if name), *names]
@@ -96,13 +96,13 @@ def dump(  # noqa: PLR0913 - kafka-dump-log has as many flags
     )
     # To a program the bytes of kafka-dump-log; to a terminal nothing that it would obey.
     terminals = {False: sys.stdout.isatty(), True: sys.stderr.isatty()}
-    told = False
+    has_errors = False
     for line in dump_files(every_name, options, NativeFileSystem(read_only=True)):
-        told |= line.error
+        has_errors |= line.error
         # Not click.echo, which flushes line by line: a dump has millions of them.
         print(
             printable(line.text) if terminals[line.error] else line.text,
             file=sys.stderr if line.error else sys.stdout,
         )
-    if told:
+    if has_errors:
         context.exit(1)

@@ -25,7 +25,7 @@ POLL_SECONDS = 0.2
     examples=(
         (
             "topicfs handover ./data --bootstrap-server localhost:9092 --log-dir /var/lib/kafka/data",
-            "run it while the broker runs; stop the broker when told to, start it, and run it once more",
+            "run it while the broker runs; stop the broker when asked to, start it, and run it once more",
         ),
     ),
 )

@@ -1,1 +1,1 @@
-"""What benchmarks of the mount share: the mounts they measure, the system calls, and the processor's time."""
+"""Common parts of the benchmarks of the mount: the mounts they measure, the system calls, and timing."""

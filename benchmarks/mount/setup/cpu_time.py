@@ -1,4 +1,4 @@
-"""What work on a mount takes: elapsed time, and processor time, the program's and the daemon's together.
+"""Timing of work on a mount: elapsed time, and processor time, the program's and the daemon's together.
 
 Elapsed time depends on what else the machine does: who waits for an answer waits for a processor first. Processor time
 is nearly the same however busy the machine is.

@@ -283,7 +283,7 @@ _SIMPLER = (
     (re.compile(r' transform="rotate\(-?0 [^"]*"'), ""),
     (re.compile(r"\s*\n\s*"), "\n"),
 )
-"""What a page of many drawings has no use for: each drawing's own style, names of its groups."""
+"""Parts that a page of many drawings does not need: each drawing's own style, names of its groups."""
 _TAG = re.compile(r"<[^>]*>")
 _FRACTION = re.compile(r"(\d\.\d)\d+")
 """A tenth of a point is less than a pixel. In tags alone: what is written in the drawing stays as it is."""

@@ -72,7 +72,7 @@ class TimeAxis(NamedTuple):
         return WIDTHS[self.level]
 
     def amounts(self, times: TimeHistogram) -> list[Amount]:
-        """What is in each bucket of the axis; `times` has buckets of this width or a lesser one."""
+        """Contents of each bucket of the axis; `times` has buckets of this width or a lesser one."""
         wide = merged_times([times])
         wide.widen(self.level)
         numbers = range(self.start_ms // self.width_ms, self.end_ms // self.width_ms)

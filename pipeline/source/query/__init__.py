@@ -1,1 +1,1 @@
-"""What a query asks for: its options, columns and filters, and the ranges of offsets that they mean. No file is read here."""
+"""A query's options, columns and filters, and the ranges of offsets that they mean. No file is read here."""
