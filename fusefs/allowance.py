@@ -17,11 +17,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextvars import ContextVar, Token
-from typing import Self
+from contextvars import ContextVar
+from typing import Self, TypeVar
 
 from storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from storage.errors import StorageError
+
+T = TypeVar("T")
 
 INLINE_BYTES = 16 * 2**20
 """Bytes in the event loop's thread: some ten milliseconds' worth, and more than a window of most logs takes."""
@@ -44,28 +46,33 @@ class RequestTooLargeError(StorageError):
 class Allowance:
     """What is left, in bytes of `Columns.size_bytes`; it holds for what is called in its `with` block."""
 
-    __slots__ = ("_ended", "_started", "_token", "inline", "last", "read", "remaining")
+    _started: float | None = None
+    """When the first records were about to be taken apart: most requests take none, and ask no clock."""
+    read: object = None
+    """What was read last, and where from; and `last`, what it was decoded to."""
+    last: object = None
 
     def __init__(self, remaining: int, *, inline: bool, ended: Callable[[], bool] = lambda: False) -> None:
         """Allow so much; `ended`: whether the program that asks wants to end, so that nobody needs the rest."""
         self._ended = ended
-        self._started: float | None = None
-        """When the first records were about to be taken apart: most requests take none, and ask no clock."""
         self.remaining = remaining
         self.inline = inline
         """Whether this is the event loop's thread, or one that must not take long either."""
-        self.read: object = None
-        """What was read last, and where from; and `last`, what it was decoded to."""
-        self.last: object = None
-        self._token: Token[Allowance | None] | None = None
 
     def __enter__(self) -> Self:
         self._token = _CURRENT.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._token is not None:
-            _CURRENT.reset(self._token)
+        _CURRENT.reset(self._token)
+
+    def bound(self, call: Callable[[], T]) -> T:
+        """Return what `call` returns under this allowance: a `with` block, for the way of each request."""
+        token = _CURRENT.set(self)
+        try:
+            return call()
+        finally:
+            _CURRENT.reset(token)
 
     @property
     def is_late(self) -> bool:

@@ -38,16 +38,11 @@ class Blocking:
         `call` may be ended half-way and called again; `ended` says whether nobody waits for it any more. Raises RequestTooLargeError where it takes more than one request may.
         """
         try:
-            with Allowance(INLINE_BYTES, inline=True):
-                return call()
+            return Allowance(INLINE_BYTES, inline=True).bound(call)
         except ThreadNeededError:
             return await self.in_thread(call, ended=ended)
 
     async def in_thread(self, call: Callable[[], T], *, ended: Callable[[], bool] = lambda: False) -> T:
         """Do what takes long in a thread, with the allowance of one request."""
-
-        def allowed() -> T:
-            with Allowance(THREAD_BYTES, inline=False, ended=ended):
-                return call()
-
-        return await self.run(allowed)
+        allowance = Allowance(THREAD_BYTES, inline=False, ended=ended)
+        return await self.run(lambda: allowance.bound(call))
