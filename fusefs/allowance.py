@@ -57,7 +57,7 @@ class Allowance:
         self._ended = ended
         self.remaining = remaining
         self.inline = inline
-        """Whether this is the event loop's thread, or one that must not take long either."""
+        """True if this is the event loop's thread, or one that must not take long either."""
 
     def __enter__(self) -> Self:
         self._token = _CURRENT.set(self)
@@ -76,7 +76,7 @@ class Allowance:
 
     @property
     def is_late(self) -> bool:
-        """Whether the event loop's thread has been at it for too long."""
+        """True if the event loop's thread has been at it for too long."""
         if not self.inline:
             return False
         now = time.thread_time()

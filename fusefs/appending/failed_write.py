@@ -30,10 +30,10 @@ class FailedWrite(NamedTuple):
     after: Waiting
     """The state after it, for a program that goes on."""
     unheard: bool
-    """Whether the kernel may have dropped the error."""
+    """True if the kernel may have dropped the error."""
 
     def repeated_by(self, data: bytes) -> bool:
-        """Whether `data` is the same piece of the stream, and perhaps more of it."""
+        """Return whether `data` is the same piece of the stream, and perhaps more of it."""
         return data.startswith(self.data)
 
     def followed_by(self, data: bytes, begun: Waiting) -> Waiting:
@@ -46,5 +46,5 @@ class FailedWrite(NamedTuple):
 
 
 def may_go_on(size: int) -> bool:
-    """Whether the write(2) of which a request of `size` bytes was taken may send another one."""
+    """Return whether the write(2) of which a request of `size` bytes was taken may send another one."""
     return size > SMALLEST_CUT_BYTES

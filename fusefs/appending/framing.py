@@ -37,7 +37,7 @@ class Framed(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the write brought nothing but the rest of a refused line."""
+        """True if the write brought nothing but the rest of a refused line."""
         return not self.lines and not self.waiting.tail
 
 
@@ -70,16 +70,16 @@ class Framing(Protocol):
 
     @property
     def gathers(self) -> bool:
-        """Whether acks=0 may put together what several writers wrote."""
+        """True if acks=0 may put together what several writers wrote."""
         ...
 
     @property
     def may_take_long(self) -> bool:
-        """Whether `takes_long` is ever true."""
+        """True if `takes_long` is ever true."""
         ...
 
     def takes_long(self, framed: bytes) -> bool:
-        """Whether appending what was framed is nothing for the event loop's thread."""
+        """Return whether appending what was framed is nothing for the event loop's thread."""
         ...
 
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
@@ -140,7 +140,7 @@ class RecordBatches:
     may_take_long = True
 
     def takes_long(self, framed: bytes) -> bool:
-        """Whether some of the whole batches are compressed, or of an old format: a few bytes may have to be looked into for long."""
+        """Return whether some of the whole batches are compressed, or of an old format: a few bytes may have to be looked into for long."""
         scanned = scan(framed)
         plain = zip(scanned.column("magic"), scanned.column("attributes"), strict=True)
         return any(magic != CURRENT_MAGIC or attributes & CODEC_MASK for magic, attributes in plain)

@@ -197,7 +197,7 @@ class AppendHandle:
                 await self._commit_tail()
 
     def _is_complete(self) -> bool:
-        """Whether no append is under way, none failed and no line is begun, as at nearly every close."""
+        """Return whether no append is under way, none failed and no line is begun, as at nearly every close."""
         settled = self._failed is None and self._failure is None
         return settled and not self._waits and not self._waiting.tail
 

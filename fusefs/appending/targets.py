@@ -122,7 +122,7 @@ class PartitionTarget:
         self._partition.sync()
 
 
-class DoorTarget:
+class TopicTarget:
     """A topic: each record goes to the partition that the partitioner picks.
 
     A write is taken apart and encoded wholly before any of it is appended; a disk that fails between two

@@ -50,7 +50,7 @@ class ViewNode(FileNode):
 
     @property
     def growing(self) -> bool:
-        """Whether the file grows with its partition."""
+        """True if the file grows with its partition."""
         return self._view.growing
 
     def end_offset(self) -> Offset:

@@ -44,7 +44,7 @@ class SegmentFile(FileNode):
         self._rewrites = files.partition.rewrites
 
     def is_current(self) -> bool:
-        """Whether it is the file that was looked up: compaction puts another one of the same name in its place."""
+        """Return whether it is the file that was looked up: compaction puts another one of the same name in its place."""
         return (
             self._rewrites == self._files.partition.rewrites
             and self._files.partition.segment_of(self.name) is not None

@@ -143,7 +143,7 @@ class RecordFile(FileNode):
         return place == RecordPlace(self._offset)
 
     def _removed(self) -> bool:
-        """Whether retention has taken the record, or compaction may have: then it is looked up again."""
+        """Return whether retention has taken the record, or compaction may have: then it is looked up again."""
         partition = self._files.partition
         return self._offset < partition.log_start_offset or self._rewrites != partition.rewrites
 
@@ -227,7 +227,7 @@ class RangeFile(ViewNode):
         self._place = place
 
     def is_current(self) -> bool:
-        """Whether the selector still means the same bytes: the log may have grown into it, lost its front, or records."""
+        """Return whether the selector still means the same bytes: the log may have grown into it, lost its front, or records."""
         if self._view.outdated:
             return False
         try:

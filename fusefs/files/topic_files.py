@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Mapping
 
 from fusefs.appending.handle import Acks
-from fusefs.appending.targets import DoorTarget, Encoder
+from fusefs.appending.targets import Encoder, TopicTarget
 from fusefs.errors import FileError
 from fusefs.files.partition_files import PartitionFiles
 from fusefs.following.wakeups import Wakeups
@@ -17,14 +17,14 @@ from storage.errors import StorageError, UnknownTopicError
 
 
 class TopicFiles:
-    """A topic's partitions as files, and the way in through its doors."""
+    """A topic's partitions as files, and the targets of its own log files."""
 
     def __init__(self, context: MountContext, topic: Topic) -> None:
         self.context = context
         self.topic = topic
         self.deleted = False
         self._partitions: dict[int, PartitionFiles] = {}
-        self._doors: dict[str, DoorTarget] = {}
+        self._targets: dict[str, TopicTarget] = {}
         self._partitioner = context.partitioners(topic.name)
         self._news = Wakeups()
 
@@ -56,15 +56,15 @@ class TopicFiles:
             files.listen(self._news.signal)
         return files
 
-    def door(self, form: Form) -> DoorTarget:
+    def target(self, form: Form) -> TopicTarget:
         """The target of lines of a form that are written to the topic itself."""
-        target = self._doors.get(form.suffix)
+        target = self._targets.get(form.suffix)
         if target is None:
             encoder = Encoder(form, self.context.clock, self.context.reports)
             acks_all = self.context.appending.acks is Acks.ALL
             name = f"{self.topic.name}/log{form.suffix}"
-            target = DoorTarget(name, self.topic, encoder, self._partitioner, acks_all=acks_all)
-            self._doors[form.suffix] = target
+            target = TopicTarget(name, self.topic, encoder, self._partitioner, acks_all=acks_all)
+            self._targets[form.suffix] = target
         return target
 
     def followed(self) -> Mapping[int, Partition]:

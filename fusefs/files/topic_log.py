@@ -156,7 +156,7 @@ class TopicLogFile(MergedFile):
             return None
         self._files.check_writable()
         check_append(access, truncation_accepted=not self._form.suffix)
-        target = self._files.door(self._form)
+        target = self._files.target(self._form)
         spreads = len(self._files.topic.partitions()) > MANY_PARTITIONS
         return AppendHandle(
             target,

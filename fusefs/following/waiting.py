@@ -96,7 +96,7 @@ class WaitingReads:
             raise FileError(read.ended)
 
     def wants_to_end(self, pid: int) -> bool:
-        """Whether the process that waits in a call wants to end, or is gone; False for 0, one that cannot be seen."""
+        """Return whether the process that waits in a call wants to end, or is gone; False for 0, one that cannot be seen."""
         if not pid:
             return False
         seen = self._look_at(pid)

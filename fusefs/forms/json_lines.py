@@ -250,7 +250,7 @@ class _Lines:
 def _headers_are_text(
     source: cython.p_uchar, span: cython.p_longlong, headers: cython.Py_ssize_t
 ) -> cython.bint:
-    """Whether every value is UTF-8 or null."""
+    """Return whether every value is UTF-8 or null."""
     number: cython.Py_ssize_t
     for number in range(headers):
         value: cython.Py_ssize_t = fields.SPAN_SIZE * number + fields.HEADER_VALUE_POSITION

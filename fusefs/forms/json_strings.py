@@ -50,7 +50,7 @@ def field_size(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _is_plain(source: cython.p_uchar, start: cython.Py_ssize_t, length: cython.longlong) -> cython.bint:
-    """Whether all of it is ASCII that stands for itself in a JSON string."""
+    """Return whether all of it is ASCII that stands for itself in a JSON string."""
     odd: cython.int = 0
     index: cython.Py_ssize_t
     if cython.compiled:

@@ -33,7 +33,7 @@ class MountOptions:
     linger_ms: int = 5
     """With acks 0: how long lines wait, in milliseconds, for company in one batch."""
     partitioner: str = "kafka"
-    """For a topic's own doors: `kafka`, `roundrobin` or `module:function`."""
+    """For a topic's own log files: `kafka`, `roundrobin` or `module:function`."""
     isolation: Isolation = Isolation.READ_COMMITTED
     """The records that are shown."""
     max_waiting: int = MAX_WAITING

@@ -50,7 +50,7 @@ DEFAULT = RequestLoop.SHORT
 
 
 def fits(library: ModuleType) -> bool:
-    """Whether the stand-in can take trio's place in this pyfuse3."""
+    """Return whether the stand-in can take trio's place in this pyfuse3."""
     return library.__version__.startswith(READ_VERSIONS) and library.trio in (trio, _STAND_IN)
 
 

@@ -50,7 +50,7 @@ class Settings:
     isolation: Isolation = Isolation.READ_COMMITTED
     """The records that readers are shown."""
     allow_delete: bool = False
-    """Whether rmdir of a topic with records, and writing `start`, may delete."""
+    """True if rmdir of a topic with records, and writing `start`, may delete."""
     stat_seconds: float = 2.0
     """Time that `stat` of a partition's own view may wait for its size to be measured; `ls -l` asks for all three."""
     open_seconds: float = 60.0

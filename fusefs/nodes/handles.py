@@ -25,9 +25,9 @@ class Handle:
     direct_io: bool = True
     """Reads and writes come as the program made them; without it through the kernel's page cache."""
     keep_cache: bool = False
-    """Whether the page cache of an earlier open still holds."""
+    """True if the page cache of an earlier open still holds."""
     emptied: bool = False
-    """Whether its program takes the file for empty: it opened it with O_TRUNC and has written nothing yet."""
+    """True if its program takes the file for empty: it opened it with O_TRUNC and has written nothing yet."""
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
         """At most `size` bytes from `position`; fewer only at the end. Raises FileError and the engine's errors."""
@@ -79,7 +79,7 @@ class OpenedNode(Protocol):
 
 
 class LogHandle(Handle):
-    """An open log or door: its reading side, its writing side, or both."""
+    """An open log of a partition or topic: its reading side, its writing side, or both."""
 
     def __init__(  # noqa: PLR0913 - both sides, and how they are used
         self,

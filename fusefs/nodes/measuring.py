@@ -44,7 +44,7 @@ class Settling:
         return view.measured
 
     def settled(self, view: Measurable) -> bool:
-        """Whether the size is exact; what was appended lately is measured on the spot."""
+        """Return whether the size is exact; what was appended lately is measured on the spot."""
         return view.measured
 
     async def _slice(self, view: Measurable) -> None:

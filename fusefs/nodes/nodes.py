@@ -78,14 +78,14 @@ class Node(ABC):
 
     @property
     def settled(self) -> bool:
-        """Whether `attributes` are exact; if not, `settle` may make them so."""
+        """True if `attributes` are exact; if not, `settle` may make them so."""
         return True
 
     async def settle(self, pid: int) -> None:  # noqa: B027 - most nodes have nothing to wait for
         """Wait, within a bound and no longer than process `pid`, until the attributes are exact. Raises FileError."""
 
     def is_current(self) -> bool:
-        """Whether the name still means this node: looked up again, it may mean another."""
+        """Return whether the name still means this node: looked up again, it may mean another."""
         return True
 
     def xattrs(self) -> Mapping[str, bytes | None]:

@@ -32,7 +32,7 @@ class Name(NamedTuple):
     """The entry of a fixed name in a partition's directory."""
 
     listed: bool
-    """Whether readdir shows it; otherwise it is there by name alone."""
+    """True if readdir shows it; otherwise it is there by name alone."""
     make: Callable[[PartitionDirectory, str, PartitionFiles], Node]
 
 

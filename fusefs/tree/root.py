@@ -85,6 +85,6 @@ class RootDirectory(Directory):
 
 
 def is_empty(files: TopicFiles) -> bool:
-    """Whether no partition holds a record."""
+    """Return whether no partition holds a record."""
     all_of = (partition.offsets() for partition in files.topic.partitions().values())
     return all(offsets.log_start_offset == offsets.log_end_offset for offsets in all_of)

@@ -145,13 +145,13 @@ class Measure:
         return self._index.frontier.offset >= self.end_offset()
 
     def covers(self, start_offset: Offset, end_offset: Offset | None) -> bool:
-        """Whether both ends of a range are known; for a growing one, its start and all there is now."""
+        """Return whether both ends of a range are known; for a growing one, its start and all there is now."""
         frontier = self.frontier.offset
         known_end = self.complete if end_offset is None else end_offset <= frontier
         return known_end and self.start.offset <= start_offset <= frontier
 
     def knows_damage(self, error: CorruptionError) -> bool:
-        """Whether a batch was found damaged when it was measured, so that positions behind it count without it."""
+        """Return whether a batch was found damaged when it was measured, so that positions behind it count without it."""
         return (error.file, error.position) in self._damaged
 
     def catch_up(self) -> None:
@@ -311,7 +311,7 @@ class Measure:
 
     @property
     def retired(self) -> bool:
-        """Whether segments were rewritten since it began: asked of the partition, which knows it first."""
+        """True if segments were rewritten since it began: asked of the partition, which knows it first."""
         return self._retired or self.source.partition.rewrites != self._rewrites
 
     def place_at(self, position: int) -> Entry:

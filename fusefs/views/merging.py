@@ -352,7 +352,7 @@ class MergedReader:
         return None
 
     def _is_short(self, position: int) -> bool:
-        """Whether something stands before an error that can be read; raises the error otherwise."""
+        """Return whether something stands before an error that can be read; raises the error otherwise."""
         if self._end > position:
             return True
         error, self._error = self._error, None

@@ -119,7 +119,7 @@ class ViewReader:
         return True
 
     def _is_near(self, at: int) -> bool:
-        """Whether a position is best reached by rendering on: what readahead left out is little, and still there."""
+        """Return whether a position is best reached by rendering on: what readahead left out is little, and still there."""
         end = self._window.end
         return self._front.position < end < at <= end + OVERTAKEN_BYTES and not self._view.outdated
 

@@ -115,7 +115,7 @@ def _found(columns: Columns, index: int, stretch: Stretch) -> FoundRecord:
 
 
 def contains_record(partition: Partition, offset: Offset, isolation: Isolation) -> bool:
-    """Whether there is a visible record at an offset. Raises CorruptionError where that cannot be told."""
+    """Return whether there is a visible record at an offset. Raises CorruptionError where that cannot be told."""
     return find_record(partition, offset, isolation=isolation) is not None
 
 

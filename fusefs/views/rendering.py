@@ -75,11 +75,11 @@ class Rendering:
         self._fetch_bytes = min(size + PAGE_BYTES, self._most_fetched)
 
     def carries_on(self, size: int) -> bool:
-        """Whether a window for a read of `size` bytes costs no more when it begins with bytes rendered before."""
+        """Return whether a window for a read of `size` bytes costs no more when it begins with bytes rendered before."""
         return self._straight and size <= LARGEST_READ_BYTES
 
     def is_behind(self) -> bool:
-        """Whether there is anything to go on with: what was fetched and not rendered, or more behind it."""
+        """Return whether there is anything to go on with: what was fetched and not rendered, or more behind it."""
         return bool(self._pieces) or self._next_offset < self._view.end_offset()
 
     def pass_damage(self) -> None:

@@ -65,7 +65,7 @@ class View:
 
     @property
     def outdated(self) -> bool:
-        """Whether segments were rewritten (compaction): who is just reading reads on, nobody goes elsewhere."""
+        """True if segments were rewritten (compaction): who is just reading reads on, nobody goes elsewhere."""
         return self._frame.measure.retired
 
     @property
@@ -86,7 +86,7 @@ class View:
 
     @property
     def measured(self) -> bool:
-        """Whether `size` is exact as of now."""
+        """True if `size` is exact as of now."""
         measure, _, end = self._settle()
         return end is not None or measure.complete
 
@@ -295,9 +295,9 @@ class PartitionViews:
         Readers of views handed out before may read on where they are, but go nowhere else.
         """
         with self._lock:
-            self._begin_anew()
+            self._begin_again()
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         for measure in self._measures.values():
             measure.retire()
         self._wholes.clear()
@@ -309,7 +309,7 @@ class PartitionViews:
         rewrites = self.partition.rewrites
         if rewrites != self._rewrites:
             self._rewrites = rewrites
-            self._begin_anew()
+            self._begin_again()
         log_start_offset = self.partition.log_start_offset
         if log_start_offset != self._log_start_offset:
             self._log_start_offset = log_start_offset

@@ -98,7 +98,7 @@ def mark_log(log: memoryview, size_bytes: int, last_position: Position) -> LogMa
 
 
 def fits(mark: LogMark, log: memoryview) -> bool:
-    """Whether a log still begins with the bytes that were marked."""
+    """Return whether a log still begins with the bytes that were marked."""
     return (
         mark.size_bytes <= len(log)
         and checksum_at(log, 0) == mark.first_checksum

@@ -10,7 +10,7 @@ import click
 
 from fusefs.appending.framing import BATCHES, LINES, NOTHING, Framing
 from fusefs.appending.partitioners import KafkaPartitioner
-from fusefs.appending.targets import DoorTarget, Encoder, LineTarget, OnceLines, PartitionTarget
+from fusefs.appending.targets import Encoder, LineTarget, OnceLines, PartitionTarget, TopicTarget
 from fusefs.forms import FORMS, FormError, by_suffix
 from fusefs.reports import Reports
 from storage.disk.native import NativeFileSystem, system_clock
@@ -140,7 +140,7 @@ def _target(engine: Engine, path: TopicPath) -> LineTarget:
     reports = Reports(system_clock)
     encoder = Encoder(by_suffix(path.name.removeprefix("log")), system_clock, reports)
     if path.partition is None:
-        return DoorTarget(str(path), topic, encoder, KafkaPartitioner())
+        return TopicTarget(str(path), topic, encoder, KafkaPartitioner())
     return PartitionTarget(str(path), engine.partition(topic.name, path.partition), encoder)
 
 

@@ -24,13 +24,13 @@ async def contents(client: MountClient, form: str = "log") -> list[bytes]:
     return [await client.cat(f"orders/{number}/{form}") for number in range(3)]
 
 
-@pytest.mark.parametrize("door", ["log.kv", "log.json"])
-async def test_keys_decide_the_partition(wide: MountClient, door: str):
+@pytest.mark.parametrize("name", ["log.kv", "log.json"])
+async def test_keys_decide_the_partition(wide: MountClient, name: str):
     """By Kafka's murmur2, and in the order of the lines."""
     keys = [b"k%d" % number for number in range(50)]
-    form = b"%b\tv\n" if door == "log.kv" else b'{"key":"%b","payload":"v"}\n'
+    form = b"%b\tv\n" if name == "log.kv" else b'{"key":"%b","payload":"v"}\n'
 
-    await wide.append(f"orders/{door}", b"".join(form % key for key in keys))
+    await wide.append(f"orders/{name}", b"".join(form % key for key in keys))
 
     expected = [
         b"".join(key + b"\tv\n" for key in keys if (murmur2(key) & 0x7FFFFFFF) % 3 == number)

@@ -60,7 +60,7 @@ def test_einval_for_a_partitions_name(shared_mount: Mount, topic: Path, name: st
 
 
 @pytest.mark.parametrize(
-    ("door", "line"),
+    ("file", "line"),
     [
         ("log.json", b"no json\n"),
         ("log.json", b'{"key":"no payload"}\n'),
@@ -69,16 +69,16 @@ def test_einval_for_a_partitions_name(shared_mount: Mount, topic: Path, name: st
         ("log.kv", b"bad \\x escape\tv\n"),
     ],
 )
-@pytest.mark.parametrize("place", ["0", "."], ids=["partition", "door"])
+@pytest.mark.parametrize("place", ["0", "."], ids=["partition", "topic"])
 def test_einval_for_a_line_that_cannot_be_parsed(
-    shared_mount: Mount, topic: Path, place: str, door: str, line: bytes
+    shared_mount: Mount, topic: Path, place: str, file: str, line: bytes
 ):
     """In the write that brings it; the reason names the line."""
-    good = b'{"payload":"good"}\n' if door == "log.json" else b"good\n"
+    good = b'{"payload":"good"}\n' if file == "log.json" else b"good\n"
     with fails(errno.EINVAL):
-        append(topic / place / door, good + line)
+        append(topic / place / file, good + line)
 
-    assert "2" in reason(shared_mount, os.path.normpath(f"{topic.name}/{place}/{door}"))
+    assert "2" in reason(shared_mount, os.path.normpath(f"{topic.name}/{place}/{file}"))
     assert b"" == (topic / "0" / "log").read_bytes()
 
 
@@ -105,7 +105,7 @@ def test_eexist_for_a_name_that_collides(shared_mount: Mount):
         pytest.param(lambda d: os.open(d / "log", os.O_WRONLY), id="write without O_APPEND or O_TRUNC"),
         pytest.param(lambda d: os.open(d / "log", os.O_RDWR), id="O_RDWR alike"),
         pytest.param(
-            lambda d: os.open(d / "log.json", os.O_WRONLY | os.O_TRUNC), id="O_TRUNC of another door"
+            lambda d: os.open(d / "log.json", os.O_WRONLY | os.O_TRUNC), id="O_TRUNC of another file"
         ),
         pytest.param(lambda d: os.open(d / "log.batch", os.O_WRONLY | os.O_TRUNC), id="O_TRUNC of batches"),
         pytest.param(lambda d: os.open(d / "0", APPEND), id="write of a selector"),
@@ -183,9 +183,9 @@ def test_eagain_for_acks_all_with_too_few_replicas(unmounted: Mount):
     mount = unmounted.start(acks="all")
     mount.bash("mkdir a; echo x >> a/0/log; echo min.insync.replicas=2 >> a/config")
 
-    for door in ("a/0/log", "a/log"):
+    for file in ("a/0/log", "a/log"):
         with fails(errno.EAGAIN):
-            append(mount.path / door, b"y\n")
+            append(mount.path / file, b"y\n")
     assert b"x\n" == (mount.path / "a/0/log").read_bytes()
 
 
