@@ -165,7 +165,7 @@ def test_no_test_draws_numbers_that_cannot_be_drawn_again():
     assert ["randrange", "Random()"] == unseeded("import random\nrandom.randrange(3)\nRandom(1)\nRandom()\n")
     found = [path for path in (ROOT / "tests").rglob("*.py") if unseeded(path.read_text())]
     # It draws the seed of a run that is given none, and prints it.
-    assert [ROOT / "tests" / "pipeline" / "soak.py"] == found
+    assert [ROOT / "tests" / "soak" / "queries.py"] == found
 
 
 def plain(node: ast.expr) -> bool:

@@ -1,16 +1,17 @@
-"""`python -m tests.fuzz [FLAGS] [CORPUS…]`: the coverage-guided run over the codec's plain sources.
+"""`python -m tests.soak fuzz [FLAGS] [CORPUS…]`: the coverage-guided run over the codec's plain sources.
 
 Without flags it goes on until something is found; new inputs go into the first folder named. A long run:
 
-    mkdir -p build/fuzz && python -m tests.fuzz -max_total_time=3600 build/fuzz tests/fuzz/corpus
+    mkdir -p build/fuzz && python -m tests.soak fuzz -max_total_time=3600 build/fuzz tests/fuzz/corpus
 
 FLAGS are libFuzzer's. What is found is written to a `crash-…`, `timeout-…` or `oom-…` file here; put it into
 `tests/fuzz/corpus`, and both builds are held to it from then on. The codec's sources run uncompiled, for the fuzzer sees
 how far it came in Python alone; the compiled build reads the same corpus, and changes of it, in the tests.
 
-`python -m tests.fuzz requests [--seconds 600] [--seed 0] [--mount]`: hostile batches with valid checksums, written to and read from a
-mount, each request within a second, a quarter of one of the event loop, and 300 MB (`tests/fuzz/requests.py`); without a kernel, or with `--mount` through a real one. It
-prints what exceeds that, with the seed that makes it again (`--seed N --seconds 1`), and ends with status 1 then.
+`python -m tests.soak fuzz requests [--seconds 600] [--seed 0] [--mount]`: hostile batches with valid checksums, written
+to and read from a mount, each request within a second, a quarter of one of the event loop, and 300 MB
+(`tests/fuzz/requests.py`); without a kernel, or with `--mount` through a real one. It prints what exceeds
+that, with the seed that makes it again (`--seed N --seconds 1`), and ends with status 1 then.
 """
 
 from __future__ import annotations

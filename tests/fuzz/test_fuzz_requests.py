@@ -8,7 +8,7 @@ from tests.fuzz.mutator import Mutator
 from tests.fuzz.requests import run_rounds
 
 SEEDS = (3, 11, 12, 35, 39, 40)
-"""Rounds with bombs among them; `python -m tests.fuzz requests --seed N --seconds 1` is one of them again."""
+"""Rounds with bombs among them; `python -m tests.soak fuzz requests --seed N --seconds 1` is one of them again."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -1,7 +1,16 @@
-"""A mount under everything at once, for as long as one likes: `python -m tests.soak --seconds 3600`.
+"""Tests that run for as long as one likes: `python -m tests.soak NAME [OPTION...]`, where NAME is one of `RUNS`.
 
 What the request loop, the waiting reads and the threads do to each other shows under mixed load alone, and some of it
-only after a long while. `loads` has what programs do, one process each; `cycle` mounts, lets all of them run, ends
-the mount under their hands, and checks that every line whose write had returned is there, once and in order. The test
-run has a short form.
+only after a long while. `loads` has what programs do to a mount, one process each; `cycle` mounts, lets all of them
+run, ends the mount under their hands, and checks that every line whose write had returned is there, once and in order.
+The test run has a short form of each.
 """
+
+RUNS = {
+    "mount": "tests.soak.mount",
+    "kills": "tests.soak.kills",
+    "queries": "tests.soak.queries",
+    "fuzz": "tests.fuzz",
+}
+"""Modules by the name of what they run: a mount under everything at once, an owner of a data directory that is killed,
+streaming queries that are killed, and arbitrary or hostile batches."""

@@ -1,4 +1,4 @@
-"""`python -m tests.soak.kills [--kills N] [--seed N]`: a process that owns a data directory is killed again and again.
+"""`python -m tests.soak kills [--kills N] [--seed N]`: a process that owns a data directory is killed again and again.
 
 The owner appends to two topics, a plain one and a compacted one, with a roll every few batches and every duty
 (checkpoints, retention, compaction) after each append, and closes in order after a while. It is killed at a random
@@ -213,7 +213,7 @@ def _expected(end_offset: int) -> list[tuple[int, tuple[bytes, bytes]]]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Be the owner, or kill many of them."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.kills", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.soak kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=300, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="which kills")
     parser.add_argument("--own", type=Path, help=argparse.SUPPRESS)

@@ -1,6 +1,6 @@
-"""A stream from topic to topic while both are deleted and made anew and its checkpoint is put back, beside a model of it.
+"""A stream from topic to topic while both are deleted and made again and its checkpoint is put back, beside a model of it.
 
-What the model says: with failOnDataLoss a run over a source that was made anew fails and changes nothing, without it the new
+What the model says: with failOnDataLoss a run over a source that was made again fails and changes nothing, without it the new
 topic is read from its beginning; each record of the source as it is now comes into the target as it is now once; a
 checkpoint that was put back brings nothing twice and passes over nothing without an error.
 """
@@ -37,18 +37,18 @@ class Model:
         self.pending: list[str] = []
         self.begun = False
         """The checkpoint knows the source."""
-        self.anew = False
+        self.recreated = False
         """The source is another one than the checkpoint knows."""
 
-    def made_anew(self) -> None:
+    def recreate(self) -> None:
         """The source was."""
         self.pending = []
-        self.anew = self.begun
+        self.recreated = self.begun
 
     def ran(self) -> None:
         """To its end."""
         self.written += self.pending
-        self.pending, self.begun, self.anew = [], True, False
+        self.pending, self.begun, self.recreated = [], True, False
 
 
 class Stream:
@@ -97,12 +97,12 @@ class Stream:
         engine.delete_topic(topic)
         engine.create_topic(topic, partitions=PARTITIONS)
         engine.close()
-        self.done[f"{topic}s made anew"] += 1
+        self.done[f"{topic}s made again"] += 1
         self._batches_since_backup = None
 
     def _remake_source(self) -> None:
         self._remake("source")
-        self._model.made_anew()
+        self._model.recreate()
         if self._chance.random() < 2 / 3:
             self._append()
 
@@ -111,14 +111,14 @@ class Stream:
         self._model.written = []
 
     def _keep(self) -> None:
-        if self._model.begun and not self._model.anew:
+        if self._model.begun and not self._model.recreated:
             shutil.rmtree(self._backup, ignore_errors=True)
             shutil.copytree(self._checkpoint, self._backup)
             self._batches_since_backup = 0
 
     def _put_back(self) -> None:
         """Run a checkpoint that is two micro-batches or more behind, with something to read; then the newest again."""
-        if (self._batches_since_backup or 0) < 2 or self._model.anew:
+        if (self._batches_since_backup or 0) < 2 or self._model.recreated:
             return
         newest = self._checkpoint.with_name("newest")
         self._checkpoint.rename(newest)
@@ -131,7 +131,7 @@ class Stream:
 
     def _run(self) -> None:
         strict = self._chance.random() < 1 / 2
-        if self._model.anew and strict:
+        if self._model.recreated and strict:
             said = self._error(strict=True)
             assert "DataLossError: source: was deleted and created again" in said, said
             self.done["strict runs that failed"] += 1
@@ -143,7 +143,7 @@ class Stream:
             "strict runs"
             if strict
             else "lenient runs over another topic"
-            if self._model.anew
+            if self._model.recreated
             else "lenient runs"
         ] += 1
         self.done["records"] += brought
@@ -186,7 +186,7 @@ def session() -> Any:
 
 def soak(*, seconds: float, seed: int) -> str:
     """Go on for so long; what was done (AssertionError, and then everything is kept)."""
-    folder, begun, steps = Path(tempfile.mkdtemp(prefix="topicfs-anew-")), time.monotonic(), 0
+    folder, begun, steps = Path(tempfile.mkdtemp(prefix="topicfs-recreated-")), time.monotonic(), 0
     spark = session()
     stream = Stream(spark, folder, random.Random(seed))
     try:
@@ -200,4 +200,4 @@ def soak(*, seconds: float, seed: int) -> str:
         spark.stop()
     shutil.rmtree(folder)
     done = ", ".join(f"{name} {count}" for name, count in sorted(stream.done.items()))
-    return f"topics made anew: {steps} steps in {time.monotonic() - begun:.0f} s: {done}"
+    return f"topics made again: {steps} steps in {time.monotonic() - begun:.0f} s: {done}"

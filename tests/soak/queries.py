@@ -1,11 +1,12 @@
-"""`python -m tests.pipeline.soak --kills 20 --seed 1`: kill a streaming query's driver, and a daemon, again and again.
+"""`python -m tests.soak queries --kills 20 --seed 1`: kill a streaming query's driver, and a daemon, again and again.
 
 Twice: the data directory owned by the writer for the moment of each commit; and by a mount's daemon, through which a
 person appends at the same time. Killed (SIGKILL) is the driver with its JVM or, mounted, the daemon under it: at random
 times, and as soon as a write is staged, handed in, being appended. Some drivers have tasks that fail after writing.
 After every kill nothing is doubled and nothing committed is missing; at the end each input is there once.
 
-`--form anew --seconds 300`: a query while its topics are deleted and made anew and its checkpoint is put back (`anew`).
+`--form recreated --seconds 300`: a query while its topics are deleted and made again and its checkpoint is put back
+(`recreated_topics`).
 """
 
 from __future__ import annotations
@@ -115,15 +116,15 @@ def main() -> None:
     parser.add_argument(
         "--seed", type=int, default=None, help="of the random moments; printed when not given"
     )
-    parser.add_argument("--form", choices=["alone", "mounted", "both", "anew"], default="both")
-    parser.add_argument("--seconds", type=float, default=300.0, help="of the form anew (default 300)")
+    parser.add_argument("--form", choices=["alone", "mounted", "both", "recreated"], default="both")
+    parser.add_argument("--seconds", type=float, default=300.0, help="of the form recreated (default 300)")
     asked = parser.parse_args()
     seed = asked.seed if asked.seed is not None else random.randrange(1 << 32)
     _say(f"seed {seed}")
-    if asked.form == "anew":
-        from tests.pipeline.anew import soak as soak_anew  # noqa: PLC0415 (a session of its own process)
+    if asked.form == "recreated":
+        from tests.soak.recreated_topics import soak as soak_recreated  # noqa: PLC0415 (a session of its own process)
 
-        _say(soak_anew(seconds=asked.seconds, seed=seed))
+        _say(soak_recreated(seconds=asked.seconds, seed=seed))
         return
     forms = {"alone": "owned by the writer", "mounted": "with a mounted daemon"}
     summaries = []

@@ -1,0 +1,61 @@
+"""`python -m tests.soak mount [--seconds N] [--cycle N] [--request-loop short|plain]`: prints a line a cycle; fails loudly.
+
+With `--full-disk tmpfs|ext4` a mount over a disk of 64 MB is kept full for so long instead (needs root).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.fusefs.mounted import conftest
+from tests.soak.cycle import run_cycle
+from tests.soak.full_disk import keep_full
+
+PATIENCE_S = 300
+"""For what should take a second: an hour on a shared machine has its bad minutes."""
+
+
+def main() -> None:
+    """Run cycles until the time is over; what is left of a failed one stays where the last line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak mount", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3600, help="how long in all")
+    parser.add_argument("--cycle", type=float, default=60, help="how long each mount lives")
+    parser.add_argument("--request-loop", choices=("short", "plain"), default="short")
+    parser.add_argument("--full-disk", choices=("tmpfs", "ext4"), help="keep a disk of 64 MB full instead")
+    asked = parser.parse_args()
+    conftest.PATIENCE_S = PATIENCE_S
+    base = Path(tempfile.mkdtemp(prefix="topicfs-soak-"))
+    _tell(f"in {base}")
+    if asked.full_disk:
+        _tell(str(dict(keep_full(base, seconds=asked.seconds, kind=asked.full_disk))))
+        shutil.rmtree(base)
+        _tell("nothing found")
+        return
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < asked.seconds:
+        cycle = run_cycle(base, seconds=asked.cycle, request_loop=asked.request_loop)
+        shutil.rmtree(base)
+        told = {name: _short(value) for seen in cycle.seen.values() for name, value in seen.items()}
+        slowest = {
+            name: _short(seen["slowest_s"]) for name, seen in cycle.seen.items() if "slowest_s" in seen
+        }
+        _tell(f"{passed:6.0f} s  {told}  slowest {slowest}  RssAnon {cycle.anonymous_kib} KiB")
+    _tell("nothing found")
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _short(value: float) -> float:
+    return round(value, 3)
+
+
+if __name__ == "__main__":
+    main()
