@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from storage.codec.batch import scan
 from storage.codec.binary.fields import CODEC_MASK, CURRENT_MAGIC
-from storage.codec.frame import FRAME_SIZE, size_at
+from storage.codec.binary.frame import FRAME_SIZE, size_at
 from storage.errors import InvalidRecordError, RecordTooLargeError
 
 

@@ -15,9 +15,9 @@ from fusefs.allowance import ThreadNeededError, current
 from fusefs.forms.decoding import Decode
 from storage.codec.aborted_filter import still_aborted
 from storage.codec.binary.fields import HEADER_SIZE
+from storage.codec.binary.frame import base_offset_at, end_at, is_plain_at
 from storage.codec.columns import Columns, decode_each
 from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.codec.frame import base_offset_at, end_at, is_plain_at
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
 from storage.errors import (

@@ -43,7 +43,7 @@ from platformdirs import user_cache_path
 
 from fusefs.views.sparse_index import Excerpt
 from storage.checkpoints.atomic import TEMPORARY_SUFFIX
-from storage.codec.frame import checksum_at
+from storage.codec.binary.frame import checksum_at
 from storage.disk.filesystem import FileSystem
 from storage.disk.names import parse_view_file, view_file
 from storage.errors import StorageError
