@@ -118,9 +118,19 @@ class LogReader:
             self._check_serves()
             state = self._parts.state
             try:
-                return self._read(state, offset, max_bytes, isolation)
+                fetched = self._read(state, offset, max_bytes, isolation)
             except FileNotFoundError as error:
                 self._wait_for_change(state.chain, error)
+            except CorruptionError:
+                if self._is_whole(state):
+                    raise
+            else:
+                if self._is_whole(state):
+                    return fetched
+
+    def _is_whole(self, state: LogState) -> bool:
+        """Return whether no segment was removed, replaced or cut since: what was read behind a cut may be anything."""
+        return self._parts.state.places is state.places
 
     def _check_serves(self) -> None:
         """Raise SegmentDeletedError once another log serves its files, which may be renamed, cut or rewritten."""
@@ -217,9 +227,15 @@ class LogReader:
             self._check_serves()
             state = self._parts.state
             try:
-                return look(state)
+                found = look(state)
             except FileNotFoundError as error:
                 self._wait_for_change(state.chain, error)
+            except CorruptionError:
+                if self._is_whole(state):
+                    raise
+            else:
+                if self._is_whole(state):
+                    return found
 
     def _wait_for_change(self, chain: Chain, error: FileNotFoundError) -> None:
         """Wait until whoever renames files has published what becomes of them; SegmentDeletedError if nobody does."""

@@ -8,6 +8,7 @@ from itertools import islice
 
 import pytest
 
+from storage.codec.columns import decode
 from storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
 from storage.model import Fetched, Isolation, Offset, Timestamp, TimestampOffset
 from storage.segment.scan import windows
@@ -429,6 +430,37 @@ def test_the_largest_timestamp_is_found_while_a_larger_one_is_appended():
         found = [each.result() for each in disk.looking]
     assert found
     assert {(6, 1), (7, 2)} >= {each and (each.timestamp, each.offset) for each in found}
+
+
+class CutDisk(SimulatedDisk):
+    """A disk on which a log is changed in the middle of somebody's read."""
+
+    change = None
+
+    def happens(self, operation, path, *, changes):
+        super().happens(operation, path, changes=changes)
+        if operation == "pread" and self.change is not None:
+            change, self.change = self.change, None
+            change()
+
+
+@pytest.mark.parametrize("new", [[], [b"n"], [b"new"]])
+def test_a_read_during_a_truncation_shows_what_is_left(new):
+    """Neither an error nor bytes of what stands now where the records were that it was about to read."""
+    disk = CutDisk()
+    log = LogOnDisk(disk=disk).log
+    for value in (b"a", b"b", b"c"):
+        log.append(batch(value))
+
+    def cut() -> None:
+        log.truncate_to(1)
+        for value in new:
+            log.append(batch(value))
+
+    disk.change = cut
+    fetched = log.read(Offset(1), max_bytes=1000)
+    assert new == [record.value for columns in decode(fetched.data) for record in columns]
+    assert 1 + len(new) == fetched.next_offset
 
 
 def first_offset_of(fetched: Fetched) -> int:
