@@ -8,6 +8,7 @@ from setuptools import Extension, setup
 
 COMPILED = (
     "storage/codec/binary/memory.py",
+    "storage/codec/binary/header_writer.py",
     "storage/codec/headers.py",
     "storage/codec/batch.py",
     "storage/codec/record_parts.py",

@@ -19,9 +19,9 @@ from storage.errors import RecordTooLargeError
 from storage.model import Buffer
 
 if cython.compiled:
-    from cython.cimports.storage.codec.binary import fields, memory
+    from cython.cimports.storage.codec.binary import fields, header_writer, memory
 else:
-    from storage.codec.binary import fields, memory
+    from storage.codec.binary import fields, header_writer, memory
 
 DEFAULT_MAX_BATCH_BYTES = 1048588
 """Kafka's max.message.bytes: it bounds a whole batch, header included."""
@@ -133,9 +133,11 @@ class _Lines:
         self.position = position
         self.line += delta
         memory.resize(batch, at)
-        _put_header(memory.writable(batch), at, 0, delta - 1, self.timestamp, self.timestamp, delta)
-        _put_stamp(memory.writable(batch), -1, 0, -1, -1, -1)
-        _seal(memoryview(batch))
+        header_writer.put_header(
+            memory.writable(batch), at, 0, delta - 1, self.timestamp, self.timestamp, delta
+        )
+        header_writer.put_stamp(memory.writable(batch), -1, 0, -1, -1, -1)
+        header_writer.seal(memoryview(batch))
         return batch
 
 
@@ -182,10 +184,10 @@ def encode_span(
     last_delta: cython.longlong = last - first - 1 if bounds is None else bounds[2] - bounds[0]
     if stamp.codec and first < last:
         batch = _compressed(batch, stamp)
-    _put_header(
+    header_writer.put_header(
         memory.writable(batch), len(batch), base_offset, last_delta, base_timestamp, largest, last - first
     )
-    _put_stamp(
+    header_writer.put_stamp(
         memory.writable(batch),
         stamp.leader_epoch,
         stamp.attributes & (-1 if first < last else ~fields.CODEC_MASK),
@@ -193,7 +195,7 @@ def encode_span(
         stamp.producer_epoch,
         stamp.base_sequence,
     )
-    _seal(memoryview(batch))
+    header_writer.seal(memoryview(batch))
     return batch
 
 
@@ -229,10 +231,10 @@ def encode_batches(columns: Columns) -> bytearray:
             largest = _largest(block, stride, first, last)
         offset: cython.longlong = rows[row + fields.BASE_OFFSET]
         _put_span(target, memory.octets_of(data), block, stride, first, last, offset, base)
-        _put_header(
+        header_writer.put_header(
             target, size, offset, rows[row + fields.LAST_OFFSET] - offset, base, largest, last - first
         )
-        _put_stamp(
+        header_writer.put_stamp(
             target,
             rows[row + fields.LEADER_EPOCH],
             by_broker * fields.TIMESTAMP_TYPE_MASK,
@@ -240,7 +242,7 @@ def encode_batches(columns: Columns) -> bytearray:
             rows[row + fields.PRODUCER_EPOCH],
             rows[row + fields.BASE_SEQUENCE],
         )
-        _seal(batch)
+        header_writer.seal(batch)
         at += size
         first = last
     return batches
@@ -475,64 +477,6 @@ def _put_varint(target: cython.p_uchar, at: cython.Py_ssize_t, value: cython.lon
         at += 1
     target[at] = groups
     return at + 1
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def _put_header(
-    target: cython.p_uchar,
-    size: cython.longlong,
-    base_offset: cython.longlong,
-    last_delta: cython.longlong,
-    base_timestamp: cython.longlong,
-    max_timestamp: cython.longlong,
-    count: cython.longlong,
-) -> cython.void:
-    """The header fields that are counted from the records."""
-    _put_integer(target, fields.BASE_OFFSET_POSITION, base_offset, 8)
-    _put_integer(target, fields.LENGTH_POSITION, size - fields.LOG_OVERHEAD, 4)
-    target[fields.MAGIC_POSITION] = fields.CURRENT_MAGIC
-    _put_integer(target, fields.LAST_OFFSET_DELTA_POSITION, last_delta, 4)
-    _put_integer(target, fields.BASE_TIMESTAMP_POSITION, base_timestamp, 8)
-    _put_integer(target, fields.MAX_TIMESTAMP_POSITION, max_timestamp, 8)
-    _put_integer(target, fields.RECORD_COUNT_POSITION, count, 4)
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def _put_stamp(
-    target: cython.p_uchar,
-    leader_epoch: cython.longlong,
-    attributes: cython.longlong,
-    producer_id: cython.longlong,
-    producer_epoch: cython.longlong,
-    base_sequence: cython.longlong,
-) -> cython.void:
-    """The header fields that come from a `BatchStamp`."""
-    _put_integer(target, fields.LEADER_EPOCH_POSITION, leader_epoch, 4)
-    _put_integer(target, fields.ATTRIBUTES_POSITION, attributes, 2)
-    _put_integer(target, fields.PRODUCER_ID_POSITION, producer_id, 8)
-    _put_integer(target, fields.PRODUCER_EPOCH_POSITION, producer_epoch, 2)
-    _put_integer(target, fields.BASE_SEQUENCE_POSITION, base_sequence, 4)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put_integer(
-    target: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
-) -> cython.void:
-    """Big-endian two's complement."""
-    index: cython.int
-    for index in range(size):
-        target[at + index] = (value >> (8 * (size - 1 - index))) & 0xFF
-
-
-@cython.cfunc
-def _seal(batch: memoryview) -> cython.void:
-    """Write the checksum of what follows it."""
-    checksum: cython.longlong = memory.checksum_of(batch, fields.ATTRIBUTES_POSITION, len(batch))
-    _put_integer(memory.octets_of(batch), fields.CHECKSUM_POSITION, checksum, 4)
 
 
 @cython.cfunc

@@ -1,5 +1,5 @@
 """The bytes below the codec.
 
-Which field has which number is in `fields`, single fields of a batch that may be damaged in `frame`, and raw memory for
-compiled modules in `memory`.
+Which field has which number is in `fields`, single fields of a batch that may be damaged in `frame`, the header of a batch
+that is being written in `header_writer`, and raw memory for compiled modules in `memory`.
 """
