@@ -13,8 +13,8 @@ unset PYTHONDONTWRITEBYTECODE
 quick=false
 [ "${1-}" != quick ] || { quick=true && shift; }
 
-# One process more than there are processors, because tests wait as well; each may need 4 GiB (Spark and a broker).
-workers=$(($(nproc) + 1))
+# Two processes a processor, because tests wait half of their time; each may need 4 GiB (Spark and a broker).
+workers=$(($(nproc) * 2))
 room=$(($(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) / 4194304))
 [ "$workers" -le "$room" ] || workers=$((room > 0 ? room : 1))
 
@@ -35,6 +35,10 @@ if $quick; then
 else
     step "pytest --uncompiled: the same tests over the plain sources of the compiled modules"
     python -m pytest -q --numprocesses "$workers" -p tests.uncompiled --uncompiled tests/storage/codec tests/storage/compaction tests/storage/segment/test_segment.py tests/storage/recovery tests/storage/inspect/test_check.py tests/storage/inspect/test_sound.py tests/fusefs/forms tests/pipeline/test_reading_segments.py
+fi
+if ! $quick; then
+    step "archives of the classes of Spark and Kafka"
+    python -m testing.class_archives
 fi
 step "pytest in $workers processes"
 # tests/scheduling.py says what each of them is given.

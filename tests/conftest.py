@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from testing.java import quick_start
+
 FUSE_DEVICE = Path("/dev/fuse")
-SPARK_DEFAULTS = Path(__file__).with_name("spark_defaults")
 
 
 def pytest_configure() -> None:
@@ -19,7 +20,7 @@ def pytest_configure() -> None:
 
     Those that start Spark begin and end quickly.
     """
-    os.environ.setdefault("SPARK_CONF_DIR", str(SPARK_DEFAULTS))
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(quick_start("spark"))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -10,38 +10,38 @@ from __future__ import annotations
 import pytest
 
 SHARING = {
-    "a broker": ("tests/interop/",),
-    "a broker and Spark": tuple(
-        f"tests/pipeline/test_{name}.py"
-        for name in ("equal_sinks", "equal_to_kafka", "jobs_over_kafka", "queries", "restore")
-    ),
-    "Spark": tuple(
-        f"tests/pipeline/test_{name}"
-        for name in (
-            "aggregate.",
-            "documented_lines.",
-            "jobs.",
-            "killed_jobs.",
-            "report_job.",
-            "spark_",
-            "verify_job.",
-        )
-    ),
+    "a broker and Spark": ("equal_sinks", "equal_to_kafka", "jobs_over_kafka", "queries", "restore"),
+    "Spark": ("documented_lines", "jobs", "report_job", "spark_", "verify_job"),
 }
-"""Files by the beginning of their path, and what they share."""
+"""Files of `tests/pipeline` by the beginning of their name, and the session that they share.
+
+A session is quicker the longer it lives; a broker starts in a second and is shared by what happens to meet.
+"""
 SECONDS = {
-    "a broker and Spark": 200,
-    "a broker": 150,
-    "Spark": 150,
-    "tests/pipeline/test_standalone_cluster.py": 60,
-    "tests/pipeline/test_installed.py": 50,
+    "a broker and Spark": 140,
+    "Spark": 110,
+    "tests/pipeline/test_aggregate.py": 80,
+    "tests/pipeline/test_killed_jobs.py": 50,
+    "tests/interop/test_brokers_files_under_us.py": 45,
+    "tests/pipeline/test_standalone_cluster.py": 40,
+    "tests/interop/test_handover.py": 35,
+    "tests/pipeline/test_installed.py": 30,
+    "tests/interop/test_our_files_under_a_broker.py": 30,
+    "tests/interop/test_snapshots_after_recovery.py": 25,
+    "tests/interop/test_flipped_bits.py": 25,
+    "tests/fusefs/mounted/test_backups.py": 25,
+    "tests/fuzz/test_fuzz_requests.py": 20,
+    "tests/benchmarks/test_benchmark_frame.py": 15,
+    "tests/storage/compaction/test_killed_passes.py": 15,
+    "tests/storage/manager/test_kills.py": 15,
 }
-"""What takes long, in seconds of a processor, roughly; a file that is not named is short."""
+"""What takes long, in seconds, roughly; a file that is not named is short."""
 
 
 def group_of(path: str) -> str:
     """What is given to one process together with the file `path`: named by what is shared, else the file alone."""
-    return next((name for name, files in SHARING.items() if path.startswith(files)), path)
+    name = path.removeprefix("tests/pipeline/test_")
+    return next((group for group, names in SHARING.items() if name.startswith(names)), path)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from testing.java import archive_of, quick_start
 from tests.scheduling import SECONDS, SHARING, group_of
 
 pytestmark = pytest.mark.slow
@@ -75,13 +76,29 @@ def test_a_skip_fails_on_a_build_machine(tmp_path):
         assert f"{len(SKIPS)} skipped" in run_files(tmp_path, *SKIPS, ci=ci).stdout
 
 
-def test_what_files_share_is_told_of_files_that_are_there():
-    """Each of the paths by which tests are given to processes."""
+def test_files_that_share_a_session_are_there():
+    """Each beginning of a name by which tests of the pipeline are given to one process."""
     files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
-    for beginning in itertools.chain.from_iterable(SHARING.values()):
-        assert any(file.startswith(beginning) for file in files), beginning
-    assert set(SECONDS) <= {group_of(file) for file in files}
-    assert "a broker" == group_of("tests/interop/test_handover.py")
+    groups = [group_of(file) for file in files]
+    for group, names in SHARING.items():
+        assert len(names) <= groups.count(group)
+    for name in itertools.chain.from_iterable(SHARING.values()):
+        assert any(file.startswith(f"tests/pipeline/test_{name}") for file in files), name
+    assert set(SECONDS) <= set(groups)
+    assert "Spark" == group_of("tests/pipeline/test_spark_reading.py")
+    assert "tests/pipeline/test_aggregate.py" == group_of("tests/pipeline/test_aggregate.py")
+
+
+@pytest.mark.java
+def test_an_archive_of_classes_that_does_not_fit_is_passed_over(tmp_path):
+    """A Java machine starts without it and prints nothing of it."""
+    (tmp_path / "other.jsa").write_bytes(b"of another Java")
+    flags = [
+        flag.replace(str(archive_of("kafka")), str(tmp_path / "other.jsa")) for flag in quick_start("kafka")
+    ]
+    done = subprocess.run(["java", *flags, "-version"], capture_output=True, text=True, check=True)
+    assert "" == done.stdout
+    assert "other.jsa" not in done.stderr
 
 
 def test_one_rule_reads_whether_it_is_a_build_machine():

@@ -6,10 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.connector.maven import Jars, JarsMissingError
+from testing.java import quick_start
 
 KAFKA = Jars(
     name="kafka",
@@ -33,11 +35,13 @@ class Java:
     program: str
     jars: Path
     """The folder of the jars."""
+    flags: Sequence[str] = field(default_factory=lambda: quick_start("kafka"))
+    """Of each machine that is started."""
 
     def command(
         self, main_class: str, *arguments: str, heap: str = "256M", temporary: Path | None = None
     ) -> list[str]:
-        """The command for one of Kafka's main classes; the flags are for a quick start, not for speed.
+        """The command for one of Kafka's main classes.
 
         `temporary` is where native libraries are unpacked, which stay there when the process is killed.
         """
@@ -45,9 +49,7 @@ class Java:
             self.program,
             *([f"-Djava.io.tmpdir={temporary}"] if temporary else []),
             f"-Xmx{heap}",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            "-Xshare:auto",
+            *self.flags,
             "-Dfile.encoding=UTF-8",
             "-Dstdout.encoding=UTF-8",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",

@@ -20,8 +20,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
-    # With those of tests/spark_defaults, which the setting replaces.
-    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
     "spark.python.unix.domain.socket.enabled": "true",
 }
 """Of every session that tests start."""

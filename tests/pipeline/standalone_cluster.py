@@ -18,12 +18,12 @@ from json import loads
 from pathlib import Path
 from typing import NamedTuple
 
+from testing.java import quick_start
+
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 120
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Of a Java machine that does little: what makes it start fast."""
 
 
 class Cluster(NamedTuple):
@@ -39,8 +39,7 @@ class Cluster(NamedTuple):
         settings = {
             "spark.cores.max": str(cores),
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": SHORT_LIVED,
-            "spark.driver.extraJavaOptions": SHORT_LIVED,
+            "spark.executor.extraJavaOptions": " ".join(quick_start("spark")),
             "spark.scheduler.minRegisteredResourcesRatio": "1",
             "spark.driver.host": "127.0.0.1",
             "spark.eventLog.enabled": "true",
@@ -93,7 +92,7 @@ def _start(log: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
+        "SPARK_DAEMON_JAVA_OPTS": " ".join(quick_start("spark")),
         # What a machine of a cluster has installed: executors get their worker's environment.
         "PYTHONPATH": str(ROOT),
         "PYSPARK_PYTHON": sys.executable,

@@ -1,0 +1,28 @@
+"""How a Java machine of a test starts quickly, for it lives for seconds.
+
+Half of such a life goes into finding, reading and verifying classes. An archive of classes (Java calls it class data
+sharing) holds them as they are in memory: `testing/class_archives.py` makes one for Spark and one for Kafka.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ARCHIVES = Path(__file__).parents[1] / "build" / "java"
+"""The folder of the archives."""
+
+
+def archive_of(name: str) -> Path:
+    """The archive of "spark" or of "kafka", which need not be there."""
+    return ARCHIVES / f"{name}.jsa"
+
+
+def quick_start(name: str) -> list[str]:
+    """Flags of a machine that runs "spark" or "kafka": the first compiler and the plain collector suffice.
+
+    With the archive of its classes if that was made. A machine that finds it made from other jars, or by another
+    Java, starts without it; the warning that would be printed among a program's own lines is switched off.
+    """
+    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    archive = archive_of(name)
+    return [*flags, f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"] if archive.exists() else flags
