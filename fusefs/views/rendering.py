@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol, TypeAlias
 
+from fusefs.allowance import RequestTooLargeError, ThreadNeededError
 from fusefs.forms import VALUES
 from fusefs.views.decoded_fetch import Damage, Piece, Stretch
 from fusefs.views.measuring import Source
@@ -122,7 +123,7 @@ class Rendering:
                 most = min(int((size - used) * self._batch_share) + margin, LARGEST_FETCH_BYTES)
             try:
                 end = self._join_more(text, used, most, front)
-            except SegmentDeletedError:
+            except (SegmentDeletedError, ThreadNeededError, RequestTooLargeError):
                 if used == len(begun):
                     raise  # Otherwise who reads on is told.
         self._fetch_bytes = min(2 * self._fetch_bytes, self._most_fetched)

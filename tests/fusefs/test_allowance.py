@@ -159,6 +159,23 @@ def test_a_read_that_takes_too_much_is_short_where_it_may_be(monkeypatch):
         ViewReader(PartitionViews(partition).whole(VALUES)).read(0, 1000)
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_read_begun_again_in_a_thread_leaves_nothing_out(codec):
+    """The event loop got through a stretch of it; the next one begins with a batch that is left to a thread."""
+    partition, lines = MemoryPartition(), [b"a" * 65_450, b"b" * 65_450, b"c" * 900_000]
+    for line in lines:
+        partition.append(sealed(record(line), codec=Codec.ZSTD if len(line) > 70_000 else codec))
+    reader, found = ViewReader(PartitionViews(partition).whole(VALUES)), b""
+    for _ in range(12):
+        try:
+            with Allowance(800_000, inline=True):
+                found += reader.read(len(found), 2**17)
+        except ThreadNeededError:
+            with Allowance(2**30, inline=False):
+                found += reader.read(len(found), 2**17)
+    assert lines == found.split(b"\n")[:-1]
+
+
 def test_a_size_is_not_measured_on_the_spot_where_that_takes_long():
     """`measured` says so then, and `measure` finds out."""
     partition = compressed(measuring.INLINE_BYTES + 1)
