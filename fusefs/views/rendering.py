@@ -7,17 +7,22 @@ into pieces first, and each piece, or a part of it, makes a window.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from fusefs.allowance import RequestTooLargeError, ThreadNeededError
+from fusefs.allowance import RequestTooLargeError, ThreadNeededError, current
 from fusefs.forms import VALUES
 from fusefs.views.decoded_fetch import Damage, Piece, Stretch
 from fusefs.views.measuring import Source
 from fusefs.views.sparse_index import Entry
+from storage.codec.batch import scan
+from storage.codec.binary.fields import LAST_OFFSET, ROW_SIZE, SIZE_BYTES
 from storage.codec.columns import Columns
-from storage.codec.joining import begin_text, join_values
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES
+from storage.codec.headers import Batches
+from storage.codec.joining import begin_text, join_inflated, join_values
 from storage.errors import SegmentDeletedError
-from storage.model import Offset
+from storage.model import Fetched, Offset
 
 WINDOW_BYTES = 2**19
 """About how much rendering a window holds, unless a read asks for more; a single record may be larger."""
@@ -48,6 +53,18 @@ class Rendered(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Begun:
+    """Batches that were fetched together and are joined one by one."""
+
+    fetched: Fetched
+    batches: Batches
+    offset: Offset
+    """Offset at which reading them goes on."""
+    number: int = 0
+    """Index of the batch that holds it."""
+
+
 class Rendering:
     """Goes on where it was. One caller at a time."""
 
@@ -56,6 +73,8 @@ class Rendering:
         self._view = view
         self._straight = view.source.form is VALUES
         self._pieces: deque[Piece] = deque()
+        self._begun: _Begun | None = None  # of compressed batches
+        self._inflates = True  # values of compressed batches could be joined lately
         self._rendered = 0  # records of the first piece
         self._from_offset = self._next_offset = self._end_offset = view.start_offset
         # Of a short range no more is fetched than it may need.
@@ -71,6 +90,7 @@ class Rendering:
     def go_to(self, offset: Offset, size: int) -> None:
         """Go on from another offset, of which `size` bytes will be wanted."""
         self._pieces.clear()
+        self._begun, self._inflates = None, True
         self._rendered = 0
         self._next_offset = offset
         self._fetch_bytes = min(size + PAGE_BYTES, self._most_fetched)
@@ -122,7 +142,7 @@ class Rendering:
             if reads_through:
                 most = min(int((size - used) * self._batch_share) + margin, LARGEST_FETCH_BYTES)
             try:
-                end = self._join_more(text, used, most, front)
+                end = self._join_more(text, used, size, most, front)
             except (SegmentDeletedError, ThreadNeededError, RequestTooLargeError):
                 if used == len(begun):
                     raise  # Otherwise who reads on is told.
@@ -133,12 +153,17 @@ class Rendering:
             del text[end:]
         return memoryview(text)[:end].toreadonly()
 
-    def _join_more(self, text: bytearray, used: int, most: int, front: Entry | None) -> int:
+    def _join_more(self, text: bytearray, used: int, size: int, most: int, front: Entry | None) -> int:
         """Join the values of the next stretch, and say where they end in `text`; what cannot be joined goes to `_pieces`."""
         end_offset = self._end_ahead(front)
         if end_offset is None:
             return used
-        source, offset = self._view.source, self._next_offset
+        source, offset, begun = self._view.source, self._next_offset, self._begun
+        if begun is not None and begun.offset == offset:
+            end = self._join_inflated(begun, text, used, size, end_offset)
+            if end >= 0:
+                return end
+        self._begun = None
         fetched = source.fetch(offset, most)
         if isinstance(fetched, Stretch):
             self._keep(fetched, end_offset)
@@ -149,8 +174,52 @@ class Rendering:
                 self._next_offset = min(fetched.next_offset, end_offset)
                 self._batch_share = len(fetched.data) / max(end - used, 1)
                 return end
+            if self._inflates:
+                begun = _Begun(fetched, scan(fetched.data, check_crc=True), offset)
+                end = self._join_inflated(begun, text, used, size, end_offset)
+                if end >= 0:
+                    return end
+                self._inflates = (
+                    False  # Other batches here are mostly of the same kind: none is inflated twice.
+                )
         self._keep(source.decoded(offset, fetched), end_offset)
         return used
+
+    def _join_inflated(self, begun: _Begun, text: bytearray, used: int, size: int, end_offset: Offset) -> int:
+        """Join the values of batches that are inflated one by one, up to `size`; -1 where the next one cannot be joined."""
+        batches, data, request = begun.batches, begun.fetched.data, current()
+        limit = MAX_CONTENT_BYTES if request is None else request.begin(len(data))
+        first, end, passed_bytes = begun.number, used, 0
+        while begun.number < len(batches) and end < size:
+            row = batches.rows[begun.number * ROW_SIZE : (begun.number + 1) * ROW_SIZE]
+            joined, inflated_bytes = join_inflated(
+                data,
+                row,
+                text,
+                end,
+                start_offset=self._next_offset,
+                end_offset=end_offset,
+                max_content_bytes=limit,
+            )
+            if joined < 0:
+                break
+            end = joined
+            passed_bytes += row[SIZE_BYTES]
+            begun.number += 1
+            begun.offset = Offset(row[LAST_OFFSET] + 1)
+            if request is not None:
+                request.remaining -= inflated_bytes
+                if request.is_late or request.remaining <= 0:
+                    break
+        if begun.number == first:
+            return -1
+        if begun.number == len(batches) and batches.problem is None:
+            begun.offset = begun.fetched.next_offset
+        self._next_offset = min(begun.offset, end_offset)
+        self._begun = begun if begun.number < len(batches) else None
+        if end > used:
+            self._batch_share = passed_bytes / (end - used)
+        return end
 
     def _end_ahead(self, front: Entry | None) -> Offset | None:
         """The end of the view as of now; None where it has been reached."""

@@ -1,10 +1,11 @@
-"""The values of plain batches in one pass, from the batches' own bytes to lines of text.
+"""The values of batches in one pass, from the batches' own bytes, or from what they inflate to, to lines of text.
 
     61 bytes of header │ length, attributes, deltas, key │ value │ no headers │ …     →     value LF value LF …
 
-Most logs that are read through hold nothing but uncompressed batches of format v2, whose records have no headers and
-only small numbers; nothing but their values is copied here, and no columns are made. Whatever is otherwise, damage included,
-is not judged here: then there is no answer, and `columns` gives it.
+Most logs that are read through hold nothing but batches of format v2 whose records have no headers and only small
+numbers; nothing but their values is copied here, and no columns are made. Uncompressed batches are joined many at a time,
+of compressed ones each by itself. Whatever is otherwise, damage included, is not judged here: then there is no
+answer, and `columns` gives it.
 
 This module is compiled by Cython, and runs uncompiled with the same results. Every length is checked by hand before it
 is used; the buffer must not change while it is read.
@@ -16,6 +17,10 @@ from __future__ import annotations
 
 import cython
 
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_RECORDS
+from storage.codec.compression.codecs import inflate
+from storage.codec.headers import Codec
+from storage.errors import CorruptBatchError
 from storage.model import Buffer
 
 if cython.compiled:
@@ -24,6 +29,9 @@ if cython.compiled:
 else:
     from storage.codec.batch import sound_rows
     from storage.codec.binary import fields, memory
+
+_MAX_CONTENT_BYTES = cython.declare(cython.longlong, MAX_CONTENT_BYTES)
+_MAX_RECORDS = cython.declare(cython.longlong, MAX_RECORDS)
 
 
 def begin_text(begun: Buffer, room: cython.Py_ssize_t) -> bytearray:
@@ -60,6 +68,55 @@ def join_values(
             memory.resize(text, used + most + (used + most) // 8)
         used = _join_batches(memory.writable(text), used, source, row, found, start_offset, end_offset)
     return used
+
+
+def join_inflated(
+    data: Buffer,
+    header: memoryview[int],
+    text: bytearray,
+    used: cython.Py_ssize_t,
+    *,
+    start_offset: cython.longlong,
+    end_offset: cython.longlong,
+    max_content_bytes: int,
+) -> tuple[int, int]:
+    """As `join_values`, of the one batch whose row in `headers.Batches` is `header`, and which may be compressed; its checksum was checked.
+
+    Where the values end, or -1 too where the records inflate to more than `max_content_bytes`; and how many those are.
+    """
+    row: cython.p_longlong = memory.int64s_of(header)
+    start: cython.Py_ssize_t = row[fields.POSITION] + fields.HEADER_SIZE
+    end: cython.Py_ssize_t = row[fields.POSITION] + row[fields.SIZE_BYTES]
+    if row[fields.MAGIC] != fields.CURRENT_MAGIC or row[fields.SIZE_BYTES] > _MAX_CONTENT_BYTES:
+        return -1, 0
+    if row[fields.ATTRIBUTES] & fields.CONTROL_MASK != 0:
+        return used, 0
+    content: memoryview = memory.flat_view(data)[start:end]
+    if row[fields.ATTRIBUTES] & fields.CODEC_MASK != 0:
+        try:
+            codec = Codec(row[fields.ATTRIBUTES] & fields.CODEC_MASK)
+            content = memory.flat_view(inflate(codec, content, limit=max_content_bytes))
+        except (ValueError, CorruptBatchError):
+            return -1, 0
+    count: cython.longlong = row[fields.RECORD_COUNT]
+    room: cython.longlong = len(content)
+    if not 0 <= count <= _MAX_RECORDS or count * fields.MIN_RECORD_SIZE > room:
+        return -1, 0
+    most: cython.Py_ssize_t = room - (fields.MIN_RECORD_SIZE - 1) * count
+    if used + most > len(text):
+        memory.resize(text, used + most + (used + most) // 8)
+    used = _join_records(
+        memory.writable(text),
+        used,
+        memory.octets_of(content),
+        0,
+        room,
+        count,
+        row[fields.LAST_OFFSET] - row[fields.BASE_OFFSET],
+        start_offset - row[fields.BASE_OFFSET],
+        end_offset - row[fields.BASE_OFFSET],
+    )
+    return used, room if used >= 0 else 0
 
 
 @cython.cfunc

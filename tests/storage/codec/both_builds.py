@@ -19,7 +19,7 @@ from fusefs.forms import FORMS, FormError
 from storage.codec import columns as columns_module
 from storage.codec.batch import find_end, scan, seal
 from storage.codec.headers import Codec
-from storage.codec.joining import join_values
+from storage.codec.joining import join_inflated, join_values
 from storage.codec.records import BatchStamp, decode, encode
 from storage.errors import StorageError
 from storage.model import Header, Record
@@ -79,6 +79,12 @@ def findings(data: bytearray) -> list[Any]:
         joined,
         bytes(text[: max(joined, 0)]),
     ]
+    for header in range(len(scanned)):
+        text = bytearray()
+        row = scanned.rows[15 * header : 15 * (header + 1)]
+        bounds = {"start_offset": 0, "end_offset": 2**62, "max_content_bytes": 1000}
+        end, taken = join_inflated(data, row, text, 0, **bounds)
+        found += [end, taken, bytes(text[: max(end, 0)])]
     try:
         for columns in decode(data):
             found.append([*columns])

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.batch import seal
+from storage.codec.batch import scan, seal
+from storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.headers import Codec
-from storage.codec.joining import begin_text, join_values
+from storage.codec.joining import begin_text, join_inflated, join_values
 from storage.codec.records import BatchStamp, decode, encode
 from storage.errors import CorruptBatchError
 from storage.model import Header, Record
@@ -124,3 +125,67 @@ def test_what_is_begun_may_be_larger_than_the_room_asked_for():
     """A buffer has at least room for it."""
     assert b"abc" == begin_text(b"abc", 0)
     assert b"bc" == begin_text(memoryview(b"abc")[1:], 10)[:2]
+
+
+def inflated(batch, bounds=ALL, *, begun=b"", limit=MAX_CONTENT_BYTES):
+    """What is begun and the values of one batch, inflated first; None where there is no answer. And the bytes that were inflated."""
+    text = begin_text(begun, 0)
+    end, taken = join_inflated(
+        batch,
+        scan(batch).rows,
+        text,
+        len(begun),
+        start_offset=bounds[0],
+        end_offset=bounds[1],
+        max_content_bytes=limit,
+    )
+    return (None if end < 0 else bytes(text[:end])), taken
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_compressed_values_are_joined_as_they_are_inflated(codec):
+    """By each codec, and cut at any two offsets."""
+    records = [Record(n, 5, None, b"value %d" % n) for n in range(9)]
+    batch = encode(records, BatchStamp(codec=codec))
+    for bounds in (ALL, (0, 0), (3, 5), (8, 100)):
+        text, taken = inflated(batch, bounds, begun=b"before ")
+        assert b"before " + by_records(batch, bounds) == text
+        assert len(encode(records)) - 61 == taken
+
+
+@given(record_lists(), st.sampled_from(Codec), st.integers(0, 1))
+def test_an_inflated_answer_is_the_one_by_way_of_records(records, codec, timestamp_type):
+    """Whatever stands in the records, and whoever stamped them."""
+    batch = bytes(encode(records, BatchStamp(codec=codec, timestamp_type=timestamp_type)))
+
+    assert inflated(batch)[0] in {None, by_records(batch)}
+
+
+@given(st.sampled_from(Codec), st.data())
+def test_damage_inflated_has_no_answer_or_the_one_by_way_of_records(codec, data):
+    """Any bytes of the batch changed under a checksum that is right again."""
+    batch = encode([Record(n, 5, b"key", b"value %d" % n) for n in range(9)], BatchStamp(codec=codec))
+    for _ in range(data.draw(st.integers(1, 3))):
+        batch[data.draw(st.integers(17, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    seal(batch, 0, len(batch))
+    if len(scan(batch)) == 0:
+        return
+    answer, _taken = inflated(bytes(batch))
+    if answer is not None:
+        assert answer == by_records(bytes(batch))
+
+
+def test_no_more_is_inflated_than_may_be():
+    """At the bound there is an answer."""
+    batch = encode([Record(0, 1, None, bytes(1000))], BatchStamp(codec=Codec.ZSTD))
+    size = len(encode([Record(0, 1, None, bytes(1000))])) - 61
+
+    assert (None, 0) == inflated(batch, limit=size - 1)
+    assert (bytes(1000) + b"\n", size) == inflated(batch, limit=size)
+
+
+def test_an_inflated_batch_with_headers_has_no_answer():
+    """By way of records it has one."""
+    record = Record(0, 1, None, b"v", (Header(b"h", b"x"),))
+
+    assert (None, 0) == inflated(encode([record], BatchStamp(codec=Codec.LZ4)))
