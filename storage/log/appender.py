@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from storage.codec.batch import assign_offsets, assign_plain, set_append_time, set_max_timestamp
 from storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
+from storage.codec.compression.batches import compress_batches
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import PartitionOfflineError
 from storage.log.flushing import FlushTarget
@@ -68,11 +69,13 @@ class LogAppender:
         `guard`: what `begin_verification` gave, where transactions are verified.
         """
         now, rules = self._parts.clock(), self._parts.rules
-        if encoded_here and rules.takes_own_as_they_are and len(batches) <= rules.max_segment_bytes:
-            appended = self._append_own(batches, now, rules)
-            if appended is not None:
-                self._appended(durable, appended.last_offset)
-                return appended
+        if encoded_here and rules.takes_own_as_they_are:
+            own = _compressed(batches, rules) if rules.codec else batches
+            if own is not None and len(own) <= rules.max_segment_bytes:
+                appended = self._append_own(own, now, rules)
+                if appended is not None:
+                    self._appended(durable, appended.last_offset)
+                    return appended
         incoming: Sequence[Incoming] = check_as_leader(batches, rules, origin)
         if encoded_here and not rules.looks_into_records and rules.codec is None:
             check_times(incoming, rules, now)
@@ -409,3 +412,11 @@ class LogAppender:
             if parts.offline is None:  # A topic may be deleted in the middle of it: that has its own report.
                 parts.mark_offline(f"flushing failed: {error}")
             raise
+
+
+def _compressed(batches: bytearray, rules: AppendRules) -> bytearray | None:
+    """The batches by the topic's codec, outside of the log's lock; None where they take the long way."""
+    assert rules.codec is not None
+    return compress_batches(
+        batches, rules.codec, level=rules.compression_level, max_batch_bytes=rules.max_message_bytes
+    )

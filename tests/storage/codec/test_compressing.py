@@ -1,0 +1,55 @@
+"""Batches compressed as they stand: what the longer way by records makes, byte by byte."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.codec.compression.batches import compress_batches
+from storage.codec.headers import Codec
+from storage.codec.records import BatchStamp, decode, encode, encode_columns
+from storage.model import Record
+from tests.storage.codec.strategies import record_lists
+
+COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
+LARGEST = 2**30
+
+
+@given(st.lists(record_lists(), min_size=1, max_size=3), st.sampled_from(COMPRESSING))
+def test_compressed_batches_are_those_of_encoding_again(lists, codec):
+    """Of batches that have been made by this codec, as every producer makes them."""
+    plain, expected = bytearray(), bytearray()
+    for records in lists:
+        (batch,) = encode_columns(decode(encode(records))[0])
+        plain += batch
+        (again,) = encode_columns(decode(batch)[0], BatchStamp(codec=codec))
+        expected += again
+
+    assert expected == compress_batches(plain, codec, level=None, max_batch_bytes=LARGEST)
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_the_level_is_taken(codec):
+    """Level 1, where there are levels."""
+    batch = encode([Record(n, 0, None, b"value %d" % n) for n in range(50)])
+    (expected,) = encode_columns(decode(batch)[0], BatchStamp(codec=codec, compression_level=1))
+
+    assert expected == compress_batches(batch, codec, level=1, max_batch_bytes=LARGEST)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        encode([Record(0, 0, None, b"v")], BatchStamp(codec=Codec.GZIP)),
+        encode([], base_offset=0, last_offset=3),
+        encode([Record(0, 0, None, b"v")])[:-1],
+        encode([Record(0, 0, None, b"v" * 1000)]),
+    ],
+    ids=["compressed", "empty", "torn", "large"],
+)
+def test_others_are_left_alone(other):
+    """Also behind one that could be compressed."""
+    plain = encode([Record(0, 0, None, b"v")])
+
+    assert compress_batches(plain + other, Codec.ZSTD, level=None, max_batch_bytes=500) is None
