@@ -11,6 +11,7 @@ MODULES: dict[str, str] = {
     "append": "mount.append",
     "bulk": "mount.bulk",
     "stream": "mount.stream",
+    "compressed": "mount.compressed",
     "lookup": "mount.lookup",
     "clients": "mount.clients",
     "follow": "mount.follow",

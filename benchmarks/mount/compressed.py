@@ -1,0 +1,186 @@
+"""Compressed topics: `cat log` and large writes, beside the codec's library alone on the same bytes.
+
+The text compresses to between a third and a half, as lines of JSON do. Reading is measured with one reader and with two at
+once, each of a log of its own; elapsed time as the scheduler has it, for a second processor is part of the question.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.frame.question import (
+    MEGABYTES_A_SECOND,
+    OURS,
+    Benchmark,
+    Case,
+    Cases,
+    Conditions,
+    Goal,
+    Side,
+    WrongResultError,
+)
+from benchmarks.in_memory import directory_in_memory
+from benchmarks.mount.setup.mounts import Mount, topicfs
+from benchmarks.mount.setup.system_calls import KIB, MIB, append_pieces, read_through
+from storage.codec.binary.fields import HEADER_SIZE
+from storage.codec.columns import decode
+from storage.codec.compression.codecs import deflate, inflate
+from storage.codec.headers import BatchStamp, Codec
+from storage.codec.records import encode_columns, encode_lines
+from storage.manager import open_engine
+from storage.model import Timestamp
+
+CODECS = (Codec.LZ4, Codec.SNAPPY, Codec.ZSTD, Codec.GZIP)
+BATCHES = {"16 KiB batches": 160, "128 KiB batches": 1280}
+"""Lines of a batch: a producer's default, and a large write's."""
+LINE_BYTES = 100
+LIBRARY = "library alone"
+"""The same codec over the same batches, on one processor: nothing is read, checked or made lines of."""
+READERS = 2
+MOST_ROUNDS = 11
+START_TIME = Timestamp(1_700_000_000_000)
+
+
+class Sample(NamedTuple):
+    """A text, and its lines as batches of each codec."""
+
+    text: bytes
+    compressed: dict[Codec, list[bytes]]
+
+
+def cases(conditions: Conditions) -> Cases:
+    size = conditions.choose(full=64, short=8) * 10**6
+    text = varied_text(4 * 10**6)
+    with directory_in_memory(conditions, 12 * size) as directory:
+        for name, lines_in_batch in BATCHES.items():
+            sample = _sample(text, lines_in_batch)
+            copies = size // len(text)
+            with _logs(directory / str(lines_in_batch), sample, copies) as mount:
+                for codec in CODECS:
+                    yield _reading(mount, sample, codec, name, copies, readers=1)
+                    yield _reading(mount, sample, codec, name, copies, readers=READERS)
+        with topicfs(directory, directory / "appended") as mount:
+            for codec in CODECS:
+                yield _appending(mount, text, codec)
+
+
+def varied_text(size: int) -> bytes:
+    """Lines of words and numbers, the same in each run."""
+    chooser = random.Random(7)
+    letters = b"abcdefghijklmnopqrstuvwxyz"
+    words = [bytes(chooser.choices(letters, k=chooser.randint(3, 9))) for _ in range(2000)]
+    lines = []
+    for number in range(size // LINE_BYTES):
+        message = b" ".join(chooser.choices(words, k=12))
+        line = b'{"id":%d,"user":"%08x","message":"%s' % (number, chooser.getrandbits(32), message)
+        lines.append(line[: LINE_BYTES - 3].ljust(LINE_BYTES - 3, b".") + b'"}\n')
+    return b"".join(lines)
+
+
+def _sample(text: bytes, lines_in_batch: int) -> Sample:
+    piece = lines_in_batch * LINE_BYTES
+    plain = [
+        batch
+        for at in range(0, len(text), piece)
+        for batch in encode_lines(text[at : at + piece], timestamp=START_TIME)
+    ]
+    compressed = {
+        codec: [bytes(encode_columns(decode(batch)[0], BatchStamp(codec=codec))[0]) for batch in plain]
+        for codec in CODECS
+    }
+    return Sample(text, compressed)
+
+
+@contextmanager
+def _logs(directory: Path, sample: Sample, copies: int) -> Iterator[Mount]:
+    """A mount with a topic for each codec and reader, each with so many copies of the text."""
+    directory.mkdir()
+    engine = open_engine(directory / "data")
+    try:
+        for codec, batches in sample.compressed.items():
+            partitions = engine.create_topic(codec.label, partitions=READERS).partitions()
+            for partition in partitions.values():
+                for _ in range(copies):
+                    for at in range(0, len(batches), 32):
+                        partition.append(bytearray().join(batches[at : at + 32]), encoded_here=True)
+    finally:
+        engine.close()
+    with topicfs(directory, directory / "data") as mount:
+        for log in mount.path.glob("*/*/log"):
+            _check(log, sample.text, copies)
+        yield mount
+
+
+def _check(log: Path, text: bytes, copies: int) -> None:
+    """Raise WrongResultError unless a log shows the text; all of it has been read then, and its size is known."""
+    with log.open("rb") as file:
+        for _ in range(copies):
+            if file.read(len(text)) != text:
+                raise WrongResultError(f"{log} shows other bytes than were written")
+
+
+def _reading(  # noqa: PLR0913 - one case of many
+    mount: Mount, sample: Sample, codec: Codec, shape: str, copies: int, *, readers: int
+) -> Case:
+    size = copies * len(sample.text)
+    logs = [mount.path / codec.label / str(number) / "log" for number in range(readers)]
+    contents = [batch[HEADER_SIZE:] for batch in sample.compressed[codec]]
+
+    def together() -> float:
+        started = time.perf_counter()
+        with ThreadPoolExecutor(readers) as pool:
+            list(pool.map(lambda log: read_through(log, MIB, size), logs))
+        return readers * size / 1e6 / (time.perf_counter() - started)
+
+    def library() -> float:
+        started = time.perf_counter()
+        for content in contents:
+            inflate(codec, content)
+        return len(sample.text) / 1e6 / (time.perf_counter() - started)
+
+    name = f"read {codec.label}, {shape}" + (f", {readers} readers" if readers > 1 else "")
+    return Case(
+        name=name,
+        unit=MEGABYTES_A_SECOND,
+        sides=(Side(OURS, together), Side(LIBRARY, library)),
+        goals=(Goal(of=LIBRARY, target=0.8 if readers == 1 else 1.4, floor=0.08),),
+        most_rounds=MOST_ROUNDS,
+    )
+
+
+def _appending(mount: Mount, text: bytes, codec: Codec) -> Case:
+    topic = mount.path / codec.label
+    topic.mkdir()
+    (topic / "config").write_text(f"compression.type={codec.label}\n")
+    log, piece = topic / "0" / "log", 128 * KIB
+
+    def ours() -> float:
+        return len(text) / 1e6 / append_pieces(log, memoryview(text), piece)
+
+    def library() -> float:
+        started = time.perf_counter()
+        for at in range(0, len(text), piece):
+            deflate(codec, text[at : at + piece])
+        return len(text) / 1e6 / (time.perf_counter() - started)
+
+    return Case(
+        name=f"append {codec.label}, 128 KiB writes",
+        unit=MEGABYTES_A_SECOND,
+        sides=(Side(OURS, ours), Side(LIBRARY, library)),
+        goals=(Goal(of=LIBRARY, target=0.8, floor=0.15),),
+        most_rounds=MOST_ROUNDS,
+    )
+
+
+BENCHMARK = Benchmark(
+    name="compressed",
+    question="How fast are compressed topics, beside their codecs?",
+    cases=cases,
+    logarithmic=True,
+)
