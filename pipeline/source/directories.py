@@ -29,7 +29,7 @@ from storage.disk.native import NativeFileSystem, system_clock
 from storage.log.log import Log
 from storage.model import Isolation, Offset, TopicPartition
 from storage.recovery.following import FileStamp, FollowedLog, grew_only
-from storage.recovery.load import Checkpointed, load_log
+from storage.recovery.load import Checkpointed, LoadOptions, load_log
 
 
 class _DataDirectory(NamedTuple):
@@ -178,7 +178,7 @@ class SourceDirectories:
                 config=TopicConfig(),
                 clock=system_clock,
                 clean=True,
-                **checkpointed._asdict(),
+                options=LoadOptions(checkpointed=checkpointed),
             )
             return _Loaded(stamp, log, None)
         followed = FollowedLog(

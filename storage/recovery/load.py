@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -28,7 +29,6 @@ from storage.log.producers import LogProducers, ProducerRules, rebuild_producers
 from storage.log.removal import Removal
 from storage.log.roll import segment_settings
 from storage.model import Offset, Timestamp, TopicPartition
-from storage.producers.state import DEFAULT_EXPIRATION_MS
 from storage.recovery.index_ends import indexes_fit
 from storage.recovery.mend import HeadersMendedError, mend_headers
 from storage.recovery.recover import Recovered, index_last, recover_segment
@@ -54,52 +54,49 @@ class Checkpointed(NamedTuple):
     """None: one replica, the high watermark is always the log end."""
 
 
-def load_log(  # noqa: PLR0913 (each is a thing of its own that the manager knows; keyword-only)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """What the owner of a log may know and ask beyond what every log needs."""
+
+    checkpointed: Checkpointed = field(default_factory=Checkpointed)
+    """The offsets of the data directory's checkpoints."""
+    dense: bool = False
+    """True if only a leader here ever wrote the log, and no compaction: a hole between two segments is then a loss.
+
+    A crash may end a file exactly behind a batch, or leave it empty, so that there is nothing to cut; the log must not
+    continue behind the hole. Otherwise a hole is taken for one that compaction left, as in a broker.
+    """
+    producer_rules: ProducerRules = field(default_factory=ProducerRules)
+    """How long producers are remembered, and whether their transactions are verified."""
+    random: Random = _RANDOM
+    """The source of the jitter of segment.ms."""
+    flusher: Flusher = field(default_factory=NoFlusher)
+    """Puts on disk what a roll closes; without one the next flush does."""
+
+
+_NO_OPTIONS = LoadOptions()
+
+
+def load_log(  # noqa: PLR0913 (what every log needs, each by its name)
     directory: Path,
     *,
     files: FileSystem,
     config: TopicConfig,
     clock: Clock,
     clean: bool,
-    recovery_point: Offset = _FIRST,
-    log_start_offset: Offset = _FIRST,
-    high_watermark: Offset | None = None,
-    partition: TopicPartition | None = None,
-    random: Random | None = None,
-    dense: bool = False,
-    producer_expiration_ms: int = DEFAULT_EXPIRATION_MS,
-    verify_transactions: bool = False,
-    flusher: Flusher | None = None,
+    options: LoadOptions = _NO_OPTIONS,
 ) -> Log:
     """Load the log in `directory`, which exists; an empty directory becomes an empty log.
 
-    `clean` says that the last one to have it closed it in order: then nothing is checked. Otherwise the segments from
-    the one that holds `recovery_point` on are recovered: checked, cut behind the last good batch, indexed again. The
-    offsets are those of the checkpoints; `high_watermark` None means one replica, where it is always the log end.
-    On a read-only disk all of this happens in memory alone. `partition` is read from the directory's name if None.
-
-    `dense` says that only a leader here ever wrote the log, and no compaction: then a hole between two segments is a
-    loss. A crash may end a file just behind a batch, or leave it empty, so that nothing is to be cut; yet the log must
-    not go on behind the hole. Without it a hole is taken for compaction's, as in a broker.
-
-    `verify_transactions`: as a broker, take a client's batch that opens a transaction only with the guard of
-    `Log.begin_verification`; for those who serve clients of a coordinator.
-
-    `flusher` puts on disk what rolls close; without one the next flush does.
+    `clean` says that its last owner closed it in order: then nothing is checked. Otherwise the segments from the one
+    that holds the checkpointed recovery point on are recovered: checked, cut behind the last good batch, indexed again.
+    On a read-only disk all of this happens in memory alone. The partition is read from the directory's name.
 
     Raises InvalidNameError, CorruptionError (the epoch file), OSError.
     """
-    context = LogContext(
-        partition or _partition_of(directory),
-        files,
-        clock,
-        random or _RANDOM,
-        flusher or NoFlusher(),
-    )
-    checkpointed = Checkpointed(recovery_point, log_start_offset, high_watermark)
-    producer_rules = ProducerRules(producer_expiration_ms, verify_transactions)
-    loader = Loader(directory, context, config, checkpointed, producer_rules)
-    return loader.load(clean=clean, dense=dense)
+    context = LogContext(_partition_of(directory), files, clock, options.random, options.flusher)
+    loader = Loader(directory, context, config, options.checkpointed, options.producer_rules)
+    return loader.load(clean=clean, dense=options.dense)
 
 
 def _partition_of(directory: Path) -> TopicPartition:

@@ -17,9 +17,10 @@ from storage.duties.cleaning import adopt
 from storage.engine import Partition
 from storage.errors import StorageError
 from storage.log.log import Log
+from storage.log.producers import ProducerRules
 from storage.messages import Say, reason_of
 from storage.model import Offset, TopicPartition
-from storage.recovery.load import Checkpointed, load_log
+from storage.recovery.load import Checkpointed, LoadOptions, load_log
 
 
 class PartitionToLoad(NamedTuple):
@@ -106,17 +107,19 @@ def load_found(
 ) -> Log:
     """Load a log from where it stands; without `clean` with recovery (StorageError, OSError)."""
     data = home.data
+    if not home.below_high_watermark:
+        checkpointed = checkpointed._replace(high_watermark=None)
     log = load_log(
         data.partition_path(found.partition),
         files=data.files,
         config=found.config,
         clock=data.clock,
         clean=clean,
-        recovery_point=checkpointed.recovery_point,
-        log_start_offset=checkpointed.log_start_offset,
-        high_watermark=checkpointed.high_watermark if home.below_high_watermark else None,
-        producer_expiration_ms=data.config.producer_id_expiration_ms,
-        flusher=data.flusher,
+        options=LoadOptions(
+            checkpointed=checkpointed,
+            producer_rules=ProducerRules(data.config.producer_id_expiration_ms),
+            flusher=data.flusher,
+        ),
     )
     log.parts.room = home.reserve.room
     return adopt(log, home.writer.first_dirty_offset(found.partition), data.clock)

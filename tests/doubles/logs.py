@@ -10,10 +10,11 @@ from typing import Any
 from storage.codec.batch import assign_offsets
 from storage.codec.records import BatchStamp, decode, encode
 from storage.config.topic import TopicConfig
-from storage.log.flushing import Flusher
+from storage.log.flushing import Flusher, NoFlusher
 from storage.log.log import Log
+from storage.log.producers import ProducerRules
 from storage.model import Offset, Record, Timestamp, TopicPartition
-from storage.recovery.load import load_log
+from storage.recovery.load import Checkpointed, LoadOptions, load_log
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 
@@ -73,7 +74,13 @@ class LogOnDisk:
         self.log = self.load(clean=False)
 
     def load(
-        self, *, clean: bool, disk: SimulatedDisk | None = None, dense: bool = False, **offsets: int
+        self,
+        *,
+        clean: bool,
+        disk: SimulatedDisk | None = None,
+        dense: bool = False,
+        verify_transactions: bool = False,
+        **offsets: int,
     ) -> Log:
         """Load the directory as it stands; `offsets` are the checkpointed ones."""
         return load_log(
@@ -82,10 +89,13 @@ class LogOnDisk:
             config=self.config,
             clock=self.clock,
             clean=clean,
-            random=Random(7),
-            dense=dense,
-            flusher=self.flusher,
-            **{name: Offset(value) for name, value in offsets.items()},
+            options=LoadOptions(
+                checkpointed=Checkpointed(**{name: Offset(value) for name, value in offsets.items()}),
+                dense=dense,
+                producer_rules=ProducerRules(verify_transactions=verify_transactions),
+                random=Random(7),
+                flusher=self.flusher or NoFlusher(),
+            ),
         )
 
     def reopen(self, **offsets: int) -> Log:

@@ -15,7 +15,7 @@ from storage.disk.native import NativeFileSystem, system_clock
 from storage.engine import Partition
 from storage.log.log import Log
 from storage.model import Header, Isolation, Offset, Record, Timestamp
-from storage.recovery.load import load_log
+from storage.recovery.load import Checkpointed, LoadOptions, load_log
 from testing.broker.client import Outgoing
 
 READ_BYTES = 1 << 20
@@ -81,7 +81,9 @@ def load(
         config=TopicConfig.from_overrides({"retention.ms": "-1", **(settings or {})}),
         clock=clock,
         clean=clean,
-        **{name: Offset(value) for name, value in checkpointed.items()},
+        options=LoadOptions(
+            checkpointed=Checkpointed(**{name: Offset(value) for name, value in checkpointed.items()})
+        ),
     )
 
 

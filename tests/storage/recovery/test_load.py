@@ -9,7 +9,6 @@ import pytest
 
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import InvalidNameError
-from storage.model import TopicPartition
 from storage.recovery.load import load_log
 from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
 
@@ -46,14 +45,12 @@ def test_an_empty_directory_is_an_empty_log():
 
 
 def test_a_directory_that_is_no_partitions():
-    """The partition is read from the directory's name, unless it is given."""
+    """The partition is read from the directory's name."""
     on_disk = LogOnDisk()
     on_disk.disk.make_directory(Path("/data/nothing"))
     arguments = {"files": on_disk.disk, "config": on_disk.config, "clock": on_disk.clock, "clean": True}
     with pytest.raises(InvalidNameError):
         load_log(Path("/data/nothing"), **arguments)
-    log = load_log(Path("/data/nothing"), **arguments, partition=TopicPartition("t", 3))
-    assert ("t", 3) == (log.topic, log.number)
     assert ("orders", 0) == (on_disk.log.topic, on_disk.log.number)
 
 
