@@ -18,7 +18,7 @@ from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_RECORDS
 from storage.codec.compression.codecs import inflate
 from storage.codec.compression.legacy import read_records
 from storage.codec.headers import Batches, BatchHeader
-from storage.codec.record_parts import CAUSES, TOO_MANY_HEADERS
+from storage.codec.record_parts import CAUSES
 from storage.errors import CorruptBatchError, OversizeBatchError
 from storage.model import AbortedTransaction, Buffer, Header, Offset, Record, Timestamp
 
@@ -384,8 +384,8 @@ def _decode_span(
         cause: cython.int = decode_records(
             octets, start, end, row, header, columns, total, done, create_times
         )
-        if cause != 0:
-            if cause == TOO_MANY_HEADERS:  # No number of C: not to be compared for each batch.
+        if cause != fields.RECORDS_FIT:
+            if cause == fields.TOO_MANY_HEADERS:
                 raise OversizeBatchError(row[header + fields.POSITION], CAUSES[cause])
             raise CorruptBatchError(row[header + fields.POSITION], CAUSES[cause])
         done = row[header + fields.RECORD_END]

@@ -29,21 +29,17 @@ else:
 
 _LOW_32_BITS = cython.declare(cython.ulonglong, 2**32 - 1)
 
-CAUSES = (
-    "",
-    "a record's length fits neither its batch nor its content",
-    "a record ends inside a number",
-    "a record's offset is outside its batch",
-    "a record's key does not fit",
-    "a record's value does not fit",
-    "a record's headers do not fit",
-    "bytes remain after the last record",
-    f"more than {MAX_HEADERS} headers in a record",
-)
-"""What `decode_records` found, by the number it returns."""
-
-TOO_MANY_HEADERS = 8
-"""The number of the one cause that is no fault of the batch, but a bound of ours."""
+CAUSES = {
+    fields.LENGTH_MISFIT: "a record's length fits neither its batch nor its content",
+    fields.NUMBER_CUT_OFF: "a record ends inside a number",
+    fields.OFFSET_MISFIT: "a record's offset is outside its batch",
+    fields.KEY_MISFIT: "a record's key does not fit",
+    fields.VALUE_MISFIT: "a record's value does not fit",
+    fields.HEADERS_MISFIT: "a record's headers do not fit",
+    fields.BYTES_REMAIN: "bytes remain after the last record",
+    fields.TOO_MANY_HEADERS: f"more than {MAX_HEADERS} headers in a record",
+}
+"""Why `decode_records` refuses a batch. The last one is no fault of the batch, but a bound of this codec."""
 
 _MAX_HEADERS = cython.declare(cython.longlong, MAX_HEADERS)
 
@@ -61,7 +57,7 @@ def decode_records(
     first: cython.Py_ssize_t,
     create_times: cython.bint,
 ) -> cython.int:
-    """Fill the columns from `first` on with a batch's records in [start, end); 0, or the cause's number."""
+    """Fill the columns from `first` on with a batch's records in [start, end); RECORDS_FIT, or one of CAUSES."""
     base_offset: cython.longlong = row[header + fields.BASE_OFFSET]
     last_delta: cython.longlong = row[header + fields.LAST_OFFSET] - base_offset
     append_time: cython.bint = (
@@ -76,16 +72,16 @@ def decode_records(
         length: cython.longlong = _varint(octets, at, size)
         at += size
         if size == 0 or length < 6 or length > end - at:
-            return 1
+            return fields.LENGTH_MISFIT
         columns[index] = base_offset
         columns[fields.TIMESTAMPS * stride + index] = base_timestamp
         cause: cython.int = _decode_record(octets, at + 1, at + length, columns, stride, index, last_delta)
-        if cause:
+        if cause != fields.RECORDS_FIT:
             return cause
         if append_time:
             columns[fields.TIMESTAMPS * stride + index] = max_timestamp
         at += length
-    return 0 if at == end else 7
+    return fields.RECORDS_FIT if at == end else fields.BYTES_REMAIN
 
 
 @cython.cfunc
@@ -103,7 +99,7 @@ def _decode_record(
     """One record's parts in [at, stop); offset and timestamp are the batch's base ones before."""
     size: cython.Py_ssize_t = _varint_size(octets, at, stop, 10)
     if size == 0:
-        return 2
+        return fields.NUMBER_CUT_OFF
     columns[fields.TIMESTAMPS * stride + index] = _wrapping_sum(
         columns[fields.TIMESTAMPS * stride + index], _varlong(octets, at, size)
     )
@@ -111,30 +107,32 @@ def _decode_record(
     size = _varint_size(octets, at, stop, 5)
     delta: cython.longlong = _varint(octets, at, size)
     if size == 0 or delta < 0 or delta > last_delta:
-        return 3
+        return fields.OFFSET_MISFIT
     columns[index] += delta
     at = _take_span(octets, at + size, stop, columns, fields.KEY_POSITIONS * stride + index, stride)
     if at < 0:
-        return 4
+        return fields.KEY_MISFIT
     at = _take_span(octets, at, stop, columns, fields.VALUE_POSITIONS * stride + index, stride)
     if at < 0:
-        return 5
+        return fields.VALUE_MISFIT
     columns[fields.HEADER_POSITIONS * stride + index] = at
     columns[fields.HEADER_LENGTHS * stride + index] = 0
     if stop - at != 1 or octets[at] != 0:
         columns[fields.HEADER_LENGTHS * stride + index] = stop - at
-        return _judge_headers(octets, at, stop)
-    return 0
+        return _check_headers(octets, at, stop)
+    return fields.RECORDS_FIT
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _judge_headers(octets: cython.p_uchar, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.int:
-    """0, or the number of what is wrong with the headers in [at, stop)."""
+def _check_headers(octets: cython.p_uchar, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.int:
+    """RECORDS_FIT, or the cause why the headers in [at, stop) are refused."""
     if not _headers_fit(octets, at, stop):
-        return 6
-    return 8 if _varint(octets, at, _varint_size(octets, at, stop, 5)) > _MAX_HEADERS else 0
+        return fields.HEADERS_MISFIT
+    if _varint(octets, at, _varint_size(octets, at, stop, 5)) > _MAX_HEADERS:
+        return fields.TOO_MANY_HEADERS
+    return fields.RECORDS_FIT
 
 
 @cython.cfunc

@@ -74,3 +74,14 @@ HIDDEN_MASK = 0x10000
 """Above the sixteen bits that a file has, whatever stands in them."""
 
 CURRENT_MAGIC = 2
+
+RECORDS_FIT = 0
+LENGTH_MISFIT = 1
+NUMBER_CUT_OFF = 2
+OFFSET_MISFIT = 3
+KEY_MISFIT = 4
+VALUE_MISFIT = 5
+HEADERS_MISFIT = 6
+BYTES_REMAIN = 7
+TOO_MANY_HEADERS = 8
+"""What `decode_records` returns: the first, or the cause why a batch is refused (`record_parts.CAUSES`)."""
