@@ -10,7 +10,6 @@ from threading import Lock
 from types import MappingProxyType
 
 from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
-from storage.directories.offline import OfflinePartition
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.engine import Partition
@@ -81,7 +80,7 @@ class CheckpointWriter:
         self._write(names.RECOVERY_POINTS, partitions, lambda log: log.offsets().recovery_point)
 
     def write_log_start_offsets(self, partitions: Iterable[Partition]) -> None:
-        """Write those that the segments' names do not tell."""
+        """Write those that do not follow from the segments' names."""
         self._write(names.LOG_START_OFFSETS, partitions, _start_inside)
 
     def write_high_watermarks(self, partitions: Iterable[Partition]) -> None:
@@ -89,11 +88,7 @@ class CheckpointWriter:
 
     def write_first_dirty_offsets(self, partitions: Iterable[Partition]) -> None:
         """Write where the cleaner goes on."""
-        self._write(
-            names.CLEANER_OFFSETS,
-            partitions,
-            lambda log: log.parts.first_dirty_offset if isinstance(log, Log) else None,
-        )
+        self._write(names.CLEANER_OFFSETS, partitions, lambda log: log.parts.first_dirty_offset)
 
     def write_all(self, partitions: Iterable[Partition]) -> None:
         """Write all four (OSError; blocking)."""
@@ -130,14 +125,13 @@ class CheckpointWriter:
                 self._replace(name, {one: offset for one, offset in offsets.items() if one not in gone})
 
     def _write(
-        self, name: str, partitions: Iterable[Partition], offset_of: Callable[[Partition], Offset | None]
+        self, name: str, partitions: Iterable[Partition], offset_of: Callable[[Log], Offset | None]
     ) -> None:
         with self._lock:
             offsets = {}
-            for log in partitions:
-                partition = name_of(log)
-                kept = isinstance(log, OfflinePartition)
-                offset = self._written[name].get(partition) if kept else offset_of(log)
+            for one in partitions:
+                partition = name_of(one)
+                offset = offset_of(one) if isinstance(one, Log) else self._written[name].get(partition)
                 if offset is not None:
                     offsets[partition] = offset
             self._replace(name, offsets)
@@ -159,9 +153,7 @@ def name_of(partition: Partition) -> TopicPartition:
     return TopicPartition(partition.topic, partition.number)
 
 
-def _start_inside(log: Partition) -> Offset | None:
-    """Give a log's start offset if it lies past its first segment's base."""
-    if not isinstance(log, Log):
-        return None
+def _start_inside(log: Log) -> Offset | None:
+    """A log's start offset if it lies past its first segment's base."""
     start = log.log_start_offset  # Of all logs, again and again: no file is looked at.
     return start if start > log.chain.base_offsets[0] else None

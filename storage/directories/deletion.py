@@ -13,20 +13,20 @@ from storage.model import Timestamp
 _RETRY_MS = 60_000
 
 
-class _Doomed(NamedTuple):
+class _Deleted(NamedTuple):
     """A directory that is to be removed at `due`."""
 
     due: Timestamp
     close_files: Callable[[], None]
 
 
-class DoomedDirectories:
+class DeletedDirectories:
     """`-delete` directories with the time of their removal. Safe from any thread."""
 
     def __init__(self, data: DataDirectory, warn: Say) -> None:
         self._data = data
         self._warn = warn
-        self._due: dict[str, _Doomed] = {}
+        self._due: dict[str, _Deleted] = {}
         self._removed: list[Callable[[], None]] = []
         """Of the last pass: a reader may have opened a file in the moment it was unlinked."""
         self._lock = Lock()
@@ -34,16 +34,16 @@ class DoomedDirectories:
     def add(self, name: str, due: Timestamp, close_files: Callable[[], None] = lambda: None) -> None:
         """Let the directory `name` be removed at `due`; nobody can open its files then, and those open are closed."""
         with self._lock:
-            self._due[name] = _Doomed(due, close_files)
+            self._due[name] = _Deleted(due, close_files)
 
     def remove_due(self, now: Timestamp) -> None:
         """Remove those whose time has come (blocking); one that cannot be removed is tried again later."""
         with self._lock:
-            due = {name: doomed for name, doomed in self._due.items() if doomed.due <= now}
+            due = {name: deleted for name, deleted in self._due.items() if deleted.due <= now}
             for name in due:
                 del self._due[name]
             closing, self._removed = self._removed, []
-        removed = [doomed.close_files for name, doomed in due.items() if self._remove(name, doomed, now)]
+        removed = [deleted.close_files for name, deleted in due.items() if self._remove(name, deleted, now)]
         for close_files in (*closing, *removed):
             close_files()
         with self._lock:
@@ -51,13 +51,13 @@ class DoomedDirectories:
         if removed:
             self._data.sync()
 
-    def _remove(self, name: str, doomed: _Doomed, now: Timestamp) -> bool:
+    def _remove(self, name: str, deleted: _Deleted, now: Timestamp) -> bool:
         try:
             self._data.remove_directory(name)
         except FileNotFoundError:
             return True
         except OSError as error:
             self._warn(f"{name}: cannot be removed: {reason_of(error)}")
-            self.add(name, Timestamp(now + _RETRY_MS), doomed.close_files)
+            self.add(name, Timestamp(now + _RETRY_MS), deleted.close_files)
             return False
         return True

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from storage.config.broker import EngineConfig
 from storage.directories.checkpoints import CheckpointFiles, CheckpointWriter
 from storage.directories.data_directory import DataDirectory
-from storage.directories.deletion import DoomedDirectories
+from storage.directories.deletion import DeletedDirectories
 from storage.directories.reserve import Reserve, is_full
 from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.lock import DirectoryLock
@@ -38,7 +38,7 @@ class KeptDirectory:
         """True if `read_checkpoints` was called."""
         self.reserve = Reserve(data.path, data.files, warn)
         self.writer = self._writer(CheckpointFiles.nothing())
-        self.doomed = DoomedDirectories(data, warn)
+        self.deleted = DeletedDirectories(data, warn)
         self._warn = warn
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class Directories:
     def __init__(self, kept: Sequence[KeptDirectory], warn: Say) -> None:
         self.all = tuple(kept)
         self.when_failed: Callable[[KeptDirectory], None] = lambda _: None
-        """Told of each directory that fails."""
+        """Called with each directory that fails."""
         self._warn = warn
         self._homes: dict[TopicPartition, KeptDirectory] = {}
         self._counts: Counter[KeptDirectory] = Counter()

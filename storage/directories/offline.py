@@ -6,13 +6,14 @@ So one damaged directory does not keep the others from opening.
 # ruff: noqa: ARG002 - a protocol's arguments, all refused alike.
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from storage.config.topic import TopicConfig
-from storage.engine import Cancel
+from storage.engine import Cancel, Partition
 from storage.errors import PartitionOfflineError
+from storage.log.log import Log
 from storage.model import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
@@ -27,6 +28,11 @@ from storage.model import (
     TimestampOffset,
     TopicPartition,
 )
+
+
+def loaded_logs(partitions: Iterable[Partition]) -> Iterator[Log]:
+    """Those of `partitions` whose logs could be loaded, also where a log went offline later."""
+    return (partition for partition in partitions if isinstance(partition, Log))
 
 
 class OfflinePartition:

@@ -16,6 +16,7 @@ from typing import TypeVar
 from storage.checkpoints.clean_shutdown import mark_clean
 from storage.directories.checkpoints import CheckpointWriter, name_of
 from storage.directories.directories import Directories, KeptDirectory
+from storage.directories.offline import loaded_logs
 from storage.directories.reserve import is_full
 from storage.duties.cleaning import Cleaner
 from storage.duties.planning import PlannedStep, plan_log, roll_due
@@ -197,7 +198,7 @@ class LogManager:
         self._do(now, self._schedule.due)
 
     def maintain_now(self, now: Timestamp) -> None:
-        """Do every duty whether its time has come or not, and what `plan_maintenance` tells of (blocking)."""
+        """Do every duty whether its time has come or not, and what `plan_maintenance` lists (blocking)."""
         if not self.read_only:
             self._for_each_log("roll", lambda log: _roll_if_due(log, now))
         self._do(now, lambda _: tuple(self._schedule.plans))
@@ -336,7 +337,7 @@ class LogManager:
                 with self._lock:
                     self._directories.fail(directory, error)
                 continue
-            directory.doomed.remove_due(now)
+            directory.deleted.remove_due(now)
         with self._lock:
             self._keeping.registry.settle()
 
@@ -357,17 +358,15 @@ class LogManager:
 
     def _directory_failed(self, directory: KeptDirectory) -> None:
         self._keeping.registry.leave(directory.data.path)
-        for partition in self._partitions_in(directory):
-            if isinstance(partition, Log):
-                partition.retire(str(directory.failure))
+        for log in loaded_logs(self._partitions_in(directory)):
+            log.retire(str(directory.failure))
 
     def _partitions_in(self, directory: KeptDirectory) -> list[Partition]:
         homes = self._directories.homes
         return [one for one in self._partitions() if homes.get(name_of(one)) is directory]
 
     def _logs(self) -> Iterator[Log]:
-        """Those that could be loaded."""
-        return (one for one in self._partitions() if isinstance(one, Log))
+        return loaded_logs(self._partitions())
 
     def _partitions(self) -> Iterator[Partition]:
         for topic in self._topics.values():
@@ -392,9 +391,8 @@ def _by_name(topics: Mapping[str, LogTopic]) -> Mapping[str, LogTopic]:
 
 def _wake(partitions: Iterable[Partition]) -> None:
     """Let those who wait for these find out that they are no longer there, or no longer the same."""
-    for partition in partitions:
-        if isinstance(partition, Log):
-            partition.wake()
+    for log in loaded_logs(partitions):
+        log.wake()
 
 
 def _roll_if_due(log: Log, now: Timestamp) -> None:

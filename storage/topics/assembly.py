@@ -36,7 +36,7 @@ def find_all(directories: Directories, registry: TopicRegistry, warn: Say) -> di
     found = find_topics(directories, registry, warn)
     due = Timestamp(directories.clock() + directories.config.topic_defaults.file_delete_delay_ms)
     for directory, name in marked(contents, DirectoryMark.DELETE):
-        directory.doomed.add(name, due)
+        directory.deleted.add(name, due)
     for _, name in marked(contents, DirectoryMark.STRAY, DirectoryMark.FUTURE):
         warn(f"{name}: kept, but not served")
     return found

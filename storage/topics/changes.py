@@ -18,6 +18,7 @@ from storage.checkpoints.identifiers import new_id
 from storage.config.topic import TopicConfig
 from storage.directories.checkpoints import name_of
 from storage.directories.directories import Directories, KeptDirectory
+from storage.directories.offline import loaded_logs
 from storage.engine import Partition
 from storage.errors import StorageError
 from storage.log.log import Log
@@ -74,7 +75,7 @@ class TopicChanges:
     registry: TopicRegistry
     progress: Progress = field(default_factory=Progress)
     """How far a change has come that takes long."""
-    _dying: dict[str, dict[int, Partition]] = field(default_factory=dict)
+    _deleted: dict[str, dict[int, Partition]] = field(default_factory=dict)
     """Partitions of deleted topics whose directories are not all renamed yet."""
 
     def create(self, name: str, *, partitions: int, overrides: Mapping[str, str]) -> LogTopic:
@@ -102,9 +103,8 @@ class TopicChanges:
         config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
         self.registry.put({topic.name: replace(self.registry.entries[topic.name], overrides=overrides)})
         topic.set_overrides(config, overrides)
-        for partition in topic.partitions().values():
-            if isinstance(partition, Log):
-                partition.update_config(config)
+        for log in loaded_logs(topic.partitions().values()):
+            log.update_config(config)
 
     def delete(self, topic: LogTopic) -> None:
         """Rename a topic's directories away, to be removed later (OSError; see `is_deleted` then).
@@ -113,7 +113,7 @@ class TopicChanges:
         """
         entry = self.registry.entries[topic.name]
         self.registry.put({topic.name: replace(entry, pending=PendingChange.DELETE)})
-        self._dying[topic.name] = dict(topic.partitions())
+        self._deleted[topic.name] = dict(topic.partitions())
         self._finish_deletion(topic.name)
 
     def is_deleted(self, name: str) -> bool:
@@ -203,21 +203,21 @@ class TopicChanges:
             )
 
     def _finish_deletion(self, name: str) -> None:
-        dying = self._dying.get(name, {})
+        partitions = self._deleted.get(name, {})
         now = self.directories.clock()
-        gone = {TopicPartition(name, number) for number in dying}
-        for number, partition in list(dying.items()):
+        gone = {TopicPartition(name, number) for number in partitions}
+        for number, partition in list(partitions.items()):
             home = self.directories.homes.get(name_of(partition))
             if home is None or home.failure is not None:
                 _close(partition)
             else:
                 due = Timestamp(now + partition.config.file_delete_delay_ms)
-                name_now = home.reserve.lend(partial(_doom, partition, home))
+                deleted_name = home.reserve.lend(partial(_rename_deleted, partition, home))
                 if isinstance(partition, Log):
-                    home.doomed.add(name_now, due, partition.close_files)
+                    home.deleted.add(deleted_name, due, partition.close_files)
                 else:
-                    home.doomed.add(name_now, due)
-            del dying[number]
+                    home.deleted.add(deleted_name, due)
+            del partitions[number]
         # A later topic of this name must not find recovery points or start offsets of this one. The new names need no
         # flush of their own: the registry, which stands beside them, says to the end that they are to be deleted.
         self.directories.attempt_each(
@@ -226,7 +226,7 @@ class TopicChanges:
         self.directories.forget(gone)
         if not self.directories.failed:
             self.registry.put({name: None})
-        self._dying.pop(name, None)
+        self._deleted.pop(name, None)
 
 
 def _close(partition: Partition) -> None:
@@ -237,11 +237,11 @@ def _close(partition: Partition) -> None:
             partition.close()
 
 
-def _doom(partition: Partition, home: KeptDirectory) -> str:
-    """Rename a partition's directory away; its new name."""
+def _rename_deleted(partition: Partition, home: KeptDirectory) -> str:
+    """Mark a partition's directory as deleted, and return its new name."""
     name = home.data.deleted_name(name_of(partition))
     if isinstance(partition, Log):
-        # Offline first: a caller that finds the files renamed can tell why.
+        # Offline first: a caller that finds the files renamed can learn the reason.
         partition.retire("the topic was deleted", gone=True)
         partition.rename(home.data.path / name)
         partition.close()

@@ -10,11 +10,13 @@ from storage.checkpoints.clean_shutdown import take_mark
 from storage.directories.checkpoints import name_of
 from storage.directories.directories import Directories, KeptDirectory
 from storage.directories.identity import settle_meta_properties
+from storage.directories.offline import loaded_logs
 from storage.disk.native import NativeFileSystem
 from storage.engine import Partition
 from storage.errors import StorageError
 from storage.log.log import Log
 from storage.messages import Say
+from storage.recovery.load import Checkpointed
 from storage.topics.assembly import find_all, make_topic, wanted_of
 from storage.topics.loading import PartitionToLoad, load, load_found
 from storage.topics.reconciliation import finish_pending
@@ -36,10 +38,7 @@ class Reopening:
         home = self.directories.homes.get(name_of(old))
         if home is None:
             raise StorageError(f"{name_of(old)}: in none of the data directories {self.directories}")
-        kept = home.writer.kept(name_of(old))
-        if isinstance(old, Log):
-            kept = kept._replace(recovery_point=old.recovery_point, log_start_offset=old.log_start_offset)
-            _end(old)
+        kept = _retire(old, home) if isinstance(old, Log) else home.writer.kept(name_of(old))
         log = load_found(PartitionToLoad(name_of(old), topic.config, home), home, kept, clean=False)
         topic.set_partitions({**topic.partitions(), number: log})
         _supersede([old])
@@ -90,7 +89,7 @@ class Reopening:
                 wanted = wanted_of(self.directories, topic, one, number)
                 old = partitions.get(number)
                 if wanted.home is directory or old is None:
-                    partitions[number] = self._load_anew(wanted, old)
+                    partitions[number] = self._load_again(wanted, old)
             before = topic.partitions()
             topic.set_partitions(partitions)
             _supersede(old for number, old in before.items() if partitions[number] is not old)
@@ -105,25 +104,23 @@ class Reopening:
         directory.writer.write_all(here)
         return present
 
-    def _load_anew(self, wanted: PartitionToLoad, old: Partition | None) -> Partition:
+    def _load_again(self, wanted: PartitionToLoad, old: Partition | None) -> Partition:
         if not isinstance(old, Log):
             return load(self.directories, wanted, self.warn)
-        _end(old)
-        home = wanted.home
-        assert home is not None, "a log stands somewhere"
-        kept = home.writer.kept(wanted.partition)
-        kept = kept._replace(recovery_point=old.recovery_point, log_start_offset=old.log_start_offset)
-        return load(self.directories, wanted, self.warn, kept)
+        assert wanted.home is not None, "a log that was loaded has a data directory"
+        return load(self.directories, wanted, self.warn, _retire(old, wanted.home))
 
 
 def _supersede(replaced: Iterable[Partition]) -> None:
-    for old in replaced:
-        if isinstance(old, Log):
-            old.supersede()
+    for log in loaded_logs(replaced):
+        log.supersede()
 
 
-def _end(old: Log) -> None:
-    """Let a log go whose place another one takes; what it could not write is recovered."""
+def _retire(old: Log, home: KeptDirectory) -> Checkpointed:
+    """Close a log that is loaded again, and return its offsets; what it could not write is recovered."""
+    kept = home.writer.kept(name_of(old))
+    kept = kept._replace(recovery_point=old.recovery_point, log_start_offset=old.log_start_offset)
     old.retire("opened again")
     with suppress(OSError):
         old.close()
+    return kept
