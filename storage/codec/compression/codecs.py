@@ -36,7 +36,7 @@ XERIAL_BLOCK_BYTES = 32 * 1024
 _GZIP_MEMBER = 31
 """zlib's `wbits` for a 32 KiB window and a gzip header."""
 _GZIP_STRIDE = 64 * 1024
-"""Bytes given to a member at once: what it leaves of them to the next one is copied."""
+"""Bytes given at once to members behind the first: what one leaves of them to the next is copied."""
 _GZIP_FAST = 2
 """ISA-L's level where no other is asked for: output within four hundredths of zlib's default, several times as fast."""
 
@@ -78,7 +78,7 @@ def inflate(
     position: int = 0,
     limit: int = MAX_CONTENT_BYTES,
     magic: int = 2,
-) -> bytes:
+) -> bytes | memoryview:
     """The content of a batch's compressed records.
 
     `position` is that of the batch, for the error; `magic` its format: in the oldest one LZ4's header checksum is not
@@ -92,7 +92,7 @@ def inflate(
     parts = _parts(codec, memoryview(data).cast("B"), limit, magic)
     fault = CorruptBatchError
     try:
-        return b"".join(_bounded(parts, limit, most, kind))
+        return _whole([*_bounded(parts, limit, most, kind)])
     except _OversizeError as error:
         fault, cause = OversizeBatchError, str(error)
     except _FAULTS as error:
@@ -104,6 +104,11 @@ def inflate(
 def deflate(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:
     """`data` as `codec` writes it, at Kafka's default level unless told otherwise (snappy has none)."""
     return _WRITERS[codec](data, DEFAULT_LEVELS.get(codec, 0) if level is None else level)
+
+
+def _whole(parts: list[bytes | memoryview]) -> bytes | memoryview:
+    """The parts in one piece; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 _Parts: TypeAlias = Iterator[bytes | memoryview]
@@ -135,7 +140,7 @@ def _parts(codec: Codec, data: memoryview, limit: int, magic: int) -> _Parts:
 
 def _gzip_parts(data: memoryview, limit: int) -> _Parts:
     """Give the content of each member."""
-    at = 0
+    at, given = 0, len(data)  # The first member mostly is the only one, and gets all there is.
     while at < len(data):
         member = isal_zlib.decompressobj(_GZIP_MEMBER)
         parts: list[bytes] = []
@@ -143,11 +148,12 @@ def _gzip_parts(data: memoryview, limit: int) -> _Parts:
         while not member.eof and room > 0:
             if at >= len(data):
                 raise ValueError("the stream ends early")
-            stride = data[at : at + _GZIP_STRIDE]
+            stride = data[at : at + given]
             parts.append(member.decompress(stride, room))
             at += len(stride) - len(member.unused_data)
             room -= len(parts[-1])
         yield parts[0] if len(parts) == 1 else b"".join(parts)
+        given = _GZIP_STRIDE
 
 
 def _snappy_parts(data: memoryview, limit: int) -> _Parts:

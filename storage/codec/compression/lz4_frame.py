@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 
 import lz4.block
 import lz4.frame
@@ -61,7 +62,7 @@ def blocks(frame: memoryview, *, check_header: bool = True) -> Iterator[bytes | 
 def _checked(block: memoryview, descriptor: int) -> bytes:
     """The content of a block that stands with its length and its checksum."""
     head = bytes([_VERSION | _INDEPENDENT | _BLOCK_CHECKSUMS, descriptor])
-    frame = b"".join((MAGIC, head, bytes([xxh32(head) >> 8 & 0xFF]), block, _LENGTH.pack(0)))
+    frame = b"".join((MAGIC, head, bytes([_header_checksum(head)]), block, _LENGTH.pack(0)))
     try:
         return lz4.frame.decompress(frame)
     except RuntimeError as error:
@@ -87,13 +88,19 @@ def _read_header(frame: memoryview, *, check_header: bool) -> tuple[int, int, in
     end = 6 + (8 if flags & _CONTENT_SIZE else 0)
     if len(frame) <= end:
         raise ValueError("the frame ends inside its header")
-    if check_header and frame[end] != xxh32(frame[4:end]) >> 8 & 0xFF:
+    if check_header and frame[end] != _header_checksum(bytes(frame[4:end])):
         raise ValueError("the frame header's checksum does not match")
     return flags, _LARGEST_BLOCK[descriptor >> 4], end + 1
 
 
 _PRIMES = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 _MASK = 0xFFFFFFFF
+
+
+@lru_cache(maxsize=64)
+def _header_checksum(header: bytes) -> int:
+    """The byte behind a frame's header; a log's frames mostly have the same one."""
+    return xxh32(header) >> 8 & 0xFF
 
 
 def xxh32(data: memoryview | bytes) -> int:
