@@ -25,6 +25,7 @@ if cython.compiled:
     from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory, PyMemoryView_GET_BUFFER
     from cython.cimports.libc.string import memchr, memcpy
     from cython.cimports.storage.codec.binary.short_crc import has_short_crc32c, short_crc32c
+    from cython.cimports.storage.codec.binary.vectors import release_upper_halves
 
 _INT64 = array("q")
 _SHORT = cython.declare(cython.Py_ssize_t, has_short_crc32c() * 1024 if cython.compiled else 0)
@@ -162,3 +163,9 @@ def position_of(
     while start < end and source[start] != octet:
         start += 1
     return start
+
+
+def release_vectors() -> None:
+    """Say that the upper halves of the processor's wide registers are free: after a library that does not say so itself."""
+    if cython.compiled:
+        release_upper_halves()

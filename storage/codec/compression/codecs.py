@@ -23,6 +23,7 @@ import zstandard
 from isal import igzip_lib, isal_zlib
 from zlib_ng import zlib_ng
 
+from storage.codec.binary.memory import release_vectors
 from storage.codec.compression import lz4_frame
 from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_MEMBERS, MAX_PARTS
 from storage.codec.headers import Codec
@@ -149,7 +150,10 @@ def _gzip_parts(data: memoryview, limit: int) -> _Parts:
             if at >= len(data):
                 raise ValueError("the stream ends early")
             stride = data[at : at + given]
-            parts.append(member.decompress(stride, room))
+            try:
+                parts.append(member.decompress(stride, room))
+            finally:
+                release_vectors()
             at += len(stride) - len(member.unused_data)
             room -= len(parts[-1])
         yield parts[0] if len(parts) == 1 else b"".join(parts)
@@ -211,7 +215,9 @@ def _zstd_parts(data: memoryview, limit: int) -> _Parts:
 
 def _write_gzip(data: Buffer, level: int) -> bytes:
     if level == DEFAULT_LEVELS[Codec.GZIP]:
-        return igzip_lib.compress(data, _GZIP_FAST, igzip_lib.COMP_GZIP)
+        written = igzip_lib.compress(data, _GZIP_FAST, igzip_lib.COMP_GZIP)
+        release_vectors()
+        return written
     member = zlib_ng.compressobj(level, zlib_ng.DEFLATED, _GZIP_MEMBER)
     return member.compress(data) + member.flush()
 

@@ -1,0 +1,3 @@
+"""`storage/codec/binary/vectors.pxd`."""
+
+def release_upper_halves() -> None: ...
