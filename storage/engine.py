@@ -88,24 +88,24 @@ class Partition(Protocol):
     def rewrites(self) -> int:
         """How often compaction has rewritten segments: with each, what was counted over their bytes holds no more.
 
-        Listeners are told.
+        Listeners are notified.
         """
         ...
 
     @property
     def log_start_offset(self) -> Offset:
-        """Earliest readable: what `offsets` says, for who asks at each read and append."""
+        """Earliest readable: what `offsets` says, for callers that ask at each read and append."""
         ...
 
     @property
     def newest_timestamp(self) -> Timestamp:
-        """The largest of all records, -1 where none has one: what `status` says, for who asks often."""
+        """The largest of all records, -1 where none has one: what `status` says, for callers that ask often."""
         ...
 
     def offsets(self) -> PartitionOffsets: ...
 
     def status(self) -> PartitionStatus:
-        """How it stands; the disk is asked about each segment."""
+        """State of the partition; each segment is looked up on the disk."""
         ...
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
@@ -288,7 +288,7 @@ class Engine(Protocol):
         """Serve a partition again after what took it offline was repaired (blocking: it is recovered).
 
         If its whole data directory had failed, that is served again with all of its partitions. New objects take the
-        place of the old ones, which stay offline; listeners of both the engine and the old ones are told. Harmless for
+        place of the old ones, which stay offline; listeners of both the engine and the old ones are notified. Harmless for
         a partition that is online.
 
         Raises what still keeps it offline: StorageError (CorruptionError, DirectoryLockedError, …), OSError, and
@@ -309,7 +309,7 @@ class Engine(Protocol):
         ...
 
     def keep_log_starts(self) -> None:
-        """Where the logs start now is on disk when this returns, for whoever reads the files, too (blocking, OSError)."""
+        """Where the logs start now is on disk when this returns, also for other processes that read the files (blocking, OSError)."""
         ...
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""What is told to people: on one line, with nothing in it that a terminal obeys, and not again and again.
+"""Messages for people: one line each, without control characters, and not the same one again and again.
 
 Names of files, settings, topics' ids and records' bytes come from outside, and so do the texts of errors that quote
-them. Whatever is shown to a person goes through `printable`, where it is shown.
+them. All that is shown to a person goes through `printable`, where it is shown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Say: TypeAlias = Callable[[str], None]
 
 FIRST_PAUSE_MS = 60_000
 LONGEST_PAUSE_MS = 3_600_000
-"""The same line is told again after a minute at first, then after twice as long each time, up to an hour."""
+"""The same line is reported again after a minute at first, then after twice as long each time, up to an hour."""
 
 
 def printable(text: str) -> str:
@@ -58,33 +58,33 @@ class PrintableFormatter(logging.Formatter):
 
 
 class Repeats:
-    """Lines that were told, each with how often; the newest last. Safe from any thread."""
+    """Lines that were reported, each with how often; the newest last. Safe from any thread."""
 
     def __init__(self, *, kept: int) -> None:
         self._kept = kept
-        self._lines: OrderedDict[str, _Told] = OrderedDict()
+        self._lines: OrderedDict[str, _Counted] = OrderedDict()
         self._lock = Lock()
 
     def again(self, line: str, now: Timestamp, *, newest_last: bool) -> tuple[int, bool]:
-        """Count `line`: how often it came by now, and whether its turn has come to be told again."""
+        """Count `line`: how often it came by now, and whether it is to be reported again."""
         with self._lock:
-            told = self._lines.get(line)
-            if told is None:
-                self._lines[line] = told = _Told(now)
+            counted = self._lines.get(line)
+            if counted is None:
+                self._lines[line] = counted = _Counted(now)
                 if len(self._lines) > self._kept:
                     self._lines.popitem(last=False)
                 return 1, True
             if newest_last:
                 self._lines.move_to_end(line)
-            return told.again(now)
+            return counted.again(now)
 
     def lines(self) -> list[tuple[str, int, Timestamp]]:
         """Each line, how often it came, and when it came last."""
         with self._lock:
-            return [(line, told.count, told.last) for line, told in self._lines.items()]
+            return [(line, counted.count, counted.last) for line, counted in self._lines.items()]
 
 
-class _Told:
+class _Counted:
     __slots__ = ("_due", "_pause_ms", "count", "last")
 
     def __init__(self, now: Timestamp) -> None:
@@ -116,16 +116,16 @@ class WarningBook:
 
     def __init__(self, clock: Callable[[], Timestamp]) -> None:
         self._clock = clock
-        self._told = Repeats(kept=_WARNINGS_KEPT)
+        self._repeats = Repeats(kept=_WARNINGS_KEPT)
 
     def add(self, line: str) -> None:
         """Take a line; what in it no terminal should see is escaped."""
         line = printable(line)
-        count, due = self._told.again(line, self._clock(), newest_last=False)
+        count, due = self._repeats.again(line, self._clock(), newest_last=False)
         if due:
             _LOGGER.warning("%s%s", line, times(count))
 
     @property
     def lines(self) -> tuple[str, ...]:
         """Oldest first."""
-        return tuple(line + times(count) for line, count, _last in self._told.lines())
+        return tuple(line + times(count) for line, count, _last in self._repeats.lines())

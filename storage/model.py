@@ -12,7 +12,7 @@ from enum import Enum, IntEnum
 from typing import NamedTuple, NewType, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes in memory, whoever holds them."""
+"""Bytes in memory, in any object that exports them."""
 
 Offset = NewType("Offset", int)
 """A record's number in its partition."""

@@ -193,7 +193,7 @@ class LeaderEpochs:
                 raise
 
     def moved(self, directory: Path) -> None:
-        """Told after the partition's directory was renamed."""
+        """Take note that the partition's directory was renamed."""
         self._path = directory / FILE_NAME
 
     def _replace(self, entries: Entries) -> None:

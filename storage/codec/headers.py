@@ -268,7 +268,7 @@ class Batches:
     def overlap(self, lowest: int, count: int) -> bool:
         """Return whether one of the first `count` begins before `lowest`, or before the one in front of it ends.
 
-        Those of the old formats are not asked, for a compressed one does not tell.
+        The old formats do not count: a compressed entry of theirs does not store them.
         """
         row: cython.p_longlong = memory.int64s_of(self._rows)
         before: cython.longlong = lowest - 1

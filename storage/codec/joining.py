@@ -4,8 +4,7 @@
 
 Most logs that are read through hold nothing but batches of format v2 whose records have no headers and only small
 numbers; nothing but their values is copied here, and no columns are made. Uncompressed batches are joined many at a time,
-of compressed ones each by itself. Whatever is otherwise, damage included, is not judged here: then there is no
-answer, and `columns` gives it.
+compressed ones one by one. Any other batch, and a damaged one, is left to `columns`.
 
 This module is compiled by Cython, and runs uncompiled with the same results. Every length is checked by hand before it
 is used; the buffer must not change while it is read.

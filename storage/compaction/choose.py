@@ -14,7 +14,7 @@ from storage.model import Offset, Timestamp
 
 
 class CleanableSegment(NamedTuple):
-    """A segment as far as the choice needs it."""
+    """The facts about a segment that the choice depends on."""
 
     base_offset: Offset
     size_bytes: int
@@ -42,7 +42,7 @@ class CleaningParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningPlan:
-    """What one pass would do: clean [first_dirty_offset, end_offset)."""
+    """A pass over one log: clean [first_dirty_offset, end_offset)."""
 
     first_dirty_offset: Offset
     end_offset: Offset

@@ -27,7 +27,7 @@ from storage.segment.segment import Segment
 from storage.segment.sparse import Placed, PlacedBatch
 
 WINDOW_BYTES = 1 << 18
-"""What is read at a time, and about what is gathered before it is written.
+"""What is read at a time, and about what is collected before it is written.
 
 Small, for between two windows other threads get their turn: an append waits for one window at most, some
 tenths of a millisecond where nothing is compressed.
@@ -35,12 +35,12 @@ tenths of a millisecond where nothing is compressed.
 
 
 class CleaningStoppedError(StorageError):
-    """The pass was told to stop; what it had not put in place yet is gone, and nothing else has changed."""
+    """The pass was asked to stop; what it had not put in place yet is gone, and nothing else has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What a pass did."""
+    """The result of a pass."""
 
     end_offset: Offset
     """Clean up to here: the cleaner's checkpoint."""
@@ -59,7 +59,7 @@ def _go_on() -> bool:
 
 
 def cleaning_params(log: Log, checkpoint: Offset | None, now: Timestamp) -> CleaningParams:
-    """The log as the choice sees it."""
+    """The facts about a log that the choice depends on."""
     config, offsets = log.config, log.offsets()
     segments = [
         CleanableSegment(s.base_offset, s.size, s.largest_timestamp, s.first_timestamp if s.size else None)
@@ -86,7 +86,7 @@ def clean(
     map_bytes: int = DEFAULT_BYTES,
     go_on: Callable[[], bool] = _go_on,
 ) -> Cleaned:
-    """Do what `plan` says (blocking). `go_on` is asked again and again, and ends the pass by saying no.
+    """Do what `plan` says (blocking). `go_on` is called again and again, and ends the pass by returning False.
 
     Raises CorruptionError, CleaningStoppedError, OSError, and PartitionOfflineError where the log goes away meanwhile;
     groups of segments that were put in place before that stay.

@@ -12,7 +12,7 @@ MAX_OFFSET_SPAN = 2**31 - 1
 
 
 class GroupingSegment(NamedTuple):
-    """A segment as far as grouping needs it; sizes as they are before cleaning."""
+    """The facts about a segment that grouping depends on; sizes as they are before cleaning."""
 
     base_offset: Offset
     log_bytes: int

@@ -3,7 +3,7 @@
     slot (24 bytes)   63 bits of MD5(key) int64 · 63 others int64 · offset + 1 as int64 (0: the slot is free)
 
 Collisions go to the next slot. The table refuses new keys once nine tenths are taken, and the pass then ends there;
-so memory is bounded whatever the log's size. Two keys with one digest are taken for one key, as Kafka takes them.
+so memory is bounded for a log of any size. Two keys with one digest are taken for one key, as Kafka takes them.
 Compiled; also runs as it stands. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
 """
 
@@ -169,7 +169,7 @@ class OffsetMap:
         """The marks of all records of `columns` (see `survivors`; kafka-storage.md#retained-records); the map knows what lies below `end_offset`.
 
         A record stays if no newer one of its key is known; beyond `end_offset` every one stays. Records without
-        a key cannot be told apart and go.
+        a key cannot be distinguished and are removed.
         """
         view: memoryview = columns.block
         block: cython.p_longlong = memory.int64s_of(view)

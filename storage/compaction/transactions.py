@@ -1,6 +1,6 @@
 """What a pass over the log knows of its transactions: which data is aborted, which markers may go.
 
-The pass reads every batch once, in order, and tells this state. A marker may be discarded only when no data batch of
+The pass reads every batch once, in order, and records it here. A marker may be discarded only when no data batch of
 its transaction was seen in the pass: then nothing is left that a reader would need it for. Source:
 kafka-storage.md#marker-removal, Kafka's CleanedTransactionMetadata.
 """
@@ -27,13 +27,13 @@ class PassTransactions:
         """Aborts whose markers stay: the entries of the cleaned segment's transaction index."""
 
     def add_aborted(self, spans: Iterable[AbortedSpan]) -> None:
-        """Aborts that the next segments' transaction indexes tell of."""
+        """Add the aborts that the next segments' transaction indexes list."""
         known = {*self._upcoming, *self._open_aborted.values()}
         self._upcoming += [span for span in spans if span not in known]
         self._upcoming.sort(key=lambda span: span.first_offset, reverse=True)
 
     def read_data(self, batch: BatchHeader) -> bool:
-        """A data batch was read; whether it belongs to an aborted transaction."""
+        """Take note of a data batch; return whether it belongs to an aborted transaction."""
         self._begin_up_to(batch.last_offset)
         if not batch.is_transactional:
             return False
@@ -45,7 +45,7 @@ class PassTransactions:
         return True
 
     def read_marker(self, batch: BatchHeader, kind: ControlType | None) -> bool:
-        """A control batch was read (`kind` None: already emptied); whether it may be discarded."""
+        """Take note of a control batch (`kind` None: already emptied); return whether it may be discarded."""
         self._begin_up_to(batch.last_offset)
         if kind is None:
             return True

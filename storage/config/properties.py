@@ -122,6 +122,6 @@ def _escape(character: str) -> str:
 
 
 def _java_date(time: Timestamp) -> str:
-    """Print as java.util.Date does, in English whatever the locale: `Sat Nov 21 04:03:27 UTC 2026`."""
+    """Print as java.util.Date does, in English in every locale: `Sat Nov 21 04:03:27 UTC 2026`."""
     moment = datetime.fromtimestamp(time / 1000, UTC)
     return f"{_DAYS[moment.weekday()]} {_MONTHS[moment.month - 1]} {moment:%d %H:%M:%S} UTC {moment.year}"

@@ -1,7 +1,7 @@
 """What Kafka's group and transaction coordinators keep in topics: committed positions, groups, transactions.
 
 `wire` reads and writes Kafka's message schemas, `group_records` and `transaction_records` are the schemas of the two
-internal topics, `consumer_protocol` what members of a group tell each other, `assignors` who gets which partition.
-Which partition of an internal topic holds a group is told by `storage.partitioning`. Each names its source; the
+internal topics, `consumer_protocol` what members of a group send each other, `assignors` who gets which partition.
+`storage.partitioning` computes which partition of an internal topic holds a group. Each names its source; the
 schemas are those of Kafka's message JSON.
 """

@@ -34,7 +34,7 @@ class CheckpointFiles:
 
     @classmethod
     def nothing(cls) -> CheckpointFiles:
-        """Give what is known before they are read."""
+        """The content before the files are read: no offsets."""
         return cls(dict.fromkeys((*_SERVED, names.CLEANER_OFFSETS), MappingProxyType({})), frozenset())
 
     @classmethod
@@ -68,7 +68,7 @@ class CheckpointWriter:
         present: CheckpointFiles,
         lend: Callable[[Callable[[], None]], None] = lambda write: write(),
     ) -> None:
-        """`lend` does a write, on a full disk too where that can be (`storage.directories.reserve`)."""
+        """`lend` does a write, where possible also on a full disk (`storage.directories.reserve`)."""
         self._directory = directory
         self._files = files
         self._lend = lend
@@ -87,7 +87,7 @@ class CheckpointWriter:
         self._write(names.HIGH_WATERMARKS, partitions, lambda log: log.offsets().high_watermark)
 
     def write_first_dirty_offsets(self, partitions: Iterable[Partition]) -> None:
-        """Write where the cleaner goes on."""
+        """Write the offsets from which the cleaner continues."""
         self._write(names.CLEANER_OFFSETS, partitions, lambda log: log.parts.first_dirty_offset)
 
     def write_all(self, partitions: Iterable[Partition]) -> None:
@@ -104,7 +104,7 @@ class CheckpointWriter:
             return checkpointed(self._written, partition)
 
     def first_dirty_offset(self, partition: TopicPartition) -> Offset | None:
-        """Where the cleaner goes on; None before the first cleaning."""
+        """Offset from which the cleaner continues; None before the first cleaning."""
         with self._lock:
             return self._written[names.CLEANER_OFFSETS].get(partition)
 
@@ -144,7 +144,7 @@ class CheckpointWriter:
 
 
 def checkpointed(offsets: Mapping[str, Offsets], partition: TopicPartition) -> Checkpointed:
-    """Pick one partition's lines out of the files' content."""
+    """The offsets of one partition in the files' content."""
     nothing = Offset(0)
     return Checkpointed(*(offsets[name].get(partition, nothing) for name in _SERVED))
 

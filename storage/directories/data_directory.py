@@ -1,4 +1,4 @@
-"""A data directory and what its keeper works with."""
+"""A data directory with its file system, clock and settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from storage.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class DataDirectory:
-    """Where, on which disk, by which clock, with which settings."""
+    """The directory that an engine owns, and what all logs in it share."""
 
     path: Path
     files: FileSystem
@@ -59,7 +59,7 @@ class DataDirectory:
         write_topic_id(self.files, path, topic_id)
 
     def begin_partition(self, partition: TopicPartition, topic_id: str) -> None:
-        """Do what of making a partition needs no waiting for the disk (OSError); `end_partition` does the rest."""
+        """Make a partition's directory without waiting for the disk (OSError); `end_partition` does the rest."""
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)
@@ -81,7 +81,7 @@ class DataDirectory:
             self.remove_directory(path.name)
 
     def deleted_name(self, partition: TopicPartition) -> str:
-        """Make up the name that a deleted partition's directory is given."""
+        """A new name for the directory of a deleted partition."""
         return names.marked_directory(partition, DirectoryMark.DELETE)
 
     def rename_partition(self, partition: TopicPartition, name: str) -> None:

@@ -52,7 +52,7 @@ class KeptDirectory:
             self.lock.renew()
 
     def read_checkpoints(self) -> None:
-        """Learn what its checkpoints say (OSError)."""
+        """Read its checkpoints (OSError)."""
         present = CheckpointFiles.read(self.data.files, self.data.path, self._warn)
         self.writer = self._writer(present)
         self.was_read = True
@@ -123,13 +123,13 @@ class Directories:
         return self._homes
 
     def place(self, partition: TopicPartition, directory: KeptDirectory) -> None:
-        """Note where a partition stands."""
+        """Record the directory of a partition."""
         self.forget([partition])
         self._homes[partition] = directory
         self._counts[directory] += 1
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note that partitions stand nowhere any more."""
+        """Forget the directories of partitions that were removed."""
         for partition in partitions:
             home = self._homes.pop(partition, None)
             if home is not None:
@@ -184,6 +184,6 @@ class Directories:
 
 
 def _reason(error: OSError) -> str:
-    """Without the number that only programs want."""
+    """The text of an error without its number."""
     words = [error.strerror or str(error), *([str(error.filename)] if error.filename else [])]
     return ": ".join(words)

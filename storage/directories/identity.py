@@ -1,4 +1,4 @@
-"""Whose data directories they are: each one's meta.properties, and all of them together."""
+"""The identity of data directories: each one's meta.properties, and their agreement."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class OfflinePartition:
         self._refuse()
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
-        """Nothing ever moves here."""
+        """Return at once: nothing ever changes here."""
         return lambda: None
 
     def _refuse(self) -> NoReturn:

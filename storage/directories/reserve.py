@@ -53,7 +53,7 @@ class Reserve:
 
     def __init__(self, directory: Path, files: FileSystem, warn: Say) -> None:
         self.room = Room()
-        """What the directory's logs ask before they grow."""
+        """Called by the directory's logs before they grow."""
         self._path = directory / names.RESERVE
         self._files = files
         self._warn = warn
@@ -62,7 +62,7 @@ class Reserve:
         self._is_there = False
 
     def lend(self, action: Callable[[], T]) -> T:
-        """Do what frees space, or keeps account of what is there; on a full disk once more with the reserve's room.
+        """Do work that frees space, or that writes checkpoints; on a full disk once more with the room of the reserve.
 
         `action` either fails as if it had never begun, or can be repeated. Raises what it raises.
         """
@@ -156,7 +156,7 @@ class Reserve:
     def _sizes(self) -> _Sizes:
         """How large the reserve is to be, and how much there is (OSError)."""
         space = self._files.space(self._path.parent)
-        if not space.total_blocks:  # A file system that does not tell.
+        if not space.total_blocks:  # A file system that does not report it.
             return _Sizes(RESERVE_BYTES, RESERVE_BYTES, RESERVE_BYTES)
         wanted = min(RESERVE_BYTES, space.total_blocks * space.block_bytes // SHARE)
         return _Sizes(

@@ -85,7 +85,7 @@ class File(Protocol):
         ...
 
     def moved(self, path: Path) -> None:
-        """Told after the file, or a directory above it, was renamed: where it is found from now on."""
+        """Take note that the file, or a directory above it, was renamed: `path` is where it is found from now on."""
         ...
 
     def close(self) -> None:

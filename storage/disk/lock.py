@@ -1,7 +1,7 @@
 """One process owns a data directory: Kafka's `.lock`, a POSIX record lock over the whole file.
 
 It is the lock Java's FileChannel.tryLock takes, so that a broker and this engine exclude each other. The file's first
-byte tells them apart: a broker locks all of it exclusively, we lock that byte shared, which excludes a broker as well.
+byte distinguishes them: a broker locks all of it exclusively, we lock that byte shared, which excludes a broker as well.
 A lock goes with its process, so that nothing stale is ever taken for an owner that lives.
 
 Such locks belong to a process, do not survive a fork and are all lost when the process closes *any* descriptor of
@@ -124,13 +124,13 @@ class LockHolder(NamedTuple):
     """Who owns a data directory."""
 
     pid: int | None
-    """None where the system does not tell (another pid namespace, another machine)."""
+    """None where the system does not report it (another pid namespace, another machine)."""
     is_this_engine: bool
     """Not a broker, but a process of this engine: the only replica there is stands here."""
 
 
 def find_holder(directory: Path) -> LockHolder | None:
-    """Tell who holds `directory`'s lock, None: nobody. Changes nothing and creates nothing (OSError)."""
+    """The process that holds `directory`'s lock; None without one. Changes nothing and creates nothing (OSError)."""
     path = directory / names.LOCK
     with _held_guard:
         identity = _identity_at(path)

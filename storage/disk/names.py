@@ -248,7 +248,7 @@ class WriteFile(NamedTuple):
     write: WriteId
     kind: WriteFileKind
     part: str = ""
-    """Tells a write's staged files apart; empty for the others."""
+    """Distinguishes the staged files of one write; empty for the others."""
 
 
 def write_file(write: WriteId, kind: WriteFileKind, part: str = "") -> str:

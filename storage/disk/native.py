@@ -56,7 +56,7 @@ def open_plain(path: Path | str, flags: int) -> int:
 
 
 def check_plain(path: Path | str, mode: int) -> None:
-    """Raise NotAPlainFileError for a mode, as stat tells it, of anything else."""
+    """Raise NotAPlainFileError for a mode, as stat returns it, of anything else."""
     if not stat.S_ISREG(mode):
         raise NotAPlainFileError(Path(path), _KINDS.get(stat.S_IFMT(mode), "special file"))
 

@@ -1,5 +1,5 @@
-"""What the owner of data directories does without being asked.
+"""Duties: the periodic work of the owner of data directories.
 
 `schedule` says which duty is due when. `cleaning` compacts, `staged_writes` appends what other processes handed in, and
-`planning` tells what retention and compaction would do.
+`planning` lists what retention and compaction would do.
 """

@@ -1,7 +1,7 @@
 """The cleaner: which log is compacted next, and what is remembered of it.
 
 One log at a time, the dirtiest of those that are due first, until none is (Kafka's LogCleaner and LogCleanerManager,
-kafka-storage.md#cleaning-choice). It works beside appends, reads and the other duties; whoever takes segments away claims the log,
+kafka-storage.md#cleaning-choice). It works beside appends, reads and the other duties; a thread that removes segments claims the log,
 so that retention never counts segments that are being replaced. After each round the compacted logs get their
 retention: by time and size where their policy deletes too, by the log start always.
 
@@ -33,13 +33,13 @@ T = TypeVar("T")
 
 
 class Lend(Protocol):
-    """Does what frees space in a log's data directory, on a full disk too where that can be."""
+    """Does work that frees space in a log's data directory, where possible also on a full disk."""
 
     def __call__(self, log: Log, action: Callable[[], T], /) -> T: ...
 
 
 def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
-    """Let a log that was just loaded know where the cleaner left it, and tell it in its status.
+    """Let a log that was just loaded know where the cleaner left it, and show it in its status.
 
     A checkpoint outside the log is dropped: the next cleaning begins at the log start.
     """
@@ -101,7 +101,7 @@ class Cleaner:
     def run(self, now: Timestamp) -> None:
         """Clean what is due, then apply retention to the compacted logs (blocking; may take long).
 
-        Returns at once where another thread is at it. What fails is a warning.
+        Returns at once where another thread does it. A failure becomes a warning.
         """
         if not self._running.acquire(blocking=False):
             return
@@ -117,7 +117,7 @@ class Cleaner:
             self._running.release()
 
     def stop(self) -> None:
-        """End what runs, leaving each log as it was or cleaned, and clean nothing any more (blocking)."""
+        """Stop a running pass, leaving each log as it was or cleaned, and begin no other (blocking)."""
         self._stopping.set()
         with self._running:
             pass
@@ -163,7 +163,7 @@ class Cleaner:
             memory = self._config.cleaner_dedupe_buffer_bytes
             done = self._clean_claimed(log, now, memory)
             log.parts.first_dirty_offset = min(done.end_offset, log.log_end_offset)
-        _tell(log, due, done, self._clock() - began)
+        _log_pass(log, due, done, self._clock() - began)
         if done.end_offset <= due.first_dirty_offset:
             raise CleaningStoppedError(
                 f"one batch at offset {done.end_offset} has more keys than log.cleaner.dedupe.buffer.size={memory} holds"
@@ -185,21 +185,21 @@ class Cleaner:
         return run() if log in self._told else self._lend(log, run)
 
     def _attempt(self, log: Log, what: str, act: Callable[[], None]) -> bool:
-        """Return whether it could be done. The same trouble is told once, and that of a log that goes away not at all."""
+        """Return whether it could be done. The same trouble is reported once, and that of a log that is deleted not at all."""
         try:
             act()
         except CorruptionError as error:
             self._uncleanable.add(log)
-            self._tell_trouble(log, f"{log.topic}-{log.number}: not compacted any more: {error}")
+            self._report_trouble(log, f"{log.topic}-{log.number}: not compacted any more: {error}")
         except Exception as error:  # noqa: BLE001 (whatever it is, the other logs are to be cleaned)
             if log.offline_reason is None and not self._stopping.is_set():
-                self._tell_trouble(log, f"{log.topic}-{log.number}: {what}: {reason_of(error)}")
+                self._report_trouble(log, f"{log.topic}-{log.number}: {what}: {reason_of(error)}")
         else:
             self._told.pop(log, None)
             return True
         return False
 
-    def _tell_trouble(self, log: Log, text: str) -> None:
+    def _report_trouble(self, log: Log, text: str) -> None:
         if self._told.get(log) != text:
             self._told[log] = text
             self._warn(text)
@@ -220,7 +220,7 @@ class Cleaner:
 
     @contextmanager
     def _claim(self, log: Log) -> Iterator[bool]:
-        """Be the only one who takes segments out of the log; False where somebody else is."""
+        """Claim the removal of segments of the log; False where another thread has claimed it."""
         with self._guard:
             mine = log not in self._claimed
             self._claimed.add(log)
@@ -238,7 +238,7 @@ def _retain(log: Log, now: Timestamp) -> None:
     log.epochs.flush()
 
 
-def _tell(log: Log, due: CleaningPlan, done: Cleaned, took_ms: int) -> None:
+def _log_pass(log: Log, due: CleaningPlan, done: Cleaned, took_ms: int) -> None:
     reason = "max.compaction.lag.ms has passed" if due.overdue else "dirty enough"
     _LOGGER.info(
         "%s-%d: compacted offsets %d to %d: %s, cleanable ratio %.2f; segments %s -> %s, %d -> %d records, %d -> %d bytes (%d ms)",
@@ -259,7 +259,7 @@ def _tell(log: Log, due: CleaningPlan, done: Cleaned, took_ms: int) -> None:
 
 
 def _names(base_offsets: tuple[Offset, ...]) -> str:
-    """The first and the last segment's, and how many they are."""
+    """Base offsets of the first and the last segment, and the number of segments."""
     if len(base_offsets) < 2:
         return ", ".join(f"{base:020}" for base in base_offsets)
     return f"{base_offsets[0]:020} to {base_offsets[-1]:020} ({len(base_offsets)})"

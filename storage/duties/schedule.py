@@ -23,7 +23,7 @@ STAGED_WRITES_PERIOD_MS = 500
 
 
 class Duty(Enum):
-    """Work that nobody asks for, in the order it is done when several are due."""
+    """Periodic work, in the order in which it is done when several duties are due."""
 
     FLUSH = "flush"
     STAGED_WRITES = "staged writes"

@@ -31,7 +31,7 @@ class StagedWrites:
         self._stopping = Event()
 
     def run(self) -> None:
-        """Commit what waits (blocking). Returns at once where another thread is at it; what fails is a warning."""
+        """Commit what waits (blocking). Returns at once where another thread does it; a failure becomes a warning."""
         if not self._running.acquire(blocking=False):
             return
         try:
@@ -42,7 +42,7 @@ class StagedWrites:
             self._running.release()
 
     def stop(self) -> None:
-        """Let a write that is being appended come to its end, and begin no other (blocking)."""
+        """Finish the write that is being appended, and begin no other (blocking)."""
         self._stopping.set()
         with self._running:
             pass

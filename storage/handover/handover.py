@@ -48,7 +48,7 @@ from storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class OwnTopic:
-    """A topic of ours, at rest."""
+    """A topic of ours whose log is closed."""
 
     name: str
     topic_id: str
@@ -273,7 +273,7 @@ class Handover:
     def _lines(
         self, partition: TopicPartition, home: Path, offsets: PartitionOffsets
     ) -> dict[str, Offset | None]:
-        """What the broker's checkpoints are to say: all of it is on disk, and nothing else is known."""
+        """The lines for the broker's checkpoints: all of it is on disk, and nothing else is known."""
         source = home / names.partition_directory(partition)
         inside = offsets.log_start_offset > first_base_offset(self._files, source)
         return {
@@ -286,7 +286,7 @@ class Handover:
     # Ours.
 
     def _own_topics(self) -> list[OwnTopic]:
-        """Close the data directory in order, whatever state it was in, and tell what is there."""
+        """Close the data directory in order, whatever state it was in, and return its topics."""
         engine = open_engine(self._data, files=self._files)
         try:
             topics = [_at_rest(topic) for topic in engine.topics().values() if not topic.internal]
@@ -329,7 +329,7 @@ class Handover:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Nobody else may have any of the directories meanwhile."""
+        """Hold the locks of all the directories."""
         with ExitStack() as stack:
             if isinstance(self._files, NativeFileSystem):
                 for directory in (*self._data, *self._log_dirs):

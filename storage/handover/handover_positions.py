@@ -22,7 +22,7 @@ Note = Callable[[Journal], Journal]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionGiver:
-    """Puts groups of one cluster where they stand here."""
+    """Commits the positions of groups in one cluster."""
 
     cluster: Cluster
     tell: Say

@@ -1,4 +1,4 @@
-"""Carrying one partition's files into another data directory: whole, or not at all.
+"""Copying one partition's files into another data directory: whole, or not at all.
 
     1  <topic>-<p>.<hex>-delete/     the files are copied here and flushed
     2  <topic>-<p>/                  what stood there (nothing but an empty log) is renamed to another …-delete

@@ -101,7 +101,7 @@ def _input(content: Mapping[str, Any]) -> InputProgress:
 
 
 class ProgressLostError(StorageError):
-    """Records that would tell how far a producer got were removed."""
+    """Records that would show how far a producer got were removed."""
 
 
 def catch_up(

@@ -121,7 +121,7 @@ class TransactionIndex:
             self._file.sync()
 
     def moved(self, path: Path) -> None:
-        """Told after the file was renamed."""
+        """Take note that the file was renamed."""
         self.path = path
         if self._file is not None:
             self._file.moved(path)

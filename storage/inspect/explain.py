@@ -1,6 +1,6 @@
-"""The way of a lookup, step by step: what the log itself tells while it looks, and the record at its end.
+"""The way of a lookup, step by step: what the log itself reports while it searches, and the record at its end.
 
-Nothing is looked up differently for being explained: the steps come from the very search that readers use.
+An explained lookup is not a different one: the steps come from the very search that readers use.
 """
 
 from __future__ import annotations

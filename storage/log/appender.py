@@ -263,7 +263,7 @@ class LogAppender:
         spans = parts.producers.take_in(pending, state.end_offset)
         if spans:
             state = state._replace(aborted=(*state.aborted, *spans))
-        # Readers first: whatever becomes of the file, they must not take aborted records for committed ones.
+        # Readers first: even if writing the file fails, they must not take aborted records for committed ones.
         parts.state = parts.settled(state)
         try:
             for span in spans:
@@ -385,7 +385,7 @@ class LogAppender:
             self._flush(target, lambda: (chain, target))
 
     def flush_sealed(self) -> None:
-        """Put on disk what rolls closed (blocking), in the background: a failure takes the log offline, and that is told."""
+        """Put on disk what rolls closed (blocking), in the background: a failure takes the log offline, and is logged."""
         if self._parts.offline is None and not self._parts.closed:
             chain = self._parts.state.chain
             end_offset = chain.active.base_offset

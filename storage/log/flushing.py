@@ -62,7 +62,7 @@ class FlushProgress:
         return Offset(min(flushed, next(holding, flushed)))
 
     def sealed(self, segment: Segment, end_offset: Offset) -> None:
-        """Told by a roll, under the log's lock: `segment` was closed and ends at `end_offset`.
+        """Take note, under the log's lock, that a roll closed `segment`, which ends at `end_offset`.
 
         OSError where it was preallocated and flushed before (blocking): what stood behind its batches, now cut off,
         could come back, where nobody would look for it.

@@ -156,14 +156,14 @@ class Log:
         return self.parts.listeners.add(listener)
 
     def wake(self) -> None:
-        """Let those who wait for more look again: nothing more will come, or it comes from another log."""
+        """Wake readers that wait for more: nothing more will come, or it comes from another log."""
         self.parts.listeners.notify()
 
     def sync(self) -> None:
         self._appender.flush()
 
     def supersede(self) -> None:
-        """Told when another log serves in its place: reads end too, for its files may be others by now."""
+        """Take note that another log serves in its place: reads end too, for its files may be others by now."""
         self.parts.gone = self.parts.superseded = True
 
     def rename(self, directory: Path) -> None:

@@ -192,7 +192,7 @@ class LogProducers:
         self._newest = Offset(0)
 
     def start_moved(self, log_start_offset: Offset) -> None:
-        """Told after the log start was raised: without a snapshot, none is wanted at it."""
+        """Take note that the log start was raised: without a snapshot, none is wanted at it."""
         self._newest = max(self._snapshots, default=log_start_offset)
 
     def keep_only(self, segment_base_offsets: Sequence[Offset]) -> None:
@@ -212,7 +212,7 @@ class LogProducers:
             self._saved = Offset(-1)
 
     def removed(self, offsets: Iterable[Offset]) -> None:
-        """Told after snapshot files went with their segments."""
+        """Take note that snapshot files were removed with their segments."""
         self._snapshots -= set(offsets)
 
     @property
@@ -230,7 +230,7 @@ class LogProducers:
                 file.close()
 
     def moved(self, directory: Path) -> None:
-        """Told after the partition's directory was renamed."""
+        """Take note that the partition's directory was renamed."""
         self._directory = directory
 
     def _delete(self, offset: Offset) -> None:

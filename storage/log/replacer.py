@@ -66,8 +66,8 @@ class LogReplacer:
             self._move_start(kept[0].base_offset)
             parts.state = parts.state.with_segments(Chain.of(kept))
             names = self._retire(deleted)
-        # Else they could come back after a power loss, and the log start with them: no checkpoint tells one that the
-        # first segment's name tells.
+        # Else they could come back after a power loss, and the log start with them: no checkpoint holds one that is
+        # the base offset of the first segment.
         parts.files.sync_directory(parts.directory)
         _LOGGER.info(
             "%s: deleted %s: %s; %d -> %d bytes (%d ms)",

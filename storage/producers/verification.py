@@ -65,5 +65,5 @@ class Verifications:
         return known is not None and known.guard is guard
 
     def end(self, producer_id: ProducerId) -> None:
-        """Told when a transactional batch or a marker is in: the guard counts no more."""
+        """Forget the guard: a transactional batch or a marker is in the log."""
         self._by_producer.pop(producer_id, None)

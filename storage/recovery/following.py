@@ -2,7 +2,7 @@
 
 Loading a log that nobody closed reads its active segment whole, which may be a GiB. While its files merely grow, are
 rolled or go away at the front, only the bytes behind the last batch known are looked at. Whether that is all that
-happened to the files their owner's directory tells (`grew_only`); that the known bytes are still the same ones is seen by
+happened to the files is seen in their directory (`grew_only`); that the known bytes are still the same ones is seen by
 the last batch: a log that was cut and written on has another one there. Everything stays in memory, nothing is written.
 """
 
@@ -31,7 +31,7 @@ from storage.segment.segment import LARGEST_SLOT_BYTES, Segment
 
 
 class FileStamp(NamedTuple):
-    """By what a file is known again."""
+    """What identifies a file between two looks at its directory."""
 
     name: str
     inode: int
@@ -101,7 +101,7 @@ class FollowedLog:
         self._mark = self._take_mark()
 
     def catch_up(self, log_start_offset: Offset, high_watermark: Offset | None) -> bool:
-        """Take in what came since; False where it cannot be told from what is known: then load again (OSError; blocking).
+        """Take in what came since; False where what is known does not suffice: then load again (OSError; blocking).
 
         The caller has seen that the files `grew_only`. The offsets are those checkpointed now.
         """

@@ -113,7 +113,7 @@ def _floor(logs: Iterable[Offset], offset: Offset) -> Offset | None:
 
 
 class Loader:
-    """One directory on its way to a log."""
+    """Loads one directory as a log."""
 
     def __init__(
         self,
@@ -311,9 +311,9 @@ class Loader:
         return segment
 
     def _has_indexes(self, segment: Segment) -> bool:
-        """Return whether its indexes are there and, as far as their ends tell, those of this log; the transaction index too."""
+        """Return whether its indexes are there and, as far as their ends show, those of this log; the transaction index too."""
         name = segment_file(segment.base_offset, SegmentFileKind.TRANSACTION_INDEX)
-        # Of a thousand segments hardly one has aborted transactions; the listing told which.
+        # Of a thousand segments hardly one has aborted transactions; the listing showed which.
         segment.may_have_aborted = self._files.read_only or name in self._present
         try:
             if segment.may_have_aborted:
@@ -370,7 +370,7 @@ class Loader:
         Snapshots behind its beginning go: they were written in place and perhaps never flushed. Where segments before
         it have to be read for its producers, they are taken at those of `snapshots_at` (without any, at the last two).
 
-        `judge` is told what was found, before anything is cut off.
+        `judge` is called with what was found, before anything is cut off.
         """
         rebuild_producers(
             self._producers,
@@ -436,7 +436,7 @@ class Loader:
         times = segment.time_index
         if position == segment.size and (not times.entries or times.last.offset < end_offset):
             return end_offset
-        # The clean-shutdown marker promised more than there is: better to look than to append behind a torn batch, or to
+        # The clean-shutdown marker promised more than there is: better to check than to append behind a torn batch, or to
         # go by times of records that never were.
         return self._recover(segment, before).end_offset
 

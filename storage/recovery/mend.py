@@ -110,7 +110,7 @@ def _mend_offsets(log: File, base_offset: Offset, next_base: Offset | None) -> I
 
 
 def _with_following(log: File, next_base: Offset | None) -> Iterator[tuple[BatchHeader, Offset | None]]:
-    """Each batch with the base offset of the next one; of an old format that tells its last offset alone, and is None."""
+    """Each batch with the base offset of the next one; of an old format, which stores its last offset alone, None."""
     before: BatchHeader | None = None
     for window in windows(log, 0, log.size(), check_crc=True):
         for batch in window.batches:

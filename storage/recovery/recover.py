@@ -53,7 +53,7 @@ def recover_segment(
     Good means: whole, of a known format, its checksum right, its offsets such as the segment may hold. What the
     records inside look like is not asked.
 
-    `judge` is told what was found before anything is cut off, and may raise.
+    `judge` is called with what was found before anything is cut off, and may raise.
 
     With `may_split` a batch too far above the base offset is no damage: SegmentOverflowError says that the segment
     wants splitting, and nothing is lost.
@@ -139,7 +139,7 @@ def _note_epochs(batches: Batches, good: int, epochs: LeaderEpochs) -> None:
 def index_last(segment: Segment, directory: Path, files: FileSystem) -> Iterator[None]:
     """Let a segment below the recovery point be rebuilt inside, so that its `.index` appears last (blocking, OSError).
 
-    A missing `.index` is what tells a start that a segment must be rebuilt. So it goes before any of the segment's
+    A start rebuilds the segments whose `.index` is missing. So it goes before any of the segment's
     files is touched, the new one is made under a temporary name that every start removes, and it gets its own name
     when all of the segment is on disk. On a read-only disk the segment is rebuilt in memory.
     """

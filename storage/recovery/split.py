@@ -112,7 +112,7 @@ def _runs(batches: Batches, count: int, base_offset: Offset, end_offset: Offset)
 
 
 def _base_for(batch: BatchHeader, end_offset: Offset) -> Offset:
-    """Where a segment begins that this batch opens. A compressed one of an old format tells only its last offset."""
+    """Where a segment begins that this batch opens. A compressed one of an old format stores only its last offset."""
     if batch.magic == CURRENT_MAGIC:
         return batch.base_offset
     return Offset(max(end_offset, batch.last_offset - MAX_RELATIVE_OFFSET))

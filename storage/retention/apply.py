@@ -30,7 +30,7 @@ class RetainedLog(Protocol):
 
 
 def apply_retention(log: RetainedLog, now: Timestamp) -> Decision:
-    """Remove what is due at `now` and tell what that was (blocking; OSError).
+    """Remove what is due at `now` and return what that was (blocking; OSError).
 
     Appends may come in between: they only make the end grow, which takes no segment out of the decision.
     """

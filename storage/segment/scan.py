@@ -14,7 +14,7 @@ from storage.errors import CorruptBatchError, TornBatchError
 from storage.model import Position
 
 ENDS_EARLY = "the file ends early"
-"""The cause told of a file that is shorter than it was."""
+"""The cause reported for a file that is shorter than it was."""
 LOOKUP_WINDOW_BYTES = 24_576
 """What a lookup reads at a time: an index entry lies about index.interval.bytes (4096) before its target, a batch of
 16 KiB. A batch that does not fit is read twice.
@@ -40,7 +40,7 @@ class Window(NamedTuple):
 def windows(
     file: File, start: int, end: int, *, window_bytes: int = FILE_WINDOW_BYTES, check_crc: bool = False
 ) -> Iterator[Window]:
-    """The batches of [start, end) in order; the last window tells in `problem` why it ended early."""
+    """The batches of [start, end) in order; the last window says in `problem` why it ended early."""
     position = start
     size = max(window_bytes, HEADER_SIZE)
     while position < end:

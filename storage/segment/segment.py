@@ -209,7 +209,7 @@ class Segment:
         return window.batches[0] if len(window.batches) else None
 
     def read_end(self) -> tuple[Offset, int]:
-        """One past the last offset, and the position behind the last whole batch, as the headers tell.
+        """One past the last offset, and the position behind the last whole batch, by the batch headers.
 
         Found from the last index entry on; (base offset, 0) in an empty segment.
         """
@@ -405,13 +405,13 @@ class Segment:
             self._transaction_index.sync()
 
     def retired(self) -> None:
-        """Told after its files were renamed to `.deleted`: readers that still hold it go on."""
+        """Take note that its files were renamed to `.deleted`: readers that still hold it go on."""
         self.removed = True
         self._rename(SegmentFileState.DELETED)
         self._names = ()
 
     def renamed(self, state: SegmentFileState) -> None:
-        """Told after its files got the temporary suffix of `state`, or lost theirs."""
+        """Take note that its files got the temporary suffix of `state`, or lost theirs."""
         self._rename(state)
         self._names = None
 
@@ -420,7 +420,7 @@ class Segment:
         self._move(lambda path: path.with_name(path.name.removesuffix(old.value) + state.value))
 
     def moved(self, directory: Path) -> None:
-        """Told after the partition's directory was renamed."""
+        """Take note that the partition's directory was renamed."""
         self._directory = directory
         self._move(lambda path: directory / path.name)
 

@@ -1,7 +1,7 @@
 """The files of all writes of a data directory, and how they follow one another.
 
     staged*  →  requested  →  claimed  →  gone: done
-                    │             └────→  refused, read by the one who handed it in
+                    │             └────→  refused, read by the process that handed it in
                     └→ gone: withdrawn
 
 Handing in and withdrawing take no ownership of the directory; everything else is its owner's. One rename decides
@@ -36,7 +36,7 @@ class WriteRefusedError(StorageError):
 
 
 class WriteState(Enum):
-    """How a write stands, as its files tell."""
+    """State of a write, by its files."""
 
     UNKNOWN = "not handed in, or withdrawn"
     REQUESTED = "handed in"
@@ -82,7 +82,7 @@ class StagingArea:
         return withdrawn
 
     def state(self, write: WriteId) -> WriteState:
-        """How a write stands (CorruptionError, OSError).
+        """State of a write (CorruptionError, OSError).
 
         Of a write that happens once, COMMITTED leaves no trace: UNKNOWN after it was handed in means that.
         """
@@ -127,14 +127,14 @@ class StagingArea:
     # For the owner.
 
     def waiting(self) -> list[WriteId]:
-        """The writes to be appended: first those that were begun on (OSError)."""
+        """The writes to be appended: first those whose appending has begun (OSError)."""
         found = self._listed()
         claimed = {file.write for file in found if file.kind is WriteFileKind.CLAIMED}
         requested = {file.write for file in found if file.kind is WriteFileKind.REQUESTED} - claimed
         return [*sorted(claimed, key=str), *sorted(requested, key=str)]
 
     def claim(self, write: WriteId) -> Manifest | None:
-        """Make a request one's own; None where it was withdrawn. Raises CorruptionError, OSError."""
+        """Claim a request; None where it was withdrawn. Raises CorruptionError, OSError."""
         path = self._path(write, WriteFileKind.CLAIMED)
         if not self.files.exists(path):
             try:

@@ -37,7 +37,7 @@ from storage.validation.conversion import conform
 
 
 class RecordsLostError(StorageError):
-    """Records that would tell how far a write got were deleted before it was done."""
+    """Records that would show how far a write got were deleted before it was done."""
 
 
 class Committer:
@@ -52,7 +52,7 @@ class Committer:
     def commit_waiting(self, warn: Say, stopping: Callable[[], bool]) -> None:
         """Append every write that was handed in, until `stopping` (blocking).
 
-        What fails is told, and is tried again the next time. Raises OSError where the directory cannot be read.
+        What fails is reported by `warn`, and is tried again the next time. Raises OSError where the directory cannot be read.
         """
         for write in self._area.waiting():
             if stopping():

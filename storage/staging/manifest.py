@@ -4,7 +4,7 @@
      "begun": {"producer_id": …, "epoch": …, "end_offsets": {"orders-0": 12}}}
 
 The files stand in the order of appending. A write that keeps its offsets has a `placement` too, and version 2, so that
-an owner that knows no such writes does not take it for one that may stand anywhere. `begun` is on disk before the first record is: the one who goes on finds the
+an owner that knows no such writes does not take it for one that may stand anywhere. `begun` is on disk before the first record is: the process that continues finds the
 records that are there by their producer, at or behind the noted log ends.
 """
 
@@ -78,7 +78,7 @@ def decode_manifest(data: bytes, *, file: Path) -> Manifest:
 
 
 def _plain_name(name: str) -> str:
-    """Take no manifest for a way to other directories' files."""
+    """Return `name`; ValueError for one that leads out of the directory."""
     if Path(name).name != name:
         raise ValueError(f"{name!r} names no file of the data directory")
     return name

@@ -72,7 +72,7 @@ class StagedFileWriter:
 
 
 def check_whole(path: Path, files: FileSystem, expected: StagedFile) -> None:
-    """Return whether the file is the one that the manifest tells of; CorruptionError, OSError."""
+    """Return whether the file is the one that the manifest names; CorruptionError, OSError."""
     file = files.open(path, read_only=True)
     try:
         size = file.size()

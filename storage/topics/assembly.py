@@ -1,4 +1,4 @@
-"""From directories to topics: what stands in them, planned and loaded."""
+"""Finding the topics in the data directories, and loading their partitions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def assemble(directories: Directories, registry: TopicRegistry, warn: Say) -> di
 
 
 def find_all(directories: Directories, registry: TopicRegistry, warn: Say) -> dict[str, FoundTopic]:
-    """Look through the directories: topics are found, deleted partitions are given their time."""
+    """Find the topics in the directories, and schedule the removal of deleted partitions."""
     contents = survey(directories)
     found = find_topics(directories, registry, warn)
     due = Timestamp(directories.clock() + directories.config.topic_defaults.file_delete_delay_ms)

@@ -29,17 +29,17 @@ from storage.topics.topic import LogTopic, merge_overrides
 
 
 class Progress:
-    """How far a change has come: one line for status pages, or none. Read from any thread."""
+    """Progress of a change: one line for status pages, or none. Read from any thread."""
 
     def __init__(self) -> None:
         self.line: str | None = None
 
     def say(self, line: str) -> None:
-        """This is done now."""
+        """Set the line."""
         self.line = line
 
     def done(self) -> None:
-        """Nothing is done any more."""
+        """The change is over."""
         self.line = None
 
 
@@ -47,15 +47,15 @@ Item = TypeVar("Item")
 T = TypeVar("T")
 
 FEW = 16
-"""So many are done one after the other."""
+"""Up to so many items are handled one after the other."""
 THREADS = 8
-"""File systems put on disk together what several ask for at a time."""
+"""A file system combines what several threads sync at a time."""
 
 
 def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
-    """Results of `act` for each item, in their order (blocking). Many run several at once, for each waits for the disk.
+    """Results of `act` for each item, in their order (blocking). Many items run in several threads, for each waits for the disk.
 
-    Raises the first error; what waits then is left out.
+    Raises the first error; items not begun by then are left out.
     """
     if len(items) <= FEW:
         return [act(item) for item in items]
@@ -74,7 +74,7 @@ class TopicChanges:
     directories: Directories
     registry: TopicRegistry
     progress: Progress = field(default_factory=Progress)
-    """How far a change has come that takes long."""
+    """Progress of a change that takes long."""
     _deleted: dict[str, dict[int, Partition]] = field(default_factory=dict)
     """Partitions of deleted topics whose directories are not all renamed yet."""
 
@@ -158,7 +158,7 @@ class TopicChanges:
         return made
 
     def _make_directories(self, partitions: list[TopicPartition], topic_id: str) -> None:
-        """All of them first, and then to the disk several at a time: one by one each would wait for it twice."""
+        """Make all directories, then sync them, several at a time: one by one each would wait twice for the disk."""
         for partition in partitions:
             self.progress.say(f"{partition} of {len(partitions)} new partitions is made")
             self._choose(partition).data.begin_partition(partition, topic_id)
@@ -170,7 +170,7 @@ class TopicChanges:
         for_each(partitions, end)
 
     def _choose(self, partition: TopicPartition) -> KeptDirectory:
-        """Where a partition is to stand: where a failed attempt left it, or where there are the fewest."""
+        """The directory for a new partition: where a failed attempt left it, or the one with the fewest."""
         directories = self.directories
         left = (
             one for one in directories.online if one.data.files.exists(one.data.partition_path(partition))

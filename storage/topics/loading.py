@@ -39,7 +39,7 @@ def load_all(
 ) -> dict[TopicPartition, Partition]:
     """Load partitions, a few of each directory at a time (blocking); what fails becomes an offline partition.
 
-    Threads are for what waits for the disk, or is recovered: others would wait for each other, for there is one interpreter.
+    Threads are for logs that wait for the disk or are recovered; the others would only wait for the interpreter.
     """
     found = list(wanted)
     loaded: list[Partition] = []
@@ -70,7 +70,7 @@ def _blocks_read() -> int:
 
 @contextmanager
 def nothing_collected() -> Iterator[None]:
-    """Look for no garbage meanwhile: what is loaded stays, and to look all of it through again and again takes a third of the time."""
+    """Pause garbage collection: what is loaded stays, and scanning it again and again takes a third of the time."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -105,7 +105,7 @@ def load(
 def load_found(
     found: PartitionToLoad, home: KeptDirectory, checkpointed: Checkpointed, *, clean: bool
 ) -> Log:
-    """Load a log from where it stands; without `clean` with recovery (StorageError, OSError)."""
+    """Load a log from its directory; without `clean` with recovery (StorageError, OSError)."""
     data = home.data
     if not home.below_high_watermark:
         checkpointed = checkpointed._replace(high_watermark=None)
@@ -131,7 +131,7 @@ def load_new(partition: TopicPartition, config: TopicConfig, home: KeptDirectory
 
 
 def _missing(directories: Directories, found: PartitionToLoad) -> OfflinePartition:
-    """Stand in for a partition that is in none of the directories that serve."""
+    """An offline partition for one that is in none of the directories that serve."""
     failed = directories.failed
     assert failed, f"{found.partition} is missing, yet every directory was read"
     reason = "; ".join(str(directory.failure) for directory in failed)

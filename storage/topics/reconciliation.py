@@ -1,7 +1,7 @@
 """Bringing directories and registry into agreement when data directories are opened.
 
 Changes that were under way are finished, topics without settings of their own are adopted, topic ids are
-settled. What may not be changed (read-only) is only planned around: the result says how the topics are, not
+settled. What may not be changed (read-only) is left alone: the result says how the topics are, not
 what was done. While a directory is missing, nothing is taken for gone.
 """
 
@@ -180,7 +180,7 @@ def _make_missing(directories: Directories, topic: str, entry: TopicEntry) -> No
 
 
 def _has_topic_id(data: DataDirectory, partition: TopicPartition) -> bool:
-    """Return whether an existing directory says whose it is; a damaged file is for loading to complain about."""
+    """Return whether an existing directory says whose it is; a damaged file is reported when the partition is loaded."""
     try:
         return read_topic_id(data.files, data.partition_path(partition)) is not None
     except CorruptionError:
@@ -236,7 +236,7 @@ def _write_missing_ids(
 def marked(
     contents: Mapping[KeptDirectory, Contents], *marks: DirectoryMark
 ) -> Iterable[tuple[KeptDirectory, str]]:
-    """Name the directories of `contents` that bear one of `marks`, each with where it stands."""
+    """Names of the directories of `contents` that bear one of `marks`, each with its data directory."""
     for directory, content in contents.items():
         for mark in marks:
             for name in content.marked.get(mark, ()):

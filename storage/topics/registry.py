@@ -7,7 +7,7 @@
 A broker keeps these in its metadata log and passes an unknown plain file over. `pending` is written before
 the first directory changes and taken away after the last one did, so that the one who opens the directories after a
 kill can finish: `create` until there are `partitions` directories, `delete` until there is none. `partitions` also
-tells which partitions are missing while a data directory is. `directories`, where there are several, lists them: one
+shows which partitions are missing while a data directory is. `directories`, where there are several, lists them: one
 that is empty now, or gone, is a disk that is not mounted, and must not be taken for a new one.
 
 Every data directory has the same content, so that losing one loses no setting. Each change is written to one after
@@ -47,7 +47,7 @@ class PendingChange(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """What is kept of one topic."""
+    """The entry of one topic."""
 
     topic_id: str
     overrides: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -57,7 +57,7 @@ class TopicEntry:
 
 
 class RegistryCopy(NamedTuple):
-    """What one file says."""
+    """The content of one file."""
 
     entries: Mapping[str, TopicEntry]
     revision: int = 0
@@ -123,9 +123,9 @@ class TopicRegistry:
         `all_directories`: where there are several, which they are, those included whose copies cannot be had.
         """
         self.go_on_without: Callable[[Path, OSError], bool] = lambda _directory, _error: False
-        """Asked when a directory's copy cannot be written: whether that directory has failed and is left out."""
+        """Called when a directory's copy cannot be written; returns whether the directory has failed and is left out."""
         self.lend: Callable[[Path, Callable[[], None]], None] = lambda _directory, write: write()
-        """Does the write of a directory's copy, on a full disk too where that can be."""
+        """Writes a directory's copy, where possible also on a full disk."""
         self._files = files
         merged = merge_copies(copies.values())
         self._entries, self._revision = merged.entries, merged.revision

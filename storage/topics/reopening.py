@@ -1,4 +1,4 @@
-"""Bringing back what went offline, after a repair: a partition, or a directory with all of its partitions."""
+"""Reopening what went offline, after a repair: a partition, or a directory with all of its partitions."""
 
 from __future__ import annotations
 

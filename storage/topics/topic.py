@@ -11,7 +11,7 @@ from storage.engine import Partition
 from storage.errors import InvalidConfigError, InvalidNameError, TopicExistsError
 
 MAX_PARTITIONS = 10_000
-"""Of one topic."""
+"""Most partitions of one topic."""
 
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's zero id: of a topic in a directory that names none and may not be changed."""
@@ -36,7 +36,7 @@ INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
     }
 )
-"""What Kafka's own topics are made with."""
+"""The overrides that Kafka's own topics are created with."""
 
 
 class LogTopic:

@@ -39,7 +39,7 @@ class AppendRules:
     """What batches are compressed with in the log; None: with whatever their producer chose."""
     compression_level: int | None
     looks_into_records: bool = field(init=False)
-    """True if a batch's header cannot answer even when it is known to tell the truth."""
+    """True if a batch's header cannot answer even when it is known to be true."""
     takes_own_as_they_are: bool = field(init=False)
     """True if batches that this process just made need nothing but their offsets, and the topic's codec."""
 
@@ -81,7 +81,7 @@ def compression_of(config: TopicConfig) -> tuple[Codec | None, int | None]:
 
 
 class Incoming(NamedTuple):
-    """One batch of an append, as its header tells."""
+    """One batch of an append, by its header."""
 
     position: int
     """Position of its first byte in the append's buffer."""
@@ -131,7 +131,7 @@ def check_as_follower(batches: bytearray, end_offset: int) -> list[Incoming]:
 def first_offset(incoming: Sequence[Incoming]) -> Offset:
     """Offset at which an append begins.
 
-    A compressed batch of an old format tells only its last offset. The append then begins as early as its last record
+    A compressed batch of an old format stores only its last offset. The append then begins as early as its last record
     allows that shares a segment with the first one (kafka-storage.md#rolling).
     """
     first = incoming[0]
@@ -204,7 +204,7 @@ def _check_header(batch: Incoming, rules: AppendRules) -> None:
 
 
 def check_times(incoming: Sequence[Incoming], rules: AppendRules, now: int) -> None:
-    """Return whether batches whose headers are known to tell the truth are too far in the future. InvalidTimestampError."""
+    """Raise InvalidTimestampError where a batch, whose header is known to be true, is too far in the future."""
     for batch in incoming:
         if not rules.stamps_append_time and batch.max_timestamp - now > rules.after_max_ms:
             raise InvalidTimestampError(

@@ -71,7 +71,7 @@ TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
 HIDDEN_MASK = 0x10000
-"""Above the sixteen bits that a file has, whatever stands in them."""
+"""Above the sixteen bits that a file stores, so that no file can set it."""
 
 CURRENT_MAGIC = 2
 

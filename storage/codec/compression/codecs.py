@@ -103,7 +103,7 @@ def inflate(
 
 
 def deflate(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:
-    """`data` as `codec` writes it, at Kafka's default level unless told otherwise (snappy has none)."""
+    """`data` as `codec` writes it, at Kafka's default level unless another is given (snappy has none)."""
     return _WRITERS[codec](data, DEFAULT_LEVELS.get(codec, 0) if level is None else level)
 
 

@@ -3,5 +3,5 @@
 `directory` walks the data directory and its checkpoints, `partition` one partition's files, `segment` one segment,
 in pieces that fit in memory; `batches` knows what must be true of batches and records, `indexes` of the entries that
 lead to them. Each segment can be checked by itself, anywhere (`segment.SegmentWork`), and
-tells its numbers (`findings`); what only all of them show is found by `joined`. Nothing is changed and nothing locked.
+returns its numbers (`findings`); what only all of them together show is found by `joined`. Nothing is changed and nothing locked.
 """

@@ -71,7 +71,7 @@ class DirectoryCheck:
         return sum(self._log_bytes(directory) for directory in self._partitions.values())
 
     def findings(self, advance: Advance = lambda _: None) -> Iterator[Finding]:
-        """Check everything; `advance` is told the bytes of log passed."""
+        """Check everything; `advance` is called with the bytes of log checked."""
         for finding in self._findings(advance):
             self.summary.findings += 1
             yield finding

@@ -46,8 +46,8 @@ class SegmentSpan(NamedTuple):
 class PartitionCheck:
     """The check of one partition, whole or in three parts, of which the middle one may be done anywhere else.
 
-    First `own_findings`: the small files. Then the `segments`, each for itself. At last `joined`, which is told how
-    these ended: what can only be seen of all of them together.
+    First `own_findings`: the small files. Then the `segments`, each for itself. Then `joined`, which takes the
+    results of all of them, finds what no single segment shows.
     """
 
     def __init__(self, directory: Path, situation: DirectorySituation, files: FileSystem) -> None:

@@ -31,7 +31,7 @@ def chunks(data: memoryview) -> Iterator[Batches]:
     while start < len(data):
         found = scan(data, start, min(start + CHUNK_BYTES, len(data)))
         if not len(found):
-            # A batch longer than a chunk, or one that ends the walk: the whole rest tells which.
+            # A batch longer than a chunk, or one that ends the walk: the whole rest shows which.
             found = scan(data, start, max_batches=1)
         if not len(found):
             yield found
@@ -46,7 +46,7 @@ def is_torn(problem: CorruptBatchError | None) -> bool:
 
 
 Advance = Callable[[int], None]
-"""Told how many bytes of log were looked at since the last call."""
+"""Called with the number of bytes of log that were checked since the last call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Files of a log directory in the text of kafka-dump-log (DumpLogSegments), byte for byte.
 
-`files` walks the files named and tells which of them nobody knows, `log` prints segments, `decoders` what the records
+`files` walks the files named and lists those of no known kind, `log` prints segments, `decoders` what the records
 of coordinators' topics say, `indexes` the files beside segments and what of these disagrees with the segment,
 `report` gathers the disagreements in Kafka's order, `java` prints what Java prints, `options` are the tool's flags.
 """

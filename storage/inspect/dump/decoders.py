@@ -59,7 +59,7 @@ class _RecordType(NamedTuple):
 
 
 def decode_record(record: Record, decoder: RecordDecoder) -> DecodedRecord:
-    """Tell a record's content; a key or value that cannot be read is told in the key's place.
+    """A record's content as text; a key or value that cannot be read is reported in the key's place.
 
     Raises InvalidRecordError for a record without a key, where Kafka's tool ends too.
     """

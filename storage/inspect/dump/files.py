@@ -63,7 +63,7 @@ def _dump_file(name: str, options: DumpOptions, files: FileSystem, report: DumpR
 
 
 def _dump_snapshot(path: Path, files: FileSystem) -> Iterator[DumpLine]:
-    """Print a snapshot; a damaged one is told, and the dump goes on: a broker does without it too."""
+    """Print a snapshot; a damaged one is reported, and the dump continues: a broker does without it too."""
     try:
         lines = list(dump_snapshot(path, files))
     except CorruptionError as error:

@@ -136,6 +136,6 @@ def _offset_index_of(path: Path, base_offset: Offset, files: FileSystem) -> Offs
 
 
 def _last_offset_at(segment: memoryview, position: Position, max_message_size: int) -> Offset:
-    """Tell the last offset of the batch that an entry leads to; -1 where none is."""
+    """Last offset of the batch that an entry leads to; -1 where none is."""
     found = scan(segment[position : position + max_message_size], max_batches=1)
     return found[0].last_offset if len(found) else Offset(-1)

@@ -195,7 +195,7 @@ def _sequence(record: Record, header: BatchHeader) -> int:
 
 
 def _control(record: Record) -> str:
-    """Tell a control record's type; of the ends of transactions also the coordinator's epoch."""
+    """A control record's type; of the ends of transactions also the coordinator's epoch."""
     kind = control_type(record.key)
     if kind in (ControlType.ABORT, ControlType.COMMIT):
         return f"endTxnMarker: {kind.name} coordinatorEpoch: {read_marker(record).coordinator_epoch}"

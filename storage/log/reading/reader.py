@@ -168,7 +168,7 @@ class LogReader:
         trace: Trace | None = None,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        """As `offset_for_timestamp`, telling `trace` each step."""
+        """As `offset_for_timestamp`, calling `trace` with each step."""
 
         def look(state: LogState) -> TimestampOffset | None:
             search = Search(timestamp, state.start_offset, trace, max_bytes)
@@ -200,7 +200,7 @@ class LogReader:
         return self._looking(look) or self._looking(look_between_appends)
 
     def locate(self, offset: Offset, trace: Trace | None = None) -> Location | None:
-        """The batch that holds `offset` or the next one after a gap, telling `trace` each step.
+        """The batch that holds `offset` or the next one after a gap; `trace` is called with each step.
 
         Raises OffsetOutOfRangeError, CorruptionError, SegmentDeletedError.
         """
@@ -238,7 +238,7 @@ class LogReader:
                     return found
 
     def _wait_for_change(self, chain: Chain, error: FileNotFoundError) -> None:
-        """Wait until whoever renames files has published what becomes of them; SegmentDeletedError if nobody does."""
+        """Wait until the thread that renames files has published the new ones; SegmentDeletedError if there is none."""
         with self._parts.lock:
             changed = self._parts.state.chain is not chain
         if not changed:

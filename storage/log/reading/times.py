@@ -93,7 +93,7 @@ class Search:
     def __init__(
         self, timestamp: int, start_offset: Offset, trace: Trace | None = None, max_bytes: int | None = None
     ) -> None:
-        """`trace` is told each step; `max_bytes` of batches and records are gone through at most."""
+        """`trace` is called with each step; `max_bytes` of batches and records are gone through at most."""
         self.timestamp = timestamp
         self.trace = trace
         self._start_offset = start_offset
@@ -110,24 +110,24 @@ class Search:
             for batch in self._late(window.batches):
                 position = window.position + batch.position
                 if batch.max_timestamp < self.timestamp or batch.last_offset < self._start_offset:
-                    self._tell(BatchPassed, position, batch.base_offset, batch.last_offset)
+                    self._report(BatchPassed, position, batch.base_offset, batch.last_offset)
                     continue
-                self._tell(BatchFound, position, batch.size_bytes, batch.base_offset, batch.last_offset)
+                self._report(BatchFound, position, batch.size_bytes, batch.base_offset, batch.last_offset)
                 found = self._in_batch(segment, window, batch)
                 if found is not None:
-                    self._tell(RecordFound, found.offset, found.timestamp)
+                    self._report(RecordFound, found.offset, found.timestamp)
                     return found
             segment.raise_problem(window)
         return None
 
     def _late(self, batches: Batches) -> Iterable[BatchHeader]:
-        """The batches to look at; none of a window in which all are earlier, unless each step is told."""
+        """The batches to look at; none of a window in which all are earlier, unless each step is traced."""
         count = len(batches)
         if self.trace is None and count and batches.largest("max_timestamp", count) < self.timestamp:
             return ()
         return batches
 
-    def _tell(self, step: Callable[..., Step], *numbers: int) -> None:
+    def _report(self, step: Callable[..., Step], *numbers: int) -> None:
         if self.trace is not None:
             self.trace(step(*numbers))
 
