@@ -38,10 +38,13 @@ from benchmarks.peers.broker import BrokerTools, broker_tools
 from benchmarks.peers.commands import seconds_of
 
 KCAT, CONSOLE = "kcat", "console tools"
+CONSUMED = "consumed"
+CODECS = ("lz4", "snappy", "zstd", "gzip")
+"""Topics that are compressed, each by the codec of its name."""
 COMMANDS_A_SECOND = Unit("commands/s", Better.HIGHER)
 MOST_ROUNDS = 5
-COPIES = 3 + 3 * MOST_ROUNDS
-"""Copies of the text: itself, those consumed on both sides, and those that three sides produce in each round."""
+COPIES = 3 + 3 * MOST_ROUNDS + 2
+"""Copies of the text: itself, those consumed on both sides, those that three sides produce in each round, and the compressed ones."""
 LINE = shlex.quote(lines.line(0).decode())
 
 
@@ -73,7 +76,11 @@ def cases(conditions: Conditions) -> Cases:
         # Of few bytes kcat's start is most of its time.
         producing, consuming = conditions.choose(full=(1.5, 4.0), short=(3.0, 9.0))
         yield _case("produce", MEGABYTES_A_SECOND, _producing(setup), target=5.0, floor=producing)
-        yield _case("consume", MEGABYTES_A_SECOND, _consuming(setup), target=10.0, floor=consuming)
+        yield _case("consume", MEGABYTES_A_SECOND, _consuming(setup, CONSUMED), target=10.0, floor=consuming)
+        for codec in conditions.choose(full=CODECS, short=()):
+            _fill(setup.broker, setup.mount, codec, setup.text, "-z", codec)
+            sides = _consuming(setup, codec)
+            yield _case(f"consume {codec}", MEGABYTES_A_SECOND, sides, target=10.0, floor=consuming / 2)
         yield _case("produce one line", COMMANDS_A_SECOND, _one_line(setup), target=30.0, floor=50.0)
         yield _case("consume one record by offset", COMMANDS_A_SECOND, _one_record(setup), floor=3.0)
 
@@ -113,13 +120,13 @@ def _producing(setup: ShellSetup) -> Iterator[Side]:
         yield Side(CONSOLE, lambda: speed(console, in_broker, setup.text))
 
 
-def _consuming(setup: ShellSetup) -> Iterator[Side]:
+def _consuming(setup: ShellSetup, topic: str) -> Iterator[Side]:
     commands = {
-        OURS: ["cat", str(setup.mount / "consumed/0/log")],
-        KCAT: setup.broker.kcat("-C", "consumed", "-e", "-q", "-o", "beginning"),
+        OURS: ["cat", str(setup.mount / topic / "0/log")],
+        KCAT: setup.broker.kcat("-C", topic, "-e", "-q", "-o", "beginning"),
     }
-    if setup.console:
-        commands[CONSOLE] = setup.broker.console_consumer("consumed", setup.records)
+    if setup.console and topic == CONSUMED:
+        commands[CONSOLE] = setup.broker.console_consumer(topic, setup.records)
     for name, command in commands.items():
         _check_printed(command, setup.size)
         yield Side(name, partial(_consumed, setup.size, command))
@@ -176,13 +183,22 @@ def _setup(directory: Path, size: int, *, console: bool) -> Iterator[ShellSetup]
     with ExitStack() as stack:
         broker = stack.enter_context(broker_tools(directory / "broker"))
         mount = stack.enter_context(topicfs(directory, directory / "data")).path
-        for topic in ("produced", "consumed", "lines"):
+        for topic in ("produced", "lines"):
             broker.client.create_topic(topic)
             (mount / topic).mkdir()
-        with text.open("rb") as source, (mount / "consumed/0/log").open("ab", buffering=0) as target:
-            shutil.copyfileobj(source, target, 128 * 1024)
-        seconds_of(broker.kcat("-P", "consumed", "-l", str(text)))
+        _fill(broker, mount, CONSUMED, text)
         yield ShellSetup(broker, directory, mount, text, size, console)
+
+
+def _fill(broker: BrokerTools, mount: Path, topic: str, text: Path, *flags: str) -> None:
+    """Make a topic on both sides and produce the text; one with a codec's name is compressed by it."""
+    broker.client.create_topic(topic)
+    (mount / topic).mkdir()
+    if topic in CODECS:
+        (mount / topic / "config").write_text(f"compression.type={topic}\n")
+    with text.open("rb") as source, (mount / topic / "0/log").open("ab", buffering=0) as target:
+        shutil.copyfileobj(source, target, 128 * 1024)
+    seconds_of(broker.kcat("-P", topic, *flags, "-l", str(text)))
 
 
 BENCHMARK = Benchmark(
