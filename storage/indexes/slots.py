@@ -2,8 +2,9 @@
 
     | slot 0 | slot 1 | … | slot n-1 | zeros up to the preallocated size |
 
-While a segment is active its index file has its full size, so that it is a mapping that never moves; when the
-segment becomes inactive the file is trimmed to what is used. Nothing in the file says how much that is: when a file
+While a segment is active its index file has its full size, so that it is a mapping that never moves; after a clean start
+only from the next entry on, for most logs of many never get one. When the segment becomes inactive the file is trimmed
+to what is used. Nothing in the file says how much that is: when a file
 is opened every slot counts as used, zeros too; so loading a log looks at an index's end first (kafka-storage.md#index-files).
 
 Slots are written by write(2) and read through the mapping, which shows them at once: a store through the mapping of
@@ -23,13 +24,14 @@ from storage.model import Position
 class SlotFile:
     """`entries` used slots out of `capacity`. Changed under the log's lock, read by any thread."""
 
-    __slots__ = ("_file", "_slot", "_slot_bytes", "capacity", "entries")
+    __slots__ = ("_file", "_reserved", "_slot", "_slot_bytes", "capacity", "entries")
 
     def __init__(self, file: File, slot: Struct, *, new_bytes: int | None = None) -> None:
         """Open `file` with every slot used; or, with `new_bytes`, as a new, empty one preallocated to that."""
         self._file = file
         self._slot = slot
         self._slot_bytes = slot.size
+        self._reserved = False
         if new_bytes is not None:
             file.truncate(0)
             file.truncate(self._whole(new_bytes))
@@ -70,6 +72,8 @@ class SlotFile:
     def append(self, *fields: int) -> None:
         """Use one more slot; there is one, the caller has looked."""
         assert self.entries < self.capacity, f"{self.path}: no slot left of {self.capacity}"
+        if self._reserved:
+            self.resize(self.capacity * self._slot_bytes)
         self._file.pwrite(self._slot.pack(*fields), Position(self.entries * self._slot_bytes))
         self.entries += 1
 
@@ -78,6 +82,8 @@ class SlotFile:
         if rows:
             assert self.entries + len(rows) <= self.capacity, f"{self.path}: only {self.capacity} slots"
             data = b"".join([self._slot.pack(*row) for row in rows])
+            if self._reserved:
+                self.resize(self.capacity * self._slot_bytes)
             self._file.pwrite(data, Position(self.entries * self._slot_bytes))
             self.entries += len(rows)
 
@@ -90,7 +96,12 @@ class SlotFile:
         target = max(self._whole(size), self.used_bytes)
         if target != self._file.size():
             self._file.truncate(target)
-        self.capacity = target // self._slot_bytes
+        self.capacity, self._reserved = target // self._slot_bytes, False
+
+    def reserve(self, size: int) -> None:
+        """Do what `resize` does, with the next slot that is used: until then the file stays as it is."""
+        self.capacity = max(self._whole(size), self.used_bytes) // self._slot_bytes
+        self._reserved = True
 
     def trim(self) -> None:
         """Cut the file behind the last used slot."""

@@ -323,6 +323,7 @@ class LogAppender:
         parts = self._parts
         old, began = parts.state.chain.active, parts.clock()
         if base_offset == old.base_offset:
+            parts.as_closed = None
             old.reset()
             return old
         try:

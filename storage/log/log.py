@@ -198,6 +198,8 @@ class Log:
 
     def _close_in_order(self) -> None:
         parts, state = self.parts, self.parts.state
+        if state is parts.as_closed and not (parts.epochs.dirty or parts.producers.unsynced):
+            return  # Nothing came since the last close: to put thousands of idle logs on disk again takes minutes.
         state.chain.active.deactivate()
         parts.producers.take(state.end_offset)
         parts.producers.sync()

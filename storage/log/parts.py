@@ -48,6 +48,8 @@ class Loaded(NamedTuple):
     recovery_point: Offset
     high_watermark: Offset | None
     """None: one replica, the high watermark is always the log end."""
+    as_closed: bool = False
+    """True if its last owner closed it in order and loading changed no file: all of it is on disk."""
 
 
 class SmallFiles(NamedTuple):
@@ -126,6 +128,8 @@ class LogParts:
             )
         )
         """What readers see, as one immutable value."""
+        self.as_closed = self.state if loaded.as_closed else None
+        """The state in which the files are as a close in order leaves them; None where loading, or a roll, changed them."""
 
     def configure(self, config: TopicConfig) -> None:
         """Work by these settings from now on."""

@@ -220,6 +220,11 @@ class LogProducers:
         """Their offsets, ascending."""
         return sorted(self._snapshots)
 
+    @property
+    def unsynced(self) -> bool:
+        """True if a snapshot was taken that may not be on disk yet."""
+        return bool(self._unsynced)
+
     def sync(self) -> None:
         """What was taken is on disk after this (blocking); not at each roll, for an append waits there."""
         unsynced, self._unsynced = self._unsynced, ()

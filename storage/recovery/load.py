@@ -134,6 +134,8 @@ class Loader:
         self._opened: list[Segment] = []
         self._present: AbstractSet[str] = frozenset()
         self._may_split = False
+        self._changed = False
+        """True if a file may not be as a close in order left it."""
         self._begin()
 
     def _begin(self) -> None:
@@ -159,6 +161,7 @@ class Loader:
         """Load; a segment whose offsets are too far apart is split, and then all begins again."""
         # Offsets of a dense log are never far apart; and where nothing may be written a log ends where indexes do.
         self._may_split = not dense and not self._files.read_only
+        self._changed = self._changed or not clean
         while True:
             try:
                 return self._load(clean=clean, dense=dense)
@@ -201,6 +204,7 @@ class Loader:
             start_offset=log_start_offset,
             recovery_point=end_offset if clean else min(checkpointed.recovery_point, end_offset),
             high_watermark=high_watermark,
+            as_closed=not self._changed,
         )
         return Log(
             self._directory,
@@ -262,6 +266,7 @@ class Loader:
     def _remove(self, names: list[str]) -> None:
         if self._files.read_only:
             return
+        self._changed = self._changed or bool(names)
         for name in names:
             _LOGGER.info(
                 "%s: removing %s, left from an interrupted deletion or compaction", self._directory, name
@@ -271,6 +276,7 @@ class Loader:
     def _rename(self, names: dict[str, str]) -> None:
         if self._files.read_only:
             return
+        self._changed = self._changed or bool(names)
         for name, final_name in names.items():
             self._files.rename(self._directory / name, self._directory / final_name)
 
@@ -355,7 +361,7 @@ class Loader:
         chain = Chain.of(segments or [self._new_segment(log_start_offset)])
         chain.active.active = True
         if not self._files.read_only:
-            chain.active.activate()
+            chain.active.activate(reserve=not self._changed)
         return chain, end_offset
 
     def _recover(
@@ -372,6 +378,7 @@ class Loader:
 
         `judge` is called with what was found, before anything is cut off.
         """
+        self._changed = True
         rebuild_producers(
             self._producers,
             before,
@@ -444,6 +451,7 @@ class Loader:
         if self._files.read_only:
             path = self._directory / segment_file(base_offset, SegmentFileKind.LOG)
             return self._open_segment(base_offset, MemoryFile(path))
+        self._changed = True
         return Segment.create(
             self._directory,
             base_offset,
@@ -454,6 +462,7 @@ class Loader:
 
     def _retire(self, segments: list[Segment]) -> None:
         due = Timestamp(self._clock() + self._config.file_delete_delay_ms)
+        self._changed = self._changed or bool(segments)
         for segment in segments:
             if not self._files.read_only:
                 self._removal.retire(segment, self._directory, due)

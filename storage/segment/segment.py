@@ -314,11 +314,11 @@ class Segment:
         self._open_offset_index(create=True)
         self._open_time_index(create=True)
 
-    def activate(self) -> None:
-        """Prepare for appends: indexes at full size."""
+    def activate(self, *, reserve: bool = False) -> None:
+        """Prepare for appends: indexes at full size; with `reserve` from the next entry on, and no file is changed now."""
         self.active = True
-        self.offset_index.slots.resize(self.settings.index_bytes)
-        self.time_index.slots.resize(self.settings.index_bytes)
+        for slots in (self.offset_index.slots, self.time_index.slots):
+            (slots.reserve if reserve else slots.resize)(self.settings.index_bytes)
         self.index_full = self.offset_index.full or self.time_index.full
 
     def deactivate(self) -> None:

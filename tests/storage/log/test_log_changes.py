@@ -12,7 +12,8 @@ from storage.config.topic import TopicConfig
 from storage.errors import OffsetOutOfRangeError, PolicyViolationError
 from storage.log.reading.fetch import fetch
 from storage.log.roll import segment_settings
-from tests.doubles.logs import TINY, LogOnDisk, batch, offsets_of, sized_batch
+from storage.model import Offset, Timestamp
+from tests.doubles.logs import DIRECTORY, TINY, LogOnDisk, batch, offsets_of, sized_batch
 
 HOUR = 3_600_000
 
@@ -298,6 +299,76 @@ def test_a_close_leaves_what_a_clean_start_needs():
         "00000000000000000001.snapshot": 10,
         "leader-epoch-checkpoint": 8,
     } == {name: len(on_disk.content(name)) for name in on_disk.names()}
+
+
+def test_a_log_to_which_nothing_came_is_closed_without_the_disk():
+    """Of thousands of partitions most are idle: from a clean start to the close no file of theirs is changed or waited for."""
+    on_disk = LogOnDisk(index_interval_bytes=0)
+    for timestamp in (10, 20, 30):
+        on_disk.log.append(sized_batch(100, timestamp=timestamp))
+    on_disk.log.close()
+    before = on_disk.disk.tree()
+    del on_disk.disk.calls[:]
+    on_disk.log = on_disk.load(clean=True)
+    assert 3 == on_disk.log.offsets().log_end_offset
+    assert 1 == on_disk.log.offset_for_timestamp(Timestamp(15)).offset
+    on_disk.log.close()
+    done = {operation for operation, _ in on_disk.disk.calls}
+    assert done.isdisjoint(
+        {"pwrite", "truncate", "sync", "sync_directory", "write_bytes", "rename", "unlink"}
+    )
+    assert before == on_disk.disk.tree()
+
+
+def test_indexes_get_their_full_size_with_the_first_entry_after_a_clean_start():
+    """Until then the files stay as they were closed; there is room for as many entries as ever."""
+    on_disk = LogOnDisk(index_interval_bytes=0)
+    on_disk.log.append(sized_batch(100, timestamp=1))
+    on_disk.log = on_disk.reopen()
+    sizes = [len(on_disk.content(f"00000000000000000000.{kind}")) for kind in ("index", "timeindex")]
+    assert [0, 12] == sizes
+    on_disk.log.append(sized_batch(100, timestamp=2))
+    on_disk.log.append(sized_batch(100, timestamp=3))
+    sizes = [len(on_disk.content(f"00000000000000000000.{kind}")) for kind in ("index", "timeindex")]
+    assert [1200, 1200] == sizes
+    assert [0] == on_disk.base_offsets()
+
+
+@pytest.mark.parametrize("end", ["append", "roll", "delete"])
+def test_whatever_came_after_a_clean_start_is_on_disk_after_the_close(end: str):
+    """An idle log's close waits for no disk; that of another one does, however little came."""
+    on_disk = LogOnDisk(index_interval_bytes=0)
+    on_disk.log.append(sized_batch(100, timestamp=1))
+    if end == "roll":
+        on_disk.log.roll()
+    on_disk.log = on_disk.reopen()
+    if end == "append":
+        on_disk.log.append(sized_batch(100, timestamp=2))
+    elif end == "roll":
+        on_disk.log.roll()  # The active segment is empty, and begins anew in place.
+    else:
+        on_disk.log.delete_records(Offset(1))
+    on_disk.log.close()
+    closed = {name: on_disk.content(name) for name in on_disk.names()}
+    assert all(len(closed[name]) < 1200 for name in closed if name.endswith("index"))
+    on_disk.disk.crash(keep=0.0)
+    assert closed == {name: on_disk.content(name) for name in on_disk.names()}
+
+
+def test_what_a_clean_start_completed_is_on_disk_after_the_close():
+    """The names that loading gave, and the indexes that it made again, last as long as the mark of the clean close."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(sized_batch(100, timestamp=1))
+    on_disk.log.close()
+    name = "00000000000000000000.log"
+    on_disk.disk.rename(DIRECTORY / name, DIRECTORY / f"{name}.swap")
+    on_disk.disk.sync_directory(DIRECTORY)
+    on_disk.load(clean=True).close()
+    on_disk.disk.crash(keep=0.0)
+    assert name in on_disk.names()
+    assert [0, 12] == [
+        len(on_disk.content(f"00000000000000000000.{kind}")) for kind in ("index", "timeindex")
+    ]
 
 
 def test_a_close_that_fails_is_told_and_still_closes():

@@ -321,7 +321,7 @@ def test_status():
         status.first_timestamp,
         status.last_timestamp,
     )
-    assert 12 + 120 + 120 == status.index_bytes
+    assert 12 + 12 == status.index_bytes
     assert 3 == status.offsets.recovery_point
 
 
