@@ -13,7 +13,7 @@ COMPILED = (
     "storage/codec/batch.py",
     "storage/codec/record_parts.py",
     "storage/codec/columns.py",
-    "storage/codec/joining.py",
+    "storage/codec/value_copy.py",
     "storage/codec/batch_writer.py",
     "storage/segment/sparse.py",
     "storage/inspect/check/sound.py",

@@ -20,7 +20,7 @@ from storage.codec.binary.fields import LAST_OFFSET, ROW_SIZE, SIZE_BYTES
 from storage.codec.columns import Columns
 from storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from storage.codec.headers import Batches
-from storage.codec.joining import begin_text, join_inflated, join_values
+from storage.codec.value_copy import begin_text, copy_inflated, copy_values
 from storage.errors import SegmentDeletedError
 from storage.model import Fetched, Offset
 
@@ -55,7 +55,7 @@ class Rendered(Protocol):
 
 @dataclass(slots=True)
 class _Begun:
-    """Batches that were fetched together and are joined one by one."""
+    """Batches that were fetched together and are copied one by one."""
 
     fetched: Fetched
     batches: Batches
@@ -74,14 +74,14 @@ class Rendering:
         self._straight = view.source.form is VALUES
         self._pieces: deque[Piece] = deque()
         self._begun: _Begun | None = None  # of compressed batches
-        self._inflates = True  # values of compressed batches could be joined lately
+        self._inflates = True  # values of compressed batches could be copied lately
         self._rendered = 0  # records of the first piece
         self._from_offset = self._next_offset = self._end_offset = view.start_offset
         # Of a short range no more is fetched than it may need.
         self._most_fetched = WINDOW_BYTES if size is None else min(size + PAGE_BYTES, WINDOW_BYTES)
         self._fetch_bytes = min(FIRST_FETCH_BYTES, self._most_fetched)
         self._record_bytes = 256.0  # as rendered lately, on average
-        self._batch_share = 1.0  # bytes of batches for one of text, as joined lately
+        self._batch_share = 1.0  # bytes of batches for one of text, as copied lately
 
     def expect(self, size: int) -> None:
         """Fetch as much at once as a read of `size` bytes asks for, within the bounds."""
@@ -115,7 +115,7 @@ class Rendering:
         now. Raises SegmentDeletedError.
         """
         if self._straight and not self._pieces:
-            text = self._joined(begun, least, step, front)
+            text = self._copied(begun, least, step, front)
             if text is not None:
                 return text
         while self._pieces or self._fetch(front):
@@ -127,22 +127,22 @@ class Rendering:
                 return b"".join((begun, data)) if begun else data
         return None
 
-    def _joined(self, begun: Text, least: int, step: int, front: Entry | None) -> Text | None:
-        """Join values to a window, up to what cannot be joined, which lies in `_pieces` then; None for no value at all."""
+    def _copied(self, begun: Text, least: int, step: int, front: Entry | None) -> Text | None:
+        """Copy values to a window, up to what cannot be copied, which lies in `_pieces` then; None for no value at all."""
         size = least = min(least, LARGEST_READ_BYTES)
         most, margin = self._fetch_bytes, 0
         reads_through = most == WINDOW_BYTES
         if reads_through:
             size += max(WINDOW_BYTES - least, 0) // step * step
             margin = WINDOW_BYTES // 16
-        # An eighth more: joining asks for the room that the shortest numbers beside the values would leave for them.
+        # An eighth more: copying asks for the room that the shortest numbers beside the values would leave for them.
         text, used, end = begin_text(begun, size + size // 8 + margin), -1, len(begun)
         while used < end < size and not self._pieces:
             used = end
             if reads_through:
                 most = min(int((size - used) * self._batch_share) + margin, LARGEST_FETCH_BYTES)
             try:
-                end = self._join_more(text, used, size, most, front)
+                end = self._copy_more(text, used, size, most, front)
             except (SegmentDeletedError, ThreadNeededError, RequestTooLargeError):
                 if used == len(begun):
                     raise  # Otherwise who reads on is told.
@@ -153,14 +153,14 @@ class Rendering:
             del text[end:]
         return memoryview(text)[:end].toreadonly()
 
-    def _join_more(self, text: bytearray, used: int, size: int, most: int, front: Entry | None) -> int:
-        """Join the values of the next stretch, and say where they end in `text`; what cannot be joined goes to `_pieces`."""
+    def _copy_more(self, text: bytearray, used: int, size: int, most: int, front: Entry | None) -> int:
+        """Copy the values of the next stretch, and say where they end in `text`; what cannot be copied goes to `_pieces`."""
         end_offset = self._end_ahead(front)
         if end_offset is None:
             return used
         source, offset, begun = self._view.source, self._next_offset, self._begun
         if begun is not None and begun.offset == offset:
-            end = self._join_inflated(begun, text, used, size, end_offset)
+            end = self._copy_inflated(begun, text, used, size, end_offset)
             if end >= 0:
                 return end
         self._begun = None
@@ -169,14 +169,14 @@ class Rendering:
             self._keep(fetched, end_offset)
             return used
         if not fetched.aborted and len(fetched.data) <= 2 * WINDOW_BYTES:
-            end = join_values(fetched.data, text, used, start_offset=offset, end_offset=end_offset)
+            end = copy_values(fetched.data, text, used, start_offset=offset, end_offset=end_offset)
             if end >= 0:
                 self._next_offset = min(fetched.next_offset, end_offset)
                 self._batch_share = len(fetched.data) / max(end - used, 1)
                 return end
             if self._inflates:
                 begun = _Begun(fetched, scan(fetched.data, check_crc=True), offset)
-                end = self._join_inflated(begun, text, used, size, end_offset)
+                end = self._copy_inflated(begun, text, used, size, end_offset)
                 if end >= 0:
                     return end
                 self._inflates = (
@@ -185,14 +185,14 @@ class Rendering:
         self._keep(source.decoded(offset, fetched), end_offset)
         return used
 
-    def _join_inflated(self, begun: _Begun, text: bytearray, used: int, size: int, end_offset: Offset) -> int:
-        """Join the values of batches that are inflated one by one, up to `size`; -1 where the next one cannot be joined."""
+    def _copy_inflated(self, begun: _Begun, text: bytearray, used: int, size: int, end_offset: Offset) -> int:
+        """Copy the values of batches that are inflated one by one, up to `size`; -1 where the next one cannot be copied."""
         batches, data, request = begun.batches, begun.fetched.data, current()
         limit = MAX_CONTENT_BYTES if request is None else request.begin(len(data))
         first, end, passed_bytes = begun.number, used, 0
         while begun.number < len(batches) and end < size:
             row = batches.rows[begun.number * ROW_SIZE : (begun.number + 1) * ROW_SIZE]
-            joined, inflated_bytes = join_inflated(
+            copied, inflated_bytes = copy_inflated(
                 data,
                 row,
                 text,
@@ -201,9 +201,9 @@ class Rendering:
                 end_offset=end_offset,
                 max_content_bytes=limit,
             )
-            if joined < 0:
+            if copied < 0:
                 break
-            end = joined
+            end = copied
             passed_bytes += row[SIZE_BYTES]
             begun.number += 1
             begun.offset = Offset(row[LAST_OFFSET] + 1)

@@ -30,11 +30,11 @@ from storage.compaction.survivors import (
     RunKind,
     count_staying,
     drop_tombstones,
-    end_of_thinned,
+    end_of_filtered,
     end_of_untied,
-    gather,
+    filter_batches,
+    kept_records,
     next_run,
-    thin,
 )
 from storage.compaction.transactions import PassTransactions
 from storage.model import NO_PRODUCER_ID, Offset, Timestamp, TimestampType
@@ -100,10 +100,10 @@ class Rewriter:
         self, data: memoryview, columns: Columns, marks: bytearray, first: int, modified: Timestamp
     ) -> tuple[int, memoryview | bytearray | None]:
         """Batches from `first` on that are not just copied or dropped: up to which one, and what stays of them."""
-        stop = end_of_thinned(columns, marks, first)
+        stop = end_of_filtered(columns, marks, first)
         if stop == first:
             return first + 1, self._batch(data, _Batch(columns, first), marks, modified)
-        kept = thin(columns, marks, first, stop)
+        kept = filter_batches(columns, marks, first, stop)
         self.counts.records_kept += len(kept)
         return stop, encode_batches(kept)
 
@@ -122,7 +122,7 @@ class Rewriter:
             if decision.when_empty is WhenEmpty.DROP or header.magic < CURRENT_MAGIC:
                 return None
             return _emptied(header)
-        kept = batch.columns if header.is_control else gather(batch.columns, marks, first, last)
+        kept = batch.columns if header.is_control else kept_records(batch.columns, marks, first, last)
         bounds = (first, last) if header.is_control else (0, stay)
         has_tombstones = not header.is_control and min(kept.value_lengths) < 0
         horizon = new_horizon(header, has_tombstones=has_tombstones, decision=decision, params=self._params)

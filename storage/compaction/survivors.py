@@ -1,11 +1,11 @@
-"""Which records of a window stay, without an object a record: their marks, the runs they form, and gathering them.
+"""The records of a window that stay, without an object a record: their marks, the runs they form, copies of their columns.
 
 A mark is one byte a record:
 
     1  it stays: the newest of its key        2  its value is null        4  beyond what the map knows
 
-Most batches lose nothing or everything. Those that are plain besides form runs that are copied, or passed over, in one go; only the others are
-looked at one by one. Compiled; also runs as it stands.
+Most batches lose nothing or everything. Runs of such plain batches are copied, or left out, as a whole; only the others
+are looked at one by one. Compiled; also runs as it stands.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _NULL_VALUE = cython.declare(cython.int, NULL_VALUE)
 _SINGLE = cython.declare(cython.int, 0)
 _COPIED = cython.declare(cython.int, 1)
 _DROPPED = cython.declare(cython.int, 2)
-_THINNED = cython.declare(cython.int, 3)
-"""The numbers of each `RunKind`, and of what `end_of_thinned` looks for."""
+_FILTERED = cython.declare(cython.int, 3)
+"""The numbers of each `RunKind`, and of what `end_of_filtered` looks for."""
 
 
 class RunKind(IntEnum):
@@ -68,14 +68,14 @@ def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset:
     at: cython.Py_ssize_t = first
     kind: cython.int = _kind(rows, at, mark, keep_end_offset)
     at += 1
-    if kind in (_SINGLE, _THINNED):
+    if kind in (_SINGLE, _FILTERED):
         return Run(RunKind.SINGLE, at)
     while at < total and _kind(rows, at, mark, keep_end_offset) == kind:
         at += 1
     return Run(RunKind.COPIED if kind == _COPIED else RunKind.DROPPED, at)
 
 
-def end_of_thinned(columns: Columns, marks: bytearray, first: int) -> int:
+def end_of_filtered(columns: Columns, marks: bytearray, first: int) -> int:
     """Number of the first batch from `first` on that is not plain and uncompressed, or does not lose some of its records and keep some.
 
     What those before it keep holds no tombstone.
@@ -86,12 +86,12 @@ def end_of_thinned(columns: Columns, marks: bytearray, first: int) -> int:
     mark: cython.p_uchar = memory.octets_of(marked)
     total: cython.Py_ssize_t = len(view) // fields.ROW_SIZE
     at: cython.Py_ssize_t = first
-    while at < total and _kind(rows, at, mark, -1) == _THINNED:
+    while at < total and _kind(rows, at, mark, -1) == _FILTERED:
         at += 1
     return at
 
 
-def thin(columns: Columns, marks: bytearray, first: int, stop: int) -> Columns:
+def filter_batches(columns: Columns, marks: bytearray, first: int, stop: int) -> Columns:
     """The batches [first, stop) with those of their records that stay, over the same data."""
     source: memoryview = columns.batches.rows
     source_rows: cython.p_longlong = memory.int64s_of(source)
@@ -114,7 +114,7 @@ def thin(columns: Columns, marks: bytearray, first: int, stop: int) -> Columns:
             index += 1
         rows[row + fields.RECORD_COUNT] = kept - before
         rows[row + fields.RECORD_END] = kept
-    records = gather(columns, marks, start, index)
+    records = kept_records(columns, marks, start, index)
     return Columns(records.data, records.block, len(records), Batches(target, columns.batches.stop))
 
 
@@ -133,7 +133,7 @@ def end_of_untied(columns: Columns, first: int) -> int:
     return at
 
 
-def gather(columns: Columns, marks: bytearray, first: int, last: int) -> Columns:
+def kept_records(columns: Columns, marks: bytearray, first: int, last: int) -> Columns:
     """The records of [first, last) that stay, over the same data, in no batch."""
     source_view: memoryview = columns.block
     source: cython.p_longlong = memory.int64s_of(source_view)
@@ -180,7 +180,7 @@ def drop_tombstones(marks: bytearray, first: int, last: int) -> None:
 def _kind(
     rows: cython.p_longlong, batch: cython.Py_ssize_t, mark: cython.p_uchar, keep_end_offset: cython.longlong
 ) -> cython.int:
-    """The number of the batch's `RunKind`, or what `end_of_thinned` looks for."""
+    """The number of the batch's `RunKind`, or what `end_of_filtered` looks for."""
     row: cython.Py_ssize_t = fields.ROW_SIZE * batch
     tied: cython.longlong = fields.TRANSACTIONAL_MASK | fields.CONTROL_MASK | fields.DELETE_HORIZON_MASK
     if rows[row + fields.MAGIC] != fields.CURRENT_MAGIC or rows[row + fields.ATTRIBUTES] & tied:
@@ -201,4 +201,4 @@ def _kind(
         return _SINGLE
     if stays == last - first:
         return _COPIED
-    return _THINNED if rows[row + fields.ATTRIBUTES] & fields.CODEC_MASK == 0 else _SINGLE
+    return _FILTERED if rows[row + fields.ATTRIBUTES] & fields.CODEC_MASK == 0 else _SINGLE

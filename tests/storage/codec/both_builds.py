@@ -19,8 +19,8 @@ from fusefs.forms import FORMS, FormError
 from storage.codec import columns as columns_module
 from storage.codec.batch import find_end, scan, seal
 from storage.codec.headers import Codec
-from storage.codec.joining import join_inflated, join_values
 from storage.codec.records import BatchStamp, decode, encode
+from storage.codec.value_copy import copy_inflated, copy_values
 from storage.errors import StorageError
 from storage.model import Header, Record
 
@@ -71,7 +71,7 @@ def findings(data: bytearray) -> list[Any]:
     """Everything that can be asked of these bytes."""
     scanned = scan(data, check_crc=True)
     text = bytearray()
-    joined = join_values(data, text, 0, start_offset=0, end_offset=2**62)
+    joined = copy_values(data, text, 0, start_offset=0, end_offset=2**62)
     found: list[Any] = [
         list(scanned),
         str(scanned.problem),
@@ -83,7 +83,7 @@ def findings(data: bytearray) -> list[Any]:
         text = bytearray()
         row = scanned.rows[15 * header : 15 * (header + 1)]
         bounds = {"start_offset": 0, "end_offset": 2**62, "max_content_bytes": 1000}
-        end, taken = join_inflated(data, row, text, 0, **bounds)
+        end, taken = copy_inflated(data, row, text, 0, **bounds)
         found += [end, taken, bytes(text[: max(end, 0)])]
     try:
         for columns in decode(data):

@@ -17,11 +17,11 @@ from storage.compaction.survivors import (
     RunKind,
     count_staying,
     drop_tombstones,
-    end_of_thinned,
+    end_of_filtered,
     end_of_untied,
-    gather,
+    filter_batches,
+    kept_records,
     next_run,
-    thin,
 )
 from storage.model import Header, Offset, Record, Timestamp, TimestampType
 
@@ -89,7 +89,7 @@ def test_runs_cover_every_batch_once(batches, end_offset, keep_end_offset):
 
 
 @given(BATCHES, st.data())
-def test_gathered_records_are_whole(batches, data):
+def test_kept_records_are_whole(batches, data):
     """Key, value, headers, offset and time of each that stays, in order."""
     columns = log_of(batches)
     marks = bytearray(
@@ -98,7 +98,7 @@ def test_gathered_records_are_whole(batches, data):
     first = data.draw(st.integers(0, len(columns)))
     last = data.draw(st.integers(first, len(columns)))
     expected = [columns.record(n) for n in range(first, last) if marks[n] & STAYS]
-    assert list(gather(columns, marks, first, last)) == expected
+    assert list(kept_records(columns, marks, first, last)) == expected
     assert count_staying(marks, first, last) == len(expected)
 
 
@@ -126,23 +126,23 @@ def test_due_tombstones_stay_no_longer():
     assert [STAYS, NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE] == list(marks)
 
 
-def thinned(marks):
+def filtered(marks):
     """Whether a batch with these marks keeps some records, no tombstone among them, and loses others."""
     kept = [mark for mark in marks if mark & STAYS]
     return 0 < len(kept) < len(marks) and not any(mark & NULL_VALUE for mark in kept)
 
 
 @given(BATCHES, st.integers(0, 20), st.data())
-def test_batches_are_thinned_while_each_keeps_a_part(batches, end_offset, data):
+def test_batches_are_filtered_while_each_keeps_a_part(batches, end_offset, data):
     """What they keep holds no tombstone; the first batch that is otherwise ends them."""
     columns = log_of(batches)
     marks, expected = judged(columns, end_offset)
     ends = [header.record_end for header in columns.batches]
     parts = [expected[start:end] for start, end in zip([0, *ends], ends, strict=False)]
     first = data.draw(st.integers(0, len(parts) - 1))
-    stop = end_of_thinned(columns, marks, first)
-    assert all(map(thinned, parts[first:stop]))
-    assert stop == len(parts) or not thinned(parts[stop])
+    stop = end_of_filtered(columns, marks, first)
+    assert all(map(filtered, parts[first:stop]))
+    assert stop == len(parts) or not filtered(parts[stop])
 
 
 STAMPS = st.sampled_from(
@@ -155,7 +155,7 @@ STAMPS = st.sampled_from(
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), STAMPS), min_size=1, max_size=6), st.data())
-def test_thinned_batches_are_written_as_one_by_one(shapes, data):
+def test_filtered_batches_are_written_as_one_by_one(shapes, data):
     """At their old bounds and with what their headers said; times are counted again, but for the broker's."""
     written, expected, marks, offset = bytearray(), bytearray(), bytearray(), 9
     for count, stamp in shapes:
@@ -180,17 +180,17 @@ def test_thinned_batches_are_written_as_one_by_one(shapes, data):
     start, skipped = 0, bytearray()
     for number in range(first):
         header = columns.batches[number]
-        skipped += encode_batches(thin(columns, marks, number, number + 1))
+        skipped += encode_batches(filter_batches(columns, marks, number, number + 1))
         start = header.record_end
-    rest = thin(columns, marks, first, len(shapes))
+    rest = filter_batches(columns, marks, first, len(shapes))
     assert skipped + encode_batches(rest) == expected
     assert len(rest) == count_staying(marks, start, len(columns))
 
 
-def test_only_plain_uncompressed_batches_are_thinned():
+def test_only_plain_uncompressed_batches_are_filtered():
     """Those of a transaction, with a horizon or with a codec are looked at one by one."""
     pairs, marks = [[(b"a", b"1"), (b"b", b"2")]], bytearray([STAYS, 0])
-    assert 1 == end_of_thinned(log_of(pairs), marks, 0)
-    assert 1 == end_of_thinned(log_of(pairs, producer_id=7, producer_epoch=0, base_sequence=0), marks, 0)
+    assert 1 == end_of_filtered(log_of(pairs), marks, 0)
+    assert 1 == end_of_filtered(log_of(pairs, producer_id=7, producer_epoch=0, base_sequence=0), marks, 0)
     for stamp in ({"codec": Codec.GZIP}, {"transactional": True}, {"delete_horizon_ms": Timestamp(5)}):
-        assert 0 == end_of_thinned(log_of(pairs, **stamp), marks, 0)
+        assert 0 == end_of_filtered(log_of(pairs, **stamp), marks, 0)

@@ -10,8 +10,8 @@ from storage.codec.batch import scan, seal
 from storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.headers import Codec
-from storage.codec.joining import begin_text, join_inflated, join_values
 from storage.codec.records import BatchStamp, decode, encode
+from storage.codec.value_copy import begin_text, copy_inflated, copy_values
 from storage.errors import CorruptBatchError
 from storage.model import Header, Record
 from tests.storage.codec.strategies import SMALL, record_lists
@@ -23,7 +23,7 @@ PLAIN_TIMES = st.integers(1_700_000_000_000, 1_700_000_000_000 + 2**27 - 1)
 def joined(data, bounds=ALL, *, begun=b"", room=0):
     """What is begun and the values of a fresh join; None where there is no answer."""
     text = begin_text(begun, room)
-    end = join_values(data, text, len(begun), start_offset=bounds[0], end_offset=bounds[1])
+    end = copy_values(data, text, len(begun), start_offset=bounds[0], end_offset=bounds[1])
     return None if end < 0 else bytes(text[:end])
 
 
@@ -130,7 +130,7 @@ def test_what_is_begun_may_be_larger_than_the_room_asked_for():
 def inflated(batch, bounds=ALL, *, begun=b"", limit=MAX_CONTENT_BYTES):
     """What is begun and the values of one batch, inflated first; None where there is no answer. And the bytes that were inflated."""
     text = begin_text(begun, 0)
-    end, taken = join_inflated(
+    end, taken = copy_inflated(
         batch,
         scan(batch).rows,
         text,

@@ -3,7 +3,7 @@
     61 bytes of header │ length, attributes, deltas, key │ value │ no headers │ …     →     value LF value LF …
 
 Most logs that are read through hold nothing but batches of format v2 whose records have no headers and only small
-numbers; nothing but their values is copied here, and no columns are made. Uncompressed batches are joined many at a time,
+numbers; nothing but their values is copied here, and no columns are made. Uncompressed batches are copied many at a time,
 compressed ones one by one. Any other batch, and a damaged one, is left to `columns`.
 
 This module is compiled by Cython, and runs uncompiled with the same results. Every length is checked by hand before it
@@ -42,7 +42,7 @@ def begin_text(begun: Buffer, room: cython.Py_ssize_t) -> bytearray:
     return text
 
 
-def join_values(
+def copy_values(
     data: Buffer, text: bytearray, used: cython.Py_ssize_t, *, start_offset: int, end_offset: int
 ) -> int:
     """Write the values of the records with start_offset <= offset < end_offset to `text` from `used` on, an LF behind each.
@@ -65,11 +65,11 @@ def join_values(
             return -1
         if used + most > len(text):
             memory.resize(text, used + most + (used + most) // 8)
-        used = _join_batches(memory.writable(text), used, source, row, found, start_offset, end_offset)
+        used = _copy_batches(memory.writable(text), used, source, row, found, start_offset, end_offset)
     return used
 
 
-def join_inflated(
+def copy_inflated(
     data: Buffer,
     header: memoryview[int],
     text: bytearray,
@@ -79,7 +79,7 @@ def join_inflated(
     end_offset: cython.longlong,
     max_content_bytes: int,
 ) -> tuple[int, int]:
-    """As `join_values`, of the one batch whose row in `headers.Batches` is `header`, and which may be compressed; its checksum was checked.
+    """As `copy_values`, of the one batch whose row in `headers.Batches` is `header`, and which may be compressed; its checksum was checked.
 
     Where the values end, or -1 too where the records inflate to more than `max_content_bytes`; and how many those are.
     """
@@ -104,7 +104,7 @@ def join_inflated(
     most: cython.Py_ssize_t = room - (fields.MIN_RECORD_SIZE - 1) * count
     if used + most > len(text):
         memory.resize(text, used + most + (used + most) // 8)
-    used = _join_records(
+    used = _copy_records(
         memory.writable(text),
         used,
         memory.octets_of(content),
@@ -143,7 +143,7 @@ def _most_text(row: cython.p_longlong, total: cython.Py_ssize_t) -> cython.Py_ss
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _join_batches(
+def _copy_batches(
     target: cython.p_uchar,
     written: cython.Py_ssize_t,
     source: cython.p_uchar,
@@ -158,7 +158,7 @@ def _join_batches(
         at: cython.Py_ssize_t = fields.ROW_SIZE * number
         if row[at + fields.ATTRIBUTES] & fields.CONTROL_MASK != 0:
             continue
-        written = _join_records(
+        written = _copy_records(
             target,
             written,
             source,
@@ -177,7 +177,7 @@ def _join_batches(
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _join_records(
+def _copy_records(
     target: cython.p_uchar,
     written: cython.Py_ssize_t,
     source: cython.p_uchar,
