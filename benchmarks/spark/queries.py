@@ -210,7 +210,7 @@ def _broker(home: Path, data: Path) -> Iterator[Place]:
     except UnavailableError as error:
         raise SkippedError(str(error)) from None
     with running_broker(home, ServerJava(found.program, found.jars), SETTINGS) as broker:
-        handover = Handover([data], [broker.log_dir], tell=lambda _: None)
+        handover = Handover([data], [broker.log_dir], report=lambda _: None)
         handover.prepare(KafkaCluster(broker.bootstrap_server))
         with broker.stopped():
             handover.place()

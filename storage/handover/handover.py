@@ -38,7 +38,7 @@ from storage.handover.journal import (
     read_journal,
     write_journal,
 )
-from storage.handover.partition_copy import Parcel, carry, first_base_offset
+from storage.handover.partition_copy import PartitionCopy, copy_partition, first_base_offset
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import belongs, read_positions
 from storage.manager import open_engine
@@ -73,18 +73,18 @@ class Handover:
         data: Sequence[Path],
         log_dirs: Sequence[Path],
         *,
-        tell: Say,
+        report: Say,
         files: FileSystem | None = None,
         with_open_transactions: bool = False,
     ) -> None:
-        """`log_dirs` are those of the broker, all of them; every step is told in one line.
+        """`log_dirs` are all of the broker's; `report` is called with one line for every step.
 
         Raises CorruptionError for a damaged journal, StorageError for directories that are none, OSError.
         """
         self._files = files or NativeFileSystem()
         self._data = [directory.absolute() for directory in data]
         self._log_dirs = [directory.absolute() for directory in log_dirs]
-        self._tell = tell
+        self._report = report
         self._with_open_transactions = with_open_transactions
         self._node = _read_node(self._files, self._log_dirs)
         self._journal_home = self._find_journal()
@@ -138,13 +138,13 @@ class Handover:
             found = cluster.create_topic(
                 topic.name, partitions=partitions, settings=topic.settings, node_id=self._node.node_id
             )
-            self._tell(
+            self._report(
                 f"{topic.name}: created in the cluster, {_count(partitions)}, topic id {found.topic_id}"
             )
             return found
         _check_fits(topic.name, found, partitions, self._node.node_id)
         if noted is not None and noted.topic_id == found.topic_id:
-            self._tell(f"{topic.name}: known to the cluster, topic id {found.topic_id}")
+            self._report(f"{topic.name}: known to the cluster, topic id {found.topic_id}")
             return found
         held = any(offsets.stop for offsets in cluster.offsets(topic.name, partitions).values())
         if held:
@@ -153,7 +153,7 @@ class Handover:
                 f"overwritten, so delete it there first"
             )
         cluster.change_settings(topic.name, topic.settings)
-        self._tell(f"{topic.name}: empty in the cluster, taken as it is, topic id {found.topic_id}")
+        self._report(f"{topic.name}: empty in the cluster, taken as it is, topic id {found.topic_id}")
         return found
 
     def verify(self, cluster: Cluster) -> None:
@@ -166,7 +166,7 @@ class Handover:
             for number, offsets in topic.offsets.items():
                 _check_served(TopicPartition(topic.name, number), offsets, served[number])
             total = sum(len(offsets) for offsets in served.values())
-            self._tell(f"{topic.name}: served, offsets as here ({total} in {_count(len(served))})")
+            self._report(f"{topic.name}: served, offsets as here ({total} in {_count(len(served))})")
         self._give_positions(cluster, journal, topics)
 
     def _give_positions(self, cluster: Cluster, journal: Journal, topics: Iterable[OwnTopic]) -> None:
@@ -183,7 +183,7 @@ class Handover:
             and position.partition in by_name[position.topic].offsets
             and belongs(position, by_name[position.topic].topic_id)
         ]
-        PositionGiver(cluster=cluster, tell=self._tell, note=self._note).give(journal, positions)
+        PositionGiver(cluster=cluster, report=self._report, note=self._note).give(journal, positions)
 
     # The broker stands still.
 
@@ -204,7 +204,7 @@ class Handover:
             for partition in journal.waiting():
                 journal = self._place_partition(journal, topics, homes, partition)
             if not all(is_marked_clean(self._files, directory) for directory in self._log_dirs):
-                self._tell(
+                self._report(
                     "the broker was not stopped in order: its next start checks the files, and takes longer"
                 )
 
@@ -223,12 +223,12 @@ class Handover:
         log_dir = self._find_place(journal, partition)
         if journal.places.get(str(partition)) != log_dir:
             journal = self._note(journal.with_place(partition, log_dir))
-        parcel = self._parcel(journal, partition, homes[partition], log_dir)
+        copy = self._copy_of(journal, partition, homes[partition], log_dir)
         offsets = topic.offsets[partition.partition]
         write_lines(self._files, log_dir, partition, self._lines(partition, homes[partition], offsets))
-        carried = carry(self._files, parcel)
+        copied = copy_partition(self._files, copy)
         records = f"offsets {offsets.log_start_offset} to {offsets.log_end_offset}"
-        self._tell(f"{partition}: {'put into' if carried else 'already in'} {parcel.target}, {records}")
+        self._report(f"{partition}: {'put into' if copied else 'already in'} {copy.target}, {records}")
         return self._note(journal.with_placed(partition))
 
     def _find_place(self, journal: Journal, partition: TopicPartition) -> Path:
@@ -247,7 +247,9 @@ class Handover:
             f"log.dirs, each with --log-dir"
         )
 
-    def _parcel(self, journal: Journal, partition: TopicPartition, home: Path, log_dir: Path) -> Parcel:
+    def _copy_of(
+        self, journal: Journal, partition: TopicPartition, home: Path, log_dir: Path
+    ) -> PartitionCopy:
         """Raises StorageError where the broker's partition is of another topic."""
         target = log_dir / names.partition_directory(partition)
         topic_id = journal.topics[partition.topic].topic_id
@@ -256,7 +258,7 @@ class Handover:
             raise StorageError(
                 f"{target}: topic id {found}, where the cluster said {topic_id}; start the broker and run this again"
             )
-        return Parcel(
+        return PartitionCopy(
             partition=partition,
             source=home / names.partition_directory(partition),
             target=target,
@@ -313,7 +315,7 @@ class Handover:
                     f"{partition}: a transaction is open there, and in another cluster nobody would end it: its "
                     f"readers of committed records would wait; hand it over nevertheless by --with-open-transactions"
                 )
-            self._tell(
+            self._report(
                 f"{partition}: a transaction is open there; end it afterwards by "
                 f"kafka-transactions abort --topic {partition.topic} --partition {partition.partition}"
             )

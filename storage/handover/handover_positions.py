@@ -25,7 +25,7 @@ class PositionGiver:
     """Commits the positions of groups in one cluster."""
 
     cluster: Cluster
-    tell: Say
+    report: Say
     note: Note
     """Writes the journal."""
 
@@ -56,12 +56,12 @@ class PositionGiver:
                 missing[partition] = position
             elif there != position.offset:
                 left += 1
-                self.tell(
+                self.report(
                     f"group {group}: at {there} in {partition} there, at {position.offset} here: left alone"
                 )
         if not missing:
             if not left:
-                self.tell(f"group {group}: stands where it stood here")
+                self.report(f"group {group}: stands where it stood here")
             return journal
         # Noted first: if this is interrupted in between, what was put there is still known for ours.
         journal = self.note(
@@ -79,4 +79,4 @@ class PositionGiver:
                 f"again ({error})"
             ) from None
         places = ", ".join(f"{each} at {position.offset}" for each, position in sorted(positions.items()))
-        self.tell(f"group {group}: put where it stood here: {places}")
+        self.report(f"group {group}: put where it stood here: {places}")

@@ -70,8 +70,8 @@ _INDEXES = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
-    """One partition on its way."""
+class PartitionCopy:
+    """A partition to be copied, and how."""
 
     partition: TopicPartition
     source: Path
@@ -87,42 +87,42 @@ class Parcel:
     """True if the source was closed in order. If not, the indexes of its last segment are left to be rebuilt."""
 
 
-def carry(files: FileSystem, parcel: Parcel) -> bool:
+def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
     """Put the partition in place, on disk when this returns (blocking); False: it was there already.
 
     Raises StorageError where other records are in the way, CorruptionError, OSError. The target is then what it was.
     """
-    if files.exists(parcel.target):
-        if same_logs(files, parcel):
+    if files.exists(copy.target):
+        if same_logs(files, copy):
             return False
-        if holds_records(files, parcel.target):
+        if holds_records(files, copy.target):
             raise StorageError(
-                f"{parcel.target}: other records are there already; nothing is overwritten, "
+                f"{copy.target}: other records are there already; nothing is overwritten, "
                 f"so delete that topic first or choose another directory"
             )
-    staged = _stage(files, parcel)
-    _put_in_place(files, staged, parcel)
+    staged = _stage(files, copy)
+    _put_in_place(files, staged, copy)
     return True
 
 
-def same_logs(files: FileSystem, parcel: Parcel) -> bool:
+def same_logs(files: FileSystem, copy: PartitionCopy) -> bool:
     """Return whether the target has the source's logs already, byte for byte but for lowered leader epochs.
 
     Where the target was recovered since, it may end where the source becomes unreadable.
     """
     wanted, present = (
         [name for name in _live_names(files, directory) if name.endswith(SegmentFileKind.LOG.value)]
-        for directory in (parcel.source, parcel.target)
+        for directory in (copy.source, copy.target)
     )
     if not present or wanted[: len(present)] != present:
         return not wanted and not present
-    pairs = [(parcel.source / name, parcel.target / name) for name in present]
+    pairs = [(copy.source / name, copy.target / name) for name in present]
     *closed, (source, target) = pairs
-    if not all(_equal(files, *pair, parcel.highest_epoch) for pair in closed):
+    if not all(_equal(files, *pair, copy.highest_epoch) for pair in closed):
         return False
-    if wanted == present and _equal(files, source, target, parcel.highest_epoch):
+    if wanted == present and _equal(files, source, target, copy.highest_epoch):
         return True
-    return parcel.highest_epoch is None and _is_cut(files, source, target)
+    return copy.highest_epoch is None and _is_cut(files, source, target)
 
 
 def _is_cut(files: FileSystem, source: Path, target: Path) -> bool:
@@ -166,33 +166,33 @@ def _segment_files(file_names: Iterable[str]) -> list[SegmentFileName]:
     return [file for file in map(parse_segment_file, file_names) if file is not None]
 
 
-def _stage(files: FileSystem, parcel: Parcel) -> Path:
+def _stage(files: FileSystem, copy: PartitionCopy) -> Path:
     """Copy everything into a directory that a broker or engine started in between removes."""
-    staged = parcel.target.with_name(names.marked_directory(parcel.partition, DirectoryMark.DELETE))
+    staged = copy.target.with_name(names.marked_directory(copy.partition, DirectoryMark.DELETE))
     files.make_directory(staged)
-    wanted = _live_names(files, parcel.source)
+    wanted = _live_names(files, copy.source)
     # By the logs: a log that was closed in order has a snapshot behind its last segment.
     logs = [name for name in wanted if name.endswith(SegmentFileKind.LOG.value)]
     last = max((file.base_offset for file in _segment_files(logs)), default=0)
     for name in wanted:
         [file] = _segment_files([name])
         active = file.base_offset == last
-        if active and not parcel.recovered and file.kind in _INDEXES:
+        if active and not copy.recovered and file.kind in _INDEXES:
             continue
-        _carry_file(files, parcel, name, staged, sealed=not active)
-    _carry_epochs(files, parcel, staged)
+        _copy_file(files, copy, name, staged, sealed=not active)
+    _copy_epochs(files, copy, staged)
     # Last of all, for it flushes the names of all files.
-    write_topic_id(files, staged, parcel.topic_id)
+    write_topic_id(files, staged, copy.topic_id)
     return staged
 
 
-def _carry_file(files: FileSystem, parcel: Parcel, name: str, staged: Path, *, sealed: bool) -> None:
-    source, target = parcel.source / name, staged / name
+def _copy_file(files: FileSystem, copy: PartitionCopy, name: str, staged: Path, *, sealed: bool) -> None:
+    source, target = copy.source / name, staged / name
     is_log = name.endswith(SegmentFileKind.LOG.value)
     # Indexes and snapshots are small, and recovery rewrites them in place: they are never shared.
-    if parcel.link and is_log and sealed and parcel.highest_epoch is None and files.link(source, target):
+    if copy.link and is_log and sealed and copy.highest_epoch is None and files.link(source, target):
         return
-    _copy(files, source, target, parcel.highest_epoch if is_log else None)
+    _copy(files, source, target, copy.highest_epoch if is_log else None)
 
 
 def _copy(files: FileSystem, source: Path, target: Path, highest_epoch: int | None) -> None:
@@ -239,23 +239,23 @@ def _content(
     reader.close()
 
 
-def _carry_epochs(files: FileSystem, parcel: Parcel, staged: Path) -> None:
-    path = parcel.source / names.LEADER_EPOCHS
+def _copy_epochs(files: FileSystem, copy: PartitionCopy, staged: Path) -> None:
+    path = copy.source / names.LEADER_EPOCHS
     if not files.exists(path):
         return
     entries = decode_epochs(files.read_bytes(path), file=path)
-    if parcel.highest_epoch is not None:
-        entries = lower_epochs(entries, parcel.highest_epoch)
+    if copy.highest_epoch is not None:
+        entries = lower_epochs(entries, copy.highest_epoch)
     files.write_bytes(staged / names.LEADER_EPOCHS, encode_epochs(entries), sync=True)
 
 
-def _put_in_place(files: FileSystem, staged: Path, parcel: Parcel) -> None:
+def _put_in_place(files: FileSystem, staged: Path, copy: PartitionCopy) -> None:
     replaced = None
-    if files.exists(parcel.target):
-        replaced = parcel.target.with_name(names.marked_directory(parcel.partition, DirectoryMark.DELETE))
-        files.rename(parcel.target, replaced)
-    files.rename(staged, parcel.target)
-    files.sync_directory(parcel.target.parent)
+    if files.exists(copy.target):
+        replaced = copy.target.with_name(names.marked_directory(copy.partition, DirectoryMark.DELETE))
+        files.rename(copy.target, replaced)
+    files.rename(staged, copy.target)
+    files.sync_directory(copy.target.parent)
     if replaced is not None:
         for entry in files.list_directory(replaced):
             files.unlink(replaced / entry.name)

@@ -26,7 +26,7 @@ from storage.disk.native import NativeFileSystem
 from storage.engine import Engine
 from storage.errors import DirectoryLockedError, StorageError
 from storage.handover.cluster_metadata import DIRECTORY, ClusterImage, read_cluster_metadata
-from storage.handover.partition_copy import Parcel, carry
+from storage.handover.partition_copy import PartitionCopy, copy_partition
 from storage.handover.positions import TOPIC as POSITIONS_TOPIC
 from storage.handover.positions import Positions, belongs, newer_than, position_batches, read_positions
 from storage.manager import open_engine
@@ -73,12 +73,12 @@ class Takeover:
     """The takeover of one broker's log directories into data directories of one node."""
 
     def __init__(
-        self, source: BrokerDirectories, data: Sequence[Path], *, tell: Say, files: FileSystem | None = None
+        self, source: BrokerDirectories, data: Sequence[Path], *, report: Say, files: FileSystem | None = None
     ) -> None:
         self._source = source
         self._log_dirs = [directory.absolute() for directory in source.log_dirs]
         self._data = [directory.absolute() for directory in data]
-        self._tell = tell
+        self._report = report
         self._files = files or NativeFileSystem()
 
     def take(self, *, link: bool = False) -> None:
@@ -96,11 +96,11 @@ class Takeover:
                 for directory in self._data:
                     stack.callback(DirectoryLock(directory).release)
             self._check_free(topics)
-            # Whatever is carried over is looked through from its recovery point on, not taken on trust.
+            # All that is carried over is checked from its recovery point on, not taken on trust.
             for directory in self._data:
                 take_mark(self._files, directory)
             for topic in topics:
-                self._carry_topic(topic, link=link)
+                self._copy_topic(topic, link=link)
             positions = self._find_positions(homes, topics)
         self._check_stopped()
         self._open(topics, positions)
@@ -134,7 +134,7 @@ class Takeover:
                 topic_id = self._topic_id(name, by_number)
                 found.append(TopicFound(name, topic_id, by_number, self._settings(image, name)))
             elif name != POSITIONS_TOPIC:
-                self._tell(f"{name}: Kafka's own, left where it is")
+                self._report(f"{name}: Kafka's own, left where it is")
         if not found:
             raise StorageError(f"{', '.join(map(str, self._log_dirs))}: no topics there to take over")
         return found
@@ -184,11 +184,11 @@ class Takeover:
             and belongs(position, by_name[position.topic].topic_id)
         }
         if len(found) > len(wanted):
-            self._tell(
+            self._report(
                 f"{POSITIONS_TOPIC}: {len(found) - len(wanted)} positions in topics that are not here, left"
             )
         if numbers and len(numbers) <= max(numbers):
-            self._tell(
+            self._report(
                 f"{POSITIONS_TOPIC}: partitions are missing here; the groups in them stay on other brokers"
             )
         own = find_homes(self._files, self._data)
@@ -216,22 +216,22 @@ class Takeover:
                     f"nothing is overwritten"
                 )
 
-    def _carry_topic(self, topic: TopicFound, *, link: bool) -> None:
+    def _copy_topic(self, topic: TopicFound, *, link: bool) -> None:
         registry = self._registry()
         if topic.name not in registry.entries:
             registry.put({topic.name: TopicEntry(topic.topic_id, dict(topic.settings))})
-        carried = sum(self._carry_partition(topic, number, link=link) for number in topic.homes)
+        copied = sum(self._copy_partition(topic, number, link=link) for number in topic.homes)
         settings = ", ".join(f"{name}={value}" for name, value in sorted(topic.settings.items()))
-        self._tell(
-            f"{topic.name}: {carried} of {len(topic.homes)} partitions carried over, the others were there; "
+        self._report(
+            f"{topic.name}: {copied} of {len(topic.homes)} partitions carried over, the others were there; "
             f"{settings}"
         )
 
-    def _carry_partition(self, topic: TopicFound, number: int, *, link: bool) -> bool:
+    def _copy_partition(self, topic: TopicFound, number: int, *, link: bool) -> bool:
         partition = TopicPartition(topic.name, number)
         home, target = topic.homes[number], self._target(partition)
         directory = names.partition_directory(partition)
-        parcel = Parcel(
+        copy = PartitionCopy(
             partition=partition,
             source=home / directory,
             target=target / directory,
@@ -240,7 +240,7 @@ class Takeover:
             recovered=is_marked_clean(self._files, home),
         )
         write_lines(self._files, target, partition, read_lines(self._files, home, partition))
-        return carry(self._files, parcel)
+        return copy_partition(self._files, copy)
 
     def _target(self, partition: TopicPartition) -> Path:
         """The data directory that has the partition, or else the one with the fewest, as a broker chooses."""
@@ -259,7 +259,7 @@ class Takeover:
                     if status.offline is not None:
                         raise StorageError(f"{topic.name}-{number}: {status.state}")
                     offsets = partition.offsets()
-                    self._tell(
+                    self._report(
                         f"{topic.name}-{number}: offsets {offsets.log_start_offset} to {offsets.log_end_offset}"
                     )
             self._put_positions(engine, positions)
@@ -276,7 +276,7 @@ class Takeover:
                 partitions[number].append(batch, durable=True, encoded_here=True)
         new = Counter(position.group for position in positions.new)
         for group, count in sorted(Counter(place.group for place in positions.wanted).items()):
-            self._tell(
+            self._report(
                 f"group {group}: {new[group]} of {count} positions carried over, the others were there"
             )
 

@@ -80,7 +80,7 @@ def handover(
     whose idempotent producers have been silent for that long, or to a cluster that has given out higher ids already.
     """
     require_directories((*directories, *log_dirs))
-    work = Handover(directories, log_dirs, tell=say, with_open_transactions=with_open_transactions)
+    work = Handover(directories, log_dirs, report=say, with_open_transactions=with_open_transactions)
     if _running(log_dirs):
         cluster = KafkaCluster(bootstrap_server)
         if work.placed and work.prepared:
@@ -143,7 +143,7 @@ def takeover(
     source = BrokerDirectories(
         log_dirs=log_dirs, metadata_dir=metadata_dir, without_settings=without_settings
     )
-    Takeover(source, directories, tell=say).take(link=link)
+    Takeover(source, directories, report=say).take(link=link)
     say(f"done: topicfs mount {_text(directories)} MOUNTPOINT")
 
 

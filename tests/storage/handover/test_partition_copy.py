@@ -24,7 +24,7 @@ from storage.engine import Engine, Partition
 from storage.errors import StorageError
 from storage.handover.cluster import ClusterError, ClusterTopic, GroupPosition
 from storage.handover.handover import Handover
-from storage.handover.partition_copy import Parcel, carry
+from storage.handover.partition_copy import PartitionCopy, copy_partition
 from storage.handover.takeover import BrokerDirectories, Takeover
 from storage.manager import open_engine
 from storage.model import Offset, Record, Timestamp, TopicPartition
@@ -189,12 +189,12 @@ def prepared_disk(source: Path) -> tuple[StoppingDisk, dict[TopicPartition, list
 
 def given(disk: SimulatedDisk) -> Handover:
     """A handover as a new run of the command begins it."""
-    return Handover([DATA], [LOG_DIR], tell=lambda _: None, files=disk)
+    return Handover([DATA], [LOG_DIR], report=lambda _: None, files=disk)
 
 
 def taken(disk: SimulatedDisk, *, link: bool = False) -> None:
     source = BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True)
-    Takeover(source, [DATA], tell=lambda _: None, files=disk).take(link=link)
+    Takeover(source, [DATA], report=lambda _: None, files=disk).take(link=link)
 
 
 def interrupt_everywhere(
@@ -262,7 +262,7 @@ def test_what_is_told_and_noted() -> None:
     """Each step is one line; after the last one the broker is found to serve what is here."""
     disk, _ = prepared_disk(DATA)
     told: list[str] = []
-    handover = Handover([DATA], [LOG_DIR], tell=told.append, files=disk)
+    handover = Handover([DATA], [LOG_DIR], report=told.append, files=disk)
     cluster = OwnCluster(disk)
     assert (False, False) == (handover.prepared, handover.placed)
     handover.prepare(cluster)
@@ -435,7 +435,7 @@ def test_a_directory_of_no_broker_is_refused() -> None:
     disk, _ = prepared_disk(DATA)
     disk.make_directory(Path("/other"))
     with pytest.raises(StorageError, match=r"/other: no meta.properties of a broker there"):
-        Handover([DATA], [Path("/other")], tell=print, files=disk)
+        Handover([DATA], [Path("/other")], report=print, files=disk)
 
 
 def test_a_damaged_journal_is_refused() -> None:
@@ -461,15 +461,15 @@ def test_leader_epochs_are_lowered_to_the_brokers() -> None:
         log.append_as_follower(follower)
     records = read(log)
     log.close()
-    parcel = Parcel(
+    copy = PartitionCopy(
         partition=TopicPartition("orders", 0),
         source=source,
         target=LOG_DIR / "orders-0",
         topic_id=encode_id(UUID(int=1 << 127)),
         highest_epoch=5,
     )
-    assert carry(disk, parcel)
-    assert not carry(disk, parcel)
+    assert copy_partition(disk, copy)
+    assert not copy_partition(disk, copy)
     data = disk.read_bytes(LOG_DIR / "orders-0" / f"{0:020d}.log")
     assert [3, 3, 5] == [each.leader_epoch for each in scan(data, check_crc=True)]
     path = LOG_DIR / "orders-0" / names.LEADER_EPOCHS
@@ -481,11 +481,11 @@ def test_leader_epochs_are_lowered_to_the_brokers() -> None:
 def test_what_was_carried_is_there_after_a_power_loss() -> None:
     """Every file with its name, as soon as the copy is in place."""
     disk, _ = prepared_disk(DATA)
-    parcel = parcel_of(TopicPartition("orders", 0))
-    assert carry(disk, parcel)
-    before = {Path(path).name: data for path, data in below(disk, parcel.source).items()}
+    copy = copy_of(TopicPartition("orders", 0))
+    assert copy_partition(disk, copy)
+    before = {Path(path).name: data for path, data in below(disk, copy.source).items()}
     disk.crash(keep=0.0)
-    after = {Path(path).name: data for path, data in below(disk, parcel.target).items()}
+    after = {Path(path).name: data for path, data in below(disk, copy.target).items()}
     assert before.keys() == after.keys()
     assert {name for name in before if before[name] != after[name]} == {names.PARTITION_METADATA}
 
@@ -493,19 +493,19 @@ def test_what_was_carried_is_there_after_a_power_loss() -> None:
 def test_indexes_of_a_log_that_nobody_closed_are_left_behind() -> None:
     """Those of its last segment may be half-written: they are made again; those of the others are whole and go along."""
     disk, _ = prepared_disk(DATA)
-    parcel = replace(parcel_of(TopicPartition("orders", 0)), recovered=False)
-    present = sorted(Path(path).name for path in below(disk, parcel.source))
+    copy = replace(copy_of(TopicPartition("orders", 0)), recovered=False)
+    present = sorted(Path(path).name for path in below(disk, copy.source))
     last = max(name.partition(".")[0] for name in present if name.endswith(".log"))
-    assert carry(disk, parcel)
+    assert copy_partition(disk, copy)
     assert [name for name in present if name not in (f"{last}.index", f"{last}.timeindex")] == sorted(
-        Path(path).name for path in below(disk, parcel.target)
+        Path(path).name for path in below(disk, copy.target)
     )
     assert any(name.endswith(".index") for name in present if not name.startswith(last))
 
 
-def parcel_of(partition: TopicPartition) -> Parcel:
+def copy_of(partition: TopicPartition) -> PartitionCopy:
     name = names.partition_directory(partition)
-    return Parcel(
+    return PartitionCopy(
         partition=partition,
         source=DATA / name,
         target=LOG_DIR / name,
@@ -590,7 +590,7 @@ def test_settings_that_cannot_be_had_are_asked_about() -> None:
     """Where the metadata log is elsewhere, nothing is taken until that was said."""
     disk, _ = prepared_disk(LOG_DIR)
     with pytest.raises(StorageError, match=r"name the broker.s metadata\.log\.dir with --metadata-dir"):
-        Takeover(BrokerDirectories(log_dirs=[LOG_DIR]), [DATA], tell=print, files=disk).take()
+        Takeover(BrokerDirectories(log_dirs=[LOG_DIR]), [DATA], report=print, files=disk).take()
 
 
 def test_what_is_taken_over_is_looked_through_where_all_else_was_closed_in_order() -> None:

@@ -213,7 +213,7 @@ def test_positions_are_taken_along() -> None:
     disk, expected = source_with_groups()
     told: list[str] = []
     Takeover(
-        BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True), [DATA], tell=told.append, files=disk
+        BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True), [DATA], report=told.append, files=disk
     ).take()
     assert expected == stood(disk, DATA)
     assert "__consumer_offsets: 3 positions in topics that are not here, left" in told
@@ -270,7 +270,7 @@ def test_groups_are_put_where_they_stood() -> None:
     given(disk).place()
     cluster.groups["a"] = {second: GroupPosition(2)}
     told: list[str] = []
-    Handover([DATA], [LOG_DIR], tell=told.append, files=disk).verify(cluster)
+    Handover([DATA], [LOG_DIR], report=told.append, files=disk).verify(cluster)
     assert {"a": {first: 12, second: 2}, "b": {trimmed: 9}} == {
         group: {each: position.offset for each, position in positions.items()}
         for group, positions in cluster.groups.items()
@@ -314,7 +314,7 @@ def test_an_open_transaction_is_handed_over_on_demand_only() -> None:
         given(disk).prepare(OwnCluster(disk))
     assert not disk.exists(DATA / names.HANDOVER)
     told: list[str] = []
-    handover = Handover([DATA], [LOG_DIR], tell=told.append, files=disk, with_open_transactions=True)
+    handover = Handover([DATA], [LOG_DIR], report=told.append, files=disk, with_open_transactions=True)
     handover.prepare(OwnCluster(disk))
     handover.place()
     assert 2 == sum("kafka-transactions" in line and "--partition 1" in line for line in told)
@@ -330,7 +330,7 @@ def test_several_directories_on_both_sides() -> None:
     disk.rename(DIRECTORY, others[0] / f"{TOPIC}-0")
     source = BrokerDirectories(log_dirs=served_both, without_settings=True)
     for _ in range(2):
-        Takeover(source, [DATA, others[1]], tell=lambda _: None, files=disk).take()
+        Takeover(source, [DATA, others[1]], report=lambda _: None, files=disk).take()
     homes = {
         directory: {entry.name for entry in disk.list_directory(directory)} for directory in (DATA, others[1])
     }
@@ -342,7 +342,7 @@ def test_several_directories_on_both_sides() -> None:
     assert expected == found
     records = contents(disk, [DATA, others[1]])
     delete_topics(disk)
-    handover = Handover([DATA, others[1]], [LOG_DIR], tell=lambda _: None, files=disk)
+    handover = Handover([DATA, others[1]], [LOG_DIR], report=lambda _: None, files=disk)
     cluster = OwnCluster(disk)
     handover.prepare(cluster)
     handover.place()
