@@ -1,4 +1,4 @@
-"""Opening a directory with a thousand partitions that was closed in order, beside opening each file there.
+"""Opening a directory with a thousand partitions that was closed in order, and closing it, beside opening each file there.
 
 In memory, so that it is the engine's own work: on a disk that was not read before, each file's first page comes on top.
 """
@@ -42,6 +42,13 @@ def cases(conditions: Conditions) -> Cases:
             goals=(Goal(of=FILES, floor=25.0),),
             most_rounds=5,
         )
+        yield Case(
+            name=f"{partitions:,} partitions, idle, closed",
+            unit=MILLISECONDS,
+            sides=(Side(OURS, partial(_close_idle, data)), Side(FILES, partial(_open_files, data))),
+            goals=(Goal(of=FILES, floor=2.0),),
+            most_rounds=5,
+        )
 
 
 def _fill(data: Path, partitions: int) -> None:
@@ -67,6 +74,13 @@ def _open(data: Path, partitions: int) -> float:
     if whole != partitions:
         raise WrongResultError(f"{data}: {whole} partitions of {partitions} are whole")
     return elapsed * 1e3
+
+
+def _close_idle(data: Path) -> float:
+    engine = open_engine(data)
+    started = time.process_time()
+    engine.close()
+    return (time.process_time() - started) * 1e3
 
 
 def _open_files(data: Path) -> float:
