@@ -204,7 +204,7 @@ class _Pass:
         """The segment's windows; checksums are left to decoding."""
         for window in windows(segment.log, 0, segment.size, window_bytes=WINDOW_BYTES):
             if not self._go_on():
-                raise CleaningStoppedError(f"{self._log.topic}-{self._log.number}: told to stop cleaning")
+                raise CleaningStoppedError(f"{self._log.topic}-{self._log.number}: asked to stop cleaning")
             segment.raise_problem(window)
             yield window
 

@@ -1,7 +1,7 @@
 """The real disk, through system calls on few descriptors.
 
 A log directory has more files than a process may have descriptors (1,024 by default). So a file opens its
-descriptor when it is used, and a pool takes it back from files that were not used lately. Whoever is inside a
+descriptor when it is used, and a pool takes it back from files that were not used lately. A thread inside a
 system call holds a reference to the descriptor, and it is closed when the last reference goes: no locks on the
 way of a read or a write.
 """
@@ -81,8 +81,8 @@ def system_clock() -> Timestamp:
 class _Descriptor:
     """An open descriptor that is closed when nobody refers to it any more.
 
-    Whoever uses its number keeps a reference until the system call is done: else another thread may close it before, and
-    the number be another file's.
+    A caller that uses its number keeps a reference until the system call is done: else another thread may close it
+    before, and the number be another file's.
     """
 
     __slots__ = ("number",)

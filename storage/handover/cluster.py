@@ -165,8 +165,8 @@ class KafkaCluster:
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         if not partitions:
             return {}
-        # A consumer that joins no group. The admin client has a call for this too; but librdkafka, told that the broker
-        # is not the group's coordinator (yet), looks there for a member's state and ends the process (its issue 5040).
+        # A consumer that joins no group. The admin client has a call for this too; but librdkafka, if the broker is
+        # not the group's coordinator (yet), looks there for a member's state and ends the process (its issue 5040).
         reader = self._kafka.Consumer(
             {
                 **self._options,

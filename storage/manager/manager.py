@@ -135,7 +135,7 @@ class LogManager:
             merged = {**own_overrides(name, self._directories.config.creation_overrides), **(overrides or {})}
             topic = self._changes.create(name, partitions=count, overrides=merged)
             self._topics = _by_name({**self._topics, name: topic})
-        self._notify()
+        self._listeners.notify()
         return topic
 
     def add_partitions(self, topic: str, *, total: int) -> None:
@@ -146,7 +146,7 @@ class LogManager:
             made = self._changes.extend(found, total)
             found.set_partitions({**found.partitions(), **made})
         if made:
-            self._notify()
+            self._listeners.notify()
 
     def delete_topic(self, name: str) -> None:
         with self._lock:
@@ -157,7 +157,7 @@ class LogManager:
             finally:
                 if self._changes.is_deleted(name):
                     self._topics = _by_name({one: self._topics[one] for one in self._topics if one != name})
-        self._notify()
+        self._listeners.notify()
         _wake(topic.partitions().values())
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
@@ -177,7 +177,7 @@ class LogManager:
             if now is before or not isinstance(now, Log):
                 self._reopening.partition(found, number)
             present = set(map(id, self._partitions()))
-        self._notify()
+        self._listeners.notify()
         _wake(one for one in old if id(one) not in present)
         return self.partition(topic, number)
 
@@ -374,9 +374,6 @@ class LogManager:
 
     def _warn(self, partition: Partition, what: str, error: Exception) -> None:
         self._keeping.warnings.add(f"{name_of(partition)}: {what}: {reason_of(error)}")
-
-    def _notify(self) -> None:
-        self._listeners.notify()
 
     def _check_writable(self) -> None:
         if self.read_only:

@@ -153,7 +153,7 @@ class ProducerAppend:
             )
 
     def _check_marker_epoch(self, epoch: int, *, bumps_epoch: bool) -> None:
-        # The largest epoch has no newer one: whoever began a transaction with it must be able to end it.
+        # The largest epoch has no newer one: the producer that began a transaction with it must be able to end it.
         passes = self.entry.transaction_first_offset is None or epoch == MAX_PRODUCER_EPOCH
         if (
             bumps_epoch

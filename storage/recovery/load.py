@@ -123,13 +123,12 @@ class Loader:
         checkpointed: Checkpointed,
         producer_rules: ProducerRules,
     ) -> None:
-        _, files, clock, *_ = context
         self._directory = directory
         self._context = context
-        self._files = files
+        self._files = context.files
         self._config = config
         self._checkpointed = checkpointed
-        self._clock = clock
+        self._clock = context.clock
         self._producer_rules = producer_rules
         self._opened: list[Segment] = []
         self._present: AbstractSet[str] = frozenset()

@@ -213,10 +213,8 @@ class TopicChanges:
             else:
                 due = Timestamp(now + partition.config.file_delete_delay_ms)
                 deleted_name = home.reserve.lend(partial(_rename_deleted, partition, home))
-                if isinstance(partition, Log):
-                    home.deleted.add(deleted_name, due, partition.close_files)
-                else:
-                    home.deleted.add(deleted_name, due)
+                closing = [partition.close_files] if isinstance(partition, Log) else []
+                home.deleted.add(deleted_name, due, *closing)
             del partitions[number]
         # A later topic of this name must not find recovery points or start offsets of this one. The new names need no
         # flush of their own: the registry, which stands beside them, says to the end that they are to be deleted.
