@@ -27,7 +27,7 @@ from fusefs.mounting.options import MountOptions
 from fusefs.mounting.request_loop import choose, use
 from fusefs.mounting.stacks import describe_stacks
 from fusefs.nodes.context import MountContext, Settings
-from fusefs.nodes.measuring import Settling
+from fusefs.nodes.measuring import MeasuringQueue
 from fusefs.operations import KernelNotifications, Operations
 from fusefs.reports import Reports
 from fusefs.views.view_file import ViewStore
@@ -235,7 +235,7 @@ class _Daemon:
             clock=system_clock,
             appending=appending,
             waiting=self._waiting,
-            settling=Settling(self._blocking),
+            measuring=MeasuringQueue(self._blocking),
             partitioners=partitioner_factory(options.partitioner),
             kernel=self._kernel,
             view_store=_view_stores(read_only=options.read_only),

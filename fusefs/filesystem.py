@@ -101,7 +101,7 @@ class TopicFileSystem:
         context = self.context
         async with trio.open_nursery() as nursery:
             nursery.start_soon(context.waiting.watch)
-            nursery.start_soon(context.settling.run)
+            nursery.start_soon(context.measuring.run)
             nursery.start_soon(context.appending.linger_buffer.run)
             try:
                 yield
@@ -205,8 +205,8 @@ class TopicFileSystem:
         """Give exact attributes; waits, within a bound, for a size that is not known yet, if process `pid` does."""
         node = self.inodes.get(node_id)
         try:
-            if not node.settled:
-                await node.settle(pid)
+            if not node.measured:
+                await node.measure(pid)
             return await self.patiently(node.attributes, pid)
         except Exception as error:
             raise self._told(node.path, error) from error

@@ -24,7 +24,7 @@ from fusefs.files.status import engine_lines
 from fusefs.filesystem import TopicFileSystem
 from fusefs.following.waiting import WaitingReads
 from fusefs.nodes.context import MountContext, NoKernel, Settings
-from fusefs.nodes.measuring import Measurable, Settling
+from fusefs.nodes.measuring import Measurable, MeasuringQueue
 from fusefs.nodes.nodes import READ_BLOCK, Directory, FileNode, Link, Node
 from fusefs.reports import Reports
 from fusefs.tree.partitions import PartitionDirectory
@@ -141,20 +141,20 @@ class _SameThread(Blocking):
         return call()
 
 
-class _NoMeasuring(Settling):
+class _NoMeasuring(MeasuringQueue):
     """Leaves sizes unknown: a file that is read to its end needs none."""
 
-    def settled(self, view: Measurable) -> bool:
+    def measured(self, view: Measurable) -> bool:
         del view
         return False
 
-    async def settle(
+    async def measure(
         self, view: Measurable, *, seconds: float, ended: Callable[[], bool] = lambda: False
     ) -> bool:
         del view, seconds, ended
         return False
 
-    def settle_behind(self, view: Measurable, then: Callable[[], None]) -> None:
+    def measure_later(self, view: Measurable, then: Callable[[], None]) -> None:
         del view, then
 
 
@@ -192,7 +192,7 @@ def _context(engine: Engine, settings: Settings) -> MountContext:
             still_held=holds,
         ),
         waiting=WaitingReads(blocking),
-        settling=_NoMeasuring(blocking),
+        measuring=_NoMeasuring(blocking),
         partitioners=partitioner_factory("kafka"),
         kernel=NoKernel(),
         view_store=lambda _partition: None,

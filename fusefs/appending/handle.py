@@ -198,8 +198,8 @@ class AppendHandle:
 
     def _is_complete(self) -> bool:
         """Return whether no append is under way, none failed and no line is begun, as at nearly every close."""
-        settled = self._failed is None and self._failure is None
-        return settled and not self._waits and not self._waiting.tail
+        whole = self._failed is None and self._failure is None
+        return whole and not self._waits and not self._waiting.tail
 
     def _is_held(self) -> bool:
         return self._appending.still_held(self._opener_pid, "/" + self._target.name)

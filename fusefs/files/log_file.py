@@ -59,7 +59,7 @@ class ViewNode(FileNode):
 
     def attributes(self) -> Attributes:
         self._files.check_exists()
-        if not self.settled:
+        if not self.measured:
             return self._attributes(0, 0)
         self._files.attributes_given(self.node_id)
         return self._attributes(self._view.size, FOR_LONG)
@@ -78,25 +78,25 @@ class ViewNode(FileNode):
         )
 
     @property
-    def settled(self) -> bool:
+    def measured(self) -> bool:
         if self.context.engine.foreign:
             return self._view.measured
-        return self.context.settling.settled(self._view)
+        return self.context.measuring.measured(self._view)
 
-    async def settle(self, pid: int) -> None:
+    async def measure(self, pid: int) -> None:
         settings = self.context.settings
-        await self._settle(settings.open_seconds if self._opened else settings.stat_seconds, pid)
+        await self._measure(settings.open_seconds if self._opened else settings.stat_seconds, pid)
 
-    async def _settle(self, seconds: float, pid: int) -> None:
+    async def _measure(self, seconds: float, pid: int) -> None:
         """Wait so long for the exact size; never for a foreign directory, which nobody asked to be read through.
 
         Raises FileError (EINTR) once the process `pid` wants to end.
         """
-        settling, waiting = self.context.settling, self.context.waiting
-        if self.context.engine.foreign or not await settling.settle(
+        measuring, waiting = self.context.measuring, self.context.waiting
+        if self.context.engine.foreign or not await measuring.measure(
             self._view, seconds=seconds, ended=lambda: waiting.wants_to_end(pid)
         ):
-            settling.settle_behind(self._view, self._measured_behind)
+            measuring.measure_later(self._view, self._measured_behind)
         if waiting.wants_to_end(pid):
             raise FileError(errno.EINTR)
 
@@ -112,8 +112,8 @@ class ViewNode(FileNode):
         writer = self._writer(access, pid)
         if access.reads:
             await self.context.appending.blocking.patiently(self._check_current)
-            if not self.settled:
-                await self._settle(self.context.settings.open_seconds, pid)
+            if not self.measured:
+                await self._measure(self.context.settings.open_seconds, pid)
         self._opened += 1
         reader = ViewReader(self._view) if access.reads else None
         return LogHandle(
@@ -121,7 +121,7 @@ class ViewNode(FileNode):
             reader,
             writer,
             self.context.appending.blocking,
-            cached=not self._view.growing and self.settled,
+            cached=not self._view.growing and self.measured,
             emptied=access.truncates,
         )
 

@@ -53,7 +53,7 @@ def look(pid: int, *, proc: str = "/proc") -> Look | None:
         return None
 
 
-class Heir(NamedTuple):
+class DescriptorHolder(NamedTuple):
     """A process that holds a file open."""
 
     pid: int
@@ -61,7 +61,7 @@ class Heir(NamedTuple):
     """Its own pid and those of its ancestors, nearest first: it inherited its descriptor from one of them."""
 
 
-def heirs(path: str, *, stuck: bool, proc: str = "/proc") -> list[Heir]:
+def descriptor_holders(path: str, *, stuck: bool, proc: str = "/proc") -> list[DescriptorHolder]:
     """Processes that hold a file whose name ends in `path`; with `stuck` only those that wait and want to end."""
     found = []
     for entry in os.listdir(proc):
@@ -71,7 +71,7 @@ def heirs(path: str, *, stuck: bool, proc: str = "/proc") -> list[Heir]:
         if seen is None or (stuck and not (seen.stuck and seen.pending)):
             continue
         if holds(int(entry), path, proc=proc):
-            found.append(Heir(int(entry), (int(entry), *_ancestors(seen.parent, proc))))
+            found.append(DescriptorHolder(int(entry), (int(entry), *_ancestors(seen.parent, proc))))
     return found
 
 

@@ -11,7 +11,7 @@ import trio
 
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError
-from fusefs.following.signals import Heir, Look, heirs, look
+from fusefs.following.signals import DescriptorHolder, Look, descriptor_holders, look
 
 MAX_WAITING = 1000
 """Reads that may wait at once by default; one more is EMFILE."""
@@ -59,12 +59,14 @@ class WaitingReads:
         *,
         bound: int = MAX_WAITING,
         look: Callable[[int], Look | None] = look,
-        heirs: Callable[[str, bool], list[Heir]] = lambda path, stuck: heirs(path, stuck=stuck),
+        holders: Callable[[str, bool], list[DescriptorHolder]] = lambda path, stuck: descriptor_holders(
+            path, stuck=stuck
+        ),
     ) -> None:
         self.bound = bound
         self._blocking = blocking
         self._look_at = look
-        self._heirs = heirs
+        self._holders = holders
         self._reads: set[WaitingRead] = set()
         self._some = trio.Event()
         self._closed: int | None = None
@@ -114,7 +116,7 @@ class WaitingReads:
         Searches go on beside: under load the thread that reads all of /proc takes seconds.
         """
         async with trio.open_nursery() as searches:
-            searches.start_soon(self._watch_heirs)
+            searches.start_soon(self._watch_holders)
             while True:
                 await self._until_some_wait()
                 started = time.monotonic()
@@ -122,11 +124,11 @@ class WaitingReads:
                 took = time.monotonic() - started
                 await trio.sleep(max(LOOK_SECONDS, LOOK_SHARE * took))
 
-    async def _watch_heirs(self) -> None:
+    async def _watch_holders(self) -> None:
         while True:
             await trio.sleep(HEIR_SECONDS)
             await self._until_some_wait()
-            await self._search_heirs()
+            await self._search_holders()
 
     async def _until_some_wait(self) -> None:
         while not self._reads:
@@ -162,13 +164,13 @@ class WaitingReads:
         else:
             read.end(errno.EINTR)
 
-    async def _search_heirs(self) -> None:
+    async def _search_holders(self) -> None:
         """End reads whose descriptor came from another process than the one that reads: a child of the opener."""
         for path in {read.path for read in self._reads}:
-            for heir in await self._search(path, stuck=True):
+            for holder in await self._search(path, stuck=True):
                 for read in list(self._reads):
-                    if read.path == path and read.pid in heir.line:
+                    if read.path == path and read.pid in holder.line:
                         read.end(errno.EINTR)
 
-    async def _search(self, path: str, *, stuck: bool) -> list[Heir]:
-        return await self._blocking.run(lambda: self._heirs(path, stuck))
+    async def _search(self, path: str, *, stuck: bool) -> list[DescriptorHolder]:
+        return await self._blocking.run(lambda: self._holders(path, stuck))

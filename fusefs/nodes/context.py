@@ -12,7 +12,7 @@ from fusefs.appending.handle import Appending
 from fusefs.appending.partitioners import PartitionerFactory
 from fusefs.appending.targets import Clock
 from fusefs.following.waiting import WaitingReads
-from fusefs.nodes.measuring import Settling
+from fusefs.nodes.measuring import MeasuringQueue
 from fusefs.reports import Reports
 from fusefs.views.view_file import ViewStore
 from storage.engine import Engine, Partition
@@ -67,7 +67,7 @@ class MountContext:
     clock: Clock
     appending: Appending
     waiting: WaitingReads
-    settling: Settling
+    measuring: MeasuringQueue
     partitioners: PartitionerFactory
     kernel: KernelCache
     view_store: Callable[[Partition], ViewStore | None]

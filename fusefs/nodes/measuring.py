@@ -23,7 +23,7 @@ class Measurable(Protocol):
     def measure(self, *, max_bytes: int | None = None) -> bool: ...
 
 
-class Settling:
+class MeasuringQueue:
     """The measuring that goes on. Used from the event loop's thread."""
 
     def __init__(self, blocking: Blocking) -> None:
@@ -32,18 +32,18 @@ class Settling:
         self._wanted: list[tuple[Measurable, Callable[[], None]]] = []
         self._some_wanted = trio.Event()
 
-    async def settle(
+    async def measure(
         self, view: Measurable, *, seconds: float, ended: Callable[[], bool] = lambda: False
     ) -> bool:
         """Measure `view`, for at most about that long, or until nobody waits any more; whether its size is exact now."""
-        if self.settled(view):
+        if self.measured(view):
             return True
         with trio.move_on_after(seconds):
-            while not self.settled(view) and not ended():
+            while not self.measured(view) and not ended():
                 await self._slice(view)
         return view.measured
 
-    def settled(self, view: Measurable) -> bool:
+    def measured(self, view: Measurable) -> bool:
         """Return whether the size is exact; what was appended lately is measured on the spot."""
         return view.measured
 
@@ -60,7 +60,7 @@ class Settling:
             del self._under_way[view]
             done.set()
 
-    def settle_behind(self, view: Measurable, then: Callable[[], None]) -> None:
+    def measure_later(self, view: Measurable, then: Callable[[], None]) -> None:
         """Measure `view` behind the scenes, and call `then`. Nothing waits for it."""
         if all(view is not wanted for wanted, _then in self._wanted):
             self._wanted.append((view, then))

@@ -77,11 +77,11 @@ class Node(ABC):
         return self.attributes()
 
     @property
-    def settled(self) -> bool:
-        """True if `attributes` are exact; if not, `settle` may make them so."""
+    def measured(self) -> bool:
+        """True if `attributes` are exact; if not, `measure` may make them so."""
         return True
 
-    async def settle(self, pid: int) -> None:  # noqa: B027 - most nodes have nothing to wait for
+    async def measure(self, pid: int) -> None:  # noqa: B027 - most nodes have nothing to wait for
         """Wait, within a bound and no longer than process `pid`, until the attributes are exact. Raises FileError."""
 
     def is_current(self) -> bool:

@@ -79,7 +79,7 @@ class View:
         What was added lately is measured on the spot if it is little: microseconds after an append, milliseconds
         at most. Never raises for records that are gone or damaged.
         """
-        measure, origin, end = self._settle()
+        measure, origin, end = self._current_frame()
         if end is None:
             end = measure.frontier.position
         return end - origin
@@ -87,7 +87,7 @@ class View:
     @property
     def measured(self) -> bool:
         """True if `size` is exact as of now."""
-        measure, _, end = self._settle()
+        measure, _, end = self._current_frame()
         return end is not None or measure.complete
 
     def measure(self, *, max_bytes: int | None = None) -> bool:
@@ -147,7 +147,7 @@ class View:
         position, next_offset = measure.place_after(Offset(offset + 1))
         return Entry(position - origin, next_offset)
 
-    def _settle(self) -> _Frame:
+    def _current_frame(self) -> _Frame:
         """Bring the view up to date as far as that takes no time, and see which measure is the better one."""
         measure, _, end = self._frame
         if end is not None:

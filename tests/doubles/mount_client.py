@@ -18,7 +18,7 @@ from fusefs.filesystem import Change, TopicFileSystem
 from fusefs.following.signals import Look
 from fusefs.following.waiting import WaitingReads
 from fusefs.nodes.context import MountContext, Settings
-from fusefs.nodes.measuring import Settling
+from fusefs.nodes.measuring import MeasuringQueue
 from fusefs.nodes.nodes import Attributes, Node
 from fusefs.reports import Reports
 from storage.disk.native import system_clock
@@ -187,7 +187,7 @@ async def mounted(
             still_held=lambda pid, path: clients[0].still_held,
         ),
         waiting=WaitingReads(blocking, bound=max_waiting, look=look),
-        settling=Settling(blocking),
+        measuring=MeasuringQueue(blocking),
         partitioners=partitioner_factory(partitioner),
         kernel=kernel,
         view_store=lambda partition: None,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.following.signals import Look, heirs, look, parse_status
+from fusefs.following.signals import Look, descriptor_holders, look, parse_status
 from testing.processes import started
 
 STATUS = b"""Name:\tcat
@@ -84,14 +84,14 @@ def test_heirs_are_found_by_the_file_they_hold(tmp_path: Path):
     """With the line of their ancestors, of whom one opened it."""
     path = tmp_path / "follow"
     with path.open("w") as file, started(["sleep", "60"], stdout=file) as process:
-        found = heirs(str(path), stuck=False)
+        found = descriptor_holders(str(path), stuck=False)
 
-    assert {heir.pid for heir in found} == {os.getpid(), process.pid}
-    child = next(heir for heir in found if heir.pid == process.pid)
+    assert {holder.pid for holder in found} == {os.getpid(), process.pid}
+    child = next(holder for holder in found if holder.pid == process.pid)
     assert child.line[:2] == (process.pid, os.getpid())
 
 
 def test_who_is_not_stuck_is_not_looked_for(tmp_path: Path):
     """The frequent search passes over all that run or sleep as they should."""
     with (tmp_path / "follow").open("w"):
-        assert [] == heirs(str(tmp_path / "follow"), stuck=True)
+        assert [] == descriptor_holders(str(tmp_path / "follow"), stuck=True)

@@ -11,7 +11,7 @@ import trio.testing
 
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError
-from fusefs.following.signals import Heir, Look
+from fusefs.following.signals import DescriptorHolder, Look
 from fusefs.following.waiting import BLIND_SECONDS, WaitingReads
 
 CALM, SIGNALLED = Look(1, stuck=False, pending=0), Look(1, stuck=True, pending=2)
@@ -22,7 +22,7 @@ class Bench:
 
     def __init__(self, bound: int = 10) -> None:
         self.processes: dict[int, Look | None] = {}
-        self.heirs: list[Heir] = []
+        self.holders: list[DescriptorHolder] = []
         self.looked_at: set[int] = set()
         self.ends: dict[str, int | str] = {}
         self.wakes: dict[str, Callable[[], None]] = {}
@@ -30,7 +30,7 @@ class Bench:
             Blocking(),
             bound=bound,
             look=self.look,
-            heirs=lambda path, stuck: [heir for heir in self.heirs if path == "/orders/0/follow"],
+            holders=lambda path, stuck: [holder for holder in self.holders if path == "/orders/0/follow"],
         )
 
     def look(self, pid: int) -> Look | None:
@@ -124,7 +124,7 @@ async def test_the_read_of_a_process_that_is_gone_ends(bench: Bench, nursery: tr
 async def test_the_heir_of_a_process_that_is_gone_is_looked_at_instead(bench: Bench, nursery: trio.Nursery):
     """A shell that opened the file and left it to a child."""
     bench.processes[9] = CALM
-    bench.heirs = [Heir(9, (9, 1))]
+    bench.holders = [DescriptorHolder(9, (9, 1))]
     nursery.start_soon(bench.waiting.watch)
     nursery.start_soon(bench.read, "a", 7)
     while 9 not in bench.looked_at:
@@ -148,7 +148,7 @@ async def test_a_child_that_reads_its_parents_descriptor_can_be_ended(
     nursery.start_soon(bench.read, "a", 7)
     nursery.start_soon(bench.read, "of another family", 70)
     bench.processes[70] = CALM
-    bench.heirs = [Heir(9, (9, 8, 7, 1))]
+    bench.holders = [DescriptorHolder(9, (9, 8, 7, 1))]
     while "a" not in bench.ends:
         await trio.sleep(0.01)
 
@@ -159,7 +159,7 @@ async def test_a_child_that_reads_its_parents_descriptor_can_be_ended(
 
 @pytest.fixture
 def searching(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Search for heirs all the time."""
+    """Search for the holders of descriptors all the time."""
     monkeypatch.setattr("fusefs.following.waiting.HEIR_SECONDS", 0.0)
 
 
