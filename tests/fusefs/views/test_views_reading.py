@@ -145,7 +145,8 @@ def test_whoever_reads_on_is_given_windows_of_whole_reads(step: int) -> None:
     view = PartitionViews(partition).whole(VALUES)
     reader, expected, position = ViewReader(view), content(partition), 0
     while part := reader.read_buffer(position, step):
-        assert (len(part), True) == (min(step, view.size - position), isinstance(part, memoryview))
+        # Not by `view.size`: how much is measured on the spot depends on the time it takes, in an uncompiled build too long.
+        assert (min(step, len(expected) - position), True) == (len(part), isinstance(part, memoryview))
         assert expected[position : position + step] == bytes(part)
         position += len(part)
     assert len(expected) == position
