@@ -28,7 +28,7 @@ def register(spark: SparkSession) -> None:
 
 
 def kafka_jars() -> str:
-    """Give the jars of Spark's own Kafka connector, for the setting `spark.jars` of a session that is not begun yet.
+    """Return the jars of Spark's own Kafka connector, for the setting `spark.jars` of a session that is not begun yet.
 
         SparkSession.builder.config("spark.jars", pipeline.kafka_jars()).getOrCreate()
 

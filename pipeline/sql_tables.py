@@ -24,7 +24,7 @@ _OF_WRITING = frozenset({"topic", "committimeout"})
 
 
 def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
-    """The schema of a table with the table's options in it; as it is where no table is made."""
+    """Return the schema of a table with the table's options in it; as it is where no table is made."""
     options = {name.lower(): value for name, value in given.items()}
     if _PROVIDER not in options:
         return schema
@@ -37,18 +37,18 @@ def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
 
 
 def without_options(schema: StructType) -> StructType:
-    """The same columns without a table's options."""
+    """Return the same columns without a table's options."""
     return StructType([StructField(one.name, one.dataType, one.nullable) for one in schema.fields])
 
 
 def reading_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The options of a read: those given, and of a table those that it was made with (InvalidOptionError)."""
+    """Return the options of a read: those given, and of a table those that it was made with (InvalidOptionError)."""
     kept = _kept(given, schema)
     return {name: value for name, value in kept.items() if name not in _OF_WRITING} | dict(given)
 
 
 def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The same of a write."""
+    """Return the options of a write, in the same way."""
     kept = _kept(given, schema)
     return {name: value for name, value in kept.items() if name in {*_OF_WRITING, _PATH}} | dict(given)
 

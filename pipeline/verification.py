@@ -71,7 +71,7 @@ class VerificationRow(NamedTuple):
     wrong: Sequence[Wrong] = ()
 
     def of_segment(self, base_offset: int, found: CheckedSegment) -> VerificationRow:
-        """The same with a segment's numbers."""
+        """Return the same with a segment's numbers."""
         return self._replace(
             segment=base_offset,
             bytes=found.bytes,
@@ -85,7 +85,7 @@ class VerificationRow(NamedTuple):
 
 
 def require_files(place: Place) -> Place:
-    """The same place; PipelineError where it is a cluster."""
+    """Return the same place; PipelineError where it is a cluster."""
     if place.is_kafka:
         raise PipelineError(
             f"{place}: verify reads the files of logs; run it where they are, on the brokers' log.dirs"
@@ -146,7 +146,7 @@ class DirectoryVerification:
                 self._add(examination, partition)
 
     def _find_duplicates(self, examinations: Sequence[DirectoryCheck]) -> None:
-        """A partition stands once in the directories of one broker, and may stand in those of several."""
+        """Find partitions that stand twice in the directories of one broker; they may stand in those of several."""
         brokers: dict[object, list[DirectoryCheck]] = {}
         for examination in examinations:
             brokers.setdefault(_broker(examination.directory, self._files), []).append(examination)
@@ -198,7 +198,7 @@ def _examination(directory: Path, files: FileSystem) -> DirectoryCheck:
 
 
 def _broker(directory: Path, files: FileSystem) -> object:
-    """The broker of a directory; all directories that name none count as one broker's."""
+    """Return the broker of a directory; all directories that name none count as one broker's."""
     try:
         meta = read_meta_properties(files, directory)
     except CorruptionError:
@@ -207,7 +207,7 @@ def _broker(directory: Path, files: FileSystem) -> object:
 
 
 def _beside(row: VerificationRow, wrong: Sequence[Wrong]) -> list[VerificationRow]:
-    """A row for findings beside the segments, if there are any."""
+    """Return a row for findings beside the segments, if there are any."""
     return [row._replace(wrong=wrong)] if wrong else []
 
 

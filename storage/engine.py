@@ -57,7 +57,7 @@ class Listeners:
         return cancel
 
     def __bool__(self) -> bool:
-        """Whether anybody listens."""
+        """Return whether there are any listeners."""
         return bool(self._listeners)
 
     def notify(self) -> None:
@@ -105,7 +105,7 @@ class Partition(Protocol):
     def offsets(self) -> PartitionOffsets: ...
 
     def status(self) -> PartitionStatus:
-        """State of the partition; each segment is looked up on the disk."""
+        """Return the state of the partition; each segment is looked up on the disk."""
         ...
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
@@ -131,7 +131,7 @@ class Partition(Protocol):
         max_bytes: int,
         isolation: Isolation = Isolation.READ_COMMITTED,
     ) -> Fetched:
-        """Whole batches from the one that holds `offset` (or the next one after a gap) on.
+        """Return whole batches from the one that holds `offset` (or the next one after a gap) on.
 
         At most `max_bytes`, but always at least one batch where there is one; nothing at or above the visible
         end. Checksums are not checked here: decoding checks them.
@@ -147,7 +147,7 @@ class Partition(Protocol):
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        """The first record at or after `timestamp`; None where there is none below the visible end.
+        """Return the first record at or after `timestamp`; None where there is none below the visible end.
 
         With `max_bytes` the search goes through about as many bytes of batches and of their records at most: raises
         SearchTooLongError where they are not enough.
@@ -155,15 +155,15 @@ class Partition(Protocol):
         ...
 
     def segments(self) -> Sequence[SegmentInfo] | None:
-        """The segments, the oldest first and the active one last: a snapshot. None without a `directory`."""
+        """Return the segments, the oldest first and the active one last: a snapshot. None without a `directory`."""
         ...
 
     def segment_of(self, name: str) -> SegmentInfo | None:
-        """The segment that a file of that name belongs to now; None where there is no such file, or no longer."""
+        """Return the segment that a file of that name belongs to now; None where there is no such file, or no longer."""
         ...
 
     def open_segment_file(self, name: str) -> memoryview:
-        """The bytes of one of the partition's own files (`SegmentInfo.files`), mapped read-only, as long as now.
+        """Return the bytes of one of the partition's own files (`SegmentInfo.files`), mapped read-only, as long as now.
 
         Raises SegmentDeletedError when it is gone.
         """
@@ -177,7 +177,7 @@ class Partition(Protocol):
         ...
 
     def sync(self) -> None:
-        """Everything appended so far is on disk when this returns (blocking).
+        """Put everything appended so far on disk (blocking).
 
         Raises OSError; the partition is offline from then on, for a page may be lost for good.
         """
@@ -192,7 +192,7 @@ class Partition(Protocol):
 
 
 def batches_from(partition: Partition, offset: Offset) -> Iterator[BatchHeader]:
-    """Headers of the batches from the one that holds `offset` to the log end, those of open transactions too."""
+    """Yield the headers of the batches from the one that holds `offset` to the log end, those of open transactions too."""
     while True:
         fetched = partition.read(offset, max_bytes=SCAN_BYTES, isolation=Isolation.READ_UNCOMMITTED)
         if not fetched.data:
@@ -226,7 +226,7 @@ class Topic(Protocol):
         ...
 
     def partitions(self) -> Mapping[int, Partition]:
-        """By number, ascending; a snapshot."""
+        """Return the partitions by number, ascending; a snapshot."""
         ...
 
 
@@ -252,21 +252,21 @@ class Engine(Protocol):
         ...
 
     def topics(self) -> Mapping[str, Topic]:
-        """By name, ascending; a snapshot."""
+        """Return the topics by name, ascending; a snapshot."""
         ...
 
     def topic(self, name: str) -> Topic:
-        """Raises UnknownTopicError."""
+        """Return the topic. Raises UnknownTopicError."""
         ...
 
     def partition(self, topic: str, number: int) -> Partition:
-        """Raises UnknownTopicError."""
+        """Return the partition. Raises UnknownTopicError."""
         ...
 
     def create_topic(
         self, name: str, *, partitions: int | None = None, overrides: Mapping[str, str] | None = None
     ) -> Topic:
-        """Raises InvalidNameError, TopicExistsError, InvalidConfigError, ReadOnlyError, OSError."""
+        """Create a topic. Raises InvalidNameError, TopicExistsError, InvalidConfigError, ReadOnlyError, OSError."""
         ...
 
     def add_partitions(self, topic: str, *, total: int) -> None:
@@ -274,7 +274,7 @@ class Engine(Protocol):
         ...
 
     def delete_topic(self, name: str) -> None:
-        """Raises UnknownTopicError, ReadOnlyError."""
+        """Delete a topic. Raises UnknownTopicError, ReadOnlyError."""
         ...
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
@@ -297,7 +297,7 @@ class Engine(Protocol):
         ...
 
     def directories(self) -> Sequence[DirectoryStatus]:
-        """How each of the data directories stands; a snapshot. Empty for an engine that has none."""
+        """Return the state of each data directory; a snapshot. Empty for an engine that has none."""
         ...
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
@@ -305,11 +305,11 @@ class Engine(Protocol):
         ...
 
     def maintenance(self, now: Timestamp) -> None:
-        """Whatever duties are due at `now`: flush, checkpoints, retention, delayed deletion (blocking)."""
+        """Do the duties due at `now`: flush, checkpoints, retention, delayed deletion (blocking)."""
         ...
 
     def keep_log_starts(self) -> None:
-        """Where the logs start now is on disk when this returns, also for other processes that read the files (blocking, OSError)."""
+        """Put the log starts on disk, also for other processes that read the files (blocking, OSError)."""
         ...
 
     def close(self) -> None:

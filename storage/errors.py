@@ -113,7 +113,7 @@ class CorruptBatchError(StorageError):
         self.cause = cause
 
     def in_file(self, file: Path | str, position: int) -> CorruptionError:
-        """The same finding with its file, and the batch's position there."""
+        """Return the same finding with its file, and the batch's position there."""
         return CorruptionError(file, position, self.cause)
 
 

@@ -26,7 +26,7 @@ LONGEST_PAUSE_MS = 3_600_000
 
 
 def printable(text: str) -> str:
-    r"""Give `text` with every character that is not printed as itself as Python escapes it: `\n`, `\x1b`, `\u202e`.
+    r"""Return `text` with every character that is not printed as itself as Python escapes it: `\n`, `\x1b`, `\u202e`.
 
     Spaces stay; what is no UTF-8 in a file's name is shown as `\udc80` to `\udcff`.
     """
@@ -40,7 +40,7 @@ def _escaped(character: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """What went wrong in a person's words: of an error of the system the file and the cause, without its number."""
+    """Return an error in plain words: of an error of the system the file and the cause, without its number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__
@@ -79,7 +79,7 @@ class Repeats:
             return counted.again(now)
 
     def lines(self) -> list[tuple[str, int, Timestamp]]:
-        """Each line, how often it came, and when it came last."""
+        """Return each line, how often it came, and when it came last."""
         with self._lock:
             return [(line, counted.count, counted.last) for line, counted in self._lines.items()]
 
@@ -104,7 +104,7 @@ class _Counted:
 
 
 def times(count: int) -> str:
-    """What follows a line that came more than once."""
+    """Return what follows a line that came more than once."""
     return f" ({count} times)" if count > 1 else ""
 
 

@@ -96,7 +96,7 @@ class PartitionOffsets(NamedTuple):
     """Generation of leadership that new batches are stamped with."""
 
     def visible_end(self, isolation: Isolation) -> Offset:
-        """Exclusive end of what a reader of `isolation` sees."""
+        """Return the exclusive end of what a reader of `isolation` sees."""
         if isolation is Isolation.READ_COMMITTED:
             return min(self.last_stable_offset, self.high_watermark)
         return self.high_watermark

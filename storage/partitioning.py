@@ -30,7 +30,7 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """Which of so many partitions a key goes to, as with every Kafka producer: the hash without its sign, modulo."""
+    """Return the partition of a key, as with every Kafka producer: the hash without its sign, modulo."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
@@ -39,7 +39,7 @@ DEFAULT_PARTITIONS = 50
 
 
 def java_string_hash(text: str) -> int:
-    """Java's String.hashCode: 31 h + unit over UTF-16 units, as a signed 32-bit number."""
+    """Return Java's String.hashCode: 31 h + unit over UTF-16 units, as a signed 32-bit number."""
     units = text.encode("utf-16-be")
     h = 0
     for at in range(0, len(units), 2):
@@ -48,6 +48,6 @@ def java_string_hash(text: str) -> int:
 
 
 def coordinator_partition(name: str, partitions: int = DEFAULT_PARTITIONS) -> int:
-    """abs(hash) modulo the number of partitions; the one number without an absolute value counts as 0."""
+    """Return abs(hash) modulo the number of partitions; the one number without an absolute value counts as 0."""
     h = java_string_hash(name)
     return (0 if h == -(2**31) else abs(h)) % partitions

@@ -43,7 +43,7 @@ class LazyGroup(ExampleGroup):
     """A group whose commands are those of COMMANDS, in that order."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order in which a newcomer needs them."""
+        """Return names in the order in which a newcomer needs them."""
         del ctx
         return list(COMMANDS)
 
@@ -86,7 +86,7 @@ def cli(*, debug: bool) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """One line for a person: the thing, the cause, and the remedy where the error knows one."""
+    """Return one line for a person: the thing, the cause, and the remedy where the error knows one."""
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{error.format_message().rstrip('.')} (see `{error.ctx.command_path} --help`)"
     if isinstance(error, click.ClickException):
@@ -97,7 +97,7 @@ def describe(error: BaseException) -> str:
 
 
 def status_of(error: BaseException) -> int:
-    """The exit status for a kind of failure."""
+    """Return the exit status for a kind of failure."""
     return MISUSE if isinstance(error, click.UsageError) else FAILURE
 
 
@@ -135,6 +135,6 @@ def _failed(error: Exception, errors: TextIO, *, debug: bool) -> int:
 
 
 def _reader_went_away() -> int:
-    """The reader of our output closed it (`| head`): end quietly, and let nothing be flushed into the pipe."""
+    """End quietly: the reader of our output closed it (`| head`), and nothing may be flushed into the pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return SUCCESS

@@ -27,7 +27,7 @@ PIPE_COLUMNS = 1000
 
 
 def console(*, error: bool = False) -> Console:
-    """A console on standard output (or error); colours and boxes only where it is a terminal."""
+    """Return a console on standard output (or error); colours and boxes only where it is a terminal."""
     screen = Console(theme=THEME, stderr=error, highlight=False, soft_wrap=True)
     if not screen.is_terminal:
         # A table in a pipe has no window to fit into: nothing of it is cut.
@@ -36,7 +36,7 @@ def console(*, error: bool = False) -> Console:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """A text for a table or a line of a console that comes from outside: no markup, nothing a terminal obeys."""
+    """Return a text for a table or a line of a console that comes from outside: no markup, nothing a terminal obeys."""
     return Text(printable(text), style=style)
 
 

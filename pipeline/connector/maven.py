@@ -42,7 +42,7 @@ class Jars:
     """A glob that matches one of them: a folder without it is another one."""
 
     def folder(self, *, say: Callable[[str], object] = _LOGGER.warning) -> Path:
-        """The folder of the jars, fetched if need be; `say` gets a line before that (JarsMissingError, OSError; blocking)."""
+        """Return the folder of the jars, fetched if need be; `say` gets a line before that (JarsMissingError, OSError; blocking)."""
         given = os.environ.get(self.variable)
         if given:
             if not any(Path(given).glob(self.first)):
@@ -97,7 +97,7 @@ class Jars:
 
 
 def _cause(printed: str) -> str:
-    """Maven's first line of an error, which names what it could not have; else the last one that it printed."""
+    """Return Maven's first line of an error, which names what it could not get; else the last one that it printed."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")]
     return (errors or lines[-1:] or ["it printed nothing"])[0]

@@ -75,7 +75,7 @@ def spark_defaults(spark_home: Path, environment: Mapping[str, str]) -> dict[str
 
 
 def submit_arguments(environment: Mapping[str, str]) -> dict[str, str]:
-    """Settings among what `PYSPARK_SUBMIT_ARGS` hands to spark-submit; of one given twice the last (PipelineError)."""
+    """Return the settings among what `PYSPARK_SUBMIT_ARGS` passes to spark-submit; of one given twice the last (PipelineError)."""
     try:
         words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
     except ValueError as error:
@@ -97,7 +97,7 @@ def has_connector(spark_home: Path) -> bool:
 
 
 def _parts(word: str) -> list[str]:
-    """`--packages=a:b:c` is two words in one."""
+    """Return a word's parts: `--packages=a:b:c` is two words in one."""
     flag, equals, value = word.partition("=")
     return [flag, value] if equals and flag.startswith("--") else [word]
 

@@ -121,7 +121,7 @@ def _keep_state_together(spark: SparkSession) -> None:
 
 
 def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> DataFrame:
-    """The rows with a watermark that the clock, too, moves on."""
+    """Return the rows with a watermark that the clock, too, moves on."""
     spark.dataSource.register(clock.ClockSource)
     until = _after_the_last_window(spark, options) if options.close else 0
     ticks = spark.readStream.format(clock.FORMAT).option(clock.OPTION, str(until)).load()
@@ -131,7 +131,7 @@ def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> D
 
 
 def _after_the_last_window(spark: SparkSession, options: AggregateOptions) -> int:
-    """Microseconds since 1970: when the watermark has passed every window that a record there is lies in."""
+    """Return the microseconds since 1970 at which the watermark has passed every window that a record at `time` is in."""
     source, _ = _places(options)
     rows = every_record(spark.read, source, options.source)
     window, delay = (
@@ -184,7 +184,7 @@ def _see(query: StreamingQuery, batches: dict[int, _MicroBatch]) -> None:
 
 
 def _windows(rows: DataFrame, options: AggregateOptions) -> DataFrame:
-    """Columns window, group, count and the other aggregates; one row a window and group."""
+    """Return columns window, group, count and the other aggregates; one row a window and group."""
     group = spark_functions.expr(options.group or "CAST(NULL AS STRING)").alias("group")
     window = spark_functions.window("timestamp", options.window, options.slide or options.window)
     more = [spark_functions.expr(one) for one in options.aggregates]
@@ -196,7 +196,7 @@ def _windows(rows: DataFrame, options: AggregateOptions) -> DataFrame:
 
 
 def _results(windows: DataFrame) -> DataFrame:
-    """As records."""
+    """Return the windows as records."""
     others = [name for name in windows.columns if name not in {"window", "group"}]
     group = spark_functions.col("group")
     shown = group.cast("string") if dict(windows.dtypes)["group"] == "binary" else group

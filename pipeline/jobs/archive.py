@@ -72,7 +72,7 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
 
 
 def _check_topics(archive: Path, names: set[str]) -> None:
-    """An archive of other topics would lose its place in them (PipelineError)."""
+    """Raise PipelineError for an archive of other topics, which would lose its place in them."""
     others = read_notes(archive).keys() - names
     if others:
         raise PipelineError(
@@ -81,7 +81,7 @@ def _check_topics(archive: Path, names: set[str]) -> None:
 
 
 def _notes(place: Place, names: set[str]) -> dict[str, TopicNote]:
-    """Partitions and settings of the topics, which records do not have."""
+    """Return partitions and settings of the topics, which records do not have."""
     if place.bootstrap_servers is not None:
         return _notes_of_cluster(place.bootstrap_servers, names)
     directories = data_directories(place.path or "")

@@ -37,7 +37,7 @@ class TopicNote(NamedTuple):
 
 
 def archived_rows(spark: SparkSession, archive: Path) -> DataFrame:
-    """Every archived record, with Kafka's columns and `date` (PipelineError where there is no archive)."""
+    """Return every archived record, with Kafka's columns and `date` (PipelineError where there is no archive)."""
     schema = StructType([*full_schema(include_headers=True), StructField("date", DateType())])
     files = archived_files(archive)
     if not files:
@@ -47,7 +47,7 @@ def archived_rows(spark: SparkSession, archive: Path) -> DataFrame:
 
 
 def archived_files(archive: Path) -> list[Path]:
-    """The files that count; none of topics without records (PipelineError where one is missing, or all of the archive)."""
+    """Return the files that count; none of topics without records (PipelineError where one is missing, or all of the archive)."""
     listed = archive / COMMITTED
     files = (
         [archive.joinpath(*parts) for parts in _committed(listed)]
@@ -63,7 +63,7 @@ def archived_files(archive: Path) -> list[Path]:
 
 
 def average_bytes(files: list[Path]) -> int:
-    """Mean size of a record in the archive before compression, by the files' footers; at least 1."""
+    """Return the mean size of a record in the archive before compression, by the files' footers; at least 1."""
     groups = [
         metadata.row_group(index)
         for metadata in map(pq.read_metadata, files)
@@ -75,7 +75,7 @@ def average_bytes(files: list[Path]) -> int:
 
 
 def read_notes(archive: Path) -> dict[str, TopicNote]:
-    """By topic; nothing where there is no archive, or an old one (PipelineError for a damaged file)."""
+    """Return the notes by topic; none where there is no archive, or an old one (PipelineError for a damaged file)."""
     path = archive / TOPICS
     if not path.is_file():
         return {}
@@ -99,7 +99,7 @@ def write_notes(archive: Path, notes: Mapping[str, TopicNote]) -> None:
 
 
 def _committed(listed: Path) -> list[tuple[str, ...]]:
-    """Topic, date and name of each committed file: from the newest list of all, and from what came after it."""
+    """Return topic, date and name of each committed file: from the newest list of all, and from what came after it."""
     batches = {
         int(path.name.removesuffix(_COMPACT)): path
         for path in listed.iterdir()

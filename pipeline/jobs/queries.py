@@ -23,7 +23,7 @@ _LOST = re.compile(
 
 
 def every_record(reader: DataFrameReader | DataStreamReader, place: Place, topics: str) -> DataFrame:
-    """Every record of the topics but those of aborted and open transactions; `reader` reads once or as a stream."""
+    """Return every record of the topics but those of aborted and open transactions; `reader` reads once or as a stream."""
     options = {
         "startingOffsets": "earliest",
         "includeHeaders": "true",

@@ -62,7 +62,7 @@ def report(spark: SparkSession, options: ReportOptions) -> DataFrame:
 
 
 def heading(options: ReportOptions) -> Heading:
-    """The page's heading, with the origin of the numbers: a cluster shows less than files."""
+    """Return the page's heading, with the origin of the numbers: a cluster shows less than files."""
     return Heading(
         place=str(options.place),
         now_ms=options.now_ms,
@@ -81,7 +81,7 @@ def _of_files(spark: SparkSession, options: ReportOptions) -> list[PartitionNumb
 
 
 def _of_cluster(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbers]:
-    """Numbers from records: a cluster shows its consumers neither segments nor codecs."""
+    """Return numbers from records: a cluster shows its consumers neither segments nor codecs."""
     named = {"subscribePattern": ".*"} if options.topics is None else {"subscribe": ",".join(options.topics)}
     place = options.place
     records = (
@@ -115,7 +115,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _umask() -> int:
-    """The process's umask."""
+    """Return the process's umask."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

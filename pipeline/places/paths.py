@@ -39,7 +39,7 @@ def data_directories(text: str) -> tuple[Path, ...]:
 
 
 def _directories(name: str) -> list[Path]:
-    """The directories that one name names; PipelineError where there are none."""
+    """Return the directories that one name stands for; PipelineError where there are none."""
     if Path(name).is_dir():
         return [Path(name)]
     local = _local(name)
@@ -55,7 +55,7 @@ def _directories(name: str) -> list[Path]:
 
 
 def _local(name: str) -> str:
-    """A name as the shell has it; PipelineError for places that are none of this machine's directories."""
+    """Return a name as the shell has it; PipelineError for places that are none of this machine's directories."""
     uri = _URI.match(name)
     if uri is None:
         return os.path.expanduser(name)  # noqa: PTH111 (leaves a user that is none as it stands)

@@ -53,7 +53,7 @@ class Place:
 
 
 def place_of(text: str) -> Place:
-    """The place that `text` names, which need not exist. Raises PipelineError."""
+    """Return the place that `text` names, which need not exist. Raises PipelineError."""
     text = text.strip()
     if not text:
         raise PipelineError(f"a place is a data directory, or a cluster: {EXAMPLE}")

@@ -58,7 +58,7 @@ SCHEMA = pa.schema(
 
 
 def row_of(numbers: PartitionNumbers) -> dict[str, Any]:
-    """The row, as Python values."""
+    """Return the row, as Python values."""
     return {
         **numbers.partition._asdict(),
         **dict(zip(_STORED, numbers.stored, strict=True)),
@@ -90,12 +90,12 @@ def numbers_of(row: Mapping[str, Any]) -> PartitionNumbers:
 
 
 def table_of(numbers: Iterable[PartitionNumbers]) -> Any:
-    """Many as an Arrow table."""
+    """Return the rows as an Arrow table."""
     return pa.Table.from_pylist([row_of(one) for one in numbers], SCHEMA)
 
 
 def batch_of(numbers: Iterable[PartitionNumbers]) -> Any:
-    """Many as an Arrow batch."""
+    """Return the rows as an Arrow batch."""
     return pa.RecordBatch.from_pylist([row_of(one) for one in numbers], SCHEMA)
 
 

@@ -74,7 +74,7 @@ class Counter:
 
 
 def _times_of_append(batches: npt.NDArray[np.int64]) -> Integers:
-    """The broker's timestamp of each record of these batches, -1 where there is none."""
+    """Return the broker's timestamp of each record of these batches, -1 where there is none."""
     stamps = np.where(batches[:, _ATTRIBUTES] & TIMESTAMP_TYPE_MASK, batches[:, _MAX_TIMESTAMP], _NO_TIME)
     if len(stamps) == 1:
         return np.full(int(batches[0, _RECORD_END]), stamps[0])

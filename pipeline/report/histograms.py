@@ -83,7 +83,7 @@ class TimeHistogram:
 
 
 def _level_for(times: Integers, level: int) -> int:
-    """The first level, from `level` on, at which these times alone need no more buckets than there may be."""
+    """Return the first level, from `level` on, at which these times alone need no more buckets than there may be."""
     numbers = np.unique(times // WIDTHS[level])
     while len(numbers) > MAX_BUCKETS and level + 1 < len(WIDTHS):
         numbers = np.unique(numbers // (WIDTHS[level + 1] // WIDTHS[level]))
@@ -136,7 +136,7 @@ class SizeHistogram:
             self.bins[number] = self.bins.get(number, 0) + count
 
     def quantile(self, share: float) -> int | None:
-        """A size that at least this share of all does not exceed, a quarter too large at most; None where there is nothing."""
+        """Return a size that at least this share of all does not exceed, a quarter too large at most; None without any."""
         wanted, passed = share * self.count, 0
         for number in sorted(self.bins):
             passed += self.bins[number]
@@ -151,7 +151,7 @@ def _known(choose: Any, one: int | None, other: int | None) -> int | None:
 
 
 def bins_of(sizes: Integers) -> Integers:
-    """The bin of each size."""
+    """Return the bin of each size."""
     # By a float64's exponent and the first two bits behind it; sizes up to 2^53 are exact in it.
     mantissa, exponent = np.frexp(sizes.astype(np.float64))
     upper = 4 * (exponent.astype(np.int64) - 3) + np.floor(mantissa * 8).astype(np.int64)
@@ -159,12 +159,12 @@ def bins_of(sizes: Integers) -> Integers:
 
 
 def bin_start(number: int) -> int:
-    """The smallest size in a bin."""
+    """Return the smallest size in a bin."""
     return number if number < 8 else (number % 4 + 4) << (number // 4 - 1)
 
 
 def merged_times(histograms: Iterable[TimeHistogram]) -> TimeHistogram:
-    """The sum of several."""
+    """Return the sum of several histograms."""
     total = TimeHistogram()
     for histogram in histograms:
         total.merge(histogram)
@@ -172,7 +172,7 @@ def merged_times(histograms: Iterable[TimeHistogram]) -> TimeHistogram:
 
 
 def merged_sizes(histograms: Iterable[SizeHistogram]) -> SizeHistogram:
-    """The sum of several."""
+    """Return the sum of several histograms."""
     total = SizeHistogram()
     for histogram in histograms:
         total.merge(histogram)
@@ -180,5 +180,5 @@ def merged_sizes(histograms: Iterable[SizeHistogram]) -> SizeHistogram:
 
 
 def amounts_by_level(histogram: TimeHistogram, level: int) -> Mapping[int, Amount]:
-    """The amounts in buckets of a width as large or larger."""
+    """Return the amounts in buckets of a width as large or larger."""
     return _rebinned(histogram, max(level, histogram.level))

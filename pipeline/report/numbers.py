@@ -132,12 +132,12 @@ _COUNTS = (
 
 
 def total_stored(parts: Iterable[Stored]) -> Stored:
-    """The sum."""
+    """Return the sum."""
     return sum(parts, NOTHING_STORED)
 
 
 def merged(parts: Iterable[PartitionNumbers]) -> list[PartitionNumbers]:
-    """One a partition, by name."""
+    """Return the numbers of each partition once, by name."""
     found: dict[TopicPartition, PartitionNumbers] = {}
     for part in parts:
         found.setdefault(part.partition, PartitionNumbers(part.partition)).merge(part)

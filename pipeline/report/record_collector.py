@@ -21,7 +21,7 @@ _BY_TIME, _BY_KEY, _BY_VALUE = 0b011, 0b101, 0b110
 
 
 def _bin(size: str) -> str:
-    """`histograms.bins_of` as SQL; -1 for null stays."""
+    """Return `histograms.bins_of` as SQL; -1 for null stays."""
     return (
         f"IF({size} < 8, {size}, 4 * (length(bin({size})) - 3) + shiftright({size}, length(bin({size})) - 3))"
     )

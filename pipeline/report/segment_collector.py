@@ -25,7 +25,7 @@ class Segments(NamedTuple):
 
 
 def find_segments(path: str, topics: Iterable[str] | None) -> Segments:
-    """The segments of data directories, by partition and offset: of `topics`, or of all but Kafka's own.
+    """Return the segments of data directories, by partition and offset: of `topics`, or of all but Kafka's own.
 
     They have everything that a consumer is shown; of a partition's replicas the one that shows most is read. Raises
     PipelineError, StorageError, OSError.
@@ -44,7 +44,7 @@ def find_segments(path: str, topics: Iterable[str] | None) -> Segments:
 
 
 def bytes_of(task: Task) -> int:
-    """Bytes of log that are read for a task."""
+    """Return the bytes of log that are read for a task."""
     return sum(one.end_position - one.position for one in task.slices)
 
 
@@ -70,7 +70,7 @@ def _read(task: Task) -> PartitionNumbers:
 
 
 def _lags(one: Slice, numbers: PartitionNumbers) -> list[SegmentLag]:
-    """The segment's lag, where it is known: its producers gave the times, and all that was appended is shown."""
+    """Return the segment's lag, where it is known: its producers gave the times, and all that was appended is shown."""
     files, file = NativeFileSystem(read_only=True), Path(one.file)
     if numbers.last_time is None or numbers.stamped_records or files.size(file) != one.end_position:
         return []

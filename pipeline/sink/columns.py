@@ -24,7 +24,7 @@ TYPES = {
 
 
 def cast_columns(rows: pa.RecordBatch, names: tuple[str, ...]) -> dict[str, pa.Array]:
-    """Those of the columns that exist, cast to the types that are read here."""
+    """Return those of the columns that exist, cast to the types that are read here."""
     return {
         name: rows.column(name).cast(TYPES[name], safe=False) if name in TYPES else rows.column(name)
         for name in names
@@ -33,7 +33,7 @@ def cast_columns(rows: pa.RecordBatch, names: tuple[str, ...]) -> dict[str, pa.A
 
 
 def codec_columns(columns: Mapping[str, pa.Array], count: int, *, now_ms: int) -> Columns:
-    """Records of `key`, `value`, `headers`, `timestamp` (null: `now_ms`) and, where there is one, `offset`.
+    """Return records of `key`, `value`, `headers`, `timestamp` (null: `now_ms`) and, where there is one, `offset`.
 
     Raises InvalidRecordError for a header without a key.
     """
@@ -59,7 +59,7 @@ def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> memoryview[
 
 
 def _octets(column: pa.Array | None, count: int, data: bytearray) -> tuple[memoryview[int], memoryview[int]]:
-    """Positions and lengths (-1: null) of a column's octets, which are added to `data`."""
+    """Return positions and lengths (-1: null) of a column's octets, which are added to `data`."""
     if column is None:
         return memoryview(array("q", bytes(8 * count))), memoryview(array("q", [-1]) * count)
     _, offsets_buffer, octets = column.buffers()
@@ -72,7 +72,7 @@ def _octets(column: pa.Array | None, count: int, data: bytearray) -> tuple[memor
 
 
 def _int64s(column: pa.Array) -> memoryview[int]:
-    """The numbers of an int64 column without nulls."""
+    """Return the numbers of an int64 column without nulls."""
     buffer = column.buffers()[1]
     return memoryview(buffer).cast("B").cast("q")[column.offset : column.offset + len(column)]
 

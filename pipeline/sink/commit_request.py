@@ -44,7 +44,7 @@ class CommitTimeoutError(PipelineError):
 
 
 def staging_area(directories: Sequence[Path]) -> StagingArea:
-    """The staging area of data directories that are served together: the same in whichever order they are named."""
+    """Return the staging area of data directories that are served together: the same in whichever order they are named."""
     return StagingArea(min(directory.resolve() for directory in directories), NativeFileSystem())
 
 
@@ -61,7 +61,7 @@ class CommitRequest:
         records: Mapping[str, int] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`staged`: the tasks' files, in the order of appending; `placement`: their place, if not at the logs' ends.
+        """Prepare the request; `staged`: the tasks' files, in the order of appending; `placement`: their place, if not at the logs' ends.
 
         `records`: their number by topic; None: not counted.
         """

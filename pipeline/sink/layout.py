@@ -53,7 +53,7 @@ class Layout:
     topics: Mapping[str, TopicLayout]
 
     def topic(self, name: str) -> TopicLayout:
-        """Raises UnknownTopicError, PolicyViolationError."""
+        """Return a topic's layout. Raises UnknownTopicError, PolicyViolationError."""
         if is_internal(name):
             raise PolicyViolationError(f"{name}: Kafka's own; only Kafka writes there")
         found = self.topics.get(name)
@@ -96,7 +96,7 @@ def read_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
 
 
 def broker_settings(directories: Sequence[Path]) -> dict[str, dict[str, str]]:
-    """The settings given for topics of a broker, by topic: it keeps them in a metadata log (CorruptionError, OSError)."""
+    """Return the settings given for topics of a broker, by topic: it keeps them in a metadata log (CorruptionError, OSError)."""
     files = NativeFileSystem(read_only=True)
     logs = [directory / CLUSTER_METADATA for directory in directories]
     return next((read_cluster_metadata(files, log).settings for log in logs if log.is_dir()), {})

@@ -39,7 +39,7 @@ class TopicForm:
     compression_level: int | None = None
 
     def stamp(self, kind: TimestampType) -> BatchStamp:
-        """The stamp for records of one timestamp type."""
+        """Return the stamp for records of one timestamp type."""
         return BatchStamp(codec=self.codec, compression_level=self.compression_level, timestamp_type=kind)
 
 
@@ -73,12 +73,12 @@ class KeepingEncoder:
     """Encodes the rows of one task."""
 
     def __init__(self, forms: Mapping[str, TopicForm]) -> None:
-        """`forms`: by topic, of all that may come."""
+        """Prepare the encoder; `forms`: by topic, of all that may come."""
         self._forms = forms
         self._last: tuple[TopicPartition, int] | None = None
 
     def encode(self, rows: pa.RecordBatch) -> Iterator[KeptBatch]:
-        """Batches at their own offsets; InvalidRecordError for rows that do not ascend, RecordTooLargeError."""
+        """Yield batches at their own offsets; InvalidRecordError for rows that do not ascend, RecordTooLargeError."""
         read = _read(rows)
         first, count = 0, rows.num_rows
         while first < count:
@@ -120,7 +120,7 @@ def _read(rows: pa.RecordBatch) -> _Rows:
 
 
 def _batch_end(rows: _Rows, first: int, count: int, limit: int) -> int:
-    """Index after the last of the rows from `first` on that fit one batch; it has one at least."""
+    """Return the index after the last of the rows from `first` on that fit one batch; it has one at least."""
     place, kind = rows.place(first), rows.kind(first)
     offsets, timestamps = rows.columns.offsets, rows.columns.timestamps
     size = HEADER_SIZE + rows.sizes[first]

@@ -42,7 +42,7 @@ class RowEncoder:
         now_ms: Callable[[], int],
         pick: Callable[[int], int] = random.randrange,
     ) -> None:
-        """`topic` overrides the column; `pick` chooses where rows without a key begin, of so many partitions."""
+        """Prepare the encoder; `topic` overrides the column; `pick` chooses where rows without a key begin, of so many partitions."""
         self._layout = layout
         self._topic = topic
         self._columns = _COLUMNS if topic is None else tuple(name for name in _COLUMNS if name != "topic")
@@ -53,7 +53,7 @@ class RowEncoder:
         self._of_key = lru_cache(_REMEMBERED_KEYS)(partition_of_key)
 
     def encode(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, bytearray]]:
-        """Batches at base offset 0; of a partition, in the order of its rows.
+        """Yield batches at base offset 0; of a partition, in the order of its rows.
 
         Raises UnknownTopicError, PolicyViolationError, InvalidRecordError, RecordTooLargeError.
         """
@@ -85,7 +85,7 @@ class RowEncoder:
         )
 
     def _placed(self, columns: dict[str, pa.Array], count: int) -> dict[TopicPartition, list[int]]:
-        """Numbers of the rows of each partition that gets any, ascending."""
+        """Return the numbers of the rows of each partition that gets any, ascending."""
         topics = [self._topic] * count if self._topic is not None else columns["topic"].to_pylist()
         numbers = columns["partition"].to_pylist() if "partition" in columns else [None] * count
         keys = columns["key"].to_pylist() if "key" in columns else [None] * count
@@ -128,7 +128,7 @@ def _check_times(partition: TopicPartition, timestamps: pa.Array | None) -> None
 
 
 def _largest(columns: dict[str, pa.Array], records: Columns) -> int:
-    """Bytes of the batch that the largest row makes alone."""
+    """Return the bytes of the batch that the largest row makes alone."""
     lengths = zip(records.key_lengths, records.value_lengths, records.header_lengths, strict=True)
     sizes = [max(key, 0) + max(value, 0) + headers for key, value, headers in lengths]
     at = sizes.index(max(sizes))

@@ -84,7 +84,7 @@ class Target:
             request.abort()
 
     def _requests(self, messages: list[WriterCommitMessage | None]) -> Iterator[CommitRequest]:
-        """The one write that the tasks' messages are about; none where no task had a row."""
+        """Yield the one write that the tasks' messages are about; none where no task had a row."""
         brought = sorted(
             (one for one in messages if isinstance(one, TaskStaged) and one.staged is not None),
             key=lambda one: one.task,
@@ -143,12 +143,12 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> TopicWriter:
-    """The writer of a batch query. Raises InvalidOptionError, PipelineError, StorageError."""
+    """Return the writer of a batch query. Raises InvalidOptionError, PipelineError, StorageError."""
     return TopicWriter(_target(options, schema, overwrite=overwrite))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> TopicStreamWriter:
-    """The writer of a streaming query. Raises InvalidOptionError, PipelineError, StorageError."""
+    """Return the writer of a streaming query. Raises InvalidOptionError, PipelineError, StorageError."""
     return TopicStreamWriter(_target(options, schema, overwrite=overwrite))
 
 

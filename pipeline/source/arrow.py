@@ -35,7 +35,7 @@ _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
 def record_batch(parts: Sequence[ColumnRange], *, partition: TopicPartition, schema: Array) -> Array:
-    """All records of `parts` with the columns of `schema`, in its order and of its types.
+    """Return all records of `parts` with the columns of `schema`, in its order and of its types.
 
     Raises IndexError for ranges that are none, OverflowError for a column of 2 GiB, or a time beyond Spark's.
     """
@@ -68,7 +68,7 @@ def _offsets(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Arr
 
 
 def _timestamps(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
-    """Microseconds, as Spark has them; a record without a timestamp (-1) is a millisecond before 1970, as in Kafka's."""
+    """Return microseconds, as Spark has them; a record without a timestamp (-1) is a millisecond before 1970, as in Kafka's."""
     return pa.Array.from_buffers(_TIMESTAMP, count, [None, pa.py_buffer(gather_timestamps(parts))], 0)
 
 
@@ -81,7 +81,7 @@ def _partitions(_: Sequence[ColumnRange], count: int, partition: TopicPartition)
 
 
 def _timestamp_types(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
-    """The timestamp type of each record, as its batch's attributes say."""
+    """Return the timestamp type of each record, as its batch's attributes say."""
     kind, kinds = gather_flags(parts, TIMESTAMP_TYPE_MASK)
     if kind is not None:
         return _same(kind, pa.int32(), count)
@@ -89,18 +89,18 @@ def _timestamp_types(parts: Sequence[ColumnRange], count: int, _: TopicPartition
 
 
 def _same(value: str | int | None, kind: Array, count: int) -> Array:
-    """`count` times the same, shared with the batches before."""
+    """Return `count` times the same, shared with the batches before."""
     return _repeated(value, kind)[:count] if count <= BATCH_ROWS else pa.repeat(pa.scalar(value, kind), count)
 
 
 @lru_cache(maxsize=8)
 def _repeated(value: str | int | None, kind: Array) -> Array:
-    """As many as a batch can need. Topics have 249 characters at most, so that all of the cache stays small."""
+    """Return as many as a batch can need. Topics have 249 characters at most, so that all of the cache stays small."""
     return pa.repeat(pa.scalar(value, kind), BATCH_ROWS)
 
 
 def _headers(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
-    """No headers are null, not an empty list; a name that is no UTF-8 is shown with replacement characters."""
+    """Return the headers; none are null, not an empty list, and a name that is no UTF-8 is shown with replacement characters."""
     if not has_headers(parts):
         return _same(None, _HEADERS, count)
     rows = []

@@ -42,7 +42,7 @@ class ColumnRange(NamedTuple):
 
 
 def gather(parts: Sequence[ColumnRange], column: int) -> tuple[bytearray, bytearray | None, bytearray, int]:
-    """The keys or values (`column`) of all parts: ends, validity (None: no nulls), bytes, null count.
+    """Return the keys or values (`column`) of all parts: ends, validity (None: no nulls), bytes, null count.
 
     Raises IndexError for a range that is none, OverflowError for 2 GiB and more.
     """
@@ -69,12 +69,12 @@ def gather(parts: Sequence[ColumnRange], column: int) -> tuple[bytearray, bytear
 
 
 def gather_offsets(parts: Sequence[ColumnRange]) -> memoryview[int]:
-    """The offsets of all parts, as int64. Raises IndexError."""
+    """Return the offsets of all parts, as int64. Raises IndexError."""
     return _int64s(parts, fields.OFFSETS, 1)
 
 
 def gather_timestamps(parts: Sequence[ColumnRange]) -> memoryview[int]:
-    """The timestamps of all parts in microseconds, as int64.
+    """Return the timestamps of all parts in microseconds, as int64.
 
     Raises IndexError, and OverflowError for a time that does not fit microseconds.
     """
@@ -82,7 +82,7 @@ def gather_timestamps(parts: Sequence[ColumnRange]) -> memoryview[int]:
 
 
 def gather_flags(parts: Sequence[ColumnRange], mask: int) -> tuple[int | None, bytearray]:
-    """Flags of the records, 1 where the batch's attributes have a bit of `mask`: one flag for all, or an array of int32.
+    """Return flags of the records, 1 where the batch's attributes have a bit of `mask`: one flag for all, or an array of int32.
 
     Raises IndexError.
     """
@@ -131,7 +131,7 @@ def has_headers(parts: Sequence[ColumnRange]) -> bool:
 
 @cython.cfunc
 def _count(parts: Sequence[ColumnRange]) -> cython.Py_ssize_t:
-    """Records of all parts."""
+    """Return the number of records of all parts."""
     count: cython.Py_ssize_t = 0
     for columns, start, end in parts:
         if not 0 <= start <= end <= len(columns):
@@ -162,7 +162,7 @@ def _int64s(parts: Sequence[ColumnRange], column: cython.Py_ssize_t, factor: cyt
 
 @cython.cfunc
 def _measure(block: memoryview, first: cython.Py_ssize_t, count: cython.Py_ssize_t) -> tuple[int, int]:
-    """Bytes of the values whose lengths begin at `first`, and how many are null."""
+    """Return the bytes of the values whose lengths begin at `first`, and how many are null."""
     lengths: cython.p_longlong = memory.int64s_of(block)
     size: cython.longlong = 0
     nulls: cython.Py_ssize_t = 0
@@ -195,7 +195,7 @@ def _fill_validity(parts: Sequence[ColumnRange], column: cython.Py_ssize_t, vali
 def _fill(
     parts: Sequence[ColumnRange], column: cython.Py_ssize_t, ends: bytearray, octets: bytearray
 ) -> None:
-    """The bytes of all parts' values, and where each ends."""
+    """Copy the bytes of all parts' values, and note where each ends."""
     places: cython.p_uchar = memory.writable(ends)
     target: cython.p_uchar = memory.writable(octets)
     at: cython.Py_ssize_t = 0

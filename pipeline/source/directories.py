@@ -84,13 +84,13 @@ class SourceDirectories:
         self._chosen = {}
 
     def partitions(self) -> list[TopicPartition]:
-        """Every partition, ascending."""
+        """Return every partition, ascending."""
         return sorted(
             {partition for data_directory in self._directories for partition in data_directory.partitions}
         )
 
     def log(self, partition: TopicPartition) -> Log:
-        """The partition's log as it stands, of its replicas that which shows most (StorageError, OSError; blocking)."""
+        """Return the partition's log as it stands: the one of its replicas that shows most (StorageError, OSError; blocking)."""
         return self._choose(partition).log
 
     def _choose(self, partition: TopicPartition) -> _Loaded:
@@ -110,7 +110,7 @@ class SourceDirectories:
         return self._chosen[partition]
 
     def topic_id(self, partition: TopicPartition) -> str | None:
-        """The id of the topic whose log `log` returns; None where no file has it (StorageError, OSError)."""
+        """Return the id of the topic whose log `log` returns; None where no file has it (StorageError, OSError)."""
         return self._choose(partition).stamp.topic_id
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class SourceDirectories:
 
 
 def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:
-    """The log as it is now, without reading again what is known; None where that cannot be."""
+    """Return the log as it is now, without reading again what is known; None where that cannot be."""
     followed = known.followed
     if followed is None or known.stamp.topic_id != stamp.topic_id:
         return None
@@ -216,5 +216,5 @@ def _release(log: Log) -> None:
 
 
 def visible_end(log: Log, isolation: Isolation) -> int:
-    """Exclusive end of what a reader of `isolation` is shown."""
+    """Return the exclusive end of what a reader of `isolation` is shown."""
     return log.offsets().visible_end(isolation)

@@ -80,7 +80,7 @@ class SliceReader:
     """Reads a task's records as columns, and counts the corrupt batches that it skipped."""
 
     def __init__(self, task: Task, *, skip_corrupt: bool, create_times: bool = False) -> None:
-        """With `create_times` timestamps are the producers' also where the broker stamped the batch."""
+        """Prepare to read; with `create_times` timestamps are the producers' also where the broker stamped the batch."""
         self._task = task
         self._skip_corrupt = skip_corrupt
         self._create_times = create_times
@@ -90,7 +90,7 @@ class SliceReader:
         """Every record below it was returned, or does not exist."""
 
     def __iter__(self) -> Iterator[tuple[Columns, int, int]]:
-        """Columns, and the range of records in them that belongs to the task.
+        """Yield columns, and the range of records in them that belongs to the task.
 
         Raises CorruptionError with file and position; SegmentChangedError; OSError.
         """

@@ -47,7 +47,7 @@ class StreamProgress:
         self._source.close()
 
     def begin(self) -> StreamState:
-        """The first state of a query without a checkpoint."""
+        """Return the first state of a query without a checkpoint."""
         partitions = self._source.partitions()
         start = self._source.start(partitions)
         for one in partitions:
@@ -56,7 +56,7 @@ class StreamProgress:
         return StreamState(start, self._source.topic_ids(partitions))
 
     def advance(self, known: StreamState, *, most: int | None, now_ms: int) -> StreamState:
-        """The state at the end of the next batch: `known` if there is nothing to do yet.
+        """Return the state at the end of the next batch: `known` if there is nothing to do yet.
 
         `most` offsets at most; new partitions are begun at their earliest. Raises DataLossError where records were lost
         since `known`, unless that does not matter: then planning the batch warns of it.
@@ -100,7 +100,7 @@ class StreamProgress:
         return _Seen(self.latest, log_ends, self._source.topic_ids(partitions))
 
     def _ends(self, known: StreamState, now: _Seen) -> Offsets:
-        """Ends that each partition's batch may have; partitions that came after `stop_at_latest` are left out."""
+        """Return the ends that each partition's batch may have; partitions that came after `stop_at_latest` are left out."""
         final = self._final or now
         ends: Offsets = {}
         for one, visible in now.visible.items():
@@ -116,7 +116,7 @@ class StreamProgress:
         return ends
 
     def _starts(self, known: StreamState, now: _Seen, end: Offsets) -> Offsets:
-        """First offsets of the batch in each of these partitions: a new one begins at its earliest."""
+        """Return the first offsets of the batch in each of these partitions: a new one begins at its earliest."""
         return {
             one: self._source.earliest(one)
             if one not in known.offsets or _is_replaced(one.topic, known.topic_ids, now.topic_ids)
@@ -125,7 +125,7 @@ class StreamProgress:
         }
 
     def tasks(self, start: StreamState, end: StreamState) -> list[Task]:
-        """The tasks between two states (DataLossError, StorageError, OSError)."""
+        """Return the tasks between two states (DataLossError, StorageError, OSError)."""
         self._source.refresh()
         partitions = self._source.partitions(must_exist=False)
         topic_ids = self._source.topic_ids(partitions)
@@ -147,7 +147,7 @@ class StreamProgress:
         return self._source.tasks(ranges)
 
     def _report_replaced(self, known: StreamState, now: Mapping[str, str]) -> set[str]:
-        """The topics that have another id now; each is reported as a loss."""
+        """Return the topics that have another id now; each is reported as a loss."""
         topics = {topic for topic in known.topic_ids if _is_replaced(topic, known.topic_ids, now)}
         for topic in sorted(topics):
             self._report(_replaced(topic, known, now))
@@ -172,7 +172,7 @@ class StreamProgress:
 
 
 def _losses(known: StreamState, now: _Seen) -> Iterator[str]:
-    """The losses of the stream since `known`."""
+    """Yield the losses of the stream since `known`."""
     yield from _gone(known.offsets, now.visible)
     recreated = {topic for topic in known.topic_ids if _is_replaced(topic, known.topic_ids, now.topic_ids)}
     yield from (_replaced(topic, known, now.topic_ids) for topic in sorted(recreated))

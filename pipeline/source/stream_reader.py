@@ -38,7 +38,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._progress: StreamProgress | None = None
 
     def _stream_progress(self) -> StreamProgress:
-        """The progress, made only in the process that plans; readers are copied to others before that."""
+        """Return the progress, made only in the process that plans; readers are copied to others before that."""
         if self._progress is None:
             self._progress = StreamProgress(TopicSource(self._options))
         return self._progress

@@ -46,7 +46,7 @@ class TopicSource:
         self._directories.close()
 
     def partitions(self, *, must_exist: bool = True) -> list[TopicPartition]:
-        """Those the query reads (PipelineError for one named that is not there)."""
+        """Return those the query reads (PipelineError for one named that is not there)."""
         return select(self.options.selection, self._directories.partitions(), must_exist=must_exist)
 
     def earliest(self, partition: TopicPartition) -> int:
@@ -56,11 +56,11 @@ class TopicSource:
         return visible_end(self._directories.log(partition), self.options.isolation)
 
     def log_end(self, partition: TopicPartition) -> int:
-        """End of the log, with what is not visible to this query yet."""
+        """Return the end of the log, with what is not visible to this query yet."""
         return self._directories.log(partition).log_end_offset
 
     def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:
-        """The ids of these partitions' topics, as far as their files have them."""
+        """Return the ids of these partitions' topics, as far as their files have them."""
         firsts: dict[str, TopicPartition] = {}
         for one in sorted(partitions):
             firsts.setdefault(one.topic, one)
@@ -73,21 +73,21 @@ class TopicSource:
         return None if found is None else found.offset
 
     def start(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """First offset of each partition for this query."""
+        """Return the first offset of each partition for this query."""
         options = self.options
         return starting_offsets(
             options.starting, partitions, self, latest_if_none_as_late=options.starting_strategy_latest
         )
 
     def batch_ranges(self, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
-        """The ranges of a batch query, one a partition (PipelineError and its kinds)."""
+        """Return the ranges of a batch query, one a partition (PipelineError and its kinds)."""
         partitions = self.partitions()
         start, end = self.start(partitions), ending_offsets(self.options.ending, partitions, self)
         ranges = [self.checked(in_order(one, start[one], end[one])) for one in partitions]
         return [self._narrowed(one, narrowing) for one in ranges if narrowing.admits(one.partition)]
 
     def checked(self, wanted: OffsetRange) -> OffsetRange:
-        """The part of a range that exists; DataLossError for the rest, unless the options say that it does not matter."""
+        """Return the part of a range that exists; DataLossError for the rest, unless the options say that it does not matter."""
         partition, start, end = wanted
         earliest, latest = self.earliest(partition), self.latest(partition)
         try:
@@ -131,7 +131,7 @@ class TopicSource:
         return plan_task(log, part, self.options.isolation, topic_id=topic_id)
 
     def reason_lost(self, task: Task) -> str | None:
-        """The reason why a task cannot be planned again: its partition is gone, or another topic's; None: it can."""
+        """Return the reason why a task cannot be planned again: its partition is gone, or another topic's; None: it can."""
         partition = task.range.partition
         if partition not in self._directories.partitions():
             return f"{partition}: was deleted while it was read, from offset {task.range.start_offset} on"
@@ -145,7 +145,7 @@ class TopicSource:
 
 
 def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[Any]:
-    """The task's records as Arrow batches of `schema`.
+    """Yield the task's records as Arrow batches of `schema`.
 
     Segments that retention or compaction changed since the task was planned are looked up again; what is gone then is
     a DataLossError, or passed over. Raises CorruptionError with file and position, unless such batches are skipped.
@@ -171,7 +171,7 @@ def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[An
 
 
 def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | None:
-    """The rest of a task; None where that is gone and does not matter (DataLossError)."""
+    """Return the rest of a task; None where that is gone and does not matter (DataLossError)."""
     left = replace(task, range=task.range._replace(start_offset=next_offset))
     source = TopicSource(options)
     try:
@@ -187,7 +187,7 @@ def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | N
 
 
 def _batches(reader: SliceReader, task: Task, schema: Any) -> Iterator[Any]:
-    """Arrow batches of enough rows or enough bytes; all that was read is yielded before a change of files is raised."""
+    """Yield Arrow batches of enough rows or enough bytes; all that was read is yielded before a change of files is raised."""
     partition = task.range.partition
     waiting: list[ColumnRange] = []
     rows = size_bytes = 0

@@ -65,7 +65,7 @@ class Tally:
             self.left[partition.topic] += lag
 
     def work(self) -> JobProgress:
-        """The sum of all progress."""
+        """Return the sum of all progress."""
         return JobProgress(
             tasks=sum(done for done, _ in self.stages.values()),
             all_tasks=sum(total for _, total in self.stages.values()),
@@ -82,7 +82,7 @@ class ProgressReader:
         self._tally = Tally()
 
     def read(self) -> JobProgress:
-        """The progress by now. Raises whatever Spark raises when it is asked at a bad moment."""
+        """Return the progress by now. Raises whatever Spark raises when it is asked at a bad moment."""
         tracker = self._spark.sparkContext.statusTracker()
         active = {}
         for job in tracker.getActiveJobsIds():

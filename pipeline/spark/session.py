@@ -40,7 +40,7 @@ def job_session(
     places: Iterable[Place] = (),
     say: Callable[[str], object] | None = None,
 ) -> Iterator[SparkSession]:
-    """A session that ends with the block and reaches `places`; `say` gets a line when jars are fetched for that.
+    """Yield a session that ends with the block and reaches `places`; `say` gets a line when jars are fetched for that.
 
     `stderr` gets the standard error of Spark's processes. Raises SparkMissingError without pyspark and pyarrow,
     PipelineError where Spark's Kafka connector cannot be had.
@@ -78,7 +78,7 @@ def job_session(
 
 
 def _connector(given: Mapping[str, str], say: Callable[[str], object] | None) -> dict[str, str]:
-    """Settings that load Spark's Kafka connector; none where the user's own settings do."""
+    """Return the settings that load Spark's Kafka connector; none where the user's own settings do."""
     import pyspark  # noqa: PLC0415 (everything else works without Spark)
 
     from pipeline.connector.maven import CONNECTOR  # noqa: PLC0415 (needed for clusters alone)

@@ -14,7 +14,7 @@ FOR_PEOPLE = "topicfs: "
 
 @contextmanager
 def redirected_stderr(file: IO[bytes] | None) -> Iterator[None]:
-    """Processes started in the block have `file` for their standard error, for life; None: the usual one.
+    """Give processes started in the block `file` as their standard error, for life; None: the usual one.
 
     Meanwhile this process has it, too: output that must be seen needs a copy of the descriptor.
     """
@@ -31,5 +31,5 @@ def redirected_stderr(file: IO[bytes] | None) -> Iterator[None]:
 
 
 def for_people(lines: Iterable[str]) -> list[str]:
-    """The lines that must be read, each once."""
+    """Return the lines that must be read, each once."""
     return list(dict.fromkeys(line.rstrip() for line in lines if line.startswith(FOR_PEOPLE)))

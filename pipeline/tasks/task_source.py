@@ -28,7 +28,7 @@ def in_tasks(
     *,
     schema: StructType,
 ) -> DataFrame:
-    """The rows that `work`, a function of a module, yields for the portions; done when the DataFrame is evaluated."""
+    """Return the rows that `work`, a function of a module, yields for the portions; done when the DataFrame is evaluated."""
 
     class PortionReader(DataSourceReader):
         def partitions(self) -> list[InputPartition]:

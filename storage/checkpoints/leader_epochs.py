@@ -41,7 +41,7 @@ Entries = tuple[EpochEntry, ...]
 
 
 def assign(entries: Entries, entry: EpochEntry) -> Entries:
-    """Give `entries` with `entry` at the end; what conflicts with it (epoch or start not below its own) goes.
+    """Return `entries` with `entry` at the end, without those that conflict with it (epoch or start not below its own).
 
     An entry that repeats the latest epoch at no smaller start changes nothing. ValueError: a negative field.
     """
@@ -71,7 +71,7 @@ def truncate_from_start(entries: Entries, start_offset: Offset) -> Entries:
 
 
 def end_offset_for(entries: Entries, epoch: int, log_end_offset: Offset) -> EpochEnd | None:
-    """Give the largest known epoch up to `epoch` and where it ended.
+    """Return the largest known epoch up to `epoch` and the offset at which it ended.
 
     The latest epoch ends at the log's end; above it (or with no entries) the answer is None; below the first
     one it is `epoch` itself, which ended where the first one starts.
@@ -85,7 +85,7 @@ def end_offset_for(entries: Entries, epoch: int, log_end_offset: Offset) -> Epoc
 
 
 def epoch_for_offset(entries: Entries, offset: Offset) -> int | None:
-    """Give the epoch that wrote `offset`, None before the first entry."""
+    """Return the epoch that wrote `offset`; None before the first entry."""
     passed = bisect_right(entries, offset, key=attrgetter("start_offset"))
     return entries[passed - 1].epoch if passed else None
 

@@ -56,7 +56,7 @@ FILES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS, 
 
 
 def read_lines(files: FileSystem, directory: Path, partition: TopicPartition) -> dict[str, Offset | None]:
-    """Give a partition's line of each file (CorruptionError, OSError)."""
+    """Return a partition's line of each file (CorruptionError, OSError)."""
     return {name: read_offsets(files, directory / name).get(partition) for name in FILES}
 
 

@@ -21,13 +21,13 @@ VERSION = 0
 
 
 def encode_partition_metadata(topic_id: str) -> bytes:
-    """Give the file's bytes; ValueError for what is no id."""
+    """Return the file's bytes; raises ValueError if `topic_id` is not an id."""
     decode_id(topic_id)
     return f"version: {VERSION}\ntopic_id: {topic_id}".encode()
 
 
 def decode_partition_metadata(data: bytes, *, file: Path) -> str:
-    """Give the topic id; raises CorruptionError."""
+    """Return the topic id; raises CorruptionError."""
     fields = {}
     for line in data.decode(errors="replace").splitlines():
         name, colon, value = line.partition(":")

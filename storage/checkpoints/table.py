@@ -22,14 +22,14 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 def encode_table(rows: Sequence[Iterable[str | int]]) -> bytes:
-    """Give the file's bytes for `rows`, in their order."""
+    """Return the file's bytes for `rows`, in their order."""
     lines = [str(VERSION), str(len(rows))]
     lines.extend(" ".join(map(str, row)) for row in rows)
     return "".join(line + "\n" for line in lines).encode()
 
 
 def decode_table(data: bytes, *, width: int, file: Path) -> list[list[str]]:
-    """Give the rows of a file as text fields, `width` to a row.
+    """Return the rows of a file as text fields, `width` to a row.
 
     Raises CorruptionError (with `file` and the position of the bad line).
     """
@@ -55,7 +55,7 @@ def field_number(text: str, *, file: Path) -> int:
 
 
 def _lines(data: bytes, file: Path) -> list[tuple[int, str]]:
-    """Each line without its end, with its position."""
+    """Return each line without its end, with its position."""
     lines = []
     position = 0
     for line in data.splitlines(keepends=True):

@@ -36,7 +36,7 @@ _PRODUCER = struct.Struct(">qhi")
 
 
 def read_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the batch at `position`; the checksum is not looked at.
+    """Return the header of the batch at `position`; the checksum is not looked at.
 
     Raises TornBatchError where the buffer ends before the batch does, CorruptBatchError for sizes, offsets or a
     magic that no batch can have.
@@ -50,7 +50,7 @@ def read_header(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def find_end(data: Buffer) -> tuple[int, Offset]:
-    """Where the adjacent whole batches at the front of `data` end, and the last one's last offset.
+    """Return the position at which the adjacent whole batches at the front of `data` end, and the last one's last offset.
 
     That is what `scan` says in `stop`, without a row a batch. Without any batch the offset is -1.
     """
@@ -71,14 +71,14 @@ def find_end(data: Buffer) -> tuple[int, Offset]:
 
 
 def verify_checksum(data: Buffer, header: BatchHeader) -> None:
-    """Raises CorruptBatchError if the bytes under `header`'s checksum are not those it was made of."""
+    """Raise CorruptBatchError if the bytes under `header`'s checksum are not those it was made of."""
     batches = scan(data, header.position, header.end_position, check_crc=True, max_batches=1)
     if batches.problem is not None:
         raise batches.problem
 
 
 def assign_offsets(batch: bytearray, position: int, *, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch at `position` its place in a log, as a leader does. Neither is under the checksum."""
+    """Write a batch's base offset and leader epoch, as a leader does. Neither is under the checksum."""
     _BASE_OFFSET.pack_into(batch, position, base_offset)
     _LEADER_EPOCH.pack_into(batch, position + fields.LEADER_EPOCH_POSITION, leader_epoch)
 
@@ -91,7 +91,7 @@ def assign_plain(
     max_batch_bytes: cython.longlong,
     latest_timestamp: cython.longlong,
 ) -> list[tuple[int, int, int]] | None:
-    """Give adjacent batches that this codec just made their places in a log, as a leader does.
+    """Write the base offsets and leader epochs of adjacent batches that this codec just made, as a leader does.
 
     Size, last offset and max timestamp of each; or None, with nothing changed, where one is no plain v2 batch (it has
     a producer, or marks in its attributes), is larger than `max_batch_bytes`, or later than `latest_timestamp`.
@@ -142,7 +142,7 @@ def _assigned(
 def _put_integer(
     target: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
 ) -> cython.void:
-    """Big-endian two's complement."""
+    """Write `value` as a big-endian two's complement integer of `size` bytes."""
     index: cython.int
     for index in range(size):
         target[at + index] = (value >> (8 * (size - 1 - index))) & 0xFF
@@ -191,7 +191,7 @@ def scan(
     check_crc: bool = False,
     max_batches: int | None = None,
 ) -> Batches:
-    """The headers of the adjacent batches in `data[start:end]`, those of the old formats included.
+    """Return the headers of the adjacent batches in `data[start:end]`, those of the old formats included.
 
     It stops at the first batch that is torn or damaged and says so in `problem`, raising nothing; and after
     `max_batches`, by which a caller bounds memory (120 bytes a batch).
@@ -237,9 +237,10 @@ def scan(
 def sound_rows(
     view: memoryview, at: cython.Py_ssize_t, end: cython.Py_ssize_t, row: cython.p_longlong
 ) -> cython.Py_ssize_t:
-    """Where the next one to three batches of [at, end) end; their rows are written to `row`, behind them, after the room of three, how long those are.
+    """Return the position at which the next one to three batches of [at, end) end, and write their rows to `row`.
 
-    0 where one of them is torn or damaged; checksums are checked. For who passes over many batches and keeps none.
+    Behind the room of three rows stands how many integers they take. Returns 0 where one of the batches is torn or
+    damaged; checksums are checked. This is for callers that pass over many batches and keep none.
     """
     octets: cython.p_uchar = memory.octets_of(view)
     used: cython.Py_ssize_t = 0
@@ -287,7 +288,7 @@ def _int64(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
 @cython.inline
 @cython.exceptval(check=False)
 def _size_at(octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """Bytes of the whole batch at `at`; 0 for a torn one, -1 for a size or magic that none has.
+    """Return the bytes of the whole batch at `at`; 0 for a torn one, -1 for a size or magic that none has.
 
     A file's scan stops silently where 17 bytes or fewer remain (kafka-storage.md#batch-scan): there is no magic to go by.
     """
@@ -361,7 +362,7 @@ def _fill_row(
 @cython.inline
 @cython.exceptval(check=False)
 def _last_offset_at(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    """Last offset of the batch at `at`; -1 for offsets that no log has."""
+    """Return the last offset of the batch at `at`; -1 for offsets that no log has."""
     base_offset: cython.longlong = _int64(octets, at)
     delta: cython.longlong = 0
     if octets[at + fields.MAGIC_POSITION] == fields.CURRENT_MAGIC:
@@ -378,7 +379,7 @@ def _fill_legacy_row(
     row: cython.p_longlong,
     to: cython.Py_ssize_t,
 ) -> cython.bint:
-    """An entry of format v0 or v1 (kafka-storage.md#message-sets), whose stored offset is its last one."""
+    """Write the row of an entry of format v0 or v1 (kafka-storage.md#message-sets), whose stored offset is its last one."""
     offset: cython.longlong = _int64(octets, at)
     magic: cython.int = octets[at + fields.MAGIC_POSITION]
     attributes: cython.int = octets[at + fields.LEGACY_ATTRIBUTES_POSITION]
@@ -414,7 +415,7 @@ def _int16(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.int:
 def _first_mismatch(
     view: memoryview, row: cython.p_longlong, at: cython.Py_ssize_t, used: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Where, from `at` on, the row of the first batch begins whose checksum is wrong; `used` where there is none."""
+    """Return the index, from `at` on, of the first row whose batch has a wrong checksum; `used` where there is none."""
     while at < used:
         if at + 30 < used and _three_fit(memory.octets_of(view), row, at):
             at += 3 * fields.ROW_SIZE
@@ -454,7 +455,7 @@ def _three_fit(octets: cython.p_uchar, row: cython.p_longlong, at: cython.Py_ssi
 
 @cython.cfunc
 def _checksum(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -> cython.longlong:
-    """As computed from the batch's bytes."""
+    """Return the checksum as computed from the batch's bytes."""
     at: cython.Py_ssize_t = row[to + fields.POSITION]
     end: cython.Py_ssize_t = at + row[to + fields.SIZE_BYTES]
     if row[to + fields.MAGIC] == fields.CURRENT_MAGIC:
@@ -464,7 +465,7 @@ def _checksum(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -
 
 @cython.cfunc
 def _checksum_mismatch(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -> str:
-    """In words."""
+    """Return the mismatch in words."""
     return (
         f"checksum is {row[to + fields.CHECKSUM]:#010x}, that of its bytes {_checksum(view, row, to):#010x}"
     )
@@ -472,7 +473,7 @@ def _checksum_mismatch(view: memoryview, row: cython.p_longlong, to: cython.Py_s
 
 @cython.cfunc
 def _remainder(octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> CorruptBatchError:
-    """Why no whole batch begins at `at`."""
+    """Return the error that says why no whole batch begins at `at`."""
     if _size_at(octets, at, end) == 0:
         return TornBatchError(at, f"a batch that ends after {end - at} bytes, before its declared size")
     return CorruptBatchError(

@@ -34,7 +34,7 @@ def encode_columns(
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     unit: str = "record",
 ) -> list[bytearray]:
-    """Batches of all records of `columns`, each at most `max_batch_bytes` before compression.
+    """Return batches of all records of `columns`, each at most `max_batch_bytes` before compression.
 
     As a producer makes them: each batch's base offset is 0 and its offsets are dense, whatever those in `columns`.
 
@@ -60,7 +60,7 @@ def encode_columns(
 def encode_lines(
     text: Buffer, *, timestamp: int, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
 ) -> list[bytearray]:
-    """Batches of one record a line: the line without its LF is the value, there is no key.
+    """Return batches of one record a line: the line without its LF is the value, there is no key.
 
     Base offsets are 0. Raises RecordTooLargeError naming the line (from 1) that does not fit a batch of its own,
     ValueError if the last line has no LF.
@@ -99,7 +99,7 @@ class _Lines:
 
     @cython.cfunc
     def next_batch(self) -> bytearray:
-        """As many of the lines as fit."""
+        """Return a batch of as many of the lines as fit."""
         source: cython.p_uchar = memory.octets_of(self.view)
         position: cython.Py_ssize_t = self.position
         # Lines of some seventy bytes and more fit this guess; shorter ones make the batch grow.
@@ -142,7 +142,7 @@ class _Lines:
 
 
 def varint(value: int) -> bytes:
-    """`value` (64 bits, signed) as a zigzag varint."""
+    """Return `value` (64 bits, signed) as a zigzag varint."""
     octets: bytearray = bytearray(10)
     end: cython.Py_ssize_t = _put_varint(memory.writable(octets), 0, value)
     return bytes(octets[:end])
@@ -156,7 +156,7 @@ def encode_span(
     bounds: tuple[int, int, int] | None,
     max_timestamp: int | None,
 ) -> bytearray:
-    """The batch of records [first, last).
+    """Return the batch of records [first, last).
 
     `bounds`: its base offset, the offset that deltas count from, and its last offset; None for dense deltas from 0.
     """
@@ -200,7 +200,7 @@ def encode_span(
 
 
 def encode_batches(columns: Columns) -> bytearray:
-    """The batches of `columns` encoded again, each of the records it has there, at the offsets it has.
+    """Return the batches of `columns` encoded again, each of the records it has there, at the offsets it has.
 
     They are uncompressed ones of format v2 without marks of transactions or compaction, and none is empty. Counted from the
     records are only size, count and times.
@@ -280,7 +280,7 @@ def _measure_batches(
 
 
 def _compressed(batch: bytearray, stamp: BatchStamp) -> bytearray:
-    """The batch with its records compressed, its header still to be written."""
+    """Return the batch with its records compressed, its header still to be written."""
     with memoryview(batch) as view:
         records = deflate(stamp.codec, view[fields.HEADER_SIZE :], level=stamp.compression_level)
     return bytearray(fields.HEADER_SIZE) + records
@@ -291,7 +291,7 @@ def _compressed(batch: bytearray, stamp: BatchStamp) -> bytearray:
 def _batch_end(
     block: cython.p_longlong, count: cython.Py_ssize_t, first: cython.Py_ssize_t, limit: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Index after the last of the records from `first` on that fit one batch of `limit` bytes."""
+    """Return the index after the last of the records from `first` on that fit one batch of `limit` bytes."""
     size: cython.longlong = fields.HEADER_SIZE
     index: cython.Py_ssize_t = first
     while index < count:
@@ -312,7 +312,7 @@ def _span_size(
     zero: cython.longlong,
     base_timestamp: cython.longlong,
 ) -> cython.longlong:
-    """Bytes of records [first, last); their deltas count from offset `zero`, or are dense where that is -1."""
+    """Return the bytes of records [first, last); their deltas count from offset `zero`, or are dense where that is -1."""
     size: cython.longlong = 0
     index: cython.Py_ssize_t
     for index in range(first, last):
@@ -362,7 +362,7 @@ def _put_span(
 def _largest(
     block: cython.p_longlong, stride: cython.Py_ssize_t, first: cython.Py_ssize_t, last: cython.Py_ssize_t
 ) -> cython.longlong:
-    """The greatest timestamp of records [first, last); -1 without records."""
+    """Return the greatest timestamp of records [first, last); -1 without records."""
     if first == last:
         return -1
     largest: cython.longlong = block[fields.TIMESTAMPS * stride + first]
@@ -382,7 +382,7 @@ def _record_size(
     delta: cython.longlong,
     base_timestamp: cython.longlong,
 ) -> cython.longlong:
-    """Bytes of one record, its length included."""
+    """Return the bytes of one record, its length included."""
     body: cython.longlong = _body_size(
         _wrapping_difference(block[fields.TIMESTAMPS * stride + index], base_timestamp),
         delta,
@@ -403,7 +403,7 @@ def _body_size(
     value: cython.longlong,
     headers: cython.longlong,
 ) -> cython.longlong:
-    """What a record's length field says; `key`, `value` and `headers` are lengths as columns have them."""
+    """Return the value of a record's length field; `key`, `value` and `headers` are lengths as columns have them."""
     size: cython.longlong = 1 + _varint_length(time_delta) + _varint_length(delta)
     size += _varint_length(key) + _varint_length(value)
     if key > 0:
@@ -439,7 +439,7 @@ def _put_octets(
     start: cython.Py_ssize_t,
     length: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """A length and as many bytes; -1 for null."""
+    """Write a length and as many bytes; a null is the length -1 alone."""
     at = _put_varint(target, at, length)
     if length <= 0:
         return at
@@ -483,7 +483,7 @@ def _put_varint(target: cython.p_uchar, at: cython.Py_ssize_t, value: cython.lon
 @cython.inline
 @cython.exceptval(check=False)
 def _wrapping_difference(left: cython.longlong, right: cython.longlong) -> cython.longlong:
-    """Sixty-four bits of the difference, as Java subtracts: a reader's sum wraps back."""
+    """Return sixty-four bits of the difference, as Java subtracts: a reader's sum wraps back."""
     if cython.compiled:
         return cython.cast(
             cython.longlong, cython.cast(cython.ulonglong, left) - cython.cast(cython.ulonglong, right)

@@ -129,7 +129,7 @@ class Columns:
         return index % self._count
 
     def headers(self, index: int) -> tuple[Header, ...]:
-        """The record's headers, in order; names may repeat."""
+        """Return the record's headers, in order; names may repeat."""
         spans = self.header_spans(index)
         data = self._data
         found = []
@@ -141,14 +141,14 @@ class Columns:
         return tuple(found)
 
     def header_spans(self, index: int) -> memoryview[int]:
-        """Four int64 a header: position and length of its name, position and length (-1: null) of its value."""
+        """Return four int64 a header: position and length of its name, position and length (-1: null) of its value."""
         index = self._checked(index)
         position = self._block[fields.HEADER_POSITIONS * self._count + index]
         length = self._block[fields.HEADER_LENGTHS * self._count + index]
         return header_spans(self._data, position, position + length)
 
     def record(self, index: int) -> Record:
-        """One record as a value."""
+        """Return one record as a value."""
         index = self._checked(index)
         return Record(
             Offset(self._block[index]),
@@ -175,7 +175,7 @@ class Columns:
         return 8 * fields.COLUMN_COUNT * self._count + held
 
     def within(self, first: cython.Py_ssize_t, max_bytes: cython.longlong) -> int:
-        """Index behind the records from `first` on whose keys, values and headers take `max_bytes` together; at least one."""
+        """Return the index behind the records from `first` on whose keys, values and headers take `max_bytes` together; at least one."""
         column: cython.p_longlong = memory.int64s_of(self._block)
         count: cython.Py_ssize_t = self._count
         taken: cython.longlong = 0
@@ -192,7 +192,7 @@ class Columns:
         return index
 
     def find(self, offset: int) -> int:
-        """Index of the first record at or after `offset`; the number of records where there is none."""
+        """Return the index of the first record at or after `offset`; the number of records where there is none."""
         return bisect_left(self._block, offset, 0, self._count)
 
 
@@ -207,7 +207,7 @@ def decode(  # noqa: PLR0913 -- what readers choose, each by its name
     create_times: bool = False,
     max_content_bytes: int = MAX_CONTENT_BYTES,
 ) -> list[Columns]:
-    """The records of the whole batches in `data[start:end]`.
+    """Return the records of the whole batches in `data[start:end]`.
 
     A run of uncompressed batches becomes one `Columns` over `data` itself; a compressed batch, and
     every entry of an old format, one of its own. Control batches are listed without records, unless `control` asks
@@ -249,7 +249,7 @@ def decode_each(  # noqa: PLR0913 -- as `decode`
     create_times: bool = False,
     max_content_bytes: int = MAX_CONTENT_BYTES,
 ) -> Iterator[Columns]:
-    """What `decode` gives, one by one: a batch is inflated when it is asked for, and held as long as its taker holds it.
+    """Yield what `decode` returns, one by one: a batch is decompressed when it is asked for, and freed when the caller drops it.
 
     Raises as `decode`, but after all that stands before the batch at fault.
     """
@@ -281,7 +281,7 @@ def _is_plain(row: cython.p_longlong, at: cython.Py_ssize_t) -> cython.bint:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _run_end(row: cython.p_longlong, first: cython.Py_ssize_t, total: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Where in the rows the run ends that begins at `first`: plain batches side by side, or one of another kind."""
+    """Return the end in the rows of the run that begins at `first`: plain batches side by side, or one of another kind."""
     last: cython.Py_ssize_t = first + fields.ROW_SIZE
     if _is_plain(row, first):
         while last < total and _is_plain(row, last):
@@ -314,7 +314,7 @@ def _decode_wrapped(
     create_times: cython.bint,
     max_content_bytes: cython.longlong,
 ) -> Columns:
-    """One compressed batch, or one entry of an old format."""
+    """Return the records of one compressed batch, or of one entry of an old format."""
     header = Batches(rows, 0)[0]
     if header.magic < fields.CURRENT_MAGIC:
         return _decode_legacy(view, header, max_content_bytes)
@@ -339,7 +339,7 @@ def _check_bounds(position: cython.Py_ssize_t, size: cython.longlong, count: cyt
 
 
 def _decode_legacy(view: memoryview[int], header: BatchHeader, max_content_bytes: int) -> Columns:
-    """Only now are the first offset and the count of a compressed entry known."""
+    """Return the records of a compressed entry, whose first offset and count are known only now."""
     _check_bounds(header.position, header.size_bytes, 0)
     records = read_records(view, header, max_content_bytes)
     count = len(records.offsets)
@@ -361,7 +361,7 @@ def _decode_span(
     inflated: cython.bint,
     create_times: cython.bint,
 ) -> Columns:
-    """The records of the adjacent batches whose headers are `rows`.
+    """Return the records of the adjacent batches whose headers are `rows`.
 
     They follow each header in `data`; or, `inflated`, are all there is in it, of the one batch there is.
     """
@@ -397,7 +397,7 @@ def _decode_span(
 
 @cython.cfunc
 def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cython.bint) -> cython.Py_ssize_t:
-    """Records declared by the batches of `rows`, noted in them as `record_end`; control batches only if asked for, hidden ones never.
+    """Return the number of records that the batches of `rows` declare, noted in them as `record_end`; control batches count only if asked for, hidden ones never.
 
     `inflated`: bytes of the records where they do not stand in the batch itself, else -1.
     """

@@ -43,7 +43,7 @@ class EndTransactionMarker(NamedTuple):
 
 
 def control_type(key: bytes | None) -> ControlType:
-    """The type in a control record's key; UNKNOWN for numbers of later versions.
+    """Return the type in a control record's key; UNKNOWN for numbers of later versions.
 
     Raises InvalidRecordError for a key that is none.
     """
@@ -56,7 +56,7 @@ def control_type(key: bytes | None) -> ControlType:
 
 
 def read_marker(record: Record) -> EndTransactionMarker:
-    """The marker in a control record of type ABORT or COMMIT; InvalidRecordError for any other."""
+    """Return the marker in a control record of type ABORT or COMMIT; InvalidRecordError for any other."""
     kind = control_type(record.key)
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         raise InvalidRecordError(f"a control record of type {kind.name} ends no transaction")
@@ -78,7 +78,7 @@ def encode_marker(  # noqa: PLR0913 -- a batch's header has these fields
     base_offset: Offset = Offset(0),  # noqa: B008 -- a NewType of an int is that int
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
-    """The 78 bytes of a marker's batch."""
+    """Return the 78 bytes of a marker's batch."""
     record = Record(
         base_offset, timestamp, _KEY.pack(0, marker.type), _VALUE.pack(0, marker.coordinator_epoch)
     )

@@ -224,11 +224,11 @@ class Batches:
             yield self[index]
 
     def column(self, field: str) -> memoryview[int]:
-        """One field of every batch, by its name in `BatchHeader`; a view, not a copy."""
+        """Return one field of every batch, by its name in `BatchHeader`; a view, not a copy."""
         return self._rows[BatchHeader._fields.index(field) :: fields.ROW_SIZE]
 
     def largest(self, field: str, count: int) -> int:
-        """The largest value of a field among the first `count` batches, of which there is at least one."""
+        """Return the largest value of a field among the first `count` batches, of which there is at least one."""
         row: cython.p_longlong = memory.int64s_of(self._rows)
         first: cython.Py_ssize_t = BatchHeader._fields.index(field)
         found: cython.longlong = row[first]
@@ -239,7 +239,7 @@ class Batches:
         return found
 
     def count_ascending(self, lowest: int, limit: int) -> int:
-        """How many batches lead up to the first whose last offset is below `lowest`, not above the one before, or above `limit`."""
+        """Return how many batches lead up to the first whose last offset is below `lowest`, not above the one before, or above `limit`."""
         row: cython.p_longlong = memory.int64s_of(self._rows)
         before: cython.longlong = lowest - 1
         most: cython.longlong = min(limit, 2**63 - 1)
@@ -251,7 +251,7 @@ class Batches:
         return at // fields.ROW_SIZE
 
     def count_visible(self, start_offset: int, end_offset: int) -> int:
-        """How many records the batches wholly inside [start_offset, end_offset) declare, markers and hidden ones left out."""
+        """Return how many records the batches wholly inside [start_offset, end_offset) declare, markers and hidden ones left out."""
         row: cython.p_longlong = memory.int64s_of(self._rows)
         first: cython.longlong = start_offset
         beyond: cython.longlong = end_offset
@@ -283,5 +283,5 @@ class Batches:
 
 
 def sequence_plus(sequence: int, delta: int) -> int:
-    """A sequence number `delta` records on (or back, where negative): after 2^31-1 comes 0."""
+    """Return the sequence number `delta` records on (or back, where negative): after 2^31-1 comes 0."""
     return (sequence + delta) % (MAX_SEQUENCE + 1)

@@ -96,7 +96,7 @@ def _decode_record(
     index: cython.Py_ssize_t,
     last_delta: cython.longlong,
 ) -> cython.int:
-    """One record's parts in [at, stop); offset and timestamp are the batch's base ones before."""
+    """Decode one record's parts in [at, stop); offset and timestamp are the batch's base ones before."""
     size: cython.Py_ssize_t = _varint_size(octets, at, stop, 10)
     if size == 0:
         return fields.NUMBER_CUT_OFF
@@ -127,7 +127,7 @@ def _decode_record(
 @cython.inline
 @cython.exceptval(check=False)
 def _check_headers(octets: cython.p_uchar, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.int:
-    """RECORDS_FIT, or the cause why the headers in [at, stop) are refused."""
+    """Return RECORDS_FIT, or the cause why the headers in [at, stop) are refused."""
     if not _headers_fit(octets, at, stop):
         return fields.HEADERS_MISFIT
     if _varint(octets, at, _varint_size(octets, at, stop, 5)) > _MAX_HEADERS:
@@ -187,7 +187,7 @@ def _headers_fit(octets: cython.p_uchar, start: cython.Py_ssize_t, stop: cython.
 
 @cython.cfunc
 def header_spans(data: memoryview, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> memoryview:
-    """The headers whose count stands at `start`, none where it is `stop`: four integers each."""
+    """Return the headers whose count stands at `start`, none where it is `stop`: four integers each."""
     if start == stop:
         return memory.new_int64s(0)
     octets: cython.p_uchar = memory.octets_of(data)
@@ -211,7 +211,7 @@ def header_spans(data: memoryview, start: cython.Py_ssize_t, stop: cython.Py_ssi
 
 
 def read_varint(data: Buffer, *, max_size: int = 5) -> tuple[int, int]:
-    """The zigzag varint at the front of `data`, and how many bytes it takes; a varlong with a `max_size` of 10.
+    """Return the zigzag varint at the front of `data`, and how many bytes it takes; a varlong with a `max_size` of 10.
 
     Raises CorruptBatchError where it is longer, or ends too early.
     """
@@ -229,7 +229,7 @@ def read_varint(data: Buffer, *, max_size: int = 5) -> tuple[int, int]:
 def _varint_size(
     octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, longest: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Bytes of the varint at `at`; 0 where it is longer than `longest` or runs past `end`."""
+    """Return the bytes of the varint at `at`; 0 where it is longer than `longest` or runs past `end`."""
     if at < end and octets[at] < 0x80:
         return 1
     size: cython.Py_ssize_t = 1
@@ -244,7 +244,7 @@ def _varint_size(
 @cython.inline
 @cython.exceptval(check=False)
 def _varint(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
-    """The number in the `size` bytes at `at`; 0 where there are none.
+    """Return the number in the `size` bytes at `at`; 0 where there are none.
 
     Of five bytes only 32 bits count: those beyond are dropped, as Kafka's reader does.
     """
@@ -261,7 +261,7 @@ def _varint(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize
 @cython.inline
 @cython.exceptval(check=False)
 def _varlong(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
-    """The same of up to ten bytes, of which 64 bits count."""
+    """Return the number in up to ten bytes, of which 64 bits count."""
     groups: cython.ulonglong = _groups(octets, at, size)
     if not cython.compiled:
         groups &= 2**64 - 1
@@ -272,7 +272,7 @@ def _varlong(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssiz
 @cython.inline
 @cython.exceptval(check=False)
 def _groups(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.ulonglong:
-    """The seven-bit groups of `size` bytes, lowest first."""
+    """Return the seven-bit groups of `size` bytes, lowest first."""
     groups: cython.ulonglong = 0
     index: cython.Py_ssize_t
     for index in range(size):
@@ -284,7 +284,7 @@ def _groups(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize
 @cython.inline
 @cython.exceptval(check=False)
 def _wrapping_sum(left: cython.longlong, right: cython.longlong) -> cython.longlong:
-    """Sixty-four bits of the sum, as Java adds: bytes on disk may hold any two numbers."""
+    """Return sixty-four bits of the sum, as Java adds: bytes on disk may hold any two numbers."""
     if cython.compiled:
         return cython.cast(
             cython.longlong, cython.cast(cython.ulonglong, left) + cython.cast(cython.ulonglong, right)

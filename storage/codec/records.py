@@ -45,7 +45,7 @@ def encode(
     last_offset: int | None = None,
     max_timestamp: int | None = None,
 ) -> bytearray:
-    """One batch of `records` at their own offsets.
+    """Return one batch of `records` at their own offsets.
 
     The batch's bounds are those of its first and last record, and its max timestamp theirs, unless given: as
     compaction does, which keeps the bounds whatever it removes. Without records the base timestamp is -1.
@@ -63,7 +63,7 @@ def encode(
 
 
 def columns_of(records: Sequence[Record]) -> Columns:
-    """The records as columns over bytes of their own, in no batch."""
+    """Return the records as columns over bytes of their own, in no batch."""
     data = bytearray()
     count = len(records)
     block = array("q", bytes(8 * 8 * count))
@@ -86,7 +86,7 @@ def _store(data: bytearray, block: array[int], at: int, stride: int, octets: byt
 
 
 def wire_headers(headers: Sequence[Header]) -> bytes:
-    """The header count and the headers, as they stand in a record."""
+    """Return the header count and the headers, as they stand in a record."""
     parts = [varint(len(headers))]
     for key, value in headers:
         parts += (varint(len(key)), key)

@@ -34,7 +34,7 @@ _MAX_RECORDS = cython.declare(cython.longlong, MAX_RECORDS)
 
 
 def begin_text(begun: Buffer, room: cython.Py_ssize_t) -> bytearray:
-    """A buffer of `room` bytes or more that begins with what is `begun`; the rest of it is not cleared."""
+    """Return a buffer of `room` bytes or more that begins with what is `begun`; the rest of it is not cleared."""
     view: memoryview = memory.flat_view(begun)
     size: cython.Py_ssize_t = len(view)
     text: bytearray = memory.new_octets(max(size, room))
@@ -47,8 +47,8 @@ def copy_values(
 ) -> int:
     """Write the values of the records with start_offset <= offset < end_offset to `text` from `used` on, an LF behind each.
 
-    Where they end in `text`, which grows where it must. `data` are whole batches; a null value is empty, markers of
-    transactions show nothing, and every checksum is checked. -1 where not all of them are plain and sound: `columns.decode` takes
+    Return the position in `text` at which they end; it is extended where it must be. `data` are whole batches; a null value is empty, markers of
+    transactions show nothing, and every checksum is checked. Returns -1 where not all of them are plain and sound: `columns.decode` takes
     those, and says what is wrong with them.
     """
     view: memoryview = memory.flat_view(data)
@@ -79,9 +79,9 @@ def copy_inflated(
     end_offset: cython.longlong,
     max_content_bytes: int,
 ) -> tuple[int, int]:
-    """As `copy_values`, of the one batch whose row in `headers.Batches` is `header`, and which may be compressed; its checksum was checked.
+    """Do what `copy_values` does for the one batch whose row is `header`; it may be compressed, and its checksum was checked.
 
-    Where the values end, or -1 too where the records inflate to more than `max_content_bytes`; and how many those are.
+    Return where the values end, or -1 too where the records inflate to more than `max_content_bytes`; and how many those are.
     """
     row: cython.p_longlong = memory.int64s_of(header)
     start: cython.Py_ssize_t = row[fields.POSITION] + fields.HEADER_SIZE
@@ -121,7 +121,7 @@ def copy_inflated(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _most_text(row: cython.p_longlong, total: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Bytes that the values and their LFs take at most; -1 where some batch is not plain."""
+    """Return the most bytes that the values and their LFs can take; -1 where some batch is not plain."""
     most: cython.Py_ssize_t = 0
     number: cython.Py_ssize_t
     for number in range(total // fields.ROW_SIZE):
@@ -152,7 +152,7 @@ def _copy_batches(
     start_offset: cython.longlong,
     end_offset: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write from `target[written]` on; where that ends, or -1 where some record is not plain."""
+    """Write from `target[written]` on; return where that ends, or -1 where some record is not plain."""
     number: cython.Py_ssize_t
     for number in range(total // fields.ROW_SIZE):
         at: cython.Py_ssize_t = fields.ROW_SIZE * number
@@ -188,7 +188,7 @@ def _copy_records(
     start_delta: cython.longlong,
     end_delta: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write the values of one batch's records, which stand in [at, end), from `target[written]` on; where that ends, or -1."""
+    """Write the values of one batch's records, which stand in [at, end), from `target[written]` on; return where that ends, or -1."""
     stop: cython.Py_ssize_t
     number: cython.longlong
     delta: cython.longlong
@@ -229,7 +229,7 @@ def _copy_records(
 @cython.inline
 @cython.exceptval(check=False)
 def _length(number: cython.longlong) -> cython.longlong:
-    """Bytes of a key or value, by what `_small` gave: null, which is -1, has none."""
+    """Return the bytes of a key or value from what `_small` returned; a null, whose length is -1, has none."""
     if number & 8 == 0:
         return number >> 4
     return 0 if number >> 4 == 0 else -1
@@ -239,7 +239,7 @@ def _length(number: cython.longlong) -> cython.longlong:
 @cython.inline
 @cython.exceptval(check=False)
 def _small(source: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """The groups of the zigzag varint at `at`, and below them three bits that count them; 0 for more than four, or past `end`."""
+    """Return the groups of the zigzag varint at `at`, and below them three bits that count them; 0 for more than four, or past `end`."""
     if at < end and source[at] < 0x80:
         return (cython.cast(cython.longlong, source[at]) << 3) | 1
     groups: cython.longlong = 0

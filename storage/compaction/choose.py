@@ -62,7 +62,7 @@ class CleaningPlan:
 
 
 def plan(params: CleaningParams) -> CleaningPlan:
-    """What a pass over this log would clean, and whether it is due (ratio above the setting, or overdue)."""
+    """Return what a pass over this log would clean, and whether it is due (ratio above the setting, or overdue)."""
     first_dirty, bad = _first_dirty_offset(params)
     end = max(_first_uncleanable_offset(params, first_dirty), first_dirty)
     inactive = params.segments[:-1]
@@ -94,7 +94,7 @@ def _first_dirty_offset(params: CleaningParams) -> tuple[Offset, bool]:
 
 
 def _first_uncleanable_offset(params: CleaningParams, first_dirty: Offset) -> Offset:
-    """The least of: the last stable offset, the active segment, the first segment younger than the minimum lag."""
+    """Return the least of: the last stable offset, the active segment, the first segment younger than the minimum lag."""
     bounds = [params.last_stable_offset, params.segments[-1].base_offset]
     if params.min_lag_ms > 0:
         youngest_cleanable = params.now - params.min_lag_ms
@@ -107,12 +107,12 @@ def _first_uncleanable_offset(params: CleaningParams, first_dirty: Offset) -> Of
 
 
 def _rounded_down(segments: Sequence[CleanableSegment], offset: Offset) -> Offset:
-    """Segments are cleaned whole: the base of the one that holds `offset`."""
+    """Return the base offset of the segment that holds `offset`: segments are cleaned whole."""
     return max((s.base_offset for s in segments if s.base_offset <= offset), default=offset)
 
 
 def _dirty(segments: Sequence[CleanableSegment], first_dirty: Offset, end: Offset) -> list[CleanableSegment]:
-    """The segments that hold [first_dirty, end); where the last pass ended inside one, that counts as clean too."""
+    """Return the segments that hold [first_dirty, end); where the last pass ended inside one, that counts as clean too."""
     if first_dirty >= end:
         return []
     return [

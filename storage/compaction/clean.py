@@ -59,7 +59,7 @@ def _go_on() -> bool:
 
 
 def cleaning_params(log: Log, checkpoint: Offset | None, now: Timestamp) -> CleaningParams:
-    """The facts about a log that the choice depends on."""
+    """Return the facts about a log that the choice depends on."""
     config, offsets = log.config, log.offsets()
     segments = [
         CleanableSegment(s.base_offset, s.size, s.largest_timestamp, s.first_timestamp if s.size else None)
@@ -201,7 +201,7 @@ class _Pass:
                 cleaned.append(data, _placed(data))
 
     def _read(self, segment: Segment) -> Iterator[Window]:
-        """The segment's windows; checksums are left to decoding."""
+        """Yield the segment's windows; checksums are left to decoding."""
         for window in windows(segment.log, 0, segment.size, window_bytes=WINDOW_BYTES):
             if not self._go_on():
                 raise CleaningStoppedError(f"{self._log.topic}-{self._log.number}: asked to stop cleaning")
@@ -217,7 +217,7 @@ class _Pass:
         }
 
     def _legacy_horizon(self) -> Timestamp:
-        """Tombstones of old formats go once their segment was last changed before this."""
+        """Return the time before which a segment must have been changed last for tombstones of old formats to go."""
         clean = [s for s in self._segments if s.base_offset < self._plan.first_dirty_offset]
         if not clean:
             return Timestamp(0)
@@ -229,7 +229,7 @@ def _content(window: Window) -> memoryview:
 
 
 def _placed(data: bytearray) -> list[Placed]:
-    """The batches of `data` as an index wants to know them."""
+    """Return the batches of `data` as the indexes take them."""
     batches = scan(data)
     sizes, last_offsets, max_timestamps = (batches.column(name).tolist() for name in PlacedBatch._fields)
     return list(zip(sizes, last_offsets, max_timestamps, strict=True))
@@ -237,7 +237,7 @@ def _placed(data: bytearray) -> list[Placed]:
 
 @contextmanager
 def _located(segment: Segment, window: Window) -> Iterator[None]:
-    """Give the codec's findings their file and position."""
+    """Add the file and the position to errors that the codec raises."""
     try:
         yield
     except CorruptBatchError as error:

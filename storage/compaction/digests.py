@@ -27,12 +27,12 @@ _SIDE_BY_SIDE = cython.declare(cython.bint, has_md5_lanes() if cython.compiled e
 
 
 def digest_of(key: bytes) -> memoryview[int]:
-    """Two int64: both halves of MD5 without their highest bits, so that none is negative."""
+    """Return two int64: both halves of MD5 without their highest bits, so that none is negative."""
     return memoryview(array("q", [half & _HALF_MASK for half in _HALVES.unpack(_MD5(key).digest())]))
 
 
 def digests_of_keys(columns: Columns, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> memoryview[int]:
-    """The digests of the keys of the records [first, last), two int64 each; any two where there is no key."""
+    """Return the digests of the keys of the records [first, last), two int64 each; any two where there is no key."""
     view: memoryview = columns.block
     block: cython.p_longlong = memory.int64s_of(view)
     stride: cython.Py_ssize_t = len(columns)

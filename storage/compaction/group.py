@@ -30,7 +30,7 @@ class GroupLimits(NamedTuple):
 def group(
     segments: Sequence[GroupingSegment], *, limits: GroupLimits, end_offset: Offset
 ) -> list[tuple[GroupingSegment, ...]]:
-    """Neighbours whose sums keep to the limits and whose offsets fit one index.
+    """Return groups of neighbours whose sums keep to the limits and whose offsets fit one index.
 
     A segment's last offset is taken as its successor's base minus one, so that it need not be read; `end_offset` is
     the successor of the last one.

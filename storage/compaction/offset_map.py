@@ -82,7 +82,7 @@ class OffsetMap:
         return self._put(memory.int64s_of(digest), 0, offset)
 
     def get(self, key: bytes) -> int:
-        """The newest offset of `key`, or -1."""
+        """Return the newest offset of `key`, or -1."""
         digest: memoryview = digest_of(key)
         return self._get(memory.int64s_of(digest), 0)
 
@@ -91,7 +91,7 @@ class OffsetMap:
     def _put(
         self, digests: cython.p_longlong, word: cython.Py_ssize_t, offset: cython.longlong
     ) -> cython.bint:
-        """The digest begins at `word`, as everywhere below."""
+        """Set the offset of the digest that begins at `word`, as everywhere below."""
         at: cython.Py_ssize_t = _find(self._words, self._slots, digests, word)
         if self._words[at + 2] == 0:
             if self._size >= self._capacity:
@@ -166,7 +166,7 @@ class OffsetMap:
         return last
 
     def judge(self, columns: Columns, *, end_offset: int) -> bytearray:
-        """The marks of all records of `columns` (see `survivors`; kafka-storage.md#retained-records); the map knows what lies below `end_offset`.
+        """Return the marks of all records of `columns` (see `survivors`; kafka-storage.md#retained-records); the map knows what lies below `end_offset`.
 
         A record stays if no newer one of its key is known; beyond `end_offset` every one stays. Records without
         a key cannot be distinguished and are removed.
@@ -196,7 +196,7 @@ class OffsetMap:
 
 @cython.cfunc
 def _free_slots(count: cython.Py_ssize_t) -> memoryview:
-    """An anonymous mapping begins as zeros that take no memory until they are touched."""
+    """Return slots of zeros: an anonymous mapping takes no memory until it is touched."""
     return memoryview(mmap(-1, count * SLOT_BYTES)).cast("q")
 
 
@@ -205,7 +205,7 @@ def _free_slots(count: cython.Py_ssize_t) -> memoryview:
 def _find(
     table: cython.p_longlong, slots: cython.Py_ssize_t, digests: cython.p_longlong, word: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """The first word of the key's slot, or of the free slot where it belongs."""
+    """Return the first word of the key's slot, or of the free slot where it belongs."""
     first: cython.longlong = digests[word]
     second: cython.longlong = digests[word + 1]
     slot: cython.Py_ssize_t = first % slots

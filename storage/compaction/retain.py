@@ -54,7 +54,7 @@ class BatchDecision:
 
 
 def decide(batch: BatchHeader, *, discardable: bool, params: RetentionParams) -> BatchDecision:
-    """`discardable` is what the pass's transactions say: aborted data, or a marker without data."""
+    """Return the decision on a batch; `discardable`: aborted data, or a marker without data, by the pass's transactions."""
     horizon = batch.delete_horizon_ms
     if batch.is_control:
         discard = discardable and horizon is not None and horizon <= params.now
@@ -79,7 +79,7 @@ def tombstones_stay(batch: BatchHeader, *, modified: Timestamp, params: Retentio
 def new_horizon(
     batch: BatchHeader, *, has_tombstones: bool, decision: BatchDecision, params: RetentionParams
 ) -> Timestamp | None:
-    """The delete horizon that this pass gives the batch; None when it gets none or has one."""
+    """Return the delete horizon that this pass gives the batch; None when it gets none or has one."""
     if batch.magic < 2 or batch.delete_horizon_ms is not None:
         return None
     if has_tombstones or decision.starts_horizon:

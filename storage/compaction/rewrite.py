@@ -66,7 +66,7 @@ class Rewriter:
         self.counts = CleaningCounts()
 
     def rewrite(self, data: memoryview, *, modified: Timestamp) -> Iterator[memoryview | bytearray]:
-        """The batches of `data` that stay, as they stay; `modified` is their segment's file time.
+        """Yield the batches of `data` that stay, as they stay; `modified` is their segment's file time.
 
         Raises CorruptBatchError: nothing is cleaned over a batch that cannot be trusted.
         """
@@ -99,7 +99,7 @@ class Rewriter:
     def _rewritten(
         self, data: memoryview, columns: Columns, marks: bytearray, first: int, modified: Timestamp
     ) -> tuple[int, memoryview | bytearray | None]:
-        """Batches from `first` on that are not just copied or dropped: up to which one, and what stays of them."""
+        """Return up to which batch, from `first` on, more is needed than copying or dropping, and what stays of those."""
         stop = end_of_filtered(columns, marks, first)
         if stop == first:
             return first + 1, self._batch(data, _Batch(columns, first), marks, modified)
@@ -110,7 +110,7 @@ class Rewriter:
     def _batch(
         self, data: memoryview, batch: _Batch, marks: bytearray, modified: Timestamp
     ) -> memoryview | bytearray | None:
-        """One batch as it stays; None where nothing does."""
+        """Return one batch as it stays; None where nothing does."""
         header = batch.header
         first, last = batch.start, header.record_end
         decision = self._decide(batch)
@@ -192,7 +192,7 @@ def _counts_for_map(batch: _Batch, transactions: PassTransactions) -> bool:
 
 
 def _complete_before(columns: Columns, record: int, end_offset: Offset) -> Offset:
-    """The end of the last batch before the one that holds `record`, or else `end_offset`."""
+    """Return the end of the last batch before the one that holds `record`, or else `end_offset`."""
     number = bisect_right(columns.batches.column("record_end"), record)
     return max(end_offset, columns.batches[number - 1].end_offset) if number else end_offset
 
@@ -207,7 +207,7 @@ def _count_kept(batch: _Batch, marks: bytearray) -> int:
 
 
 def _emptied(header: BatchHeader) -> bytearray:
-    """Just the header: no codec, no horizon, the largest timestamp as it was."""
+    """Return just the header: no codec, no horizon, the largest timestamp as it was."""
     return encode(
         [],
         _stamp(header, codec=Codec.NONE, horizon=None),
@@ -220,7 +220,7 @@ def _emptied(header: BatchHeader) -> bytearray:
 def _rebuilt(
     header: BatchHeader, kept: Columns, bounds: tuple[int, int], horizon: Timestamp | None
 ) -> bytearray:
-    """A batch of the records within `bounds` of `kept`, at the old one's offsets."""
+    """Return a batch of the records within `bounds` of `kept`, at the old one's offsets."""
     by_broker = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     base_offset = header.base_offset if header.magic == CURRENT_MAGIC else kept.offsets[bounds[0]]
     return encode_span(

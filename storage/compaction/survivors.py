@@ -55,7 +55,7 @@ class Run(NamedTuple):
 
 
 def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset: int) -> Run:
-    """The run that begins with batch `first` of `columns`.
+    """Return the run that begins with batch `first` of `columns`.
 
     Plain is a batch of format v2 that is no control batch, belongs to no transaction and has no delete horizon. It is copied if all its records stay and none is a
     tombstone; dropped if none stays, no producer wrote it and it does not end at `keep_end_offset`.
@@ -76,7 +76,7 @@ def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset:
 
 
 def end_of_filtered(columns: Columns, marks: bytearray, first: int) -> int:
-    """Number of the first batch from `first` on that is not plain and uncompressed, or does not lose some of its records and keep some.
+    """Return number of the first batch from `first` on that is not plain and uncompressed, or does not lose some of its records and keep some.
 
     What those before it keep holds no tombstone.
     """
@@ -92,7 +92,7 @@ def end_of_filtered(columns: Columns, marks: bytearray, first: int) -> int:
 
 
 def filter_batches(columns: Columns, marks: bytearray, first: int, stop: int) -> Columns:
-    """The batches [first, stop) with those of their records that stay, over the same data."""
+    """Return the batches [first, stop) with those of their records that stay, over the same data."""
     source: memoryview = columns.batches.rows
     source_rows: cython.p_longlong = memory.int64s_of(source)
     begin: cython.Py_ssize_t = fields.ROW_SIZE * first
@@ -119,7 +119,7 @@ def filter_batches(columns: Columns, marks: bytearray, first: int, stop: int) ->
 
 
 def end_of_untied(columns: Columns, first: int) -> int:
-    """Number of the first batch from `first` on that is a control batch or belongs to a transaction."""
+    """Return number of the first batch from `first` on that is a control batch or belongs to a transaction."""
     view: memoryview = columns.batches.rows
     rows: cython.p_longlong = memory.int64s_of(view)
     total: cython.Py_ssize_t = len(view) // fields.ROW_SIZE
@@ -134,7 +134,7 @@ def end_of_untied(columns: Columns, first: int) -> int:
 
 
 def kept_records(columns: Columns, marks: bytearray, first: int, last: int) -> Columns:
-    """The records of [first, last) that stay, over the same data, in no batch."""
+    """Return the records of [first, last) that stay, over the same data, in no batch."""
     source_view: memoryview = columns.block
     source: cython.p_longlong = memory.int64s_of(source_view)
     stride: cython.Py_ssize_t = len(columns)
@@ -157,7 +157,7 @@ def kept_records(columns: Columns, marks: bytearray, first: int, last: int) -> C
 
 
 def count_staying(marks: bytearray, first: int, last: int) -> int:
-    """How many of the records in [first, last) stay."""
+    """Return how many of the records in [first, last) stay."""
     marked: memoryview = memoryview(marks)
     mark: cython.p_uchar = memory.octets_of(marked)
     count: cython.Py_ssize_t = 0
@@ -168,7 +168,7 @@ def count_staying(marks: bytearray, first: int, last: int) -> int:
 
 
 def drop_tombstones(marks: bytearray, first: int, last: int) -> None:
-    """Records of [first, last) with a null value stay no longer, but for those beyond the map."""
+    """Mark records of [first, last) with a null value as dropped, but for those beyond the map."""
     index: cython.Py_ssize_t
     for index in range(first, last):
         if marks[index] == STAYS | NULL_VALUE:
@@ -180,7 +180,7 @@ def drop_tombstones(marks: bytearray, first: int, last: int) -> None:
 def _kind(
     rows: cython.p_longlong, batch: cython.Py_ssize_t, mark: cython.p_uchar, keep_end_offset: cython.longlong
 ) -> cython.int:
-    """The number of the batch's `RunKind`, or what `end_of_filtered` looks for."""
+    """Return the number of the batch's `RunKind`, or what `end_of_filtered` looks for."""
     row: cython.Py_ssize_t = fields.ROW_SIZE * batch
     tied: cython.longlong = fields.TRANSACTIONAL_MASK | fields.CONTROL_MASK | fields.DELETE_HORIZON_MASK
     if rows[row + fields.MAGIC] != fields.CURRENT_MAGIC or rows[row + fields.ATTRIBUTES] & tied:

@@ -249,7 +249,7 @@ def _log_directories(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _given(properties: Mapping[str, str]) -> dict[str, str]:
-    """Which settings a file gives, each with the name that it goes by there."""
+    """Return which settings a file gives, each with the name that it goes by there."""
     given = {}
     for name, topic_setting in SETTINGS.items():
         synonyms = tuple(synonym.name for synonym in topic_setting.row.synonyms)
@@ -262,7 +262,7 @@ def _given(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _topic_values(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Give the topic defaults that `properties` sets, by TopicConfig's fields."""
+    """Return the topic defaults that `properties` sets, by TopicConfig's fields."""
     values = {}
     for topic_setting in SETTINGS.values():
         for synonym in topic_setting.row.synonyms:

@@ -36,7 +36,7 @@ class ValueKind(Protocol):
         ...
 
     def print(self, value: Any) -> str:
-        """Kafka's spelling of `value`; `parse` reads it back."""
+        """Return Kafka's spelling of `value`; `parse` reads it back."""
         ...
 
 
@@ -258,6 +258,6 @@ def read_value(name: str, text: str, kind: ValueKind) -> Any:
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """Items of a comma-separated list, blanks around them dropped; blank text has none."""
+    """Return the items of a comma-separated list, blanks around them dropped; blank text has none."""
     stripped = text.strip()
     return tuple(item.strip() for item in stripped.split(",")) if stripped else ()

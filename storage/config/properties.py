@@ -57,7 +57,7 @@ def format_properties(
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blank ones, continued ones joined, leading blanks dropped."""
+    """Yield lines without comments and blank ones, continued ones joined, leading blanks dropped."""
     joined: str | None = None
     for natural in _NATURAL_LINE.split(text):
         line = natural.lstrip(_BLANKS)

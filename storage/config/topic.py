@@ -402,7 +402,7 @@ class TopicConfig:
 
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str], defaults: TopicConfig | None = None) -> TopicConfig:
-        """Give `defaults` (Kafka's when None) with `overrides`, by Kafka's names, in place of theirs.
+        """Return `defaults` (Kafka's when None) with `overrides`, by Kafka's names, in place of theirs.
 
         Raises InvalidConfigError for an unknown name, a bad value, or values that do not fit together.
         """
@@ -413,7 +413,7 @@ class TopicConfig:
         return config
 
     def value_text(self, name: str) -> str:
-        """Give a setting's value in Kafka's spelling. InvalidConfigError: unknown name."""
+        """Return a setting's value in Kafka's spelling. InvalidConfigError: unknown name."""
         found = setting(name)
         return found.print(getattr(self, found.field))
 
@@ -471,7 +471,7 @@ class Setting:
 
 
 def field_name(name: str) -> str:
-    """Give the TopicConfig field of a setting's Kafka name."""
+    """Return the TopicConfig field of a setting's Kafka name."""
     return name.replace(".", "_")
 
 

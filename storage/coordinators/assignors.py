@@ -37,7 +37,7 @@ class Member:
 
 
 def assign_ranges(members: Sequence[Member], partitions: Mapping[str, int]) -> Assignment:
-    """Each topic for itself, in consecutive runs: q = P // C for each, one more for the first P mod C members."""
+    """Assign each topic for itself, in consecutive runs: q = P // C for each, one more for the first P mod C members."""
     assignment: Assignment = {member.member_id: [] for member in members}
     for topic in _topics(members, partitions):
         subscribers = sorted((m for m in members if topic in m.topics), key=lambda m: m.order)
@@ -51,7 +51,7 @@ def assign_ranges(members: Sequence[Member], partitions: Mapping[str, int]) -> A
 
 
 def assign_round_robin(members: Sequence[Member], partitions: Mapping[str, int]) -> Assignment:
-    """All partitions in order of topic and number, dealt around the members, past those not subscribed."""
+    """Assign all partitions in order of topic and number, dealt around the members, past those not subscribed."""
     assignment: Assignment = {member.member_id: [] for member in members}
     circle = sorted(members, key=lambda m: m.order)
     turn = 0
@@ -64,7 +64,7 @@ def assign_round_robin(members: Sequence[Member], partitions: Mapping[str, int])
 
 
 def assign_sticky(members: Sequence[Member], partitions: Mapping[str, int]) -> Assignment:
-    """Balanced, and as much as possible stays where it was."""
+    """Assign the partitions evenly, and leave as many as possible where they were."""
     if not members:
         return {}
     everything = _all_partitions(members, partitions)
@@ -75,7 +75,7 @@ def assign_sticky(members: Sequence[Member], partitions: Mapping[str, int]) -> A
 
 
 def assign_cooperative(members: Sequence[Member], partitions: Mapping[str, int]) -> Assignment:
-    """The sticky assignment without what another member still owns: that one gives it up first."""
+    """Return the sticky assignment without what another member still owns: that one gives it up first."""
     owner = {
         partition: member_id
         for member_id, claimed in _valid_claims(members, _all_partitions(members, partitions)).items()
@@ -99,7 +99,7 @@ def _all_partitions(members: Iterable[Member], partitions: Mapping[str, int]) ->
 def _valid_claims(
     members: Sequence[Member], everything: Sequence[TopicPartition]
 ) -> dict[str, list[TopicPartition]]:
-    """What each member really owned: the newest generation wins, and nobody where two claim in the same one."""
+    """Return what each member really owned: the newest generation wins, and nobody where two claim in the same one."""
     exist = set(everything)
     claims: dict[TopicPartition, list[Member]] = {}
     for member in members:
@@ -122,7 +122,7 @@ def _assign_equal(
     everything: Sequence[TopicPartition],
     owned: Mapping[str, list[TopicPartition]],
 ) -> Assignment:
-    """All members want the same: nobody gets more than one partition more than another."""
+    """Assign where all members want the same: nobody gets more than one partition more than another."""
     minimum, over = divmod(len(everything), len(members))
     assignment: Assignment = {}
     for member_id in sorted(owned):
@@ -136,7 +136,7 @@ def _assign_equal(
 
 
 def _deal_out(unassigned: Sequence[TopicPartition], assignment: Assignment, *, minimum: int) -> None:
-    """Around the members below the minimum, then one each to those at it."""
+    """Deal `partitions` around the members below the minimum, then one each to those at it."""
     below = [member_id for member_id in sorted(assignment) if len(assignment[member_id]) < minimum]
     turn = 0
     rest = iter(unassigned)
@@ -158,7 +158,7 @@ def _assign_unequal(
     everything: Sequence[TopicPartition],
     owned: Mapping[str, list[TopicPartition]],
 ) -> Assignment:
-    """Greedily to the subscriber with least, then moved until no move makes the loads more even."""
+    """Assign each partition to the subscriber with least, then move until no move makes the loads more even."""
     previous = {p: member_id for member_id, claimed in owned.items() for p in claimed}
     subscribers = {
         topic: sorted(m.member_id for m in members if topic in m.topics)

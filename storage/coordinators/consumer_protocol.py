@@ -41,11 +41,11 @@ ASSIGNMENT = Schema(
 
 
 def read_versioned(schema: Schema, data: bytes) -> Values:
-    """The fields; a version newer than the newest known one is read as that one, as Kafka's clients do."""
+    """Return the fields; a version newer than the newest known one is read as that one, as Kafka's clients do."""
     version, rest = number_and_rest(data)
     return schema.read(rest, min(version, NEWEST_VERSION))
 
 
 def write_versioned(schema: Schema, values: Values, version: int = NEWEST_VERSION) -> bytes:
-    """The other way round."""
+    """Return the bytes of a version and its fields."""
     return with_number(version, schema.write(values, version))

@@ -91,7 +91,7 @@ class CommittedOffset(NamedTuple):
 
 
 def write_committed_offset(position: CommittedOffset) -> tuple[bytes, bytes]:
-    """The record's key and value: version 4, or 1 where an expiry is set (no later one can say it)."""
+    """Return the record's key and value: version 4, or 1 where an expiry is set (no later one can say it)."""
     version = NEWEST_OFFSET_COMMIT_VERSION if position.expire_timestamp < 0 else 1
     value: dict[str, Any] = {
         "offset": position.offset,
@@ -108,13 +108,13 @@ def write_committed_offset(position: CommittedOffset) -> tuple[bytes, bytes]:
 
 
 def write_offset_key(group: str, topic: str, partition: int) -> bytes:
-    """The key of a committed position."""
+    """Return the key of a committed position."""
     fields = {"group": group, "topic": topic, "partition": partition}
     return with_number(1, OFFSET_COMMIT_KEY.write(fields, 1))
 
 
 def read_key(key: bytes) -> tuple[int, Values] | None:
-    """Record type and fields; None for a type of another protocol. Raises CorruptBatchError."""
+    """Return record type and fields; None for a type of another protocol. Raises CorruptBatchError."""
     record_type, rest = number_and_rest(key)
     if record_type in OFFSET_COMMIT_TYPES:
         return record_type, OFFSET_COMMIT_KEY.read(rest, record_type)
@@ -124,7 +124,7 @@ def read_key(key: bytes) -> tuple[int, Values] | None:
 
 
 def read_value(record_type: int, value: bytes) -> tuple[int, Values]:
-    """Version and fields of the value that goes with a key of `record_type`. Raises CorruptBatchError."""
+    """Return version and fields of the value that goes with a key of `record_type`. Raises CorruptBatchError."""
     schema = GROUP_METADATA_VALUE if record_type == GROUP_TYPE else OFFSET_COMMIT_VALUE
     version, rest = number_and_rest(value)
     if version not in schema.versions:
@@ -133,7 +133,7 @@ def read_value(record_type: int, value: bytes) -> tuple[int, Values]:
 
 
 def read_committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
-    """A committed position; None when the record is something else. Raises CorruptBatchError."""
+    """Return a committed position; None when the record is something else. Raises CorruptBatchError."""
     known = read_key(key)
     if known is None or known[0] not in OFFSET_COMMIT_TYPES:
         return None
@@ -154,18 +154,18 @@ def read_committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
 def write_group(
     group: str, state: Mapping[str, Any], version: int = NEWEST_GROUP_VERSION
 ) -> tuple[bytes, bytes]:
-    """Key and value of a classic group's state, whose fields are those of GROUP_METADATA_VALUE."""
+    """Return key and value of a classic group's state, whose fields are those of GROUP_METADATA_VALUE."""
     key = with_number(GROUP_TYPE, GROUP_METADATA_KEY.write({"group": group}, GROUP_TYPE))
     return key, with_number(version, GROUP_METADATA_VALUE.write(state, version))
 
 
 def number_and_rest(data: bytes) -> tuple[int, bytes]:
-    """The leading int16 (record type of a key, version of a value) and what follows."""
+    """Return the leading int16 (record type of a key, version of a value) and what follows."""
     if len(data) < 2:
         raise CorruptBatchError(0, "a coordinator's record begins with two bytes of type or version")
     return struct.unpack_from(">h", data)[0], data[2:]
 
 
 def with_number(number: int, rest: bytes) -> bytes:
-    """The other way round."""
+    """Return `number` as an int16, followed by the rest."""
     return struct.pack(">h", number) + rest

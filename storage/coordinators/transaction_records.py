@@ -56,13 +56,13 @@ TRANSACTION_VALUE = Schema(
 def write_transaction(
     transactional_id: str, state: Mapping[str, Any], version: int = NEWEST_VERSION
 ) -> tuple[bytes, bytes]:
-    """Key and value; `state` by the names of TRANSACTION_VALUE, the status as its number."""
+    """Return key and value; `state` by the names of TRANSACTION_VALUE, the status as its number."""
     key = with_number(KEY_TYPE, TRANSACTION_KEY.write({"transactionalId": transactional_id}, 0))
     return key, with_number(version, TRANSACTION_VALUE.write(state, version))
 
 
 def read_transaction_key(key: bytes) -> str | None:
-    """The transactional id; None for a record of another type. Raises CorruptBatchError."""
+    """Return the transactional id; None for a record of another type. Raises CorruptBatchError."""
     record_type, rest = number_and_rest(key)
     if record_type != KEY_TYPE:
         return None
@@ -71,7 +71,7 @@ def read_transaction_key(key: bytes) -> str | None:
 
 
 def read_transaction_value(value: bytes) -> tuple[int, Values]:
-    """Version and fields. Raises CorruptBatchError."""
+    """Return version and fields. Raises CorruptBatchError."""
     version, rest = number_and_rest(value)
     if version not in TRANSACTION_VALUE.versions:
         raise CorruptBatchError(0, f"TransactionLogValue version {version} is unknown")
@@ -79,5 +79,5 @@ def read_transaction_value(value: bytes) -> tuple[int, Values]:
 
 
 def status_name(status: int) -> str:
-    """How Kafka's tools print a status."""
+    """Return a status as Kafka's tools print it."""
     return STATUSES[status] if 0 <= status < len(STATUSES) else f"Unknown({status})"

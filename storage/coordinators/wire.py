@@ -51,7 +51,7 @@ class Field:
     has_default: bool = False
 
     def default_value(self) -> Any:
-        """What the field holds where it is not given."""
+        """Return the value of the field where none is given."""
         return self.default if self.has_default else _DEFAULTS[self.kind]
 
     def in_version(self, version: int) -> bool:
@@ -73,7 +73,7 @@ class Schema:
     """A record type that stands before the fields in place of a version (keys of coordinator topics)."""
 
     def read(self, data: bytes | memoryview, version: int, *, lenient: bool = False) -> Values:
-        """The fields that follow the version. Raises CorruptBatchError on bytes that are no such message.
+        """Return the fields that follow the version. Raises CorruptBatchError on bytes that are no such message.
 
         `lenient` reads as Kafka's own tools do: bytes behind the message are no fault, and text that is not UTF-8
         shows replacement characters.
@@ -87,7 +87,7 @@ class Schema:
         return values
 
     def write(self, values: Mapping[str, Any], version: int) -> bytes:
-        """The fields' bytes, without the version. Raises KeyError for a name that the schema does not have."""
+        """Return the fields' bytes, without the version. Raises KeyError for a name that the schema does not have."""
         unknown = set(values) - {f.name for f in self.fields}
         if unknown:
             raise KeyError(f"{self.name} has no field {min(unknown)}")

@@ -34,7 +34,7 @@ class CheckpointFiles:
 
     @classmethod
     def nothing(cls) -> CheckpointFiles:
-        """The content before the files are read: no offsets."""
+        """Return the content before the files are read: no offsets."""
         return cls(dict.fromkeys((*_SERVED, names.CLEANER_OFFSETS), MappingProxyType({})), frozenset())
 
     @classmethod
@@ -68,7 +68,7 @@ class CheckpointWriter:
         present: CheckpointFiles,
         lend: Callable[[Callable[[], None]], None] = lambda write: write(),
     ) -> None:
-        """`lend` does a write, where possible also on a full disk (`storage.directories.reserve`)."""
+        """Make the checkpoints; `lend` runs a write, where possible also on a full disk (`storage.directories.reserve`)."""
         self._directory = directory
         self._files = files
         self._lend = lend
@@ -99,12 +99,12 @@ class CheckpointWriter:
         self.write_high_watermarks(logs)
 
     def kept(self, partition: TopicPartition) -> Checkpointed:
-        """What the files say of one partition now."""
+        """Return the files' present content about one partition."""
         with self._lock:
             return checkpointed(self._written, partition)
 
     def first_dirty_offset(self, partition: TopicPartition) -> Offset | None:
-        """Offset from which the cleaner continues; None before the first cleaning."""
+        """Return the offset from which the cleaner continues; None before the first cleaning."""
         with self._lock:
             return self._written[names.CLEANER_OFFSETS].get(partition)
 
@@ -114,7 +114,7 @@ class CheckpointWriter:
             self._malformed.update(self._written)
 
     def named(self) -> set[TopicPartition]:
-        """Every partition that any file names."""
+        """Return every partition that any file names."""
         with self._lock:
             return {partition for offsets in self._written.values() for partition in offsets}
 
@@ -144,7 +144,7 @@ class CheckpointWriter:
 
 
 def checkpointed(offsets: Mapping[str, Offsets], partition: TopicPartition) -> Checkpointed:
-    """The offsets of one partition in the files' content."""
+    """Return the offsets of one partition in the files' content."""
     nothing = Offset(0)
     return Checkpointed(*(offsets[name].get(partition, nothing) for name in _SERVED))
 
@@ -154,6 +154,6 @@ def name_of(partition: Partition) -> TopicPartition:
 
 
 def _start_inside(log: Log) -> Offset | None:
-    """A log's start offset if it lies past its first segment's base."""
+    """Return a log's start offset if it lies past its first segment's base."""
     start = log.log_start_offset  # Of all logs, again and again: no file is looked at.
     return start if start > log.chain.base_offsets[0] else None

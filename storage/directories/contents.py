@@ -27,7 +27,7 @@ class Contents:
     """The names of deleted, stray and future directories."""
 
     def topics(self) -> dict[str, list[int]]:
-        """The partition numbers of each topic, both ascending."""
+        """Return the partition numbers of each topic, both ascending."""
         topics: dict[str, list[int]] = {}
         for topic, number in sorted(self.partitions):
             topics.setdefault(topic, []).append(number)
@@ -62,7 +62,7 @@ def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Content
 
 
 def find_homes(files: FileSystem, directories: Iterable[Path]) -> dict[TopicPartition, Path]:
-    """Give the directory of each live partition, by topic and number.
+    """Return the directory of each live partition, by topic and number.
 
     Raises StorageError for a partition that two of them have, NotALogDirectoryError, OSError.
     """

@@ -45,7 +45,7 @@ class DataDirectory:
         return read_contents(self.files.list_directory(self.path), self.path)
 
     def partition_path(self, partition: TopicPartition) -> Path:
-        """Where a partition lives."""
+        """Return the directory of a partition."""
         return self.path / names.partition_directory(partition)
 
     def make_partition(self, partition: TopicPartition, topic_id: str) -> None:
@@ -81,7 +81,7 @@ class DataDirectory:
             self.remove_directory(path.name)
 
     def deleted_name(self, partition: TopicPartition) -> str:
-        """A new name for the directory of a deleted partition."""
+        """Return a new name for the directory of a deleted partition."""
         return names.marked_directory(partition, DirectoryMark.DELETE)
 
     def rename_partition(self, partition: TopicPartition, name: str) -> None:
@@ -96,7 +96,7 @@ class DataDirectory:
         self.files.remove_directory(path)
 
     def sync(self) -> None:
-        """The directory's names are on disk when this returns (OSError; blocking)."""
+        """Put the directory's names on disk (OSError; blocking)."""
         self.files.sync_directory(self.path)
 
 

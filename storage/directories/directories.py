@@ -45,7 +45,7 @@ class KeptDirectory:
         return str(self.data.path)
 
     def take_lock(self) -> None:
-        """Own the directory, or see that it still is owned (DirectoryLockedError, OSError)."""
+        """Take the directory's lock, or check that it is still held (DirectoryLockedError, OSError)."""
         if self.lock is None:
             self.lock = DirectoryLock(self.data.path)
         else:
@@ -61,7 +61,7 @@ class KeptDirectory:
         return CheckpointWriter(self.data.path, self.data.files, present=present, lend=self.reserve.lend)
 
     def release(self) -> None:
-        """Give up the lock."""
+        """Release the lock."""
         if self.lock is not None:
             self.lock.release()
 
@@ -105,7 +105,7 @@ class Directories:
         return self.files.read_only
 
     def status(self) -> tuple[DirectoryStatus, ...]:
-        """How each of them stands."""
+        """Return the state of each of them."""
         return tuple(
             DirectoryStatus(
                 path=str(directory),
@@ -136,7 +136,7 @@ class Directories:
                 self._counts[home] -= 1
 
     def choose(self) -> KeptDirectory:
-        """Where a new partition goes: the serving directory with the fewest, the first of equals, as in Kafka.
+        """Return the directory for a new partition: the serving one with the fewest, the first of equals, as in Kafka.
 
         OSError where none serves.
         """
@@ -184,6 +184,6 @@ class Directories:
 
 
 def _reason(error: OSError) -> str:
-    """The text of an error without its number."""
+    """Return the text of an error without its number."""
     words = [error.strerror or str(error), *([str(error.filename)] if error.filename else [])]
     return ": ".join(words)

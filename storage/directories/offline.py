@@ -31,7 +31,7 @@ from storage.model import (
 
 
 def loaded_logs(partitions: Iterable[Partition]) -> Iterator[Log]:
-    """Those of `partitions` whose logs could be loaded, also where a log went offline later."""
+    """Return those of `partitions` whose logs could be loaded, also where a log went offline later."""
     return (partition for partition in partitions if isinstance(partition, Log))
 
 
@@ -78,7 +78,7 @@ class OfflinePartition:
         return NO_TIMESTAMP
 
     def offsets(self) -> PartitionOffsets:
-        """Give an empty range at the checkpointed log start offset."""
+        """Return an empty range at the checkpointed log start offset."""
         start = self._log_start_offset
         return PartitionOffsets(
             log_start_offset=start,

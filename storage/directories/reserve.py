@@ -90,7 +90,7 @@ class Reserve:
 
     @contextmanager
     def lent_where_low(self) -> Iterator[None]:
-        """The same for long work, such as opening and closing, where the disk has less room than the reserve."""
+        """Lend the room for long work, such as opening and closing, where the disk has less room than the reserve."""
         if self._was_kept() and self._is_low():
             with self.lent():
                 yield
@@ -154,7 +154,7 @@ class Reserve:
         return available < wanted
 
     def _sizes(self) -> _Sizes:
-        """How large the reserve is to be, and how much there is (OSError)."""
+        """Return the size that the reserve is to have, and the one it has (OSError)."""
         space = self._files.space(self._path.parent)
         if not space.total_blocks:  # A file system that does not report it.
             return _Sizes(RESERVE_BYTES, RESERVE_BYTES, RESERVE_BYTES)

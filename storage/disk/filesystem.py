@@ -53,7 +53,7 @@ class File(Protocol):
     def path(self) -> Path: ...
 
     def size(self) -> int:
-        """Bytes, as the disk knows it."""
+        """Return the file's bytes, as the disk knows them."""
         ...
 
     def append(self, data: Buffer) -> None:
@@ -65,11 +65,11 @@ class File(Protocol):
         ...
 
     def pread(self, size: int, position: Position) -> bytes:
-        """Up to `size` bytes from `position`; fewer at the end of the file only."""
+        """Return up to `size` bytes from `position`; fewer at the end of the file only."""
         ...
 
     def map(self, length: int) -> memoryview:
-        """The first `length` bytes as a read-only mapping, valid after the file is closed or removed.
+        """Return the first `length` bytes as a read-only mapping, valid after the file is closed or removed.
 
         Ask again for each use: it is cheap, shows all writes made before, and lets an idle mapping be dropped.
         Raises ValueError when the file is shorter than that.
@@ -81,7 +81,7 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """The content is on disk when this returns (blocking)."""
+        """Put the content on disk (blocking)."""
         ...
 
     def moved(self, path: Path) -> None:
@@ -108,39 +108,39 @@ class FileSystem(Protocol):
     def exists(self, path: Path) -> bool: ...
 
     def size(self, path: Path) -> int:
-        """Bytes of a file. FileNotFoundError."""
+        """Return the file's bytes, as the disk knows them."""
         ...
 
     def list_directory(self, path: Path) -> list[DirectoryEntry]:
-        """By name, ascending. FileNotFoundError, NotADirectoryError."""
+        """Return the entries by name, ascending. FileNotFoundError, NotADirectoryError."""
         ...
 
     def make_directory(self, path: Path) -> None:
-        """Its parent exists. FileExistsError."""
+        """Make a directory in an existing one. FileExistsError."""
         ...
 
     def remove_directory(self, path: Path) -> None:
-        """It is empty, else OSError (ENOTEMPTY)."""
+        """Remove an empty directory; OSError (ENOTEMPTY) for any other."""
         ...
 
     def rename(self, source: Path, target: Path) -> None:
-        """Atomic; replaces a file at `target`."""
+        """Rename a file or directory atomically; a file at `target` is replaced."""
         ...
 
     def link(self, source: Path, target: Path) -> bool:
-        """Give a file a second name, which must be free; False where the disk cannot (another one, or no hard links)."""
+        """Return a file a second name, which must be free; False where the disk cannot (another one, or no hard links)."""
         ...
 
     def unlink(self, path: Path) -> None:
-        """FileNotFoundError."""
+        """Unlink a file. FileNotFoundError."""
         ...
 
     def read_bytes(self, path: Path) -> bytes:
-        """A whole small file."""
+        """Return the content of a small file."""
         ...
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
-        """The first and the last `length` bytes of a file that is not kept open; fewer where it is shorter.
+        """Return the first and the last `length` bytes of a file that is not kept open; fewer where it is shorter.
 
         A start calls it for two files of each segment. FileNotFoundError.
         """
@@ -151,7 +151,7 @@ class FileSystem(Protocol):
         ...
 
     def sync_directory(self, path: Path) -> None:
-        """The names in a directory are on disk when this returns (blocking)."""
+        """Put the names in a directory on disk (blocking)."""
         ...
 
     def modified_time_ms(self, path: Path) -> Timestamp: ...

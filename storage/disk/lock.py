@@ -104,7 +104,7 @@ class DirectoryLock:
             os.close(descriptor)
 
     def _refuse_own_second(self) -> None:
-        """Within one process a second lock would succeed, and closing its descriptor would drop the first."""
+        """Raise if this process holds the lock: a second one would succeed, and closing its descriptor would drop the first."""
         identity = _identity_at(self._path)
         if identity is not None and _held.get(identity) == os.getpid():
             raise DirectoryLockedError(self.directory, os.getpid())
@@ -130,7 +130,7 @@ class LockHolder(NamedTuple):
 
 
 def find_holder(directory: Path) -> LockHolder | None:
-    """The process that holds `directory`'s lock; None without one. Changes nothing and creates nothing (OSError)."""
+    """Return the process that holds `directory`'s lock; None without one. Changes nothing and creates nothing (OSError)."""
     path = directory / names.LOCK
     with _held_guard:
         identity = _identity_at(path)

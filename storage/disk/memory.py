@@ -43,10 +43,10 @@ class MemoryFile:
         self._data = self._data[:size] + bytes(max(0, size - len(self._data)))
 
     def sync(self) -> None:
-        """Nothing to do: it is gone with the process."""
+        """Do nothing: the content is gone with the process."""
 
     def moved(self, path: Path) -> None:
         self._path = path
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing."""

@@ -95,7 +95,7 @@ def _is_legal_topic(name: str) -> bool:
 
 
 def collision_key(topic: str) -> str:
-    """Give what must be unique among topics: `.` and `_` become the same character in metric names."""
+    """Return what must be unique among topics: `.` and `_` become the same character in metric names."""
     return topic.replace(".", "_")
 
 

@@ -74,7 +74,7 @@ _MAX_COPIED_BYTES = 64 << 20
 
 
 def system_clock() -> Timestamp:
-    """The machine's wall clock, milliseconds since the epoch."""
+    """Return the machine's wall clock, milliseconds since the epoch."""
     return Timestamp(time.time_ns() // 1_000_000)
 
 
@@ -115,7 +115,7 @@ class DescriptorPool:
             file.hold(descriptor, mapping)
 
     def take_back(self, file: NativeFile) -> None:
-        """`file` is closed."""
+        """Forget `file`, which is closed."""
         with self._lock:
             if file.pooled:
                 file.pooled = False
@@ -226,7 +226,7 @@ class NativeFile:
         self._mapping = None
 
     def _named(self, error: OSError) -> OSError:
-        """What a descriptor answered, with the file's name."""
+        """Return the error of a system call on a descriptor, with the file's name."""
         error.filename = str(self._path)
         return error
 
@@ -276,7 +276,7 @@ class NativeFile:
 
 
 def _copied(number: int, size: int) -> memoryview:
-    """The file's bytes up to its first hole, then zeros, which take no memory as long as they are only read."""
+    """Return the file's bytes up to its first hole, then zeros, which take no memory as long as they are only read."""
     copied = mmap.mmap(-1, size)
     try:
         end = os.lseek(number, 0, os.SEEK_HOLE)
@@ -403,7 +403,7 @@ class NativeFileSystem:
 
 
 def _default_capacity() -> int:
-    """How many files may hold descriptors at a time."""
+    """Return how many files may hold descriptors at a time."""
     soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft_limit == resource.RLIM_INFINITY:
         soft_limit = 65_536

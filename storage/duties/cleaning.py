@@ -60,7 +60,7 @@ def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
 
 
 def plan_cleaning(log: Log, now: Timestamp) -> CleaningPlan:
-    """What the cleaner would do to a log now."""
+    """Return what the cleaner would do to a log now."""
     return plan(cleaning_params(log, log.parts.first_dirty_offset, now))
 
 
@@ -84,7 +84,7 @@ class Cleaner:
         write_checkpoints: Callable[[], None],
         lend: Lend,
     ) -> None:
-        """`write_checkpoints` puts every log's first dirty offset on disk, where it changed."""
+        """Make the cleaner; `write_checkpoints` puts every log's first dirty offset on disk, where it changed."""
         self._config = config
         self._logs = logs
         self._clock = clock
@@ -146,7 +146,7 @@ class Cleaner:
         self._attempt_checkpoints()
 
     def _dirtiest(self, now: Timestamp, failed: set[Log]) -> tuple[Log, CleaningPlan] | None:
-        """The due log with the highest cleanable ratio."""
+        """Return the due log with the highest cleanable ratio."""
         due = []
         for log in self._compacted():
             if log not in failed and log not in self._uncleanable and len(log.chain.segments) > 1:
@@ -171,7 +171,7 @@ class Cleaner:
         self._attempt_checkpoints()
 
     def _clean_claimed(self, log: Log, now: Timestamp, map_bytes: int) -> Cleaned:
-        """One pass (blocking). A log in trouble borrows no room: it may need more than there is, each time."""
+        """Clean a log in one pass (blocking). A log in trouble borrows no room: it may need more than there is, each time."""
 
         def run() -> Cleaned:
             return clean(
@@ -259,7 +259,7 @@ def _log_pass(log: Log, due: CleaningPlan, done: Cleaned, took_ms: int) -> None:
 
 
 def _names(base_offsets: tuple[Offset, ...]) -> str:
-    """Base offsets of the first and the last segment, and the number of segments."""
+    """Return base offsets of the first and the last segment, and the number of segments."""
     if len(base_offsets) < 2:
         return ", ".join(f"{base:020}" for base in base_offsets)
     return f"{base_offsets[0]:020} to {base_offsets[-1]:020} ({len(base_offsets)})"

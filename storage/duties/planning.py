@@ -73,7 +73,7 @@ PlannedStep: TypeAlias = PlannedRoll | PlannedDeletion | PlannedCleaning
 
 
 def plan_log(log: Log, now: Timestamp) -> tuple[PlannedStep, ...]:
-    """What would be done to one log."""
+    """Return what would be done to one log."""
     roll = _planned_roll(log, now)
     deletions, roll_first = _planned_deletions(log, now, rolled=roll is not None)
     if roll_first:
@@ -82,7 +82,7 @@ def plan_log(log: Log, now: Timestamp) -> tuple[PlannedStep, ...]:
 
 
 def roll_due(log: Log, now: Timestamp) -> RollReason | None:
-    """Why a record that came now would make the log roll, however small it was."""
+    """Return why a record that came now would make the log roll, however small it was."""
     return roll_reason(_parameters(log, now)) if log.chain.active.size else None
 
 
@@ -126,7 +126,7 @@ def _roll(log: Log, now: Timestamp, reason: str) -> PlannedRoll:
 
 
 def _planned_deletions(log: Log, now: Timestamp, *, rolled: bool) -> tuple[list[PlannedDeletion], bool]:
-    """What retention would take, and whether all must roll for it first."""
+    """Return what retention would take, and whether all must roll for it first."""
     offsets, config = log.offsets(), log.config
     segments = _after_roll(log.segments()) if rolled else log.segments()
     decision = decide_retention(

@@ -44,7 +44,7 @@ class Plan(NamedTuple):
 
 
 def plan_duties(config: EngineConfig) -> dict[Duty, Plan]:
-    """Give each duty's plan by the engine's settings."""
+    """Return each duty's plan by the engine's settings."""
     delay = config.initial_task_delay_ms
     cleaner = {Duty.CLEAN: Plan(config.cleaner_backoff_ms, config.cleaner_backoff_ms)}
     return {
@@ -72,11 +72,11 @@ class Schedule:
         return cls(plans, {duty: opened_at + plan.delay_ms for duty, plan in plans.items()})
 
     def due(self, now: Timestamp) -> tuple[Duty, ...]:
-        """Give the duties due at `now`, in their order."""
+        """Return the duties due at `now`, in their order."""
         return tuple(duty for duty in Duty if duty in self.due_at and self._is_due(duty, now))
 
     def done(self, duties: Iterable[Duty], now: Timestamp) -> Schedule:
-        """Give the schedule after `duties` were done at `now`."""
+        """Return the schedule after `duties` were done at `now`."""
         due_at = dict(self.due_at)
         for duty in duties:
             due_at[duty] = now + self.plans[duty].period_ms

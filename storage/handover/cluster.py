@@ -67,11 +67,11 @@ class Cluster(Protocol):
     def change_settings(self, name: str, settings: Mapping[str, str]) -> None: ...
 
     def offsets(self, name: str, partitions: int) -> dict[int, range]:
-        """From each partition's log start to its log end."""
+        """Return each partition's range from log start to log end."""
         ...
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """Where a group stands in those of `partitions` in which it has committed anything."""
+        """Return a group's positions in those of `partitions` in which it has committed anything."""
         ...
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
@@ -83,7 +83,7 @@ class KafkaCluster:
     """A cluster reached through librdkafka, whose Python package is an extra."""
 
     def __init__(self, bootstrap_server: str) -> None:
-        """Raises ClusterError where the client library is missing."""
+        """Connect to the cluster. Raises ClusterError where the client library is missing."""
         try:
             self._kafka: Any = import_module("confluent_kafka")
             self._admin_module: Any = import_module("confluent_kafka.admin")
@@ -128,7 +128,7 @@ class KafkaCluster:
         return found
 
     def settings(self, name: str) -> dict[str, str]:
-        """The settings that were given for the topic itself, by Kafka's names."""
+        """Return the settings that were given for the topic itself, by Kafka's names."""
         module = self._admin_module
         resource = module.ConfigResource(module.ConfigResource.Type.TOPIC, name)
         entries = self._answer(self._admin.describe_configs([resource], **_PATIENCE)[resource])
@@ -228,7 +228,7 @@ class KafkaCluster:
 
 
 def _without_errors(kafka: Any, places: Sequence[Any]) -> Sequence[Any]:
-    """The same partitions. Raises KafkaException where there is no answer for one of them."""
+    """Return the same partitions. Raises KafkaException where there is no answer for one of them."""
     for place in places:
         if place.error is not None:
             raise kafka.KafkaException(place.error)

@@ -125,7 +125,7 @@ def _apply_file(files: FileSystem, path: Path, image: ClusterImage, start_offset
 
 
 def _values(files: FileSystem, path: Path, start_offset: Offset) -> Iterator[tuple[bytes, int]]:
-    """The value of each record, and where its window of the file begins."""
+    """Yield the value of each record, and where its window of the file begins."""
     file = files.open(path, read_only=True)
     for window in windows(file, 0, file.size()):
         for columns in decode_each(window.data, 0, window.batches.stop):
@@ -137,7 +137,7 @@ def _values(files: FileSystem, path: Path, start_offset: Offset) -> Iterator[tup
 
 
 def _unsigned(data: bytes, at: int) -> tuple[int, int]:
-    """The unsigned varint at `at`, and the position after it."""
+    """Return the unsigned varint at `at`, and the position after it."""
     value = shift = 0
     for position in range(at, min(at + _LONGEST_VARINT, len(data))):
         value |= (data[position] & 0x7F) << shift

@@ -57,7 +57,7 @@ class OwnTopic:
     """By partition number."""
 
     def open_transactions(self) -> list[TopicPartition]:
-        """The partitions in which a transaction was not ended."""
+        """Return the partitions in which a transaction was not ended."""
         return [
             TopicPartition(self.name, number)
             for number, offsets in self.offsets.items()
@@ -77,7 +77,7 @@ class Handover:
         files: FileSystem | None = None,
         with_open_transactions: bool = False,
     ) -> None:
-        """`log_dirs` are all of the broker's; `report` is called with one line for every step.
+        """Prepare the handover; `log_dirs` are all of the broker's, and `report` is called with one line for every step.
 
         Raises CorruptionError for a damaged journal, StorageError for directories that are none, OSError.
         """
@@ -232,7 +232,7 @@ class Handover:
         return self._note(journal.with_placed(partition))
 
     def _find_place(self, journal: Journal, partition: TopicPartition) -> Path:
-        """The log directory in which the broker keeps the partition."""
+        """Return the log directory in which the broker keeps the partition."""
         name = names.partition_directory(partition)
         found = [directory for directory in self._log_dirs if self._files.exists(directory / name)]
         if found:
@@ -250,7 +250,7 @@ class Handover:
     def _copy_of(
         self, journal: Journal, partition: TopicPartition, home: Path, log_dir: Path
     ) -> PartitionCopy:
-        """Raises StorageError where the broker's partition is of another topic."""
+        """Return the copy to make. Raises StorageError where the broker's partition is of another topic."""
         target = log_dir / names.partition_directory(partition)
         topic_id = journal.topics[partition.topic].topic_id
         found = read_topic_id(self._files, target) if self._files.exists(target) else topic_id
@@ -267,7 +267,7 @@ class Handover:
         )
 
     def _epoch_of(self, target: Path) -> int:
-        """The latest epoch in which the broker led the partition, as far as it is known."""
+        """Return the latest epoch in which the broker led the partition, as far as it is known."""
         path = target / names.LEADER_EPOCHS
         entries = decode_epochs(self._files.read_bytes(path), file=path) if self._files.exists(path) else ()
         return entries[-1].epoch if entries else 0
@@ -275,7 +275,7 @@ class Handover:
     def _lines(
         self, partition: TopicPartition, home: Path, offsets: PartitionOffsets
     ) -> dict[str, Offset | None]:
-        """The lines for the broker's checkpoints: all of it is on disk, and nothing else is known."""
+        """Return the lines for the broker's checkpoints: all of it is on disk, and nothing else is known."""
         source = home / names.partition_directory(partition)
         inside = offsets.log_start_offset > first_base_offset(self._files, source)
         return {
@@ -299,11 +299,11 @@ class Handover:
         return topics
 
     def _homes(self) -> dict[TopicPartition, Path]:
-        """Which of our directories holds each partition."""
+        """Return which of our directories holds each partition."""
         return find_homes(self._files, self._data)
 
     def _find_journal(self) -> Path:
-        """The directory that has the journal; of a handover that begins, the first one."""
+        """Return the directory that has the journal; of a handover that begins, the first one."""
         with_journal = (one for one in self._data if self._files.exists(one / names.HANDOVER))
         return next(with_journal, self._data[0])
 
@@ -348,7 +348,7 @@ class BrokerNode:
 
 
 def _read_node(files: FileSystem, log_dirs: Sequence[Path]) -> BrokerNode:
-    """Raises StorageError unless all of them are log directories of one broker."""
+    """Return the broker's node. Raises StorageError unless all of them are log directories of one broker."""
     found = set()
     for directory in log_dirs:
         meta = read_meta_properties(files, directory)
@@ -363,7 +363,7 @@ def _read_node(files: FileSystem, log_dirs: Sequence[Path]) -> BrokerNode:
 
 
 def _at_rest(topic: Topic) -> OwnTopic:
-    """Raises StorageError for a topic that is not whole."""
+    """Return the topic. Raises StorageError for a topic that is not whole."""
     offsets = {}
     for number, partition in topic.partitions().items():
         status = partition.status()

@@ -74,7 +74,7 @@ class Journal:
         return replace(self, positions={**self.positions, group: given})
 
     def waiting(self) -> list[TopicPartition]:
-        """Every partition that is not in place yet."""
+        """Return every partition that is not in place yet."""
         return [
             partition
             for name, topic in self.topics.items()

@@ -41,7 +41,7 @@ _EPOCH = Struct(">i")
 
 
 def lower_epochs(entries: Entries, highest: int) -> Entries:
-    """Give `entries` with no epoch above `highest`; of those that become equal the first stays."""
+    """Return `entries` with no epoch above `highest`; of those that become equal the first stays."""
     lowered: list[EpochEntry] = []
     for entry in entries:
         epoch = min(entry.epoch, highest)
@@ -51,7 +51,7 @@ def lower_epochs(entries: Entries, highest: int) -> Entries:
 
 
 def lower_batches(data: bytes, batches: Batches, highest: int) -> bytes | bytearray:
-    """Give the whole batches at the front of `data` with no leader epoch above `highest`."""
+    """Return the whole batches at the front of `data` with no leader epoch above `highest`."""
     high = [
         batch.position for batch in batches if batch.magic == CURRENT_MAGIC and batch.leader_epoch > highest
     ]
@@ -148,12 +148,12 @@ def holds_records(files: FileSystem, directory: Path) -> bool:
 
 
 def first_base_offset(files: FileSystem, directory: Path) -> int:
-    """Where the first segment begins; 0 where there is none."""
+    """Return the first segment's base offset; 0 where there is none."""
     return min((file.base_offset for file in _segment_files(_live_names(files, directory))), default=0)
 
 
 def _live_names(files: FileSystem, directory: Path) -> list[str]:
-    """The segments' files but those marked deleted; an interrupted compaction's come along, loading ends it."""
+    """Return the segments' files but those marked deleted; an interrupted compaction's come along, loading ends it."""
     found = []
     for entry in files.list_directory(directory):
         parsed = None if entry.is_directory else parse_segment_file(entry.name)
@@ -224,7 +224,7 @@ def _equal(
 def _content(
     files: FileSystem, path: Path, highest_epoch: int | None, size: int | None = None
 ) -> Iterator[bytes | bytearray]:
-    """A file's bytes (or the first `size` of them) in pieces; those of a log, where epochs are to be lowered, in whole batches."""
+    """Yield a file's bytes (or the first `size` of them) in pieces; those of a log, where epochs are to be lowered, in whole batches."""
     reader = files.open(path, read_only=True)
     size = reader.size() if size is None else size
     if highest_epoch is None:

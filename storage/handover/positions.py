@@ -111,7 +111,7 @@ def read_positions(files: FileSystem, directories: Iterable[Path]) -> dict[Group
 def position_batches(
     positions: Iterable[CommittedOffset], partitions: int
 ) -> Iterator[tuple[int, bytearray]]:
-    """Give batches for `__consumer_offsets`, each with the number of the partition that its groups belong to."""
+    """Yield batches for `__consumer_offsets`, each with the number of the partition that its groups belong to."""
     records: dict[int, list[Record]] = defaultdict(list)
     for position in positions:
         number = coordinator_partition(position.group, partitions)
@@ -125,7 +125,7 @@ def position_batches(
 
 
 def newer_than(present: Positions, positions: Positions) -> list[CommittedOffset]:
-    """Give those of `positions` that `present` lacks, or has of an earlier time."""
+    """Return those of `positions` that `present` lacks, or has of an earlier time."""
     return [
         position
         for place, position in sorted(positions.items())
@@ -153,7 +153,7 @@ def _changes(records: Iterable[Record]) -> Iterator[tuple[GroupPartition, _Chang
 
 
 def _logs(files: FileSystem, directory: Path) -> list[tuple[Path, bool]]:
-    """The segments' logs by base offset, and whether each is the last."""
+    """Return the segments' logs by base offset, and whether each is the last."""
     found = []
     for entry in files.list_directory(directory):
         file = names.parse_segment_file(entry.name)

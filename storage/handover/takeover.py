@@ -165,14 +165,14 @@ class Takeover:
         return ids.pop()
 
     def _settings(self, image: ClusterImage | None, name: str) -> Mapping[str, str]:
-        """The topic's own; records without a limit of their own are kept, for the broker's default is not known."""
+        """Return the topic's own settings; records without a limit of their own are kept, for the broker's default is not known."""
         own = image.settings.get(name, {}) if image else {}
         return {**KEEP_FOREVER, **own}
 
     def _find_positions(
         self, homes: Mapping[TopicPartition, Path], topics: Iterable[TopicFound]
     ) -> PositionsFound:
-        """Where groups stand in what is taken over, where our directory does not know it better already."""
+        """Return the groups' positions in what is taken over, where our directory does not know it better already."""
         numbers = [number for name, number in homes if name == POSITIONS_TOPIC]
         found = read_positions(self._files, _directories_of(homes, POSITIONS_TOPIC))
         by_name = {topic.name: topic for topic in topics}
@@ -243,7 +243,7 @@ class Takeover:
         return copy_partition(self._files, copy)
 
     def _target(self, partition: TopicPartition) -> Path:
-        """The data directory that has the partition, or else the one with the fewest, as a broker chooses."""
+        """Return the data directory that has the partition, or else the one with the fewest, as a broker chooses."""
         homes = find_homes(self._files, self._data)
         used = Counter(homes.values())
         return homes.get(partition) or min(self._data, key=lambda directory: used[directory])

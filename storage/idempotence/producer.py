@@ -43,11 +43,11 @@ class LineEncoder(Protocol):
     """How lines become records; the caller knows the form and the partitioner."""
 
     def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
-        """Whole LF-ended lines as v2 batches at base offset 0. Raises what is wrong with a line."""
+        """Return whole LF-ended lines as v2 batches at base offset 0. Raises the error of a line that does not fit."""
         ...
 
     def choose(self, lines: Sequence[bytes], first_record: int, partitions: int) -> list[int]:
-        """Which of so many partitions each line goes to, from 0; the same whenever it is asked again.
+        """Return the partition of each line, from 0 to one below the number; the same whenever it is asked again.
 
         `first_record` is the number of the first line in the file.
         """
@@ -136,7 +136,7 @@ class NamedProducer:
         return len(each)
 
     def _encoded(self, share: list[bytes], number: int, lines: LineEncoder) -> list[bytearray]:
-        """The batches of one partition's lines, without those that are in the log already."""
+        """Return the batches of one partition's lines, without those that are in the log already."""
         skipped = min(self._ahead[number], len(share))
         self._ahead[number] -= skipped
         self._passed_over += skipped
@@ -184,14 +184,14 @@ class NamedProducer:
         stream.seek(position)
 
     def _tail(self, stream: IO[bytes], position: int) -> bytes:
-        """The bytes before `position`, at most TAIL_BYTES; the stream stands at `position` afterwards."""
+        """Return the bytes before `position`, at most TAIL_BYTES; the stream stands at `position` afterwards."""
         start = max(0, position - TAIL_BYTES)
         stream.seek(start)
         return stream.read(position - start)
 
 
 def _next_run(known: RegisteredProducer | None) -> RegisteredProducer:
-    """The producer with the epoch of a new run; a new id where there is none, or its epochs are used up."""
+    """Return the producer with the epoch of a new run; a new id where there is none, or its epochs are used up."""
     if known is None:
         # A broker counts ids up from 0; so far up they never meet.
         return RegisteredProducer(ProducerId(2**62 + secrets.randbelow(2**62)), 0)
@@ -201,7 +201,7 @@ def _next_run(known: RegisteredProducer | None) -> RegisteredProducer:
 
 
 def whole_lines(stream: IO[bytes], block_bytes: int = 1 << 20) -> Iterator[bytes]:
-    """A stream's lines in blocks; a last line without an end gets one."""
+    """Yield a stream's lines in blocks; a last line without an end gets one."""
     rest = b""
     while data := stream.read(block_bytes):
         lines, newline, rest_of_data = (rest + data).rpartition(b"\n")

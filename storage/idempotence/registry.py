@@ -107,7 +107,7 @@ class ProgressLostError(StorageError):
 def catch_up(
     partition: Partition, producer_id: ProducerId, known: PartitionProgress | None
 ) -> PartitionProgress:
-    """The progress as it is now: counts the producer's records from where the registry's knowledge ends.
+    """Return the progress as it is now, after counting the producer's records from where the registry's knowledge ends.
 
     A partition that is new to the producer begins at its log end: nothing of this producer is in it.
     Raises ProgressLostError when retention removed records that had not been counted.

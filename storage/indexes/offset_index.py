@@ -52,7 +52,7 @@ class OffsetIndex:
         return self.slots.entries >= self.slots.capacity
 
     def entry(self, slot: int) -> OffsetPosition:
-        """One entry; IndexError when there is no such slot in use."""
+        """Return one entry; IndexError when there is no such slot in use."""
         if not 0 <= slot < self.slots.entries:
             raise IndexError(f"{self.slots.path}: slot {slot} of {self.slots.entries}")
         return self._read(slot, self.slots.used()[0])
@@ -82,7 +82,7 @@ class OffsetIndex:
             self.last_offset = Offset(entries[-1][0])
 
     def lookup(self, offset: Offset, probes: MutableSequence[int] | None = None) -> OffsetPosition:
-        """The last entry not above `offset`; (base offset, 0) when there is none."""
+        """Return the last entry not above `offset`; (base offset, 0) when there is none."""
         mapping, entries = self.slots.used()
         slot = self._find(mapping, entries, offset, probes)
         return (
@@ -101,7 +101,7 @@ class OffsetIndex:
         self.last_offset = self._base_offset
 
     def check(self) -> None:
-        """Raises CorruptionError unless the file is whole slots with a plausible last entry. For tools."""
+        """Raise CorruptionError unless the file is whole slots with a plausible last entry. For tools."""
         size = self.slots.file_bytes()
         if size % SLOT.size:
             raise CorruptionError(self.slots.path, size, f"size is no multiple of {SLOT.size}")
@@ -144,7 +144,7 @@ def may_end(ends: FileEnds, log_bytes: int) -> bool:
 
 
 def relative(offset: int, base_offset: int) -> int:
-    """An offset as a slot holds it. ValueError outside [0, 2^31-1]."""
+    """Return an offset as a slot holds it. ValueError outside [0, 2^31-1]."""
     value = offset - base_offset
     if not 0 <= value <= MAX_RELATIVE_OFFSET:
         raise ValueError(f"offset {offset} does not fit a segment based at {base_offset}")

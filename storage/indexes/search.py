@@ -23,7 +23,7 @@ def find_floor(
     warm_entries: int,
     probes: MutableSequence[int] | None = None,
 ) -> int:
-    """The last of the slots 0 to `entries` - 1, whose keys ascend, that is not above `target`; NO_SLOT without one.
+    """Return the last of the slots 0 to `entries` - 1, whose keys ascend, that is not above `target`; NO_SLOT without one.
 
     `probes`, where given, gets the number of each slot looked at, in order.
     """

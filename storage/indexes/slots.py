@@ -47,11 +47,11 @@ class SlotFile:
         return self.entries * self._slot_bytes
 
     def file_bytes(self) -> int:
-        """The file's size, unused slots included."""
+        """Return the file's size, unused slots included."""
         return self._file.size()
 
     def read(self, slot: int) -> tuple[int, ...]:
-        """One slot's fields, used or not.
+        """Return one slot's fields, used or not.
 
         Not through the mapping: an unused slot takes no room yet, and to look at it there on a full disk in memory (tmpfs)
         would end the process.
@@ -61,7 +61,7 @@ class SlotFile:
         return fields
 
     def used(self) -> tuple[memoryview, int]:
-        """The used slots and their number, in agreement; ask again for each lookup.
+        """Return the used slots and their number, in agreement; ask again for each lookup.
 
         Never more than the used ones: the file may be trimmed at any moment, and a page behind its end cannot be
         read.
@@ -92,7 +92,7 @@ class SlotFile:
         self.entries = min(self.entries, entries)
 
     def resize(self, size: int) -> None:
-        """Give the file room for as many whole slots as `size` bytes hold, but never fewer than are used."""
+        """Resize the file to as many whole slots as `size` bytes hold, but never fewer than are used."""
         target = max(self._whole(size), self.used_bytes)
         if target != self._file.size():
             self._file.truncate(target)

@@ -57,7 +57,7 @@ class TimeIndex:
         return self.slots.entries >= self.slots.capacity - 1
 
     def entry(self, slot: int) -> TimeEntry:
-        """One entry; IndexError when there is no such slot in use."""
+        """Return one entry; IndexError when there is no such slot in use."""
         if not 0 <= slot < self.slots.entries:
             raise IndexError(f"{self.slots.path}: slot {slot} of {self.slots.entries}")
         return self._read(slot, self.slots.used()[0])
@@ -93,7 +93,7 @@ class TimeIndex:
             self.last = entries[-1]
 
     def lookup(self, timestamp: Timestamp, probes: MutableSequence[int] | None = None) -> TimeEntry:
-        """The last entry not above `timestamp`; (-1, base offset) when there is none."""
+        """Return the last entry not above `timestamp`; (-1, base offset) when there is none."""
         mapping, entries = self.slots.used()
         slot = find_floor(
             lambda slot: SLOT.unpack_from(mapping, slot * SLOT.size)[0],
@@ -125,7 +125,7 @@ class TimeIndex:
         self.last = self._last()
 
     def check(self) -> None:
-        """Raises CorruptionError unless the file is whole slots with a plausible last entry. For tools."""
+        """Raise CorruptionError unless the file is whole slots with a plausible last entry. For tools."""
         size = self.slots.file_bytes()
         if size % SLOT.size:
             raise CorruptionError(self.slots.path, size, f"size is no multiple of {SLOT.size}")

@@ -34,12 +34,12 @@ class AbortedSpan(NamedTuple):
 
 
 def encode(span: AbortedSpan) -> bytes:
-    """One slot."""
+    """Return one slot."""
     return SLOT.pack(VERSION, *span)
 
 
 def decode(data: bytes, path: Path | str) -> list[AbortedSpan]:
-    """All slots of a file. Raises CorruptionError for a size or a version that is none."""
+    """Return all slots of a file. Raises CorruptionError for a size or a version that is none."""
     whole = len(data) - len(data) % SLOT.size
     if whole != len(data):
         raise CorruptionError(path, whole, f"{len(data) - whole} bytes are no whole entry of {SLOT.size}")
@@ -75,7 +75,7 @@ class TransactionIndex:
         return iter(self.spans)
 
     def check(self) -> None:
-        """Raises CorruptionError when an entry ends before the segment begins."""
+        """Raise CorruptionError when an entry ends before the segment begins."""
         for number, span in enumerate(self.spans):
             if span.last_offset < self._base_offset:
                 raise CorruptionError(
@@ -116,7 +116,7 @@ class TransactionIndex:
         return self._file
 
     def sync(self) -> None:
-        """What was appended is on disk when this returns."""
+        """Put on disk what was appended."""
         if self._file is not None:
             self._file.sync()
 

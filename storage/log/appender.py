@@ -165,7 +165,7 @@ class LogAppender:
         parts.listeners.notify()
 
     def _stamp(self, batches: bytearray, incoming: Sequence[Incoming], now: Timestamp) -> list[PlacedBatch]:
-        """Give the batches their offsets, leader epoch and, where the topic says so, time (kafka-storage.md#offset-assignment)."""
+        """Write the batches' offsets, leader epoch and, where the topic says so, time (kafka-storage.md#offset-assignment)."""
         parts = self._parts
         offset: int = parts.state.end_offset
         placed = []
@@ -284,7 +284,7 @@ class LogAppender:
         )
 
     def producers(self) -> list[ProducerEntry]:
-        """Who wrote here and is remembered; a snapshot."""
+        """Return the producers that wrote here and are remembered; a snapshot."""
         with self._parts.lock:
             return list(self._parts.producers.state)
 
@@ -316,7 +316,7 @@ class LogAppender:
             return self._roll(self._parts.state.end_offset, reason).base_offset
 
     def roll_locked(self, reason: str) -> None:
-        """As `roll`, for a caller that holds the log's lock."""
+        """Do what `roll` does, for a caller that holds the log's lock."""
         self._roll(self._parts.state.end_offset, reason)
 
     def _roll(self, base_offset: Offset, reason: str) -> Segment:
@@ -372,7 +372,7 @@ class LogAppender:
     # To disk.
 
     def flush(self, up_to: Offset | None = None) -> None:
-        """Everything below `up_to` (None: everything) is on disk when this returns (blocking).
+        """Put everything below `up_to` (None: everything) on disk (blocking).
 
         OSError takes the log offline.
         """
@@ -394,7 +394,7 @@ class LogAppender:
                 self._flush(end_offset, lambda: (chain, end_offset))
 
     def _everything(self) -> tuple[Chain, Offset]:
-        """The log end, and segments that reach it."""
+        """Return the log end, and segments that reach it."""
         state = self._parts.state
         return state.chain, state.end_offset
 
@@ -416,7 +416,7 @@ class LogAppender:
 
 
 def _compressed(batches: bytearray, rules: AppendRules) -> bytearray | None:
-    """The batches by the topic's codec, outside of the log's lock; None where they take the long way."""
+    """Return the batches compressed by the topic's codec, outside of the log's lock; None where the general path must take them."""
     assert rules.codec is not None
     return compress_batches(
         batches, rules.codec, level=rules.compression_level, max_batch_bytes=rules.max_message_bytes

@@ -74,7 +74,7 @@ class FlushProgress:
             segment.sync()
 
     def flush(self, directory: Path, target: FlushTarget, needed: Offset, now: Timestamp) -> None:
-        """All offsets below `needed` are on disk when this returns (blocking). OSError: what is lost is unknown.
+        """Put all offsets below `needed` on disk (blocking). OSError: what is lost is unknown.
 
         So are the segments that rolls closed below. `target` is asked when it is this one's turn: what came while
         another flush ran goes to disk with this one, and those who brought it find it there.
@@ -103,13 +103,13 @@ class FlushProgress:
         self._files.sync_directory(directory)
 
     def truncate_to(self, end_offset: Offset) -> None:
-        """The log ends here now; waits for a running flush, which knew the old end."""
+        """Lower the recovery point to a log's new end; waits for a running flush, which knew the old end."""
         with self._flushing, self._guard:
             self._flushed = min(self._flushed, end_offset)
             self._sealed = tuple(sealed for sealed in self._sealed if sealed.end_offset <= end_offset)
 
     def restart_at(self, offset: Offset) -> None:
-        """The log was emptied and begins again, at `offset`."""
+        """Set the recovery point of a log that was emptied and begins again, at `offset`."""
         with self._flushing, self._guard:
             self._flushed = offset
             self._sealed = ()
@@ -179,7 +179,7 @@ class BackgroundFlusher:
                 _LOGGER.exception("a flush in the background failed")
 
     def _next(self) -> Flush | None:
-        """The flush that waits longest, waiting for one; None ends the thread."""
+        """Return the flush that has waited longest, waiting for one; None ends the thread."""
         with self._changed:
             while not self._waiting:
                 if self._closed:

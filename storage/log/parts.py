@@ -71,7 +71,7 @@ class Room:
 
     @staticmethod
     def refusal(directory: Path) -> OSError:
-        """What is raised then."""
+        """Return the error that is raised then."""
         return OSError(
             errno.ENOSPC, "the disk is full; records are taken again once there is room", str(directory)
         )
@@ -137,7 +137,7 @@ class LogParts:
         self.rules = AppendRules.of(config)
 
     def settled(self, state: LogState) -> LogState:
-        """`state` with the beginning of the first undecided transaction, after one of its bounds has moved."""
+        """Return `state` with the beginning of the first undecided transaction, after one of its bounds has moved."""
         producers = self.producers.state
         producers.high_watermark_moved(state.high_watermark)
         first = producers.first_unstable_offset

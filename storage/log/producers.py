@@ -136,11 +136,11 @@ class LogProducers:
         return not asks or self.state.verifications.answered(producer_id, guard)
 
     def passed(self, end_offset: Offset) -> None:
-        """Batches without a producer are in the log, which now ends at `end_offset`."""
+        """Take note that batches without a producer are in the log, which now ends at `end_offset`."""
         self.state.end_offset = end_offset
 
     def take_in(self, pending: Pending, end_offset: Offset) -> list[AbortedSpan]:
-        """The batches are in the log, which now ends at `end_offset`; the entries for its transaction index."""
+        """Take note of batches in the log, which now ends at `end_offset`; return the entries for its transaction index."""
         self.state.end_offset = end_offset
         for append in pending.appends:
             self.state.finish(append)
@@ -226,7 +226,7 @@ class LogProducers:
         return bool(self._unsynced)
 
     def sync(self) -> None:
-        """What was taken is on disk after this (blocking); not at each roll, for an append waits there."""
+        """Put the snapshots taken on disk (blocking); not at each roll, for an append waits there."""
         unsynced, self._unsynced = self._unsynced, ()
         for offset in unsynced:
             with suppress(FileNotFoundError):
@@ -260,7 +260,7 @@ class _Check:
         self.repeats: dict[int, SequencedBatch] = {}
 
     def repeat_of(self, batch: Incoming) -> SequencedBatch | None:
-        """The batch that this one repeats exactly, if its producer brought it before, in this append too."""
+        """Return the batch that this one repeats exactly, if its producer appended it before, in this append too."""
         if batch.producer_id == NO_PRODUCER_ID:
             return None
         delta = batch.last_offset - batch.base_offset

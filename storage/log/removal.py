@@ -31,7 +31,7 @@ class _Retired(NamedTuple):
     """True if another one stands at its base offset."""
 
     def without(self, names: Collection[str]) -> _Retired:
-        """The same but for files that a later one of the same base offset has replaced."""
+        """Return the same but for files that a later one of the same base offset has replaced."""
         return self._replace(names=tuple(name for name in self.names if name not in names))
 
 

@@ -68,7 +68,7 @@ def goes_on(  # noqa: PLR0913 (one number a limit; an append has no time for a v
 
 
 def roll_reason(parameters: RollParameters) -> RollReason | None:
-    """Why the active segment must be closed before this append; None where it need not be."""
+    """Return why the active segment must be closed before this append; None where it need not be."""
     p = parameters
     if p.size_bytes > p.max_segment_bytes - p.append_bytes:
         return RollReason.SIZE
@@ -82,20 +82,20 @@ def roll_reason(parameters: RollParameters) -> RollReason | None:
 
 
 def waited_ms(parameters: RollParameters) -> int:
-    """The span a segment would cover: of record time where its first batch has one, else since its creation."""
+    """Return the span a segment would cover: of record time where its first batch has one, else since its creation."""
     if parameters.first_timestamp >= 0:
         return parameters.append_max_timestamp - parameters.first_timestamp
     return parameters.now - parameters.created_ms
 
 
 def draw_jitter(*, segment_jitter_ms: int, segment_ms: int, random: Random) -> int:
-    """How much earlier than segment.ms one segment rolls, drawn once for it."""
+    """Return how much earlier than segment.ms one segment rolls, drawn once for it."""
     limit = min(segment_jitter_ms, segment_ms)
     return random.randrange(limit) if limit > 0 else 0
 
 
 def segment_settings(config: TopicConfig, random: Random) -> SegmentSettings:
-    """What a segment made under `config` is fixed to."""
+    """Return the settings that a segment made under `config` has for good."""
     return SegmentSettings(
         index_interval_bytes=config.index_interval_bytes,
         index_bytes=config.segment_index_bytes,

@@ -28,7 +28,7 @@ class Bound(NamedTuple):
     position: int
 
     def bytes_of(self, segment: Segment) -> int:
-        """Bytes of a segment's whole batches below this end, which is not in a segment before it."""
+        """Return the bytes of a segment's whole batches below this end, which is not in a segment before it."""
         return self.position if segment is self.segment else segment.size
 
 
@@ -64,7 +64,7 @@ class LogState(NamedTuple):
         return high_watermark if first is None else min(first, high_watermark)
 
     def bound(self, isolation: Isolation) -> Bound:
-        """Where readers of `isolation` stop (kafka-storage.md#isolation)."""
+        """Return the bound of readers of `isolation` (kafka-storage.md#isolation)."""
         end = self.end
         if self.replicated is None and self.first_unstable is None:  # As nearly always.
             return end
@@ -78,31 +78,31 @@ class LogState(NamedTuple):
         return Bound(visible_end, segment, limit if batch is None else batch.position)
 
     def log_bytes(self) -> int:
-        """Bytes of all batches."""
+        """Return the bytes of all batches."""
         return sum(segment.size for segment in self.chain.segments[:-1]) + self.end_position
 
     def grown(self, end_offset: Offset, end_position: int) -> LogState:
-        """The value after an append to the active segment."""
+        """Return the value after an append to the active segment."""
         chain, _, _, start_offset, replicated, first_unstable, aborted, places = self
         fields = (chain, end_offset, end_position, start_offset, replicated, first_unstable, aborted, places)
         return _new(LogState, fields)
 
     def rolled(self, segment: Segment) -> LogState:
-        """The value after a roll: `segment` is new, empty and active; the log ends there, also behind a gap."""
+        """Return the value after a roll: `segment` is new, empty and active; the log ends there, also behind a gap."""
         chain = self.chain.with_active(segment)
         return self._replace(chain=chain, end_offset=segment.base_offset, end_position=0)
 
     def started_at(self, offset: Offset) -> LogState:
-        """The value with a higher log start."""
+        """Return the value with a higher log start."""
         aborted = tuple(span for span in self.aborted if span.last_offset >= offset)
         return self._replace(start_offset=offset, aborted=aborted)
 
     def with_segments(self, chain: Chain) -> LogState:
-        """The value after segments were removed or replaced: what readers remembered may be wrong."""
+        """Return the value after segments were removed or replaced: what readers remembered may be wrong."""
         return self._replace(chain=chain, places={})
 
     def cut_at(self, end: Bound, chain: Chain, start_offset: Offset) -> LogState:
-        """The value after a truncation: `chain` is what is left, and the log goes on at `end`.
+        """Return the value after a truncation: `chain` is what is left, and the log goes on at `end`.
 
         It still has the aborts that were cut off: their records stay hidden until it is known where their transactions,
         undecided again, begin.
@@ -118,5 +118,5 @@ class LogState(NamedTuple):
         )
 
     def without_aborts_from(self, offset: Offset) -> LogState:
-        """The value without the aborted transactions whose markers stand at `offset` or above."""
+        """Return the value without the aborted transactions whose markers stand at `offset` or above."""
         return self._replace(aborted=tuple(span for span in self.aborted if span.last_offset < offset))

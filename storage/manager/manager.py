@@ -93,7 +93,7 @@ class LogManager:
         return self._changes.progress.line
 
     def directories(self) -> tuple[DirectoryStatus, ...]:
-        """How each data directory stands, in the order given."""
+        """Return the state of each data directory, in the order given."""
         return self._directories.status()
 
     def topics(self) -> Mapping[str, LogTopic]:
@@ -182,7 +182,7 @@ class LogManager:
         return self.partition(topic, number)
 
     def _failed_homes(self, partition: Partition) -> tuple[KeptDirectory, ...]:
-        """The directories that must serve again first: where it stands, or may stand."""
+        """Return the directories that must serve again first: where it stands, or may stand."""
         home = self._directories.homes.get(name_of(partition))
         if home is None:
             return self._directories.failed
@@ -204,7 +204,7 @@ class LogManager:
         self._do(now, lambda _: tuple(self._schedule.plans))
 
     def plan_maintenance(self, now: Timestamp) -> tuple[PlannedStep, ...]:
-        """What `maintain_now` would roll, delete and compact; nothing is changed."""
+        """Return what `maintain_now` would roll, delete and compact; nothing is changed."""
         logs = [log for log in self._logs() if log.offline_reason is None]
         return tuple(step for log in logs for step in plan_log(log, now))
 

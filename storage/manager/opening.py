@@ -185,7 +185,7 @@ def _leave_out_vanished(directories: Directories) -> None:
 
 
 def _members(directories: Directories, copies: Iterable[RegistryCopy]) -> tuple[str, ...]:
-    """The directories to be remembered as serving together: but for those that never did."""
+    """Return the directories to be remembered as serving together: but for those that never did."""
     if len(directories.all) == 1:
         return ()
     known = {path for copy in copies for path in copy.directories}

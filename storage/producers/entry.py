@@ -71,7 +71,7 @@ class ProducerEntry:
         return self.batches[-1].last_offset if self.batches else Offset(-1)
 
     def duplicate_of(self, *, epoch: int, first_sequence: int, last_sequence: int) -> SequencedBatch | None:
-        """The remembered batch with exactly these sequences, if there is one."""
+        """Return the remembered batch with exactly these sequences, if there is one."""
         if epoch != self.epoch:
             return None
         for batch in self.batches:
@@ -80,11 +80,11 @@ class ProducerEntry:
         return None
 
     def with_epoch(self, epoch: int) -> ProducerEntry:
-        """The same under `epoch`; another one forgets the batches, for sequences begin again at 0."""
+        """Return the same under `epoch`; another one forgets the batches, for sequences begin again at 0."""
         return self if epoch == self.epoch else replace(self, epoch=epoch, batches=())
 
     def with_batch(self, epoch: int, batch: SequencedBatch) -> ProducerEntry:
-        """The same after a data batch."""
+        """Return the same after a data batch."""
         known = self.with_epoch(epoch)
         batches = (*known.batches, batch)[-REMEMBERED_BATCHES:]
         return replace(known, batches=batches, last_timestamp=batch.timestamp)

@@ -34,14 +34,14 @@ MIN_TABLE = 16
 
 
 def encode(entries: Iterable[ProducerEntry]) -> bytes:
-    """The bytes of a snapshot file."""
+    """Return the bytes of a snapshot file."""
     rows = b"".join(_encode_entry(entry) for entry in in_hash_order(list(entries)))
     count = struct.pack(">i", len(rows) // ENTRY.size)
     return struct.pack(">hI", VERSION, crc32c(count + rows)) + count + rows
 
 
 def decode(data: bytes) -> list[ProducerEntry]:
-    """The producers of a snapshot file, in its order.
+    """Return the producers of a snapshot file, in its order.
 
     Raises CorruptBatchError with the position and the cause for whatever `encode` cannot have written.
     """
@@ -58,7 +58,7 @@ def decode(data: bytes) -> list[ProducerEntry]:
 
 
 def in_hash_order(entries: list[ProducerEntry]) -> list[ProducerEntry]:
-    """The entries as Java's HashMap, keyed by producer id, would iterate over them."""
+    """Return the entries as Java's HashMap, keyed by producer id, would iterate over them."""
     table = MIN_TABLE
     while len(entries) > table * 3 // 4:
         table *= 2

@@ -37,13 +37,13 @@ class ProducerState:
         return len(self._entries)
 
     def get(self, producer_id: ProducerId) -> ProducerEntry | None:
-        """What is known of a producer."""
+        """Return what is known of a producer."""
         return self._entries.get(producer_id)
 
     def begin_verification(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        """The guard that the append of a transaction's first batch must bring; None where its transaction is open.
+        """Return the guard that the append of a transaction's first batch must bring; None where its transaction is open.
 
         Raises ProducerFencedError for an epoch older than the producer's.
         """
@@ -71,7 +71,7 @@ class ProducerState:
             self.verifications.end(append.entry.producer_id)
 
     def stable_offset_at(self, completed: CompletedTransaction) -> Offset:
-        """The last stable offset an abort leaves behind, whatever the high watermark.
+        """Return the last stable offset an abort leaves behind, whatever the high watermark.
 
         The first offset of the earliest other open transaction, else the one after the marker: what its entry
         in the transaction index says.
@@ -80,7 +80,7 @@ class ProducerState:
         return min(others, default=Offset(completed.last_offset + 1))
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """A transaction's marker is in the log; it stays unstable until the high watermark passes the marker."""
+        """Take note that a transaction's marker is in the log; it stays unstable until the high watermark passes the marker."""
         self._open.pop(completed.first_offset, None)
         self._completed[completed.first_offset] = completed
 

@@ -30,7 +30,7 @@ class Verification:
     guard: VerificationGuard = field(default_factory=VerificationGuard)
 
     def asked_again(self, *, epoch: int, sequence: int) -> Verification:
-        """The same after another batch of the producer asked, too: by a newer epoch, or earlier in this one."""
+        """Return the same after another batch of the producer asked, too: by a newer epoch, or earlier in this one."""
         if epoch > self.epoch:
             return replace(self, epoch=epoch, lowest_sequence=sequence)
         if epoch == self.epoch:
@@ -50,7 +50,7 @@ class Verifications:
     def begin(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard:
-        """The guard that an append of this producer must bring; the same one for all that ask until it is taken away."""
+        """Return the guard that an append of this producer must bring; the same one for all that ask until it is taken away."""
         known = self._by_producer.get(producer_id)
         if known is None:
             asked = Verification(epoch=epoch, lowest_sequence=sequence, bumps_epoch=bumps_epoch)

@@ -55,7 +55,7 @@ def grew_only(before: Iterable[FileStamp], now: Iterable[FileStamp]) -> bool:
 
 
 def _logs(stamps: Iterable[FileStamp]) -> list[FileStamp]:
-    """The stamps of `.log` files, also those that a compaction is about to put in place, by base offset."""
+    """Return the stamps of `.log` files, also those that a compaction is about to put in place, by base offset."""
     found = []
     for stamp in stamps:
         file = parse_segment_file(stamp.name)
@@ -129,7 +129,7 @@ class FollowedLog:
             segment.close()
 
     def _grow(self) -> tuple[Chain, Offset]:
-        """The segments that are there now, each with the batches that it has now. Raises CorruptionError, OSError."""
+        """Return the segments that are there now, each with the batches that it has now. Raises CorruptionError, OSError."""
         present = self._base_offsets()
         known: list[Segment] = []
         gone: list[Segment] = []
@@ -164,7 +164,7 @@ class FollowedLog:
         return taken.end_offset
 
     def _open(self, base_offset: Offset) -> Segment:
-        """A segment that is new here, as yet without batches; its indexes are made in memory."""
+        """Return a segment that is new here, as yet without batches; its indexes are made in memory."""
         path = self._directory / segment_file(base_offset, SegmentFileKind.LOG)
         segment = Segment(
             self._directory,
@@ -178,7 +178,7 @@ class FollowedLog:
         return segment
 
     def _base_offsets(self) -> Sequence[Offset]:
-        """Base offsets of the segments that are there now, ascending."""
+        """Return the base offsets of the segments that are there now, ascending."""
         entries = self._context.files.list_directory(self._directory)
         parsed = (parse_segment_file(entry.name) for entry in entries)
         live_log = (SegmentFileKind.LOG, SegmentFileState.LIVE)
@@ -187,7 +187,7 @@ class FollowedLog:
     # Known again.
 
     def _take_mark(self) -> _Mark | None:
-        """None where no batch is left."""
+        """Return the mark; None where no batch is left."""
         end_offset = self.log.log_end_offset
         for segment in reversed(self.log.chain.segments):
             batch = segment.find_batch(end_offset - 1, segment.size) if segment.size else None

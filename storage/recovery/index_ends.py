@@ -38,7 +38,7 @@ def indexes_fit(segment: Segment, directory: Path, files: FileSystem) -> bool:
 
 
 def _first_entry(segment: Segment) -> TimeEntry:
-    """The first batch's largest timestamp and last offset, the latter relative to the base offset."""
+    """Return the first batch's largest timestamp and last offset, the latter relative to the base offset."""
     first = segment.read_first_batch()
     if first is None:
         return TimeEntry(NO_TIMESTAMP, Offset(0))

@@ -107,7 +107,7 @@ def _partition_of(directory: Path) -> TopicPartition:
 
 
 def _floor(logs: Iterable[Offset], offset: Offset) -> Offset | None:
-    """The greatest base offset not above `offset`, or the first one; None without segments."""
+    """Return the greatest base offset not above `offset`, or the first one; None without segments."""
     base_offsets = sorted(logs)
     return max((base for base in base_offsets if base <= offset), default=next(iter(base_offsets), None))
 
@@ -245,7 +245,7 @@ class Loader:
         }
 
     def _replaced_by(self, swaps: list[str], names: list[str]) -> list[str]:
-        """What stands where complete new segments belong: within [lowest base offset, highest end offset)."""
+        """Return the names of what stands where complete new segments belong: within [lowest base offset, highest end offset)."""
         logs = [file for file in parse_names(swaps) if file.kind is SegmentFileKind.LOG]
         if not logs:
             return []
@@ -253,7 +253,7 @@ class Loader:
         return replaced(names, min(log.base_offset for log in logs), end_offset)
 
     def _end_of(self, path: Path, base_offset: Offset) -> Offset:
-        """One past the last offset in a segment's log."""
+        """Return one past the last offset in a segment's log."""
         end_offset = base_offset
         file = self._files.open(path, read_only=True)
         for window in windows(file, 0, file.size(), window_bytes=SCAN_WINDOW_BYTES):
@@ -282,7 +282,7 @@ class Loader:
     # Segments.
 
     def _open_segments(self, logs: dict[Offset, str], unflushed_from: Offset | None) -> list[Segment]:
-        """Every segment, ascending; one whose offset index is missing, or cannot be, is recovered at once.
+        """Return every segment, ascending; one whose offset index is missing, or cannot be, is recovered at once.
 
         Not so those from `unflushed_from` on: they will be recovered in order, each after what comes before it.
         """
@@ -345,7 +345,7 @@ class Loader:
         return segments
 
     def _settle(self, segments: list[Segment], log_start_offset: Offset) -> tuple[Chain, Offset]:
-        """The chain with its active segment ready, and the log end offset (kafka-storage.md#loaded-offsets)."""
+        """Return the chain with its active segment ready, and the log end offset (kafka-storage.md#loaded-offsets)."""
         end_offset = self._end_offset(segments[-1], segments[:-1]) if segments else log_start_offset
         if end_offset < log_start_offset:
             _LOGGER.warning(
@@ -397,7 +397,7 @@ class Loader:
     def _judge(
         self, segment: Segment, following: list[Segment], lost: list[Segment], recovered: Recovered
     ) -> None:
-        """Before a segment is cut: set it right, where that can be, or let those go that are `lost` with its end."""
+        """Check a segment before it is cut: mend it, where that can be, or let those go that are `lost` with its end."""
         beyond = bool(following) and recovered.end_offset > following[0].base_offset
         if (recovered.cut_bytes or recovered.overlaps or beyond) and self._mend(segment):
             raise HeadersMendedError

@@ -110,7 +110,7 @@ def _mend_offsets(log: File, base_offset: Offset, next_base: Offset | None) -> I
 
 
 def _with_following(log: File, next_base: Offset | None) -> Iterator[tuple[BatchHeader, Offset | None]]:
-    """Each batch with the base offset of the next one; of an old format, which stores its last offset alone, None."""
+    """Yield each batch with the base offset of the next one; of an old format, which stores its last offset alone, None."""
     before: BatchHeader | None = None
     for window in windows(log, 0, log.size(), check_crc=True):
         for batch in window.batches:
@@ -131,7 +131,7 @@ def _fits(batch: BatchHeader, bounds: _Bounds) -> bool:
 
 
 def _true_base(batch: BatchHeader, bounds: _Bounds) -> Offset | None:
-    """What the base offset was; None where that is not certain."""
+    """Return the base offset as it was written; None where that is not certain."""
     start_offset, next_base, last_possible, certain = bounds
     if next_base is None:
         # The log's last batch: no compaction was there, so that it began where the one before ended.

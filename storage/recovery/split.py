@@ -89,7 +89,7 @@ def split_segment(
 
 
 def _count_ascending(batches: Batches, end_offset: Offset) -> int:
-    """How many batches lead up to the first that does not lie behind the ones before: what follows is damage."""
+    """Return how many batches lead up to the first that does not lie behind the ones before: what follows is damage."""
     for index, batch in enumerate(batches):
         if batch.last_offset < end_offset:
             return index
@@ -98,7 +98,7 @@ def _count_ascending(batches: Batches, end_offset: Offset) -> int:
 
 
 def _runs(batches: Batches, count: int, base_offset: Offset, end_offset: Offset) -> Iterator[_Run]:
-    """Which of the first `count` stay together, when what ends at `end_offset` went into the segment at `base_offset`."""
+    """Yield which of the first `count` stay together, when what ends at `end_offset` went into the segment at `base_offset`."""
     first = 0
     for index in range(count):
         batch = batches[index]
@@ -112,7 +112,7 @@ def _runs(batches: Batches, count: int, base_offset: Offset, end_offset: Offset)
 
 
 def _base_for(batch: BatchHeader, end_offset: Offset) -> Offset:
-    """Where a segment begins that this batch opens. A compressed one of an old format stores only its last offset."""
+    """Return the base offset of a segment that this batch opens. A compressed one of an old format stores only its last offset."""
     if batch.magic == CURRENT_MAGIC:
         return batch.base_offset
     return Offset(max(end_offset, batch.last_offset - MAX_RELATIVE_OFFSET))
@@ -134,7 +134,7 @@ def _copy_rest(segment: Segment, start: int, end: int, part: Segment) -> None:
 
 
 def _rename(parts: list[Segment], directory: Path, files: FileSystem) -> None:
-    """From `.cleaned` to `.swap`, the highest base offset first: while a `.cleaned` is left, none of them counts."""
+    """Rename from `.cleaned` to `.swap`, the highest base offset first: while a `.cleaned` is left, none of them counts."""
     files.sync_directory(directory)
     for part in reversed(parts):
         for name in part.file_names():

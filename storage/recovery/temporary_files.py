@@ -49,7 +49,7 @@ def sort_leftovers(names: Iterable[str]) -> Leftovers:
 
 
 def replaced(names: Iterable[str], start_offset: Offset, end_offset: Offset) -> list[str]:
-    """The log's own files of any kind whose base offset lies in the range that new segments cover."""
+    """Return the log's own files of any kind whose base offset lies in the range that new segments cover."""
     return [
         segment_file(*file)
         for file in parse_names(names)
@@ -58,7 +58,7 @@ def replaced(names: Iterable[str], start_offset: Offset, end_offset: Offset) -> 
 
 
 def orphans(names: Sequence[str]) -> list[str]:
-    """Index files of segments whose `.log` is missing."""
+    """Return the index files of segments whose `.log` is missing."""
     live = [file for file in parse_names(names) if file.state is SegmentFileState.LIVE]
     with_log = {file.base_offset for file in live if file.kind is SegmentFileKind.LOG}
     return [
@@ -67,7 +67,7 @@ def orphans(names: Sequence[str]) -> list[str]:
 
 
 def base_offsets(names: Iterable[str], kind: SegmentFileKind = SegmentFileKind.LOG) -> list[Offset]:
-    """Offsets in the names of the log's own files of one kind, ascending; by default of its segments."""
+    """Return the offsets in the names of the log's own files of one kind, ascending; by default of its segments."""
     return sorted(
         file.base_offset
         for file in parse_names(names)
@@ -76,5 +76,5 @@ def base_offsets(names: Iterable[str], kind: SegmentFileKind = SegmentFileKind.L
 
 
 def parse_names(names: Iterable[str]) -> list[SegmentFileName]:
-    """Those names that are of segment files."""
+    """Return those names that are of segment files."""
     return [file for name in names if (file := parse_segment_file(name)) is not None]

@@ -32,7 +32,7 @@ class Reason(Enum):
 
 
 def limit_text(reason: Reason, config: TopicConfig) -> str:
-    """The reason, with the setting's value where it is one."""
+    """Return the reason, with the setting's value where it is one."""
     text: str = reason.value
     limits = {Reason.SIZE: config.retention_bytes, Reason.AGE: config.retention_ms}
     return f"{text}={limits[reason]}" if reason in limits else text
@@ -82,7 +82,7 @@ def decide_retention(facts: LogFacts, config: TopicConfig, now: Timestamp) -> De
 
 
 def _removable(facts: LogFacts, taken: int) -> Sequence[SegmentInfo]:
-    """Segments after the first `taken` that a rule may look at at all."""
+    """Return the segments after the first `taken` that a rule may look at at all."""
     count = taken
     for segment in facts.segments[taken:]:
         if segment.end_offset > facts.high_watermark or (segment.active and not segment.size_bytes):

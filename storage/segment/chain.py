@@ -28,7 +28,7 @@ class Chain(NamedTuple):
         return self.segments[-1]
 
     def floor(self, offset: int) -> int:
-        """Index of the segment with the greatest base offset not above `offset`; the first one below all."""
+        """Return the index of the segment with the greatest base offset not above `offset`; the first one below all."""
         return max(0, bisect_right(self.base_offsets, offset) - 1)
 
     def with_active(self, segment: Segment) -> Chain:
@@ -36,17 +36,17 @@ class Chain(NamedTuple):
         return Chain((*self.segments, segment), (*self.base_offsets, segment.base_offset))
 
     def end_offset(self, index: int, log_end_offset: Offset) -> Offset:
-        """Exclusive end of a segment: where the next one begins."""
+        """Return the exclusive end of a segment: where the next one begins."""
         return self.base_offsets[index + 1] if index + 1 < len(self.base_offsets) else log_end_offset
 
     def overlapping(self, start_offset: int, end_offset: int) -> tuple[Segment, ...]:
-        """Those that may hold offsets in [start_offset, end_offset)."""
+        """Return those that overlap [start_offset, end_offset): transactions by ascending first offset, segments in order."""
         first = self.floor(start_offset)
         return tuple(s for s in self.segments[first:] if s.base_offset < end_offset)
 
 
 def aborted_spans(segments: Iterable[Segment]) -> tuple[AbortedSpan, ...]:
-    """Aborted transactions of all segments, by ascending last offset."""
+    """Return the aborted transactions of all segments, by ascending last offset."""
     with_aborted = (segment for segment in segments if segment.may_have_aborted)
     return tuple(span for segment in with_aborted for span in segment.transaction_index)
 
@@ -54,7 +54,7 @@ def aborted_spans(segments: Iterable[Segment]) -> tuple[AbortedSpan, ...]:
 def overlapping(
     spans: Sequence[AbortedSpan], start_offset: int, end_offset: int
 ) -> tuple[AbortedTransaction, ...]:
-    """Those with records in [start_offset, end_offset), by ascending first offset."""
+    """Return those that overlap [start_offset, end_offset): transactions by ascending first offset, segments in order."""
     first = bisect_left(spans, start_offset, key=lambda span: span.last_offset)
     found = [span for span in spans[first:] if span.first_offset < end_offset]
     found.sort(key=lambda span: span.first_offset)

@@ -40,7 +40,7 @@ class Window(NamedTuple):
 def windows(
     file: File, start: int, end: int, *, window_bytes: int = FILE_WINDOW_BYTES, check_crc: bool = False
 ) -> Iterator[Window]:
-    """The batches of [start, end) in order; the last window says in `problem` why it ended early."""
+    """Yield the batches of [start, end) in order; the last window says in `problem` why it ended early."""
     position = start
     size = max(window_bytes, HEADER_SIZE)
     while position < end:
@@ -63,7 +63,7 @@ def windows(
 
 
 def declared_size(data: bytes) -> int:
-    """Bytes of the batch that begins `data`, as its header says; at least as many as `data` has, and one more."""
+    """Return the bytes of the batch that begins `data`, as its header says; at least as many as `data` has, and one more."""
     if len(data) < LOG_OVERHEAD:
         return len(data) + 1
     length: int = _LENGTH.unpack_from(data, LENGTH_POSITION)[0]

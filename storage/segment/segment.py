@@ -132,7 +132,7 @@ class Segment:
         return self._transaction_index
 
     def add_aborted(self, span: AbortedSpan) -> None:
-        """An abort marker was appended: its entry in the transaction index, which comes with the first one."""
+        """Add an abort marker's entry to the transaction index, which comes with the first one."""
         self.may_have_aborted = True
         if not self.transaction_index.spans:
             self._names = None
@@ -167,11 +167,11 @@ class Segment:
         return self._files.modified_time_ms(self.log.path)
 
     def set_modified_time(self, modified_time: Timestamp) -> None:
-        """Compaction hands a segment's time on to what it made of it: retention may go by it."""
+        """Set the log file's time: compaction hands a segment's time on to its replacement, for retention may go by it."""
         self._files.set_modified_time(self.log.path, modified_time)
 
     def file_names(self) -> tuple[str, ...]:
-        """Names of the files that exist for it, `.log` first."""
+        """Return the names of the files that exist for it, `.log` first."""
         if self._names is None:
             names = (segment_file(self.base_offset, kind, self.state) for kind in SegmentFileKind)
             self._names = tuple(name for name in names if self._files.exists(self._directory / name))
@@ -180,7 +180,7 @@ class Segment:
     # Finding.
 
     def find_batch(self, offset: int, end: int, trace: Trace | None = None) -> BatchHeader | None:
-        """The first batch before position `end` whose last offset is not below `offset`; its position is the file's.
+        """Return the first batch before position `end` whose last offset is not below `offset`; its position is the file's.
 
         Raises CorruptionError where the log cannot be read on to it.
         """
@@ -202,14 +202,14 @@ class Segment:
         return None
 
     def read_first_batch(self) -> BatchHeader | None:
-        """The header of the batch at its beginning; None without one."""
+        """Return the header of the batch at its beginning; None without one."""
         if not self.size:
             return None
         window = next(windows(self.log, 0, self.size, window_bytes=HEADER_SIZE))
         return window.batches[0] if len(window.batches) else None
 
     def read_end(self) -> tuple[Offset, int]:
-        """One past the last offset, and the position behind the last whole batch, by the batch headers.
+        """Return one past the last offset, and the position behind the last whole batch, by the batch headers.
 
         Found from the last index entry on; (base offset, 0) in an empty segment.
         """
@@ -442,13 +442,13 @@ class Segment:
         return self._directory / segment_file(self.base_offset, kind, self.state)
 
     def _indexes(self) -> Iterator[OffsetIndex | TimeIndex]:
-        """Those that are open."""
+        """Yield the indexes that are open."""
         for index in (self._offset_index, self._time_index):
             if index is not None:
                 yield index
 
     def _read_largest(self) -> TimeEntry:
-        """The last time entry, or a later batch that exceeds it."""
+        """Return the last time entry, or a later batch that exceeds it."""
         largest = self.time_index.last
         start = self.offset_index.lookup(largest.offset).position
         for window in windows(self.log, start, self.size, window_bytes=SCAN_WINDOW_BYTES):

@@ -88,7 +88,7 @@ def due_entries(
 def fitting(
     due: DueEntries, *, last: TimeEntry, offset_room: int, time_room: int
 ) -> tuple[list[tuple[int, int]], list[TimeEntry]]:
-    """What of the due entries is added: none once either index is full; of the maxima those above the one before.
+    """Return what of the due entries is added: none once either index is full; of the maxima those above the one before.
 
     `last` is the time index's last entry, the rooms say how many more entries each index takes.
     """

@@ -82,7 +82,7 @@ class StagingArea:
         return withdrawn
 
     def state(self, write: WriteId) -> WriteState:
-        """State of a write (CorruptionError, OSError).
+        """Return the state of a write (CorruptionError, OSError).
 
         Of a write that happens once, COMMITTED leaves no trace: UNKNOWN after it was handed in means that.
         """
@@ -98,7 +98,7 @@ class StagingArea:
         return WriteState.UNKNOWN
 
     def take_refusal(self, write: WriteId) -> WriteRefusedError:
-        """Why a write was refused, which is then forgotten (OSError)."""
+        """Return why a write was refused, which is then forgotten (OSError)."""
         path = self._path(write, WriteFileKind.REFUSED)
         reason = json.loads(self.files.read_bytes(path))["reason"]
         self._unlink(path)
@@ -115,7 +115,7 @@ class StagingArea:
         return known is not None and write.batch is not None and write.batch <= known.batch
 
     def committed(self, write: WriteId) -> CommittedQuery | None:
-        """How far the write's query is in its target; None: nowhere, or the write happens once (CorruptionError, OSError)."""
+        """Return how far the write's query is in its target; None: nowhere, or the write happens once (CorruptionError, OSError)."""
         if write.batch is None:
             return None
         return committed_of(read_committed(self.directory, self.files), write)
@@ -127,7 +127,7 @@ class StagingArea:
     # For the owner.
 
     def waiting(self) -> list[WriteId]:
-        """The writes to be appended: first those whose appending has begun (OSError)."""
+        """Return the writes to be appended: first those whose appending has begun (OSError)."""
         found = self._listed()
         claimed = {file.write for file in found if file.kind is WriteFileKind.CLAIMED}
         requested = {file.write for file in found if file.kind is WriteFileKind.REQUESTED} - claimed

@@ -94,7 +94,7 @@ class Committer:
         self._area.finish(write)
 
     def _place(self, write: WriteId, manifest: Manifest, placement: Placement) -> None:
-        """The same for a write that keeps its offsets; one whose places were taken meanwhile ends there."""
+        """Append a write that keeps its offsets; one whose places were taken meanwhile ends there."""
         placer = Placer(self._area, self._find, self._create)
         begun = manifest.begun
         if begun is None:
@@ -115,7 +115,7 @@ class Committer:
     # Before the first record.
 
     def _check(self, manifest: Manifest) -> dict[TopicPartition, Partition]:
-        """The partitions of a write all of whose batches may come in."""
+        """Return the partitions of a write all of whose batches may come in."""
         partitions: dict[TopicPartition, Partition] = {}
         records: dict[TopicPartition, int] = {}
         sizes: Counter[Path] = Counter()
@@ -136,7 +136,7 @@ class Committer:
         return partitions
 
     def _check_batch(self, frame: Frame, partition: Partition) -> tuple[int, int]:
-        """How many records a batch has that the partition's append would take, and how many bytes it comes to there."""
+        """Return how many records a batch has that the partition's append would take, and how many bytes it comes to there."""
         rules = AppendRules.of(partition.config)
         try:
             incoming = check_as_leader(frame.batch, rules)
@@ -160,7 +160,7 @@ class Committer:
     # From then on.
 
     def _present(self, begun: Begun) -> dict[TopicPartition, int]:
-        """Next sequence of each partition: how many of the write's records it has."""
+        """Return the next sequence of each partition: how many of the write's records it has."""
         present = {}
         for name, end_offset in begun.end_offsets.items():
             partition = self._found(name)
@@ -203,7 +203,7 @@ class Committer:
             write_committed(self._area.directory, self._area.files, with_committed(known, write, committed))
 
     def _found(self, name: TopicPartition) -> Partition | None:
-        """The partition; None where its topic was deleted since, and the write's records with it."""
+        """Return the partition; None where its topic was deleted since, and the write's records with it."""
         try:
             return self._find(name)
         except UnknownTopicError:
@@ -215,7 +215,7 @@ class Committer:
 
 
 def _next_sequence(partition: Partition, begun: Begun, end_offset: Offset) -> int:
-    """The sequence after the last one of the write in the log; 0 where none is there."""
+    """Return the sequence after the last one of the write in the log; 0 where none is there."""
     offsets = partition.offsets()
     # A new topic of the same name may be shorter.
     offset = Offset(min(max(end_offset, offsets.log_start_offset), offsets.log_end_offset))

@@ -47,7 +47,7 @@ class Manifest:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Give the file's bytes."""
+    """Return the file's bytes."""
     content: dict[str, Any] = {"version": VERSION, "files": [file._asdict() for file in manifest.files]}
     if manifest.placement is not None:
         content |= {"version": PLACED_VERSION, "placement": placement_as_json(manifest.placement)}

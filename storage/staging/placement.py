@@ -46,7 +46,7 @@ class Placement:
 
 
 def placement_as_json(placement: Placement) -> dict[str, Any]:
-    """Give the manifest's part."""
+    """Return the manifest's part."""
     return {
         "topics": {
             name: {"partitions": new.partitions, "overrides": dict(new.overrides)}

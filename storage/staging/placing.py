@@ -176,7 +176,7 @@ def _start_over(log: Log, place: LogPlacement) -> None:
 
 
 def _batches_from(log: Log, first: Offset) -> dict[int, tuple[int, int]]:
-    """Last offset and checksum of each batch from `first` on, by base offset."""
+    """Return the last offset and checksum of each batch from `first` on, by base offset."""
     offsets = log.offsets()
     offset = Offset(min(max(first, offsets.log_start_offset), offsets.log_end_offset))
     return {batch.base_offset: (batch.last_offset, batch.checksum) for batch in batches_from(log, offset)}

@@ -41,7 +41,7 @@ class CommittedQuery(NamedTuple):
 
 
 def read_committed(directory: Path, files: FileSystem) -> Mapping[str, CommittedQuery]:
-    """By query and target (`WriteId.series`); a missing file has none. Raises CorruptionError, OSError."""
+    """Return the committed queries by query and target (`WriteId.series`); a missing file has none. Raises CorruptionError, OSError."""
     path = directory / names.COMMITTED_WRITES
     if not files.exists(path):
         return {}
@@ -67,7 +67,7 @@ def write_committed(directory: Path, files: FileSystem, queries: Mapping[str, Co
 
 
 def committed_of(queries: Mapping[str, CommittedQuery], write: WriteId) -> CommittedQuery | None:
-    """How far the write's query is in its target; None: it has committed nothing there."""
+    """Return how far the write's query is in its target; None: it has committed nothing there."""
     found = queries.get(write.series)
     if found is None and write.target:
         found = queries.get(write.query)
@@ -94,7 +94,7 @@ def _as_json(one: CommittedQuery) -> dict[str, Any]:
 
 
 def next_producer(known: CommittedQuery | None) -> tuple[ProducerId, int]:
-    """Id and epoch of the next write: a query keeps its id as long as it has epochs."""
+    """Return id and epoch of the next write: a query keeps its id as long as it has epochs."""
     if known is None or known.epoch >= MAX_PRODUCER_EPOCH:
         # A broker counts ids up from 0; so far up they never meet.
         return ProducerId(2**62 + secrets.randbelow(2**62)), 0

@@ -90,7 +90,7 @@ def check_whole(path: Path, files: FileSystem, expected: StagedFile) -> None:
 
 
 def read_frames(path: Path, files: FileSystem) -> Iterator[Frame]:
-    """The frames of a file, one in memory at a time; CorruptionError, OSError."""
+    """Yield the frames of a file, one in memory at a time; CorruptionError, OSError."""
     file = files.open(path, read_only=True)
     try:
         size, position = file.size(), 0

@@ -39,7 +39,7 @@ class Progress:
         self.line = line
 
     def done(self) -> None:
-        """The change is over."""
+        """End the change."""
         self.line = None
 
 
@@ -53,7 +53,7 @@ THREADS = 8
 
 
 def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
-    """Results of `act` for each item, in their order (blocking). Many items run in several threads, for each waits for the disk.
+    """Return the results of `act` for each item, in their order (blocking). Many items run in several threads, for each waits for the disk.
 
     Raises the first error; items not begun by then are left out.
     """
@@ -170,7 +170,7 @@ class TopicChanges:
         for_each(partitions, end)
 
     def _choose(self, partition: TopicPartition) -> KeptDirectory:
-        """The directory for a new partition: where a failed attempt left it, or the one with the fewest."""
+        """Return the directory for a new partition: where a failed attempt left it, or the one with the fewest."""
         directories = self.directories
         left = (
             one for one in directories.online if one.data.files.exists(one.data.partition_path(partition))

@@ -64,7 +64,7 @@ def _load_what_is_near(
 
 
 def _blocks_read() -> int:
-    """Blocks that a disk has read for this thread so far, and not the page cache."""
+    """Return how many blocks a disk has read for this thread so far, and not the page cache."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
 
 
@@ -131,7 +131,7 @@ def load_new(partition: TopicPartition, config: TopicConfig, home: KeptDirectory
 
 
 def _missing(directories: Directories, found: PartitionToLoad) -> OfflinePartition:
-    """An offline partition for one that is in none of the directories that serve."""
+    """Return an offline partition for one that is in none of the directories that serve."""
     failed = directories.failed
     assert failed, f"{found.partition} is missing, yet every directory was read"
     reason = "; ".join(str(directory.failure) for directory in failed)

@@ -72,7 +72,7 @@ def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
 
 
 def find_topics(directories: Directories, registry: TopicRegistry, warn: Say) -> dict[str, FoundTopic]:
-    """Give the topics in the surveyed directories; those without an entry are adopted.
+    """Return the topics in the surveyed directories; those without an entry are adopted.
 
     OSError; writes unless read-only.
     """
@@ -118,7 +118,7 @@ def _settle_registry(
 
 
 def _lay_out(contents: Mapping[KeptDirectory, Contents]) -> dict[TopicPartition, KeptDirectory]:
-    """Where each partition stands; DuplicatePartitionError for one that stands in two places."""
+    """Return the directory of each partition; DuplicatePartitionError for one that stands in two places."""
     homes: dict[TopicPartition, KeptDirectory] = {}
     for directory, content in contents.items():
         for partition in content.partitions:
@@ -136,7 +136,7 @@ def _standing_in(directories: Directories, those: Iterable[KeptDirectory]) -> se
 
 
 def _numbers(directories: Directories, registry: TopicRegistry) -> dict[str, list[int]]:
-    """The partition numbers of each topic, both ascending, as far as they can be known."""
+    """Return the partition numbers of each topic, both ascending, as far as they can be known."""
     topics: dict[str, set[int]] = {}
     for topic, number in directories.homes:
         topics.setdefault(topic, set()).add(number)
@@ -190,7 +190,7 @@ def _has_topic_id(data: DataDirectory, partition: TopicPartition) -> bool:
 def _read_ids(
     directories: Directories, topic: str, numbers: list[int]
 ) -> tuple[dict[int, str | None], dict[int, str]]:
-    """Each partition's topic id, None where there is none; and why some cannot be read."""
+    """Return each partition's topic id, None where there is none; and why some cannot be read."""
     ids: dict[int, str | None] = {}
     refused: dict[int, str] = {}
     for partition in (TopicPartition(topic, number) for number in numbers):
@@ -207,7 +207,7 @@ def _read_ids(
 def _settle_entry(
     topic: str, kept: TopicEntry | None, ids: Mapping[int, str | None], directories: Directories, warn: Say
 ) -> TopicEntry:
-    """Give the topic's entry: the kept one if it is of this topic, else one made for it."""
+    """Return the topic's entry: the kept one if it is of this topic, else one made for it."""
     known = [topic_id for topic_id in ids.values() if topic_id is not None]
     if kept and (not known or kept.topic_id in known or directories.failed):
         return kept
@@ -236,7 +236,7 @@ def _write_missing_ids(
 def marked(
     contents: Mapping[KeptDirectory, Contents], *marks: DirectoryMark
 ) -> Iterable[tuple[KeptDirectory, str]]:
-    """Names of the directories of `contents` that bear one of `marks`, each with its data directory."""
+    """Yield the names of the directories of `contents` that bear one of `marks`, each with its data directory."""
     for directory, content in contents.items():
         for mark in marks:
             for name in content.marked.get(mark, ()):

@@ -66,7 +66,7 @@ class RegistryCopy(NamedTuple):
 
 
 def encode_registry(copy: RegistryCopy) -> bytes:
-    """Give the file's bytes: readable, topics by name."""
+    """Return the file's bytes: readable, topics by name."""
     topics = {name: _plain(copy.entries[name]) for name in sorted(copy.entries)}
     content = {"version": VERSION, "revision": copy.revision, "topics": topics}
     if copy.directories:
@@ -100,7 +100,7 @@ def read_copy(directory: Path, files: FileSystem) -> RegistryCopy:
 
 
 def merge_copies(copies: Iterable[RegistryCopy]) -> RegistryCopy:
-    """Give what holds where copies differ: the newest, with what only older ones have."""
+    """Return what holds where copies differ: the newest, with what only older ones have."""
     newest_first = sorted(copies, key=lambda copy: copy.revision, reverse=True)
     if not newest_first:
         return RegistryCopy({})

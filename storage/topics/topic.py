@@ -111,7 +111,7 @@ def check_partitions(count: int) -> None:
 
 
 def own_overrides(name: str, creation_overrides: Mapping[str, str]) -> Mapping[str, str]:
-    """Give a topic's overrides when nobody gave it any: for one made here, or found without settings.
+    """Return the overrides of a topic to which none were given: one made here, or found without settings.
 
     The real settings of one that was found stand in a broker's metadata, out of sight; deleting its records
     by defaults would not be undone.
@@ -135,7 +135,7 @@ def merge_overrides(present: Mapping[str, str], changes: Mapping[str, str | None
 def lenient_config(
     overrides: Mapping[str, str], defaults: TopicConfig
 ) -> tuple[TopicConfig, tuple[str, ...]]:
-    """Give the settings of kept `overrides`, and what is wrong with those that cannot be applied.
+    """Return the settings of kept `overrides`, and what is wrong with those that cannot be applied.
 
     A file edited by hand, or by a newer version, must not keep a topic from opening.
     """

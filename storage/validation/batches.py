@@ -66,7 +66,7 @@ class AppendRules:
 
 
 def compression_of(config: TopicConfig) -> tuple[Codec | None, int | None]:
-    """The codec and level of compression.type; None for what the producer chose, or the codec's default."""
+    """Return the codec and level of compression.type; None for what the producer chose, or the codec's default."""
     if config.compression_type == "producer":
         return None, None
     if config.compression_type == "uncompressed":
@@ -100,7 +100,7 @@ class Incoming(NamedTuple):
 
 
 def check_as_leader(batches: bytearray, rules: AppendRules, origin: Origin = Origin.CLIENT) -> list[Incoming]:
-    """The batches of an append by a client or, with control batches and without sequences, by a coordinator.
+    """Return the batches of an append by a client or, with control batches and without sequences, by a coordinator.
 
     Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError.
     """
@@ -117,7 +117,7 @@ def check_as_leader(batches: bytearray, rules: AppendRules, origin: Origin = Ori
 
 
 def check_as_follower(batches: bytearray, end_offset: int) -> list[Incoming]:
-    """The batches of an append whose offsets a leader assigned. Raises InvalidRecordError when they do not ascend."""
+    """Return the batches of an append whose offsets a leader assigned. Raises InvalidRecordError when they do not ascend."""
     incoming = read_batches(batches)
     for batch in incoming:
         # Of a compressed batch of an old format only the last offset stands in its header.
@@ -129,7 +129,7 @@ def check_as_follower(batches: bytearray, end_offset: int) -> list[Incoming]:
 
 
 def first_offset(incoming: Sequence[Incoming]) -> Offset:
-    """Offset at which an append begins.
+    """Return the offset at which an append begins.
 
     A compressed batch of an old format stores only its last offset. The append then begins as early as its last record
     allows that shares a segment with the first one (kafka-storage.md#rolling).
@@ -141,7 +141,7 @@ def first_offset(incoming: Sequence[Incoming]) -> Offset:
 
 
 def read_batches(batches: bytearray) -> list[Incoming]:
-    """Whole batches with right checksums, at least one. Raises InvalidRecordError."""
+    """Return whole batches with right checksums, at least one. Raises InvalidRecordError."""
     scanned = scan(batches, check_crc=True)
     if scanned.problem is not None:
         raise InvalidRecordError(f"not a record batch: {scanned.problem}")
@@ -153,7 +153,7 @@ def read_batches(batches: bytearray) -> list[Incoming]:
 def without(
     batches: bytearray, incoming: Sequence[Incoming], positions: Container[int]
 ) -> tuple[bytearray, list[Incoming]]:
-    """Copies of the batches that do not begin at one of `positions`, and of what is known of them."""
+    """Return copies of the batches that do not begin at one of `positions`, and of what is known of them."""
     kept = bytearray()
     moved = []
     for batch in incoming:
@@ -164,7 +164,7 @@ def without(
 
 
 def incoming_of(scanned: Batches) -> list[Incoming]:
-    """Scanned headers as an append knows them."""
+    """Return scanned headers as an append knows them."""
     rows = scanned.rows.tolist()
     # The columns' order is that of storage.codec.headers.BatchHeader.
     return [

@@ -39,7 +39,7 @@ _SHOWN = 5
 def conform(
     batches: bytearray, incoming: Sequence[Incoming], rules: AppendRules, now: int
 ) -> tuple[bytearray, Sequence[Incoming] | None]:
-    """The batches as they may enter the log, and what is true of them.
+    """Return the batches as they may enter the log, and what is true of them.
 
     They are those that came, perhaps with a corrected largest timestamp; or new ones and None, to be read and checked as
     those that came were.

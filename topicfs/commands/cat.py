@@ -151,14 +151,14 @@ def follow_from(
 
 
 def _followed_path(place: TopicPath) -> tuple[str, str]:
-    """The path of a place in a partition, and the suffix of its form. Raises InvalidNameError for a topic's."""
+    """Return the path of a place in a partition, and the suffix of its form. Raises InvalidNameError for a topic's."""
     topic, partition = place.topic_partition
     suffix = next((suffix for suffix in SUFFIXES if place.name.endswith(suffix)), "")
     return f"{topic}/{partition}/{place.name}", suffix
 
 
 def signature(directories: tuple[Path, ...]) -> Signature | None:
-    """Values that change when the owner of the directories checkpointed something or left.
+    """Return values that change when the owner of the directories checkpointed something or left.
 
     None where that happened just now, or by a clock that is ahead: a file's time advances by the kernel's tick, and what
     follows within it would change nothing.

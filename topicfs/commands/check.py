@@ -74,7 +74,7 @@ def check(context: click.Context, directories: tuple[Path, ...]) -> None:
 
 
 def line(finding: Finding) -> str:
-    """A finding as compilers print theirs: file, position, cause."""
+    """Return a finding as compilers print theirs: file, position, cause."""
     position = "" if finding.position is None else f" position {finding.position}:"
     return printable(f"{os.path.relpath(finding.file)}:{position} {finding.cause}")
 
@@ -88,7 +88,7 @@ def _print(finding: Finding, progress: Progress) -> None:
 
 
 def _progress() -> Progress:
-    """A progress bar on standard error, which is removed at the end and is not drawn without a terminal."""
+    """Yield a progress bar on standard error, which is removed at the end and is not drawn without a terminal."""
     screen = console(error=True)
     return Progress(
         TextColumn("{task.description}"),

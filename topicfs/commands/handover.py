@@ -148,12 +148,12 @@ def takeover(
 
 
 def _text(directories: Sequence[Path]) -> str:
-    """Several directories as on a command line."""
+    """Return several directories as on a command line."""
     return ",".join(map(str, directories))
 
 
 def _running(log_dirs: Sequence[Path]) -> LockHolder | None:
-    """The process that has one of the directories open."""
+    """Return the process that has one of the directories open."""
     return next((holder for holder in map(find_holder, log_dirs) if holder), None)
 
 

@@ -114,7 +114,7 @@ def _show(
 
 
 def as_text(step: PlannedStep) -> str:
-    """One line: partition, what, which, why."""
+    """Return one line: partition, what, which, why."""
     match step:
         case PlannedRoll():
             why = f"{step.reason}: {step.size_bytes:,} bytes, open for {span(step.open_ms)} of {span(step.limit_ms)}"
@@ -153,7 +153,7 @@ def span(milliseconds: int) -> str:
 
 
 def as_json(step: PlannedStep) -> dict[str, Any]:
-    """The same for programs: every number the decision rests on."""
+    """Return the same for programs: every number the decision rests on."""
     common = {"topic": step.partition.topic, "partition": step.partition.partition}
     match step:
         case PlannedRoll():

@@ -152,7 +152,7 @@ def delete(name: str, *, with_records: bool, directories: tuple[Path, ...]) -> N
 
 
 def records_of(topic: Topic) -> int:
-    """Number of offsets of a topic, compaction's gaps and markers among them."""
+    """Return the number of offsets of a topic, compaction's gaps and markers among them."""
     bounds = (partition.offsets() for partition in topic.partitions().values())
     return sum(offsets.log_end_offset - offsets.log_start_offset for offsets in bounds)
 
@@ -190,7 +190,7 @@ def _partitions(topic: Topic) -> Table:
 
 
 def _size(*log_bytes: int | None) -> str:
-    """The sum of sizes; `-` where one of them is not known."""
+    """Return the sum of sizes; `-` where one of them is not known."""
     known = [size for size in log_bytes if size is not None]
     return decimal(sum(known)) if len(known) == len(log_bytes) else "-"
 

@@ -79,7 +79,7 @@ def online(context: click.Context, /, places: tuple[str, ...], *, directories: t
 
 
 def through_engine(engine: Engine, wanted: tuple[str, ...]) -> Iterator[Brought]:
-    """The states of the partitions that were asked for, or of those that are offline."""
+    """Yield the states of the partitions that were asked for, or of those that are offline."""
     for topic in engine.topics().values():
         for number, partition in topic.partitions().items():
             name = f"{topic.name}/{number}"

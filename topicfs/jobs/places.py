@@ -52,7 +52,7 @@ def target_place_option(command: Command) -> Command:
 
 
 def found(place: Place) -> Place:
-    """The same place with absolute directories; PipelineError at once, where Spark would need seconds, Kafka minutes."""
+    """Return the same place with absolute directories; PipelineError at once, where Spark would need seconds, Kafka minutes."""
     if place.is_kafka:
         from pipeline.places.place import require_reachable  # noqa: PLC0415 (for clusters alone)
 

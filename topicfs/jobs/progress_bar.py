@@ -75,7 +75,7 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(job: str) -> Iterator[ProgressBar]:
-    """A bar that is gone when the block ends."""
+    """Yield a bar that is gone when the block ends."""
     screen = console(error=True)
     if screen.is_terminal:
         # A descriptor of its own: while Spark starts, the usual one is elsewhere.
@@ -99,7 +99,7 @@ def progress_bar(job: str) -> Iterator[ProgressBar]:
 
 
 def status_text(work: JobProgress) -> str:
-    """The text beside the bar; control characters in names of topics are escaped."""
+    """Return the text beside the bar; control characters in names of topics are escaped."""
     parts = []
     if work.records is not None:
         parts.append(f"{work.records:,} records")

@@ -26,7 +26,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, as_
 
 
 def table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Numbers to the right, with their thousands apart."""
+    """Return a table with numbers to the right, with their thousands apart."""
     made = Table(box=None, header_style="quiet", pad_edge=False)
     for column in columns:
         numeric = all(isinstance(row[column], int | float | None) for row in rows)
@@ -52,7 +52,7 @@ _LAST_DATE = 253_402_300_799_999
 
 
 def as_time(column: str) -> str:
-    """A column of milliseconds as text under its own name, in SQL: 2026-01-02T03:04:05.678Z; records may claim any time."""
+    """Return a column of milliseconds as text under its own name, in SQL: 2026-01-02T03:04:05.678Z; records may claim any time."""
     return (
         f"CASE WHEN {column} BETWEEN 0 AND {_LAST_DATE} "
         f"THEN date_format(timestamp_millis({column}), \"yyyy-MM-dd'T'HH:mm:ss.SSS'Z'\") "

@@ -32,7 +32,7 @@ _TOPIC_MISSING = "UnknownTopicOrPartitionException"
 
 
 def cause(text: str) -> str:
-    """The line of Spark's error that says what is wrong: our own error's in a traceback, or Kafka's, else the first.
+    """Return the line of Spark's error that says what is wrong: our own error's in a traceback, or Kafka's, else the first.
 
     What Java threw comes behind a line that says only which call failed.
     """
@@ -56,7 +56,7 @@ _MASTER, _SETTINGS, _AS_PROGRAM = "topicfs.spark.master", "topicfs.spark.setting
 
 
 def job_options() -> list[click.Parameter]:
-    """The options that every job has: where Spark runs, Spark's settings, and how rows are printed."""
+    """Return the options that every job has: where Spark runs, Spark's settings, and how rows are printed."""
     return [
         click.Option(
             ["--master"],
@@ -109,7 +109,7 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place]
 
 @contextmanager
 def _captured_stderr(drawn: ProgressBar) -> Iterator[IO[bytes] | None]:
-    """A file for the standard error of Spark's processes while a bar is drawn.
+    """Yield a file for the standard error of Spark's processes while a bar is drawn.
 
     Our own lines that must be read are printed at the end; all of it where a job fails under --debug.
     """

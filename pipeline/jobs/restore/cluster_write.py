@@ -148,5 +148,5 @@ class _Sending:
 
 
 def _milliseconds(moment: datetime) -> int:
-    """Milliseconds since 1970, exactly, which a float of seconds is not."""
+    """Return the milliseconds since 1970, exactly, which a float of seconds is not."""
     return (moment - EPOCH) // timedelta(milliseconds=1)

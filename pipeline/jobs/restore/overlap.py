@@ -56,7 +56,7 @@ def check_same(
 
 
 def within(spark: SparkSession, rows: DataFrame, spans: Mapping[TopicPartition, Span]) -> DataFrame:
-    """The rows that lie in the spans."""
+    """Return the rows that lie in the spans."""
     if len(spans) <= MOST_RANGES:
         column = spark_functions.col
         return rows.where(

@@ -77,7 +77,7 @@ def plan_partition(partition: TopicPartition, extent: Extent, bounds: Bounds) ->
 def plan_rounds(
     parts: Mapping[TopicPartition, PartitionPlan], extents: Mapping[TopicPartition, Extent], most_records: int
 ) -> list[dict[TopicPartition, Span]]:
-    """Rounds of at most about `most_records` records, supposed that gaps are spread evenly."""
+    """Return rounds of at most about `most_records` records, supposed that gaps are spread evenly."""
     rounds: list[dict[TopicPartition, Span]] = []
     room: float = 0
     for partition, span, records in _slices(parts, extents, most_records):
@@ -102,10 +102,10 @@ def _slices(
 
 
 def overlaps(parts: Mapping[TopicPartition, PartitionPlan]) -> dict[TopicPartition, Span]:
-    """Spans whose records must be compared."""
+    """Return spans whose records must be compared."""
     return {one: part.overlap for one, part in parts.items() if part.overlap.end > part.overlap.start}
 
 
 def partitions_needed(partitions: Iterable[TopicPartition], topic: str) -> int:
-    """Least number of partitions that the topic must have."""
+    """Return the least number of partitions that the topic must have."""
     return max((one.partition + 1 for one in partitions if one.topic == topic), default=0)

@@ -136,7 +136,7 @@ class _Restoration:
                 self._restored[one] += written.records
 
     def result(self) -> DataFrame:
-        """One row a partition."""
+        """Return one row a partition."""
         empty = [
             (topic, number, None, None, 0, 0)
             for topic in sorted(self._empty)
@@ -148,7 +148,7 @@ class _Restoration:
 def _without_records(
     notes: Mapping[str, TopicNote], extents: Mapping[TopicPartition, Extent], options: RestoreOptions
 ) -> set[str]:
-    """The topics asked for that the archive knows and that had no records."""
+    """Return the topics asked for that the archive knows and that had no records."""
     asked = (
         notes.keys()
         if options.topics is None or options.into is not None
@@ -175,7 +175,7 @@ def _names(topics: str) -> set[str]:
 
 
 def _chosen(rows: DataFrame, options: RestoreOptions) -> DataFrame:
-    """The rows of the topics that are asked for, under the name that they come back to."""
+    """Return the rows of the topics that are asked for, under the name that they come back to."""
     if options.topics is not None:
         asked = _names(options.topics)
         rows = rows.where(spark_functions.col("topic").isin(sorted(asked)))

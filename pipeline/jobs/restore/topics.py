@@ -23,7 +23,7 @@ FOREVER = {"retention.ms": "-1"}
 
 
 def known_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
-    """The topics that are there; none in a directory that is still to become a data directory (PipelineError)."""
+    """Return the topics that are there; none in a directory that is still to become a data directory (PipelineError)."""
     if not any(any(directory.iterdir()) for directory in directories):
         return {}
     return read_topics(directories)
@@ -37,7 +37,7 @@ def topics_to_make(
     partitions: int | None,
     now_ms: int,
 ) -> dict[str, NewTopic]:
-    """Topics to be created, with the settings and partitions that they had; retention must not delete what comes back.
+    """Return the topics to create, with the settings and partitions that they had; retention must not delete what comes back.
 
     Raises ConflictError where a topic that is there would not take, or not keep, what comes.
     """
@@ -62,7 +62,7 @@ def topics_to_make(
 def empty_topics(
     names: Iterable[str], notes: Mapping[str, TopicNote], *, partitions: int | None
 ) -> dict[str, NewTopic]:
-    """Topics without records that are to be made, with the settings and partitions that they had."""
+    """Return the topics without records that are to be created, with the settings and partitions that they had."""
     return {
         name: NewTopic(max(notes[name].partitions, partitions or 1), dict(notes[name].overrides))
         for name in sorted(names)
@@ -87,7 +87,7 @@ def log_bounds(
 def forms_of(
     topics: Sequence[str], known: Mapping[str, TopicFacts], made: Mapping[str, NewTopic]
 ) -> dict[str, TopicForm]:
-    """The form of each topic's batches."""
+    """Return the form of each topic's batches."""
     forms = {}
     for topic in topics:
         config = (

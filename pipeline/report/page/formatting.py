@@ -15,17 +15,17 @@ _DURATIONS = (
 
 
 def whole(number: int) -> str:
-    """1234567 → 1,234,567."""
+    """Return 1234567 as 1,234,567."""
     return f"{number:,}"
 
 
 def short(number: float) -> str:
-    """1234567 → 1.2 M, with three digits at most."""
+    """Return 1234567 as 1.2 M, with three digits at most."""
     return _scaled(number, ("", " k", " M", " G", " T", " P"))
 
 
 def size(octets: float) -> str:
-    """1234567 → 1.2 MB."""
+    """Return 1234567 as 1.2 MB."""
     return _scaled(octets, (" B", " kB", " MB", " GB", " TB", " PB"))
 
 
@@ -39,7 +39,7 @@ def _scaled(number: float, units: tuple[str, ...]) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """5400000 → 1.5 h."""
+    """Return 5400000 as 1.5 h."""
     for unit, _, name in _DURATIONS:
         if abs(milliseconds) >= unit:
             return f"{milliseconds / unit:.1f}".removesuffix(".0") + f" {name}"
@@ -47,7 +47,7 @@ def duration(milliseconds: float) -> str:
 
 
 def each(width_ms: int) -> str:
-    """3600000 → hour; 21600000 → 6 hours."""
+    """Return 3600000 as hour, 21600000 as 6 hours."""
     for unit, name, _ in _DURATIONS:
         if width_ms % unit == 0:
             count = width_ms // unit
@@ -56,7 +56,7 @@ def each(width_ms: int) -> str:
 
 
 def moment(milliseconds: int | None) -> str:
-    """2026-01-02 03:04, in UTC; the bare number where no calendar has it."""
+    """Return 2026-01-02 03:04, in UTC; the bare number where no calendar has it."""
     if milliseconds is None:
         return "none"
     try:
@@ -67,5 +67,5 @@ def moment(milliseconds: int | None) -> str:
 
 
 def plural(count: int, name: str) -> str:
-    """1 topic, 2 topics."""
+    """Return 1 topic, 2 topics."""
     return f"{count:,} {name}{'s' * (count != 1)}"

@@ -28,7 +28,7 @@ class Heading:
 
 
 def page(numbers: Iterable[PartitionNumbers], heading: Heading) -> str:
-    """The whole page; the same numbers under the same heading make the same page."""
+    """Return the whole page; the same numbers under the same heading make the same page."""
     choice = choose(numbers, top=heading.top)
     everything = [*choice.shown, *choice.others]
     total = together(one for topic in everything for one in topic.partitions)

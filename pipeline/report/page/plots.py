@@ -74,7 +74,7 @@ class Panel(NamedTuple):
     height: float
 
     def margins(self, *, left: float, below: float) -> dict[str, float]:
-        """Room for labels in points, the same in all panels of a kind, so that their axes stand in line."""
+        """Return the room for labels in points, the same in all panels of a kind, so that their axes stand in line."""
         width, height = 72 * self.width, 72 * self.height
         return {
             "left": left / width,
@@ -99,7 +99,7 @@ WIDE = Panel(11.4, 3.0)
 def over_time(
     axis: TimeAxis, series: Sequence[Sequence[float]], *, panel: Panel, in_bytes: bool, name: str
 ) -> str:
-    """Amounts in each bucket of `axis`, the series upon each other. `name` is unique among the drawings of a page."""
+    """Draw amounts in each bucket of `axis`, the series upon each other. `name` is unique among the drawings of a page."""
     with _drawing(panel, name, OVER_TIME) as drawing:
         axes = drawing.axes
         edges = (np.arange(len(series[0]) + 1) * axis.width_ms + axis.start_ms) / _DAY_MS
@@ -119,7 +119,7 @@ def over_time(
 def sizes(
     keys: SizeHistogram, values: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, name: str
 ) -> str:
-    """Numbers of keys and values by size; the sizes in powers of two, from `bounds`' first bin to its last."""
+    """Draw numbers of keys and values by size; the sizes in powers of two, from `bounds`' first bin to its last."""
     with _drawing(panel, name, BY_SIZE) as drawing:
         axes = drawing.axes
         for histogram, colour in ((values, VALUES), (keys, KEYS)):
@@ -130,7 +130,7 @@ def sizes(
 
 
 def lags(histogram: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, name: str) -> str:
-    """Numbers of records by lag; the lags in powers of ten."""
+    """Draw numbers of records by lag; the lags in powers of ten."""
     with _drawing(panel, name, BY_SIZE) as drawing:
         axes = drawing.axes
         _steps(axes, histogram, bounds, LAG)
@@ -143,7 +143,7 @@ def lags(histogram: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, nam
 
 
 def segment_lags(topics: Sequence[tuple[str, Sequence[SegmentLag]]], *, name: str) -> str:
-    """A line a topic, a dot a segment: how long after its largest timestamp it was last appended to."""
+    """Draw a line a topic, a dot a segment: how long after its largest timestamp it was last appended to."""
     with _drawing(Panel(WIDE.width, 0.7 + 0.32 * len(topics)), name) as drawing:
         axes = drawing.axes
         for line, (_, found) in enumerate(topics):
@@ -169,7 +169,7 @@ class Bar(NamedTuple):
 
 
 def compression(bars: Sequence[Bar], *, name: str) -> str:
-    """A bar a topic and codec: how many bytes each byte on disk stands for."""
+    """Draw a bar a topic and codec: how many bytes each byte on disk stands for."""
     with _drawing(Panel(WIDE.width, 0.7 + 0.32 * len(bars)), name) as drawing:
         axes = drawing.axes
         for line, bar in enumerate(bars):
@@ -218,7 +218,7 @@ def _no_heights(axes: Axes) -> None:
 
 
 def _edges(bounds: tuple[int, int]) -> Any:
-    """Edges of bins as powers of two; 0 stands a step below 1."""
+    """Return the edges of bins as powers of two; 0 stands a step below 1."""
     starts = np.array([bin_start(number) for number in range(bounds[0], bounds[1] + 2)], np.float64)
     return np.log2(np.maximum(starts, 0.5))
 
@@ -232,7 +232,7 @@ def _size_ticks(axes: Axes, bounds: tuple[int, int]) -> None:
 
 
 def _binary(power: int) -> str:
-    """Two to that power in bytes."""
+    """Return two to that power in bytes."""
     unit, rest = divmod(power, 10)
     return f"{2**rest} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
 
@@ -261,7 +261,7 @@ class _Drawing:
 
 @contextmanager
 def _drawing(panel: Panel, name: str, room: LabelMargins | None = None) -> Iterator[_Drawing]:
-    """Axes to draw on, under settings that are independent of the user's; without `room` labels take what they need."""
+    """Yield axes to draw on, under settings that are independent of the user's; without `room` labels take what they need."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(cast("Any", _SETTINGS))
@@ -290,7 +290,7 @@ _FRACTION = re.compile(r"(\d\.\d)\d+")
 
 
 def _svg(figure: Figure) -> str:
-    """The figure as an `<svg>` element, in the page's colours."""
+    """Return the figure as an `<svg>` element, in the page's colours."""
     output = io.StringIO()
     figure.savefig(output, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = output.getvalue()
@@ -304,7 +304,7 @@ def _svg(figure: Figure) -> str:
 
 
 def described(svg: str, description: str) -> str:
-    """The drawing with a text for readers who do not see it."""
+    """Return the drawing with a text for readers who do not see it."""
     label = escape(description, quote=True)
     head, _, rest = svg.partition(">")
     head = re.sub(r' (width|height)="[^"]*"', "", head)

@@ -16,7 +16,7 @@ _LAG_LINES = 30
 
 
 def over_time(topics: Sequence[TopicNumbers]) -> str:
-    """Records and bytes, a panel a topic, a shade a partition."""
+    """Draw records and bytes, a panel a topic, a shade a partition."""
     axis = time_axis(topics)
     if axis is None:
         return "<h2>Over time</h2><p>No record here has a time.</p>"
@@ -57,7 +57,7 @@ def over_time(topics: Sequence[TopicNumbers]) -> str:
 
 
 def sizes(topics: Sequence[TopicNumbers]) -> str:
-    """Sizes of keys and values, a panel a topic."""
+    """Draw sizes of keys and values, a panel a topic."""
     drawn = [topic for topic in topics if topic.total.keys.count + topic.total.values.count]
     bounds = _bounds(histogram for topic in drawn for histogram in (topic.total.keys, topic.total.values))
     if bounds is None:
@@ -86,7 +86,7 @@ def sizes(topics: Sequence[TopicNumbers]) -> str:
 
 
 def lag(topics: Sequence[TopicNumbers]) -> str:
-    """The lags of records: exact where the broker stamped them, else by the files' times."""
+    """Draw the lags of records: exact where the broker stamped them, else by the files' times."""
     exact = [topic for topic in topics if topic.total.lags.count]
     roughly = [topic for topic in topics if topic.total.segment_lags]
     if not exact and not roughly:
@@ -148,7 +148,7 @@ def _segment_lags(topics: Sequence[TopicNumbers]) -> list[str]:
 
 
 def compression(topics: Sequence[TopicNumbers]) -> str:
-    """Ratios of compression, by topic and codec."""
+    """Draw the ratios of compression, by topic and codec."""
     bars = []
     for topic in topics:
         for codec, stored in sorted(topic.total.codecs.items()):
@@ -184,7 +184,7 @@ def _sizes_in_words(found: SizeHistogram, nulls: int) -> str:
 
 
 def _bounds(histograms: Iterable[SizeHistogram]) -> tuple[int, int] | None:
-    """The first and the last bin in use in any of them."""
+    """Return the first and the last bin in use in any of them."""
     numbers = [number for histogram in histograms for number in histogram.bins]
     return (min(numbers), max(numbers)) if numbers else None
 
@@ -194,7 +194,7 @@ def _panel(drawn: Sequence[object]) -> plots.Panel:
 
 
 def _grid(panels: Sequence[str]) -> str:
-    """Panels side by side; a single one over the whole width."""
+    """Return panels side by side; a single one over the whole width."""
     style = ' style="grid-template-columns:1fr"' if len(panels) == 1 else ""
     return f'<div class="grid"{style}>\n{"".join(panels)}</div>'
 
@@ -206,7 +206,7 @@ def _figure(title: str, caption: str, svg: str) -> str:
 
 
 def _partition_legend(all_series: Sequence[Sequence[Series]]) -> str:
-    """The shades of as many partitions as any topic has; none where there is only one."""
+    """Return the shades of as many partitions as any topic has; none where there is only one."""
     longest = max((len(series) for series in all_series), default=0)
     if longest < 2:
         return ""

@@ -72,7 +72,7 @@ class TimeAxis(NamedTuple):
         return WIDTHS[self.level]
 
     def amounts(self, times: TimeHistogram) -> list[Amount]:
-        """Contents of each bucket of the axis; `times` has buckets of this width or a lesser one."""
+        """Return the contents of each bucket of the axis; `times` has buckets of this width or a lesser one."""
         wide = merged_times([times])
         wide.widen(self.level)
         numbers = range(self.start_ms // self.width_ms, self.end_ms // self.width_ms)
@@ -80,7 +80,7 @@ class TimeAxis(NamedTuple):
 
 
 def together(parts: Iterable[PartitionNumbers]) -> PartitionNumbers:
-    """The sum of several partitions, under no name."""
+    """Return the sum of several partitions, under no name."""
     total = PartitionNumbers(TopicPartition("", -1))
     for part in parts:
         total.merge(part)
@@ -88,7 +88,7 @@ def together(parts: Iterable[PartitionNumbers]) -> PartitionNumbers:
 
 
 def _largest_first(numbers: PartitionNumbers) -> tuple[int, int]:
-    """By bytes on disk; where these are not known, by those of keys and values."""
+    """Return a key that sorts by bytes on disk; where these are not known, by those of keys and values."""
     return -numbers.log_bytes, -(numbers.keys.total + numbers.values.total)
 
 
@@ -104,7 +104,7 @@ def choose(numbers: Iterable[PartitionNumbers], *, top: int) -> PageTopics:
 
 
 def series_of(topic: TopicNumbers) -> list[Series]:
-    """A topic's partitions by number; of too many the largest, and the others as one."""
+    """Return a topic's partitions by number; of too many the largest, and the others as one."""
     if len(topic.partitions) <= MAX_SERIES:
         return [Series(f"partition {one.partition.partition}", one) for one in topic.partitions]
     by_size = sorted(topic.partitions, key=lambda one: (*_largest_first(one), one.partition))
@@ -117,7 +117,7 @@ def series_of(topic: TopicNumbers) -> list[Series]:
 
 
 def time_axis(topics: Sequence[TopicNumbers]) -> TimeAxis | None:
-    """The stretch that has nearly all of each topic's records; None where no record has a time."""
+    """Return the stretch that has nearly all of each topic's records; None where no record has a time."""
     stretches = [stretch for topic in topics for stretch in _stretch(topic.total.times)]
     if not stretches:
         return None
@@ -136,7 +136,7 @@ def time_axis(topics: Sequence[TopicNumbers]) -> TimeAxis | None:
 
 
 def _stretch(times: TimeHistogram) -> Iterator[tuple[int, int]]:
-    """The stretch in which a topic is drawn: all of it, unless a few records at an end would more than double it."""
+    """Yield the stretch in which a topic is drawn: all of it, unless a few records at an end would more than double it."""
     width = times.width_ms
     buckets = [
         (number * width, amount.records)

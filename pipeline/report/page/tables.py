@@ -17,7 +17,7 @@ _OF_FILES = ("Segments", "On disk", "Uncompressed", "Ratio")
 
 
 def topic_table(topics: Sequence[TopicNumbers], *, from_files: bool) -> str:
-    """A row a topic, the largest first, and their sum."""
+    """Return a row a topic, the largest first, and their sum."""
     named = topics if len(topics) <= MAX_TOPICS + 1 else topics[:MAX_TOPICS]
     others = topics[len(named) :]
     largest = max((_weight(topic.total, from_files=from_files) for topic in topics), default=0)
@@ -41,7 +41,7 @@ def topic_table(topics: Sequence[TopicNumbers], *, from_files: bool) -> str:
 
 
 def partition_tables(topics: Sequence[TopicNumbers], *, from_files: bool) -> str:
-    """The partitions of topics that have several, to be unfolded."""
+    """Return the partitions of topics that have several, to be unfolded."""
     rows = []
     for topic in topics:
         if len(topic.partitions) < 2:
@@ -58,7 +58,7 @@ def partition_tables(topics: Sequence[TopicNumbers], *, from_files: bool) -> str
 
 
 def _weight(numbers: PartitionNumbers, *, from_files: bool) -> int:
-    """The number that a row's bar shows."""
+    """Return the number that a row's bar shows."""
     return numbers.log_bytes if from_files else numbers.keys.total + numbers.values.total
 
 
@@ -76,7 +76,7 @@ def _table(what: str, rows: Sequence[str], foot: str, *, counted: str | None, fr
 def _row(
     name: str, partitions: int | None, numbers: PartitionNumbers, largest: int, *, from_files: bool
 ) -> str:
-    """`largest` is what a full bar stands for; 0: none is drawn."""
+    """Return a row; `largest` is what a full bar stands for; 0: none is drawn."""
     stored = numbers.stored
     cells = [] if partitions is None else [_cell(whole(partitions))]
     cells.append(_cell(whole(numbers.records)))

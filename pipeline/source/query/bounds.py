@@ -31,15 +31,15 @@ class Ends(Protocol):
     """The ends of partitions at a moment."""
 
     def earliest(self, partition: TopicPartition) -> int:
-        """The first readable offset."""
+        """Return the first readable offset."""
         ...
 
     def latest(self, partition: TopicPartition) -> int:
-        """The exclusive visible end."""
+        """Return the exclusive visible end."""
         ...
 
     def at_time(self, partition: TopicPartition, timestamp: int) -> int | None:
-        """The first visible record at or after `timestamp`; None without one."""
+        """Return the first visible record at or after `timestamp`; None without one."""
         ...
 
 
@@ -82,7 +82,7 @@ def _there_are(present: list[TopicPartition]) -> str:
 def starting_offsets(
     bound: Bound, partitions: Iterable[TopicPartition], ends: Ends, *, latest_if_none_as_late: bool
 ) -> dict[TopicPartition, int]:
-    """First offset of each partition; raises InvalidOptionError, and PipelineError for a time beyond the last record."""
+    """Return the first offset of each partition; raises InvalidOptionError, and PipelineError for a time beyond the last record."""
     wanted = _by_partition(bound, list(partitions), option="startingOffsets")
     found = {}
     for partition, end in wanted.items():
@@ -102,7 +102,7 @@ def starting_offsets(
 def ending_offsets(
     bound: Bound, partitions: Iterable[TopicPartition], ends: Ends
 ) -> dict[TopicPartition, int]:
-    """End offset (exclusive) of each partition; a time beyond the last record means the latest. InvalidOptionError."""
+    """Return the end offset (exclusive) of each partition; a time beyond the last record means the latest. InvalidOptionError."""
     found = {}
     for partition, end in _by_partition(bound, list(partitions), option="endingOffsets").items():
         if isinstance(end, AtTimestamp):
@@ -140,7 +140,7 @@ def _at_time(timestamp: int) -> Everywhere | AtTimestamp:
 
 
 def _check_names(named: Mapping[TopicPartition, int], partitions: list[TopicPartition], option: str) -> None:
-    """Offsets are given for exactly the partitions that are read."""
+    """Check that offsets are given for exactly the partitions that are read."""
     differing = sorted(set(named) ^ set(partitions))
     if differing:
         raise InvalidOptionError(

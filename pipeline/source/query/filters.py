@@ -24,7 +24,7 @@ _NUMBERS = frozenset({"partition", "offset", "timestamp"})
 
 
 def narrow(filters: Iterable[Filter]) -> Narrowing:
-    """The narrowing by `filters`, all of which hold; those that narrow nothing are passed over."""
+    """Return the narrowing by `filters`, all of which hold; those that narrow nothing are passed over."""
     found = EVERYTHING
     for one in filters:
         found = _narrow(found, one)
@@ -56,13 +56,13 @@ def _narrow_by_order(known: Narrowing, column: str, one: Filter) -> Narrowing:
 
 
 def _column(one: Filter) -> str:
-    """The column of a filter; empty for none, or a part of one."""
+    """Return the column of a filter; empty for none, or a part of one."""
     path: tuple[str, ...] = getattr(one, "attribute", ())
     return path[0] if len(path) == 1 else ""
 
 
 def _number(value: Any) -> Any:
-    """A time in milliseconds, rounded down; anything else as it is."""
+    """Return a time in milliseconds, rounded down; anything else as it is."""
     if not isinstance(value, datetime):
         return value
     aware = value if value.tzinfo else value.astimezone()

@@ -263,7 +263,7 @@ def _bound(options: Mapping[str, str], end: str, default: Bound) -> Bound:
 
 
 def _check_numbers(numbers: Mapping[TopicPartition, int], option: str, what: str) -> None:
-    """Below EARLIEST nothing has a meaning."""
+    """Check the offsets: below EARLIEST nothing has a meaning."""
     for partition, number in numbers.items():
         if number < EARLIEST:
             raise InvalidOptionError(f"{option}: {partition} has {what} {number}")

@@ -26,7 +26,7 @@ class OffsetRange(NamedTuple):
 def split_ranges(
     ranges: Iterable[OffsetRange], *, min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """One range a partition into one a task; empty ones fall away.
+    """Split ranges, one a partition, into one a task; empty ones fall away.
 
     No task has more than `max_records` offsets. To come to about `min_partitions` tasks the larger ranges are
     split in proportion to their sizes.
@@ -63,7 +63,7 @@ def divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
 def limit_offsets(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
 ) -> dict[TopicPartition, int]:
-    """Ends of a batch of about `limit` offsets: each partition advances by its share of what is there.
+    """Return the ends of a batch of about `limit` offsets: each partition advances by its share of what is there.
 
     A share below one counts as one, so that no partition starves; partitions without news keep their end.
     """
@@ -78,7 +78,7 @@ def limit_offsets(
 
 
 def count_new(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
-    """Number of offsets between two states of a stream."""
+    """Return the number of offsets between two states of a stream."""
     return sum(max(0, end[one] - start.get(one, end[one])) for one in end)
 
 
@@ -88,7 +88,7 @@ def must_wait(*, new_offsets: int, min_offsets: int | None, waited_ms: int, max_
 
 
 def lag(end: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Number of offsets of each partition that a query has still to read; one it has not seen yet counts whole."""
+    """Return the number of offsets of each partition that a query has still to read; one it has not seen yet counts whole."""
     return {one: max(0, latest[one] - end.get(one, 0)) for one in sorted(latest)}
 
 
@@ -97,7 +97,7 @@ _NAME = "PythonMicroBatchStream"
 
 
 def lag_by_partition(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Offsets left to read, a partition, over all sources of a query that are of this format.
+    """Return the offsets left to read, a partition, over all sources of a query that are of this format.
 
     `progress` is the parsed `StreamingQueryProgress.json`: each source reports the end of its batch and that of the
     partitions (`reportLatestOffset`). Sources that report neither, or in another form, are ignored.
@@ -111,7 +111,7 @@ def lag_by_partition(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 
 def _offsets(reported: Any) -> dict[TopicPartition, int]:
-    """Offsets reported as an object, or as its text; none before the first batch, or in another source's form."""
+    """Return offsets reported as an object, or as its text; none before the first batch, or in another source's form."""
     try:
         return decode_stream_offset(json.loads(reported) if isinstance(reported, str) else reported).offsets
     except (AttributeError, TypeError, ValueError):

@@ -32,12 +32,12 @@ _HEADERS = StructField("headers", ArrayType(_HEADER))
 
 
 def full_schema(*, include_headers: bool) -> StructType:
-    """All columns, as Spark's Kafka connector has them: each may be null."""
+    """Return all columns, as Spark's Kafka connector has them: each may be null."""
     return StructType([*_COLUMNS, _HEADERS] if include_headers else list(_COLUMNS))
 
 
 def arrow_schema(asked: StructType) -> Any:
-    """The schema of batches for a schema that a user asked for: any of the columns, in any order.
+    """Return the schema of batches for a schema that a user asked for: any of the columns, in any order.
 
     InvalidOptionError for others, or for another type.
     """

@@ -31,20 +31,20 @@ _SMALLEST_LENGTHS = (SMALLEST_LENGTH_V0, SMALLEST_LENGTH_V1, SMALLEST_LENGTH)
 
 
 def base_offset_at(data: Buffer, position: int) -> int:
-    """The base offset; of a header that is cut off, what there is of it."""
+    """Return the base offset; of a header that is cut off, what there is of it."""
     at = position + BASE_OFFSET_POSITION
     return int.from_bytes(data[at : at + _OFFSET_SIZE], "big", signed=True)
 
 
 def size_at(data: Buffer, position: int) -> int | None:
-    """Size of the batch, by its first FRAME_SIZE bytes; None where no batch of any format begins."""
+    """Return the size of the batch, by its first FRAME_SIZE bytes; None where no batch of any format begins."""
     length: int = _LENGTH.unpack_from(data, position + LENGTH_POSITION)[0]
     magic = data[position + MAGIC_POSITION]
     return None if magic > CURRENT_MAGIC or length < _SMALLEST_LENGTHS[magic] else length + LOG_OVERHEAD
 
 
 def end_at(data: Buffer, position: int) -> int:
-    """Position behind a damaged batch, by its length field; the end of the data where that cannot be right."""
+    """Return the position behind a damaged batch, by its length field; the end of the data where that cannot be right."""
     if position + LENGTH_POSITION + _LENGTH.size > len(data):
         return len(data)
     length: int = _LENGTH.unpack_from(data, position + LENGTH_POSITION)[0]
@@ -53,14 +53,14 @@ def end_at(data: Buffer, position: int) -> int:
 
 
 def is_plain_at(data: Buffer, position: int) -> bool:
-    """True for a header of the current format, of a batch that is not compressed."""
+    """Return true for a header of the current format, of a batch that is not compressed."""
     return data[position + MAGIC_POSITION] == CURRENT_MAGIC and not (
         data[position + ATTRIBUTES_POSITION + 1] & CODEC_MASK
     )
 
 
 def checksum_at(data: Buffer, position: int) -> int | None:
-    """The checksum that the header at a position says; None where the data holds no header there."""
+    """Return the checksum in the header at a position; None where the data holds no header there."""
     if not 0 <= position <= len(data) - HEADER_SIZE:
         return None
     checksum: int = _CHECKSUM.unpack_from(data, position + CHECKSUM_POSITION)[0]

@@ -57,7 +57,7 @@ def put_stamp(
 def _put_integer(
     target: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
 ) -> cython.void:
-    """Big-endian two's complement."""
+    """Write `value` as a big-endian two's complement integer of `size` bytes."""
     index: cython.int
     for index in range(size):
         target[at + index] = (value >> (8 * (size - 1 - index))) & 0xFF

@@ -34,7 +34,7 @@ _SHORT = cython.declare(cython.Py_ssize_t, has_short_crc32c() * 1024 if cython.c
 
 @cython.cfunc
 def flat_view(data: Any) -> memoryview:
-    """A view of unsigned bytes over any buffer. It pins the buffer: held, the pointers into it stay good."""
+    """Return a view of unsigned bytes over any buffer. It pins the buffer: while it is held, pointers into it stay valid."""
     view: memoryview = memoryview(data)
     if type(data) is not bytes and (view.format != "B" or not view.c_contiguous):
         view = view.cast("B")
@@ -43,7 +43,7 @@ def flat_view(data: Any) -> memoryview:
 
 @cython.cfunc
 def part_of(view: memoryview, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> memoryview:
-    """A view of [start, end) that is good as long as `view` is held: for one call, cheaper than a slice."""
+    """Return a view of [start, end) that is valid as long as `view` is held: for one call, cheaper than a slice."""
     if cython.compiled:
         octets: cython.p_char = cython.cast(cython.p_char, PyMemoryView_GET_BUFFER(view).buf)
         return PyMemoryView_FromMemory(octets + start, end - start, PyBUF_READ)
@@ -52,7 +52,7 @@ def part_of(view: memoryview, start: cython.Py_ssize_t, end: cython.Py_ssize_t) 
 
 @cython.cfunc
 def checksum_of(view: memoryview, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """CRC-32C of [start, end) of a flat view."""
+    """Return CRC-32C of [start, end) of a flat view."""
     if cython.compiled and end - start <= _SHORT:
         return short_crc32c(octets_of(view) + start, end - start)
     return crc32c(part_of(view, start, end))
@@ -60,7 +60,7 @@ def checksum_of(view: memoryview, start: cython.Py_ssize_t, end: cython.Py_ssize
 
 @cython.cfunc
 def octets_of(view: memoryview) -> cython.p_uchar:
-    """The bytes of a flat view."""
+    """Return a pointer to the bytes of a flat view."""
     if cython.compiled:
         return cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(view).buf)
     return view
@@ -68,7 +68,7 @@ def octets_of(view: memoryview) -> cython.p_uchar:
 
 @cython.cfunc
 def int64s_of(view: memoryview) -> cython.p_longlong:
-    """The integers of a flat view of format `q`."""
+    """Return a pointer to the integers of a flat view of format `q`."""
     if cython.compiled:
         return cython.cast(cython.p_longlong, PyMemoryView_GET_BUFFER(view).buf)
     return view
@@ -76,7 +76,7 @@ def int64s_of(view: memoryview) -> cython.p_longlong:
 
 @cython.cfunc
 def writable(octets: bytearray) -> cython.p_uchar:
-    """The bytes of `octets`, until it is resized."""
+    """Return a pointer to the bytes of `octets`, valid until it is resized."""
     if cython.compiled:
         return cython.cast(cython.p_uchar, PyByteArray_AS_STRING(octets))
     return octets
@@ -84,7 +84,7 @@ def writable(octets: bytearray) -> cython.p_uchar:
 
 @cython.cfunc
 def new_int64s(count: cython.Py_ssize_t) -> memoryview:
-    """Room for `count` integers, not cleared where compiled."""
+    """Return room for `count` integers, not cleared where compiled."""
     if cython.compiled:
         return memoryview(clone(_INT64, count, zero=False))
     return memoryview(array("q", bytes(8 * count)))
@@ -92,7 +92,7 @@ def new_int64s(count: cython.Py_ssize_t) -> memoryview:
 
 @cython.cfunc
 def new_octets(size: cython.Py_ssize_t) -> bytearray:
-    """Room for `size` bytes, not cleared where compiled."""
+    """Return room for `size` bytes, not cleared where compiled."""
     if cython.compiled:
         return PyByteArray_FromStringAndSize(cython.NULL, size)
     return bytearray(size)
@@ -112,7 +112,7 @@ def resize(octets: bytearray, size: cython.Py_ssize_t) -> object:
 
 @cython.cfunc
 def new_text(size: cython.Py_ssize_t) -> Any:
-    """Room for `size` bytes of what is to become `bytes`: see `text_octets` and `finished`."""
+    """Return room for `size` bytes of what is to become `bytes`: see `text_octets` and `finished`."""
     if cython.compiled:
         return PyBytes_FromStringAndSize(cython.NULL, size)
     return bytearray(size)
@@ -120,7 +120,7 @@ def new_text(size: cython.Py_ssize_t) -> Any:
 
 @cython.cfunc
 def text_octets(text: Any) -> cython.p_uchar:
-    """The bytes of a text that is not finished."""
+    """Return a pointer to the bytes of a text that is not finished."""
     if cython.compiled:
         return cython.cast(cython.p_uchar, PyBytes_AS_STRING(text))
     return text
@@ -128,7 +128,7 @@ def text_octets(text: Any) -> cython.p_uchar:
 
 @cython.cfunc
 def finished(text: Any) -> bytes:
-    """The text, all of it written; nothing may be written any more."""
+    """Return the text, all of it written; nothing may be written any more."""
     if cython.compiled:
         whole: bytes = text
         return whole
@@ -144,7 +144,7 @@ def copy(
     start: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
 ) -> cython.void:
-    """`size` bytes from `source[start:]` to `target[at:]`; they must not overlap."""
+    """Copy `size` bytes from `source[start:]` to `target[at:]`; they must not overlap."""
     if cython.compiled:
         memcpy(target + at, source + start, size)
     else:
@@ -156,7 +156,7 @@ def copy(
 def position_of(
     octet: cython.int, source: cython.p_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Position of the first `octet` in [start, end); `end` where there is none."""
+    """Return the position of the first `octet` in [start, end); `end` where there is none."""
     if cython.compiled:
         found: cython.p_uchar = cython.cast(cython.p_uchar, memchr(source + start, octet, end - start))
         return end if found == cython.NULL else found - source

@@ -27,7 +27,7 @@ _ATTRIBUTES = struct.Struct(">H")
 def compress_batches(
     batches: bytearray, codec: Codec, *, level: int | None, max_batch_bytes: int
 ) -> bytearray | None:
-    """Adjacent batches with their records compressed, in a new buffer.
+    """Return adjacent batches with their records compressed, in a new buffer.
 
     None where one of them is not an uncompressed batch of format v2 with records, or has more than `max_batch_bytes` as it
     stands. Checksums are not looked at.

@@ -80,7 +80,7 @@ def inflate(
     limit: int = MAX_CONTENT_BYTES,
     magic: int = 2,
 ) -> bytes | memoryview:
-    """The content of a batch's compressed records.
+    """Return the content of a batch's compressed records.
 
     `position` is that of the batch, for the error; `magic` its format: in the oldest one LZ4's header checksum is not
     looked at. Raises CorruptBatchError for bytes that are not what the codec makes, OversizeBatchError where they make
@@ -103,12 +103,12 @@ def inflate(
 
 
 def deflate(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:
-    """`data` as `codec` writes it, at Kafka's default level unless another is given (snappy has none)."""
+    """Return `data` compressed by `codec`, at Kafka's default level unless another is given (snappy has none)."""
     return _WRITERS[codec](data, DEFAULT_LEVELS.get(codec, 0) if level is None else level)
 
 
 def _whole(parts: list[bytes | memoryview]) -> bytes | memoryview:
-    """The parts in one piece; a single one is not copied."""
+    """Return the parts in one piece; a single one is not copied."""
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -140,7 +140,7 @@ def _parts(codec: Codec, data: memoryview, limit: int, magic: int) -> _Parts:
 
 
 def _gzip_parts(data: memoryview, limit: int) -> _Parts:
-    """Give the content of each member."""
+    """Yield the content of each member."""
     at, given = 0, len(data)  # The first member mostly is the only one, and gets all there is.
     while at < len(data):
         member = isal_zlib.decompressobj(_GZIP_MEMBER)

@@ -51,7 +51,7 @@ class _Entry(NamedTuple):
 def read_records(
     data: memoryview[int], header: BatchHeader, max_content_bytes: int = MAX_CONTENT_BYTES
 ) -> LegacyRecords:
-    """The records of the entry that `header` was read from; `data` is the buffer its position counts in.
+    """Return the records of the entry that `header` was read from; `data` is the buffer its position counts in.
 
     Raises OversizeBatchError for a wrapper of more than `max_content_bytes` inflated, or too many messages. Raises CorruptBatchError for lengths that do not fit, a codec that the format does not know, a wrapper that holds
     nothing, another format or a wrapper again, and offsets that contradict each other.
@@ -88,7 +88,7 @@ def _unwrap(
 
 
 def _read_entries(data: memoryview[int], magic: int, wrapper_position: int) -> list[_Entry]:
-    """The entries inside a wrapper; there is at least one, and they fill it."""
+    """Return the entries inside a wrapper; there is at least one, and they fill it."""
     entries: list[_Entry] = []
     position = 0
     while position < len(data):
@@ -110,7 +110,7 @@ def _read_entries(data: memoryview[int], magic: int, wrapper_position: int) -> l
 
 
 def _read_entry(data: memoryview[int], position: int, magic: int) -> _Entry:
-    """The entry at `position`, which ends where `data` does."""
+    """Return the entry at `position`, which ends where `data` does."""
     (offset,) = _TIMESTAMP.unpack_from(data, position)
     at = position + _ENTRY.size
     timestamp: int = NO_TIMESTAMP
@@ -137,7 +137,7 @@ def _read_span(data: memoryview[int], at: int) -> tuple[int, int]:
 
 
 def _absolute(entries: list[_Entry], wrapper: BatchHeader) -> list[_Entry]:
-    """The entries with the offsets and times that their wrapper gives them."""
+    """Return the entries with the offsets and times that their wrapper gives them."""
     if wrapper.magic == 0:
         return entries
     last = entries[-1].offset

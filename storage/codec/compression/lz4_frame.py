@@ -31,7 +31,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def blocks(frame: memoryview, *, check_header: bool = True) -> Iterator[bytes | memoryview]:
-    """The content of the frame's blocks, one after the other.
+    """Yield the content of the frame's blocks, one after the other.
 
     Raises ValueError or lz4.block.LZ4BlockError for bytes that are no such frame. What follows the end mark is not
     looked at.
@@ -60,7 +60,7 @@ def blocks(frame: memoryview, *, check_header: bool = True) -> Iterator[bytes | 
 
 
 def _checked(block: memoryview, descriptor: int) -> bytes:
-    """The content of a block that stands with its length and its checksum."""
+    """Return the content of a block that stands with its length and its checksum."""
     head = bytes([_VERSION | _INDEPENDENT | _BLOCK_CHECKSUMS, descriptor])
     frame = b"".join((MAGIC, head, bytes([_header_checksum(head)]), block, _LENGTH.pack(0)))
     try:
@@ -77,7 +77,7 @@ def _length_at(frame: memoryview, position: int) -> int:
 
 
 def _read_header(frame: memoryview, *, check_header: bool) -> tuple[int, int, int]:
-    """The flags, the largest block's bytes and the position of the first block."""
+    """Return the flags, the largest block's bytes and the position of the first block."""
     if len(frame) < 7 or frame[:4] != MAGIC:
         raise ValueError("no LZ4 frame begins here")
     flags, descriptor = frame[4], frame[5]
@@ -99,12 +99,12 @@ _MASK = 0xFFFFFFFF
 
 @lru_cache(maxsize=64)
 def _header_checksum(header: bytes) -> int:
-    """The byte behind a frame's header; a log's frames mostly have the same one."""
+    """Return the byte behind a frame's header; a log's frames mostly have the same one."""
     return xxh32(header) >> 8 & 0xFF
 
 
 def xxh32(data: memoryview | bytes) -> int:
-    """The 32-bit xxHash with seed 0 (XXH32 of the xxHash specification).
+    """Return the 32-bit xxHash with seed 0 (XXH32 of the xxHash specification).
 
     In plain Python: it is taken of a few header bytes alone.
     """

@@ -77,7 +77,7 @@ class BatchCheck:
             number = sound + 1
 
     def _expected(self) -> Expected:
-        """What follows in good order: offsets go up, and the epoch is the last one until the checkpoint has another."""
+        """Return what must follow: offsets go up, and the epoch is the last one until the checkpoint has another."""
         epoch = epoch_for_offset(self._epochs, self.end_offset)
         agreed = epoch in (None, self._leader_epoch)
         later = (entry.start_offset for entry in self._epochs if entry.start_offset > self.end_offset)

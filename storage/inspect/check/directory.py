@@ -103,7 +103,7 @@ class DirectoryCheck:
                 yield Finding.of(error)
 
     def partition(self, partition: TopicPartition) -> PartitionCheck:
-        """The check of one of the partitions. FileNotFoundError where it was deleted meanwhile."""
+        """Return the check of one of the partitions. FileNotFoundError where it was deleted meanwhile."""
         situation = DirectorySituation(in_use=self.in_use, clean=self._clean)
         return PartitionCheck(self._partitions[partition], situation, self._files)
 

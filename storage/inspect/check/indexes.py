@@ -33,12 +33,12 @@ class ChunkColumns:
         self.end_position = batches.stop
 
     def ending_at(self, offset: int) -> int | None:
-        """Index of the batch whose last offset is `offset`."""
+        """Return the index of the batch whose last offset is `offset`."""
         index = bisect_left(self.last_offsets, offset)
         return index if index < len(self.last_offsets) and self.last_offsets[index] == offset else None
 
     def starting_at(self, position: int) -> int | None:
-        """Index of the batch that begins at `position`."""
+        """Return the index of the batch that begins at `position`."""
         index = bisect_left(self.positions, position)
         return index if index < len(self.positions) and self.positions[index] == position else None
 

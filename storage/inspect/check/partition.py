@@ -87,7 +87,7 @@ class PartitionCheck:
         yield from self._check_orphans()
 
     def segments(self) -> Iterator[SegmentWork]:
-        """The segments, ascending; one that a living process removes meanwhile is left out."""
+        """Yield the segments, ascending; one that a living process removes meanwhile is left out."""
         for base_offset in self._bases:
             try:
                 size = self._files.size(self._log(base_offset))

@@ -23,7 +23,7 @@ CHUNK_BYTES = 1 << 20
 
 
 def chunks(data: memoryview) -> Iterator[Batches]:
-    """Give the whole batches of `data`, in order; a last, empty piece has the `problem` that ended the walk.
+    """Yield the whole batches of `data`, in order; a last, empty piece has the `problem` that ended the walk.
 
     No checksum is looked at: only where a batch's own header makes the next one unfindable does the walk end early.
     """
@@ -71,7 +71,7 @@ class SegmentWork:
         return not self.active or (self.clean and not self.in_use)
 
     def path(self, kind: SegmentFileKind) -> Path:
-        """One of its files."""
+        """Return one of its files."""
         return self.directory / segment_file(self.base_offset, kind)
 
 

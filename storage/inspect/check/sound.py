@@ -33,7 +33,7 @@ class Expected(NamedTuple):
 
 
 def end_of_sound(columns: Columns, first: int, expected: Expected) -> int:
-    """Number of the first batch from `first` on that is not what is expected, or whose records are not; else their number.
+    """Return the index of the first batch from `first` on that is not as expected, or whose records are not; else their number.
 
     Offsets of records ascend within their batch, and where producers gave the times, the batch's largest is that of its
     latest record.

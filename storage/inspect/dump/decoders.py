@@ -59,7 +59,7 @@ class _RecordType(NamedTuple):
 
 
 def decode_record(record: Record, decoder: RecordDecoder) -> DecodedRecord:
-    """A record's content as text; a key or value that cannot be read is reported in the key's place.
+    """Return a record's content as text; a key or value that cannot be read is reported in the key's place.
 
     Raises InvalidRecordError for a record without a key, where Kafka's tool ends too.
     """

@@ -110,7 +110,7 @@ def dump_transaction_index(path: Path, files: FileSystem) -> Iterator[str]:
 
 
 def used_entries(index: Iterable[Entry], base_offset: Offset) -> Iterator[Entry]:
-    """Give the entries up to the zeros behind them, which a crash leaves in a preallocated file.
+    """Yield the entries up to the zeros behind them, which a crash leaves in a preallocated file.
 
     Zeros read as the base offset, which only the first entry can have.
     """
@@ -136,6 +136,6 @@ def _offset_index_of(path: Path, base_offset: Offset, files: FileSystem) -> Offs
 
 
 def _last_offset_at(segment: memoryview, position: Position, max_message_size: int) -> Offset:
-    """Last offset of the batch that an entry leads to; -1 where none is."""
+    """Return the last offset of the batch that an entry leads to; -1 where none is."""
     found = scan(segment[position : position + max_message_size], max_batches=1)
     return found[0].last_offset if len(found) else Offset(-1)

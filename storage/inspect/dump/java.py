@@ -11,7 +11,7 @@ _LOAD_FACTOR = 0.75
 
 
 def hash_map_order(keys: Iterable[str]) -> list[str]:
-    """`keys` in the order in which a `java.util.HashMap` that they were put into walks them.
+    """Return `keys` in the order in which a `java.util.HashMap` that they were put into iterates over them.
 
     Kafka's dump reports its findings in that order. Buckets longer than eight keys, which Java turns into trees,
     do not occur with file names.
@@ -29,5 +29,5 @@ def hash_map_order(keys: Iterable[str]) -> list[str]:
 
 
 def optional_long(value: int | None) -> str:
-    """`OptionalLong.toString()`."""
+    """Return the text of `OptionalLong.toString()`."""
     return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"

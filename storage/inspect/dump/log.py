@@ -81,7 +81,7 @@ def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpRe
 
 
 def batches(data: memoryview, path: Path, start: Position = FILE_START) -> Iterator[BatchHeader]:
-    """Give the headers of whole batches; a torn tail ends them silently, as a file scan of Kafka's does.
+    """Yield the headers of whole batches; a torn tail ends them silently, as a file scan of Kafka's does.
 
     Raises CorruptionError where the next batch cannot be found.
     """
@@ -105,13 +105,13 @@ def is_valid(data: memoryview, header: BatchHeader) -> bool:
 
 
 def records(data: memoryview, header: BatchHeader, path: Path) -> Iterator[Record]:
-    """Give the records of one batch, those of control batches too. Raises CorruptionError."""
+    """Yield the records of one batch, those of control batches too. Raises CorruptionError."""
     for columns in spans(data, header, path):
         yield from columns
 
 
 def spans(data: memoryview, header: BatchHeader, path: Path) -> list[Columns]:
-    """Give the records of one batch as columns. Raises CorruptionError."""
+    """Return the records of one batch as columns. Raises CorruptionError."""
     try:
         return decode(data, header.position, header.end_position, check_crc=False, control=True)
     except CorruptBatchError as error:
@@ -119,7 +119,7 @@ def spans(data: memoryview, header: BatchHeader, path: Path) -> list[Columns]:
 
 
 def entry_checksum(columns: Columns, index: int, magic: int) -> EntryChecksum | None:
-    """Give an old format's entry's own checksum, also that of an entry inside a wrapper; None in the newest format."""
+    """Return an old format's entry's own checksum, also that of an entry inside a wrapper; None in the newest format."""
     if magic >= CURRENT_MAGIC:
         return None
     start = columns.key_positions[index] - KEY_POSITION[magic]
@@ -195,7 +195,7 @@ def _sequence(record: Record, header: BatchHeader) -> int:
 
 
 def _control(record: Record) -> str:
-    """A control record's type; of the ends of transactions also the coordinator's epoch."""
+    """Return a control record's type; of the ends of transactions also the coordinator's epoch."""
     kind = control_type(record.key)
     if kind in (ControlType.ABORT, ControlType.COMMIT):
         return f"endTxnMarker: {kind.name} coordinatorEpoch: {read_marker(record).coordinator_epoch}"

@@ -63,7 +63,7 @@ class DumpReport:
         self.gaps.setdefault(str(file), {})[offset] = next_offset
 
     def lines(self) -> Iterator[str]:
-        """Kafka's lines to standard error, in its order."""
+        """Yield Kafka's lines to standard error, in its order."""
         for file, offsets in _walk(self.index_mismatches):
             yield f"Mismatches in :{file}"
             for index_offset in sorted(offsets, reverse=True):

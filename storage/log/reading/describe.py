@@ -15,7 +15,7 @@ _INDEX_SUFFIXES = tuple(kind.value for kind in SegmentFileKind if kind.value.end
 
 
 def describe_segments(state: LogState) -> tuple[SegmentInfo, ...]:
-    """Oldest first, the active one last."""
+    """Return the segments, oldest first, the active one last."""
     return tuple(describe_segment(state, index) for index in range(len(state.chain.segments)))
 
 
@@ -32,23 +32,23 @@ def describe_segment(state: LogState, index: int) -> SegmentInfo:
 
 
 def index_bytes(chain: Chain, directory: Path, files: FileSystem) -> int:
-    """Of all index files, as `ls` shows them: those of the active segment have their full size."""
+    """Return the bytes of all index files, as `ls` shows them: those of the active segment have their full size."""
     names = (name for segment in chain.segments for name in segment.file_names())
     return sum(files.size(directory / name) for name in names if name.endswith(_INDEX_SUFFIXES))
 
 
 def first_timestamp(chain: Chain) -> Timestamp:
-    """Of the first batch; -1 where there is none."""
+    """Return the timestamp of the first batch; -1 where there is none."""
     return next((segment.first_timestamp for segment in chain.segments if segment.size), NO_TIMESTAMP)
 
 
 def largest_timestamp(chain: Chain) -> Timestamp:
-    """Of all records; -1 where none has one."""
+    """Return the largest timestamp of all records; -1 where none has one."""
     return max((segment.largest.timestamp for segment in chain.segments), default=NO_TIMESTAMP)
 
 
 def segment_of(name: str, chain: Chain) -> Segment | None:
-    """The segment one of whose files is called `name`."""
+    """Return the segment one of whose files is called `name`."""
     parsed = parse_segment_file(name)
     if parsed is None:
         return None

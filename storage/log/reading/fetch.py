@@ -48,7 +48,7 @@ def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetc
 
 
 def _start(chain: Chain, offset: Offset, places: Places) -> tuple[int, int | None]:
-    """Index of the segment to begin with, and the position where it is known."""
+    """Return the index of the segment to begin with, and the position where it is known."""
     place = places.get(offset)
     if place is None:
         return chain.floor(offset), None
@@ -66,7 +66,7 @@ def _remember(places: Places, fetched: Fetched) -> None:
 
 
 def nothing_at(offset: Offset, segment: Segment) -> Fetched:
-    """What a reader gets where there is nothing yet."""
+    """Return the result of a read where there is nothing yet."""
     return Fetched(
         data=memoryview(b""),
         position=Position(0),
@@ -76,7 +76,7 @@ def nothing_at(offset: Offset, segment: Segment) -> Fetched:
 
 
 def _read_batches(segment: Segment, position: int, limit: int, max_bytes: int) -> Fetched:
-    """Whole batches from the one at `position` on; at least that one."""
+    """Return whole batches from the one at `position` on; at least that one."""
     room = limit - position
     data = segment.log.pread(min(max(max_bytes, HEADER_SIZE), room), Position(position))
     end, last_offset = find_end(data)

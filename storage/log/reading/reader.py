@@ -77,7 +77,7 @@ class LogReader:
         )
 
     def newest_timestamp(self) -> Timestamp:
-        """The largest time of all records; -1 where none has one, or where the disk does not answer."""
+        """Return the largest time of all records; -1 where none has one, or where the disk does not answer."""
         return self._as_known(lambda state: describe.largest_timestamp(state.chain), NO_TIMESTAMP)
 
     def segments(self) -> Sequence[SegmentInfo]:
@@ -168,7 +168,7 @@ class LogReader:
         trace: Trace | None = None,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        """As `offset_for_timestamp`, calling `trace` with each step."""
+        """Do what `offset_for_timestamp` does, calling `trace` with each step."""
 
         def look(state: LogState) -> TimestampOffset | None:
             search = Search(timestamp, state.start_offset, trace, max_bytes)
@@ -177,17 +177,17 @@ class LogReader:
         return self._looking(look)
 
     def earliest(self) -> TimestampOffset:
-        """The log start, with the epoch that wrote it where it is known (ListOffsets -2)."""
+        """Return the log start, with the epoch that wrote it where it is known (ListOffsets -2)."""
         start = self._parts.state.start_offset
         epoch = self._parts.epochs.epoch_for_offset(start)
         return TimestampOffset(NO_TIMESTAMP, start, NO_LEADER_EPOCH if epoch is None else epoch)
 
     def latest(self) -> TimestampOffset:
-        """The log end, with the latest epoch (ListOffsets -1 of the log itself)."""
+        """Return the log end, with the latest epoch (ListOffsets -1 of the log itself)."""
         return TimestampOffset(NO_TIMESTAMP, self._parts.state.end_offset, self._parts.latest_epoch())
 
     def largest_timestamp(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp, None in an empty log (ListOffsets -3)."""
+        """Return the first record with the largest timestamp, None in an empty log (ListOffsets -3)."""
 
         def look(state: LogState) -> TimestampOffset | None:
             return self._times.find_largest(state.chain, state.bound(Isolation.READ_UNCOMMITTED))
@@ -200,7 +200,7 @@ class LogReader:
         return self._looking(look) or self._looking(look_between_appends)
 
     def locate(self, offset: Offset, trace: Trace | None = None) -> Location | None:
-        """The batch that holds `offset` or the next one after a gap; `trace` is called with each step.
+        """Return the batch that holds `offset` or the next one after a gap; `trace` is called with each step.
 
         Raises OffsetOutOfRangeError, CorruptionError, SegmentDeletedError.
         """

@@ -44,7 +44,7 @@ class TimeSearch:
         self._known: tuple[Chain | None, list[int]] = None, []
 
     def find(self, chain: Chain, bound: Bound, search: Search) -> TimestampOffset | None:
-        """The first record that `search` asks for, below `bound`; None without one.
+        """Return the first record that `search` looks for, below `bound`; None without one.
 
         Raises CorruptionError; OversizeError where batches claim times that their records do not have, again and again;
         SearchTooLongError beyond the search's own bound.
@@ -68,7 +68,7 @@ class TimeSearch:
         return None
 
     def find_largest(self, chain: Chain, bound: Bound) -> TimestampOffset | None:
-        """The first record with the largest timestamp of all, in the first segment that has it; None without."""
+        """Return the first record with the largest timestamp of all, in the first segment that has it; None without."""
         candidates = [s for s in chain.segments if s.base_offset <= bound.segment.base_offset and s.size]
         if not candidates:
             return None
@@ -76,7 +76,7 @@ class TimeSearch:
         return self.find(chain, bound, Search(segment.largest.timestamp, segment.base_offset))
 
     def _first_as_late(self, chain: Chain, timestamp: int) -> int:
-        """Index of the first sealed segment, or else the active one, that may hold something as late.
+        """Return the index of the first sealed segment, or else the active one, that may hold something as late.
 
         A binary search over running maxima, which stay what they are as long as the chain does.
         """
@@ -93,7 +93,7 @@ class Search:
     def __init__(
         self, timestamp: int, start_offset: Offset, trace: Trace | None = None, max_bytes: int | None = None
     ) -> None:
-        """`trace` is called with each step; `max_bytes` of batches and records are gone through at most."""
+        """Prepare the search; `trace` is called with each step, and at most `max_bytes` of batches and records are read."""
         self.timestamp = timestamp
         self.trace = trace
         self._start_offset = start_offset
@@ -102,7 +102,7 @@ class Search:
         """Of records taken apart because their batches said that one of them was as late, and none was."""
 
     def in_segment(self, segment: Segment, limit: int) -> TimestampOffset | None:
-        """The first record there, below the position `limit`. Raises CorruptionError."""
+        """Return the first record there, below the position `limit`. Raises CorruptionError."""
         start = self._start_position(segment)
         for window in windows(segment.log, start, limit, window_bytes=LOOKUP_WINDOW_BYTES):
             if self._left is not None:
@@ -121,7 +121,7 @@ class Search:
         return None
 
     def _late(self, batches: Batches) -> Iterable[BatchHeader]:
-        """The batches to look at; none of a window in which all are earlier, unless each step is traced."""
+        """Return the batches to look at; none of a window in which all are earlier, unless each step is traced."""
         count = len(batches)
         if self.trace is None and count and batches.largest("max_timestamp", count) < self.timestamp:
             return ()

@@ -86,7 +86,7 @@ def restore(  # noqa: PLR0913 (one a word of the command line)
 
 
 def _made(place: Place) -> Place:
-    """The place; a data directory that is not there yet is made, as by every command that makes topics."""
+    """Return the place; a data directory that is not there yet is made, as by every command that makes topics."""
     if not place.is_kafka and place.path and not any(one in place.path for one in "*?[,"):
         Path(place.path).mkdir(parents=True, exist_ok=True)
     return found(place)
