@@ -166,10 +166,18 @@ class BackgroundFlusher:
                 return
             self._waiting[flush] = None
             if self._thread is None:
-                # Nobody waits for it at the end of a process that closes nothing: that is a crash.
-                self._thread = threading.Thread(target=self._run, name="flush-log", daemon=True)
-                self._thread.start()
+                self._start()
             self._changed.notify()
+
+    def _start(self) -> None:
+        # Nobody waits for it at the end of a process that closes nothing: that is a crash.
+        thread = threading.Thread(target=self._run, name="flush-log", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # The system has no thread left: what waits is for the next attempt.
+            _LOGGER.warning("flushing in the background cannot begin: %s", error)
+        else:
+            self._thread = thread
 
     def _run(self) -> None:
         while (flush := self._next()) is not None:

@@ -253,6 +253,27 @@ def test_a_flusher_does_one_after_the_other():
     assert ["failed", "flushed"] == done
 
 
+def test_a_thread_that_cannot_begin_is_tried_again(monkeypatch):
+    """The roll that handed its flush over goes on; what waits is done with the next one, or dropped by the close."""
+    flusher, done, last = BackgroundFlusher(), [], threading.Event()
+    start = threading.Thread.start
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    flusher.hand(lambda: done.append("flushed"))
+    monkeypatch.setattr(threading.Thread, "start", start)
+    flusher.hand(last.set)
+    last.wait()
+    flusher.close()
+    assert ["flushed"] == done
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    never_began = BackgroundFlusher()
+    never_began.hand(last.set)
+    never_began.close()
+
+
 def test_equal_flushes_that_wait_are_one():
     """So that what waits is bounded by the number of logs."""
     flusher, done = BackgroundFlusher(), []
