@@ -49,10 +49,10 @@ class Removal:
     def retire(
         self, segment: Segment, directory: Path, due: Timestamp, *, keep_snapshot: bool = False
     ) -> list[str]:
-        """Rename a segment's files to `.deleted`, to be unlinked at `due`; their names before that.
+        """Rename a segment's files to `.deleted`, to be unlinked at `due`; return the names they had.
 
         What a mount remembers of its renderings goes at once. `keep_snapshot`: another segment takes its place at the
-        same base offset.
+        same base offset. OSError: the segment is `removed` only if its `.log` was renamed, as the first of its files.
         """
         segment.active = False  # Who still reads it must not make files for it.
         kept = SegmentFileKind.SNAPSHOT.value if keep_snapshot else "\0"
@@ -63,12 +63,14 @@ class Removal:
                 new_name = name + SegmentFileState.DELETED.value
                 if self._rename(directory / name, directory / new_name):
                     deleted.append(new_name)
+                if not segment.removed:
+                    segment.retired()
         finally:
             if not self._waiting.isdisjoint(deleted):
                 self._retired = [each.without(deleted) for each in self._retired]
             self._waiting.update(deleted)
-            self._retired.append(_Retired(segment, tuple(deleted), due, replaced=keep_snapshot))
-        segment.retired()
+            if segment.removed:
+                self._retired.append(_Retired(segment, tuple(deleted), due, replaced=keep_snapshot))
         self._remove_view(segment, directory)
         return names
 

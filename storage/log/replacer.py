@@ -46,11 +46,11 @@ class LogReplacer:
         return start
 
     def delete_oldest_segments(self, count: int, reason: str) -> list[str]:
-        """Take the first `count` segments out of the log; the names their files had.
+        """Take the first `count` segments out of the log; return the names their files had.
 
         The log start moves first. If none were left, a new segment is rolled first (and an empty one stays).
         The files are renamed `.deleted`, on disk too when this returns, and go in `remove_deleted_files` after
-        file.delete.delay.ms.
+        file.delete.delay.ms. OSError: segments that were not renamed stay below the log start, for the next call.
         """
         parts, began = self._parts, self._parts.clock()
         with parts.lock:
@@ -65,7 +65,13 @@ class LogReplacer:
             deleted, kept = segments[:count], segments[count:]
             self._move_start(kept[0].base_offset)
             parts.state = parts.state.with_segments(Chain.of(kept))
-            names = self._retire(deleted)
+            try:
+                names = self._retire(deleted)
+            except OSError:
+                # Else nobody would remove them, and they would come back at the next start.
+                kept = tuple(segment for segment in segments if not segment.removed)
+                parts.state = parts.state.with_segments(Chain.of(kept))
+                raise
         # Else they could come back after a power loss, and the log start with them: no checkpoint holds one that is
         # the base offset of the first segment.
         parts.files.sync_directory(parts.directory)
@@ -109,6 +115,9 @@ class LogReplacer:
             segments = parts.state.chain.segments
             if not set(old) <= set(segments[:-1]):
                 return False
+            # Before anything is renamed, for it reads indexes: an error here leaves the old ones in place.
+            chain = Chain.of([new, *(s for s in segments if s not in set(old))])
+            aborted = aborted_spans(chain.segments)
             self._rename_segment(new, SegmentFileState.SWAP)
             parts.files.sync_directory(parts.directory)
             try:
@@ -116,8 +125,7 @@ class LogReplacer:
             except BaseException as error:
                 parts.mark_offline(f"replacing segments failed: {error}")
                 raise PartitionOfflineError(f"{parts.partition}: {parts.offline}") from error
-            chain = Chain.of([new, *(s for s in segments if s not in set(old))])
-            parts.state = parts.state.with_segments(chain)._replace(aborted=aborted_spans(chain.segments))
+            parts.state = parts.state.with_segments(chain)._replace(aborted=aborted)
             parts.rewrites += 1
         parts.listeners.notify()
         return True

@@ -186,6 +186,21 @@ def test_segments_that_left_meanwhile_abandon_the_pass():
     assert not [name for name in log.names() if name.endswith(".cleaned")]
 
 
+def test_indexes_that_cannot_be_read_leave_the_old_segments_in_place():
+    """The aborted transactions are looked up before a file is renamed: the error means that the new segment may go."""
+    log = CompactedLog()
+    log.fill(keys=2, rounds=4)
+    old = log.log.chain.segments[:2]
+    cleaned = log.log.new_cleaned_segment(Offset(0))
+    cleaned.deactivate()
+    log.disk.write_bytes(DIRECTORY / "00000000000000000000.txnindex.cleaned", b"damaged")
+    with pytest.raises(CorruptionError, match=r"\.txnindex\.cleaned"):
+        log.log.replace_segments(old, cleaned)
+    assert old == log.log.chain.segments[:2]
+    log.log.discard_segment(cleaned)
+    assert not [name for name in log.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
 def test_a_corrupt_batch_ends_the_pass_with_file_and_position():
     """Nothing is cleaned over it, and no half-made file stays."""
     log = CompactedLog()

@@ -198,6 +198,24 @@ def test_deleting_the_oldest_segments():
     assert [4, 5, 6, 7] == offsets_of(on_disk.reopen())
 
 
+@pytest.mark.parametrize(("file", "left"), [("2.log", [2, 4, 6]), ("2.index", [4, 6])])
+def test_a_deletion_that_fails_half_way_is_gone_on_with(file, left):
+    """A segment whose log keeps its name stays in the log, below its start: the next call removes it, not the next start."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for _ in range(8):
+        on_disk.log.append(sized_batch(140))
+    on_disk.disk.fail("rename", suffix=file)
+    with pytest.raises(OSError, match="EIO|Input/output"):
+        on_disk.log.delete_oldest_segments(2, "test")
+    assert left == [segment.base_offset for segment in on_disk.log.chain.segments]
+    assert (4, [4, 5, 6, 7]) == (on_disk.log.log_start_offset, offsets_of(on_disk.log))
+    on_disk.log.delete_oldest_segments(len(left) - 2, "test")
+    on_disk.log.remove_deleted_files(Timestamp(on_disk.clock.now + HOUR))
+    assert [4, 5, 6, 7] == offsets_of(on_disk.reopen())
+    assert [4, 6] == on_disk.base_offsets()
+    assert not [name for name in on_disk.names() if name.startswith("00000000000000000002.")]
+
+
 def test_files_go_after_their_delay():
     """Row 69: `.deleted` first, unlinked only after file.delete.delay.ms; snapshots of the segment go with it."""
     on_disk = LogOnDisk(internal_segment_bytes=300, file_delete_delay_ms=1000)
