@@ -40,7 +40,7 @@ class Chain(NamedTuple):
         return self.base_offsets[index + 1] if index + 1 < len(self.base_offsets) else log_end_offset
 
     def overlapping(self, start_offset: int, end_offset: int) -> tuple[Segment, ...]:
-        """Return those that overlap [start_offset, end_offset): transactions by ascending first offset, segments in order."""
+        """Return the segments that may hold offsets in [start_offset, end_offset)."""
         first = self.floor(start_offset)
         return tuple(s for s in self.segments[first:] if s.base_offset < end_offset)
 
@@ -54,7 +54,7 @@ def aborted_spans(segments: Iterable[Segment]) -> tuple[AbortedSpan, ...]:
 def overlapping(
     spans: Sequence[AbortedSpan], start_offset: int, end_offset: int
 ) -> tuple[AbortedTransaction, ...]:
-    """Return those that overlap [start_offset, end_offset): transactions by ascending first offset, segments in order."""
+    """Return the transactions with records in [start_offset, end_offset), by ascending first offset."""
     first = bisect_left(spans, start_offset, key=lambda span: span.last_offset)
     found = [span for span in spans[first:] if span.first_offset < end_offset]
     found.sort(key=lambda span: span.first_offset)
