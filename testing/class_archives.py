@@ -17,7 +17,8 @@ from pathlib import Path
 
 from testing.broker.broker import Broker
 from testing.broker.libraries import Java, UnavailableError, find_java
-from testing.java import archive_of, quick_start
+from testing.java import PLAIN_FLAGS, archive_of
+from testing.spark_home import spark_home
 
 QUERY = """
 from pyspark.sql import SparkSession
@@ -35,11 +36,10 @@ def main() -> None:
     except UnavailableError as error:
         sys.stdout.write(f"no archives of classes: {error}\n")
         return
-    import pyspark  # noqa: PLC0415 (it is wanted only where there is a Java)
-
-    spark_jars = Path(pyspark.__file__).parent / "jars"
     _make("kafka", java, java.jars, lambda flag, folder: _run_kafka(replace(java, flags=(flag,)), folder))
-    _make("spark", java, spark_jars, _run_spark)
+    home = spark_home()
+    if home is not None:
+        _make("spark", java, home / "jars", lambda flag, folder: _run_spark(home, flag, folder))
 
 
 def _make(name: str, java: Java, jars: Path, run: Callable[[str, Path], None]) -> None:
@@ -70,8 +70,8 @@ def _run_kafka(java: Java, folder: Path) -> None:
         broker.stop()
 
 
-def _run_spark(flag: str, folder: Path) -> None:
-    environment = {**os.environ, "SPARK_SUBMIT_OPTS": " ".join([*quick_start("spark"), flag])}
+def _run_spark(home: Path, flag: str, folder: Path) -> None:
+    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_SUBMIT_OPTS": " ".join([*PLAIN_FLAGS, flag])}
     subprocess.run(
         [sys.executable, "-c", QUERY], cwd=folder, env=environment, capture_output=True, check=True
     )

@@ -10,6 +10,8 @@ from pathlib import Path
 
 ARCHIVES = Path(__file__).parents[1] / "build" / "java"
 """The folder of the archives."""
+PLAIN_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""The first compiler and the plain collector suffice."""
 
 
 def archive_of(name: str) -> Path:
@@ -18,11 +20,11 @@ def archive_of(name: str) -> Path:
 
 
 def quick_start(name: str) -> list[str]:
-    """Flags of a machine that runs "spark" or "kafka": the first compiler and the plain collector suffice.
+    """Flags of a machine that runs "spark" or "kafka", with the archive of its classes if that was made.
 
-    With the archive of its classes if that was made. A machine that finds it made from other jars, or by another
-    Java, starts without it; the warning that would be printed among a program's own lines is switched off.
+    A machine that finds it made from other jars, or by another Java, starts without it; the warning that would be
+    printed among a program's own lines is switched off.
     """
-    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     archive = archive_of(name)
-    return [*flags, f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"] if archive.exists() else flags
+    shared = (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else ()
+    return [*PLAIN_FLAGS, *shared]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from testing.java import quick_start
+from testing.spark_home import spark_home
 
 FUSE_DEVICE = Path("/dev/fuse")
 
@@ -21,6 +22,9 @@ def pytest_configure() -> None:
     Those that start Spark begin and end quickly.
     """
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(quick_start("spark"))
+    home = spark_home()
+    if home is not None:
+        os.environ["SPARK_HOME"] = str(home)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from testing import spark_home
 from testing.java import archive_of, quick_start
 from tests.scheduling import SECONDS, SHARING, group_of
 
@@ -87,6 +88,16 @@ def test_files_that_share_a_session_are_there():
     assert set(SECONDS) <= set(groups)
     assert "Spark" == group_of("tests/pipeline/test_spark_reading.py")
     assert "tests/pipeline/test_aggregate.py" == group_of("tests/pipeline/test_aggregate.py")
+
+
+@pytest.mark.spark
+def test_the_home_of_spark_follows_the_environment(monkeypatch, tmp_path):
+    """A link to what is no longer installed is made again; no zip of modules stands in the home."""
+    monkeypatch.setattr(spark_home, "HOME", tmp_path)
+    (tmp_path / "bin").symlink_to(tmp_path / "of an old environment")
+    assert tmp_path == spark_home.spark_home() == spark_home.spark_home()
+    assert sorted(spark_home.PARTS) == sorted(path.name for path in tmp_path.iterdir())
+    assert (tmp_path / "bin" / "spark-submit").exists()
 
 
 @pytest.mark.java

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from testing.java import quick_start
+from testing.spark_home import HOME
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 120
@@ -84,12 +85,8 @@ def standalone_cluster(folder: Path, workers: int) -> Iterator[Cluster]:
 
 
 def _start(log: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
-    import pyspark  # noqa: PLC0415 (where it cannot be had the tests are skipped)
-
-    home = Path(pyspark.__file__).parent
     environment = {
         **os.environ,
-        "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": " ".join(quick_start("spark")),
@@ -99,7 +96,7 @@ def _start(log: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
     }
     with log.open("wb") as output:
         return subprocess.Popen(
-            [str(home / "bin" / "spark-class"), main, *arguments],
+            [str(HOME / "bin" / "spark-class"), main, *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -148,7 +148,7 @@ class Command:
     """`topicfs pipeline aggregate … --continuous` in a process of its own, and its JVM in the same group."""
 
     def __init__(self, data, checkpoint):
-        words = ["aggregate", "orders", "counts", "--window", "5 minutes", "--interval", "100 milliseconds"]
+        words = ["aggregate", "orders", "counts", "--window", "5 minutes", "--interval", "1 second"]
         words += [
             "--continuous",
             "--checkpoint",

@@ -1,0 +1,28 @@
+"""The home of Spark in tests: the installed PySpark, without the archive of its Python modules.
+
+Spark puts `python/lib/pyspark.zip` of its home in front of the path of every Python process that it starts, and what
+is imported from there is compiled again each time. Where the home has no such file, they import the installed modules.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+HOME = Path(__file__).parents[1] / "build" / "spark"
+PARTS = ("bin", "jars", "sbin")
+"""What Spark's scripts look for below its home."""
+
+
+def spark_home() -> Path | None:
+    """Return the home, made of links where it is absent or of another environment; None without PySpark."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        return None
+    HOME.mkdir(parents=True, exist_ok=True)
+    for part in PARTS:
+        link, target = HOME / part, Path(spec.origin).parent / part
+        if not link.is_symlink() or link.readlink() != target:
+            link.unlink(missing_ok=True)
+            link.symlink_to(target)
+    return HOME
