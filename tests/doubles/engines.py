@@ -37,6 +37,11 @@ def engine_on(
     )
 
 
+def listing(disk: SimulatedDisk) -> list[str]:
+    """The names in the data directory."""
+    return [entry.name for entry in disk.list_directory(DATA)]
+
+
 def append_lines(partition: Partition, text: str, *, timestamp: int = 1_700_000_000_000) -> Appended:
     """Append each line of `text` as a record, all in one batch; every line ends with LF."""
     (batch,) = encode_lines(text.encode(), timestamp=timestamp)

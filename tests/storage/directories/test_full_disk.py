@@ -31,11 +31,6 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         yield mounted
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def opened(disk: Path, clock: ManualClock) -> LogManager:
     config = EngineConfig(topic_defaults=TopicConfig(segment_index_bytes=12_000))
     return open_engine(disk / "topics" / "data", clock=clock, config=config)

@@ -42,11 +42,6 @@ def disks() -> SeveralDisks:
     return SeveralDisks({A: SimulatedDisk(), B: SimulatedDisk()})
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def opened(
     disks: SeveralDisks, clock: ManualClock | None = None, *directories: Path, config: EngineConfig = QUIET
 ) -> LogManager:

@@ -27,16 +27,6 @@ CHECKPOINT = DATA / "cleaner-offset-checkpoint"
 BACKOFF_MS = 15_000
 
 
-@pytest.fixture
-def disk() -> SimulatedDisk:
-    return SimulatedDisk()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def put(log: Log, key: bytes, value: bytes | None, *, time: int = 1_700_000_000_000, **stamp) -> int:
     record = Record(Offset(0), Timestamp(time), key, value)
     return log.append(encode([record], BatchStamp(**stamp))).base_offset

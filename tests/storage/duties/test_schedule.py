@@ -30,16 +30,6 @@ LINE = "x" * 50 + "\n"
 """Three of these, a batch each, fill one of the tiny segments."""
 
 
-@pytest.fixture
-def disk() -> SimulatedDisk:
-    return SimulatedDisk()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def topic_of(
     disk: SimulatedDisk, clock: ManualClock, records: int, overrides: Mapping[str, str]
 ) -> tuple[LogManager, Partition]:

@@ -1,8 +1,9 @@
-"""Looking into someone else's directory: nothing there changes, not even with a live owner."""
+"""Read-only: nothing changes, in a directory of ours or of someone else's, not even with a live owner."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -14,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from storage.disk.native import NativeFileSystem
-from storage.errors import NotALogDirectoryError, OffsetOutOfRangeError
+from storage.errors import NotALogDirectoryError, OffsetOutOfRangeError, ReadOnlyError
 from storage.manager import LogManager, open_engine
 from storage.model import Offset, Timestamp
-from tests.doubles.engines import append_lines, read_lines
+from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
 UNCOMPRESSED = ("g-none", "g-compact")
@@ -226,3 +229,56 @@ def test_missing_and_foreign_directories_are_refused(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
     with pytest.raises(NotALogDirectoryError):
         open_engine(tmp_path, read_only=True, files=NativeFileSystem(read_only=True))
+
+
+def test_read_only_must_fit_the_disk(disk: SimulatedDisk) -> None:
+    """A writable disk under a read-only engine would be a promise that nobody keeps."""
+    disk.make_directory(DATA)
+    with pytest.raises(ValueError, match="read_only"):
+        open_engine(DATA, read_only=True, files=disk)
+
+
+def test_read_only_engine_refuses_every_change(disk: SimulatedDisk) -> None:
+    """Topics are shown with their settings; nothing is written, at the close neither."""
+    engine = engine_on(disk)
+    engine.create_topic("t", overrides={"max.message.bytes": "77"})
+    append_lines(engine.partition("t", 0), "x\n")
+    before = disk.tree()
+    looking = engine_on(disk.read_only_view())
+    assert (True, False) == (looking.read_only, looking.foreign)
+    assert 77 == looking.topic("t").config.max_message_bytes
+    assert ["x"] == read_lines(looking.partition("t", 0))
+    for change in (
+        lambda: looking.create_topic("u"),
+        lambda: looking.add_partitions("t", total=2),
+        lambda: looking.delete_topic("t"),
+        lambda: looking.alter_config("t", {}),
+        lambda: looking.reopen_partition("t", 0),
+        lambda: append_lines(looking.partition("t", 0), "y\n"),
+    ):
+        with pytest.raises(ReadOnlyError):
+            change()
+    looking.maintenance(ManualClock(2_000_000_000_000)())
+    looking.close()
+    assert before == disk.tree()
+
+
+def test_looking_at_an_interrupted_change(disk: SimulatedDisk) -> None:
+    """A topic whose deletion began is gone, one whose making began shows what is there; it stays so."""
+    engine = engine_on(disk)
+    for name in ("dying", "growing"):
+        engine.create_topic(name, partitions=2)
+    engine.close()
+    registry = json.loads(disk.read_bytes(DATA / "topicfs.topics"))
+    registry["topics"]["dying"]["pending"] = "delete"
+    registry["topics"]["growing"] |= {"pending": "create", "partitions": 3}
+    disk.write_bytes(DATA / "topicfs.topics", json.dumps(registry).encode())
+    before = disk.tree()
+    looking = engine_on(disk.read_only_view())
+    assert {"growing": [0, 1]} == {name: list(topic.partitions()) for name, topic in looking.topics().items()}
+    looking.close()
+    assert before == disk.tree()
+    finished = engine_on(disk)
+    assert {"growing": [0, 1, 2]} == {
+        name: list(topic.partitions()) for name, topic in finished.topics().items()
+    }

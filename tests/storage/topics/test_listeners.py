@@ -1,0 +1,69 @@
+"""Who listens to an engine or a partition is called after each change."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.doubles.engines import engine_on
+from tests.doubles.simulated_disk import SimulatedDisk
+
+
+def test_listeners_hear_of_topics_and_partitions(disk: SimulatedDisk) -> None:
+    """After each change, not of settings, and no more once cancelled; the change is there when they hear."""
+    engine = engine_on(disk)
+    heard: list[list[str]] = []
+    cancel = engine.listen(
+        lambda: heard.append([f"{name}:{len(topic.partitions())}" for name, topic in engine.topics().items()])
+    )
+    engine.create_topic("t")
+    engine.alter_config("t", {"retention.ms": "5"})
+    engine.add_partitions("t", total=2)
+    engine.add_partitions("t", total=2)
+    engine.delete_topic("t")
+    cancel()
+    cancel()
+    engine.create_topic("u")
+    assert [["t:1"], ["t:2"], []] == heard
+
+
+def test_whoever_waits_for_a_deleted_partition_is_woken(
+    disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When it hears, the topic is gone already; a deletion that was asked for is no error in the log."""
+    engine = engine_on(disk)
+    engine.create_topic("t", partitions=2)
+    heard: list[list[str]] = []
+    for partition in engine.topic("t").partitions().values():
+        partition.listen(lambda: heard.append(list(engine.topics())))
+    engine.delete_topic("t")
+    assert [[], []] == heard
+    assert [] == [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_whoever_waits_for_a_reopened_partition_is_woken(disk: SimulatedDisk) -> None:
+    """When it hears, the engine gives the new one."""
+    engine = engine_on(disk)
+    engine.create_topic("t")
+    old = engine.partition("t", 0)
+    heard = []
+    old.listen(lambda: heard.append(engine.partition("t", 0) is not old))
+    engine.reopen_partition("t", 0)
+    assert [True] == heard
+
+
+def test_a_listener_that_was_added_twice_is_ended_once():
+    """Each addition has its own end: who shares a callable with somebody else is told as long as one of them listens."""
+    engine = engine_on(SimulatedDisk())
+    told = []
+
+    def listener() -> None:
+        told.append(len(engine.topics()))
+
+    ends = [engine.listen(listener), engine.listen(listener)]
+    engine.create_topic("first")
+    ends[0]()
+    ends[0]()
+    engine.create_topic("second")
+    ends[1]()
+    engine.create_topic("third")
+    assert [1, 1, 2] == told
