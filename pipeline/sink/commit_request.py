@@ -84,7 +84,7 @@ class CommitRequest:
         """
         if not self._staged and self._placement is None:
             return
-        self._is_ours = self._area.hand_in(self._write, self._staged, self._placement)
+        self._is_ours = self._area.submit(self._write, self._staged, self._placement)
         try:
             self._wait(timeout_s)
             if not self._is_ours:
@@ -127,7 +127,7 @@ class CommitRequest:
         A write that is not of a stream has one driver: if its state is unknown, it is done.
         """
         if self._write.batch is not None and self._area.state(self._write) is WriteState.UNKNOWN:
-            self._is_ours = self._area.hand_in(self._write, self._staged, self._placement)
+            self._is_ours = self._area.submit(self._write, self._staged, self._placement)
 
     def _skip(self) -> None:
         """Warn that another write of this name was committed; CommittedBeforeError where that had other rows."""

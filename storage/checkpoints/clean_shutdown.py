@@ -27,7 +27,7 @@ def mark_clean(files: FileSystem, directory: Path) -> None:
     files.sync_directory(directory)
 
 
-def take_mark(files: FileSystem, directory: Path) -> bool:
+def remove_mark(files: FileSystem, directory: Path) -> bool:
     """Delete the marker for good; True where there was one (OSError; blocking)."""
     try:
         files.unlink(directory / names.CLEAN_SHUTDOWN)

@@ -165,7 +165,7 @@ class OffsetMap:
                 return begin + index
         return last
 
-    def judge(self, columns: Columns, *, end_offset: int) -> bytearray:
+    def marks_of(self, columns: Columns, *, end_offset: int) -> bytearray:
         """Return the marks of all records of `columns` (see `survivors`; kafka-storage.md#retained-records); the map knows what lies below `end_offset`.
 
         A record stays if no newer one of its key is known; beyond `end_offset` every one stays. Records without

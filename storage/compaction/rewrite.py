@@ -31,7 +31,7 @@ from storage.compaction.survivors import (
     count_staying,
     drop_tombstones,
     end_of_filtered,
-    end_of_untied,
+    end_of_nontransactional,
     filter_batches,
     kept_records,
     next_run,
@@ -80,7 +80,7 @@ class Rewriter:
         counts = self.counts
         counts.records_read += len(columns)
         keep_end_offset = -1 if self._params.keep_end_offset is None else self._params.keep_end_offset
-        marks = self._newest.judge(columns, end_offset=self._map_end_offset)
+        marks = self._newest.marks_of(columns, end_offset=self._map_end_offset)
         positions, record_ends = batches.column("position"), batches.column("record_end")
         first = 0
         while first < len(positions):
@@ -168,7 +168,7 @@ def build_map(
         batches = columns.batches
         first = 0
         while first < len(batches):
-            stop = end_of_untied(columns, first)
+            stop = end_of_nontransactional(columns, first)
             goes_in = True
             if stop == first:
                 goes_in = _counts_for_map(_Batch(columns, first), transactions)

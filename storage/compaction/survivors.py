@@ -118,7 +118,7 @@ def filter_batches(columns: Columns, marks: bytearray, first: int, stop: int) ->
     return Columns(records.data, records.block, len(records), Batches(target, columns.batches.stop))
 
 
-def end_of_untied(columns: Columns, first: int) -> int:
+def end_of_nontransactional(columns: Columns, first: int) -> int:
     """Return number of the first batch from `first` on that is a control batch or belongs to a transaction."""
     view: memoryview = columns.batches.rows
     rows: cython.p_longlong = memory.int64s_of(view)

@@ -14,9 +14,9 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from storage.config.kinds import (
     INT_MAX,
-    Truth,
+    Boolean,
     ValueKind,
-    Whole,
+    WholeNumber,
     int_of_at_least,
     long_of_at_least,
     read_value,
@@ -134,7 +134,7 @@ class EngineConfig:
     cleaner_enable: Annotated[
         bool,
         BrokerRow(
-            Truth(),
+            Boolean(),
             "",
             "Whether compacted topics are compacted.",
             ("log.cleaner.enable",),
@@ -161,7 +161,7 @@ class EngineConfig:
     producer_id_expiration_ms: Annotated[
         int,
         BrokerRow(
-            Whole(1, INT_MAX),
+            WholeNumber(1, INT_MAX),
             "ms",
             "How long after its last record a producer without open transaction is forgotten.",
             ("producer.id.expiration.ms",),
@@ -170,7 +170,7 @@ class EngineConfig:
     producer_id_check_interval_ms: Annotated[
         int,
         BrokerRow(
-            Whole(1, INT_MAX),
+            WholeNumber(1, INT_MAX),
             "ms",
             "How often producers are looked through for forgetting.",
             ("producer.id.expiration.check.interval.ms",),
@@ -277,7 +277,7 @@ def _synonym_value(topic_setting: Setting, synonym: Synonym, text: str) -> Any:
     kind = topic_setting.row.kind
     if synonym.factor == 1:
         return read_value(synonym.name, text, kind)
-    whole = read_value(synonym.name, text, Whole(-1, INT_MAX))
+    whole = read_value(synonym.name, text, WholeNumber(-1, INT_MAX))
     milliseconds = whole if whole < 0 else whole * synonym.factor
     return read_value(synonym.name, str(milliseconds), kind)
 

@@ -41,7 +41,7 @@ class ValueKind(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeNumber:
     """A Java int or long between two inclusive bounds."""
 
     minimum: int
@@ -66,21 +66,21 @@ class Whole:
         return str(value)
 
 
-def int_of_at_least(minimum: int) -> Whole:
+def int_of_at_least(minimum: int) -> WholeNumber:
     """Make the kind of 32-bit values of at least `minimum`."""
-    return Whole(minimum, INT_MAX)
+    return WholeNumber(minimum, INT_MAX)
 
 
-def long_of_at_least(minimum: int) -> Whole:
+def long_of_at_least(minimum: int) -> WholeNumber:
     """Make the kind of 64-bit values of at least `minimum`."""
-    return Whole(minimum, LONG_MAX)
+    return WholeNumber(minimum, LONG_MAX)
 
 
 @dataclass(frozen=True, slots=True)
-class WholeOr:
+class WholeNumberOr:
     """A whole number, or one that stands apart from its range and has a meaning of its own."""
 
-    number: Whole
+    number: WholeNumber
     other: int
 
     @property
@@ -88,7 +88,7 @@ class WholeOr:
         return f"{self.number.valid}, or {self.other}"
 
     def parse(self, text: str) -> int:
-        value = Whole(LONG_MIN, LONG_MAX).parse(text)
+        value = WholeNumber(LONG_MIN, LONG_MAX).parse(text)
         return value if value == self.other else self.number.parse(text)
 
     def print(self, value: int) -> str:
@@ -96,10 +96,10 @@ class WholeOr:
 
 
 @dataclass(frozen=True, slots=True)
-class OptionalWhole:
+class OptionalWholeNumber:
     """A whole number that need not be set: None prints as nothing, and nothing reads as None."""
 
-    number: Whole
+    number: WholeNumber
 
     @property
     def valid(self) -> str:
@@ -137,7 +137,7 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class Boolean:
     """`true` or `false`, in any case."""
 
     @property
@@ -194,7 +194,7 @@ class TimestampTypeChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Several:
+class WordList:
     """Any of a few words, comma-separated, each at most once; nothing at all is allowed too."""
 
     words: tuple[str, ...]

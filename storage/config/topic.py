@@ -16,16 +16,16 @@ from storage.config.kinds import (
     INT_MIN,
     LONG_MAX,
     LONG_MIN,
+    Boolean,
     OneOf,
-    OptionalWhole,
+    OptionalWholeNumber,
     Ratio,
-    Several,
     ThrottledReplicas,
     TimestampTypeChoice,
-    Truth,
     ValueKind,
-    Whole,
-    WholeOr,
+    WholeNumber,
+    WholeNumberOr,
+    WordList,
     int_of_at_least,
     long_of_at_least,
     read_value,
@@ -70,7 +70,7 @@ class TopicConfig:
     cleanup_policy: Annotated[
         tuple[str, ...],
         SettingRow(
-            Several(("compact", "delete")),
+            WordList(("compact", "delete")),
             "",
             "What happens to old segments: delete removes them by retention.*, compact keeps the newest "
             "record of each key, both do both; with nothing, only what DeleteRecords released is removed.",
@@ -89,7 +89,7 @@ class TopicConfig:
     compression_gzip_level: Annotated[
         int,
         SettingRow(
-            WholeOr(Whole(1, 9), -1),
+            WholeNumberOr(WholeNumber(1, 9), -1),
             "",
             "gzip's level when compression.type is gzip; -1 is the library's own default.",
             _synonyms("compression.gzip.level"),
@@ -98,7 +98,7 @@ class TopicConfig:
     compression_lz4_level: Annotated[
         int,
         SettingRow(
-            Whole(1, 17),
+            WholeNumber(1, 17),
             "",
             "lz4's level when compression.type is lz4.",
             _synonyms("compression.lz4.level"),
@@ -107,7 +107,7 @@ class TopicConfig:
     compression_zstd_level: Annotated[
         int,
         SettingRow(
-            Whole(-131072, 22),
+            WholeNumber(-131072, 22),
             "",
             "zstd's level when compression.type is zstd.",
             _synonyms("compression.zstd.level"),
@@ -233,7 +233,7 @@ class TopicConfig:
     preallocate: Annotated[
         bool,
         SettingRow(
-            Truth(),
+            Boolean(),
             "",
             "Whether a new segment's file takes its full size on disk at once.",
             _synonyms("log.preallocate"),
@@ -242,7 +242,7 @@ class TopicConfig:
     retention_bytes: Annotated[
         int,
         SettingRow(
-            Whole(LONG_MIN, LONG_MAX),
+            WholeNumber(LONG_MIN, LONG_MAX),
             "bytes",
             "How many bytes a partition keeps at least before its oldest segments go; negative: no limit.",
             _synonyms("log.retention.bytes"),
@@ -300,7 +300,7 @@ class TopicConfig:
     unclean_leader_election_enable: Annotated[
         bool,
         SettingRow(
-            Truth(),
+            Boolean(),
             "",
             "Whether a replica that is out of sync may lead; no meaning with one replica.",
             _synonyms("unclean.leader.election.enable"),
@@ -309,7 +309,7 @@ class TopicConfig:
     remote_storage_enable: Annotated[
         bool,
         SettingRow(
-            Truth(),
+            Boolean(),
             "",
             "Whether segments move to tiered storage; not available here, so only false is taken.",
         ),
@@ -317,7 +317,7 @@ class TopicConfig:
     remote_log_copy_disable: Annotated[
         bool,
         SettingRow(
-            Truth(),
+            Boolean(),
             "",
             "Whether a tiered topic stops copying; no meaning without tiered storage.",
         ),
@@ -325,7 +325,7 @@ class TopicConfig:
     remote_log_delete_on_disable: Annotated[
         bool,
         SettingRow(
-            Truth(),
+            Boolean(),
             "",
             "Whether switching tiering off deletes what was copied; no meaning without tiered storage.",
         ),
@@ -369,7 +369,7 @@ class TopicConfig:
     errors_deadletterqueue_group_enable: Annotated[
         bool,
         SettingRow(
-            Truth(),
+            Boolean(),
             "",
             "Whether share groups may use the topic as their dead letter queue; kept, without effect here.",
         ),
@@ -393,7 +393,7 @@ class TopicConfig:
     internal_segment_bytes: Annotated[
         int | None,
         SettingRow(
-            OptionalWhole(Whole(INT_MIN, INT_MAX)),
+            OptionalWholeNumber(WholeNumber(INT_MIN, INT_MAX)),
             "bytes",
             "Overrides segment.bytes, also below its minimum: for tests.",
             hidden=True,

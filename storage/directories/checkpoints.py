@@ -98,7 +98,7 @@ class CheckpointWriter:
         self.write_log_start_offsets(logs)
         self.write_high_watermarks(logs)
 
-    def kept(self, partition: TopicPartition) -> Checkpointed:
+    def checkpointed(self, partition: TopicPartition) -> Checkpointed:
         """Return the files' present content about one partition."""
         with self._lock:
             return checkpointed(self._written, partition)
@@ -108,7 +108,7 @@ class CheckpointWriter:
         with self._lock:
             return self._written[names.CLEANER_OFFSETS].get(partition)
 
-    def distrust(self) -> None:
+    def invalidate(self) -> None:
         """Write every file the next time, changed or not: what stands on the disk is not known any more."""
         with self._lock:
             self._malformed.update(self._written)

@@ -61,15 +61,15 @@ def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Content
     return Contents(frozenset(partitions), marked)
 
 
-def find_homes(files: FileSystem, directories: Iterable[Path]) -> dict[TopicPartition, Path]:
+def find_partitions(files: FileSystem, directories: Iterable[Path]) -> dict[TopicPartition, Path]:
     """Return the directory of each live partition, by topic and number.
 
     Raises StorageError for a partition that two of them have, NotALogDirectoryError, OSError.
     """
-    homes: dict[TopicPartition, Path] = {}
+    found: dict[TopicPartition, Path] = {}
     for directory in directories:
         for partition in read_contents(files.list_directory(directory), directory).partitions:
-            other = homes.setdefault(partition, directory)
+            other = found.setdefault(partition, directory)
             if other != directory:
                 raise StorageError(f"{partition}: in {other} and in {directory}; remove one of them")
-    return dict(sorted(homes.items()))
+    return dict(sorted(found.items()))

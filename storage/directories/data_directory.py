@@ -74,7 +74,7 @@ class DataDirectory:
         else:
             write_topic_id(self.files, path, topic_id)
 
-    def unmake_partition(self, partition: TopicPartition) -> None:
+    def remove_partition(self, partition: TopicPartition) -> None:
         """Remove a partition's directory with the files in it, if it is there (OSError)."""
         path = self.partition_path(partition)
         if self.files.exists(path):

@@ -22,7 +22,7 @@ from storage.messages import Say
 from storage.model import DirectoryStatus, TopicPartition
 
 
-class KeptDirectory:
+class OpenDirectory:
     """A data directory, and what keeping it takes."""
 
     def __init__(self, data: DataDirectory, warn: Say) -> None:
@@ -69,23 +69,23 @@ class KeptDirectory:
 class Directories:
     """All of an engine's data directories, in the order given. Changed under the manager's lock alone."""
 
-    def __init__(self, kept: Sequence[KeptDirectory], warn: Say) -> None:
-        self.all = tuple(kept)
-        self.when_failed: Callable[[KeptDirectory], None] = lambda _: None
+    def __init__(self, opened: Sequence[OpenDirectory], warn: Say) -> None:
+        self.all = tuple(opened)
+        self.when_failed: Callable[[OpenDirectory], None] = lambda _: None
         """Called with each directory that fails."""
         self._warn = warn
-        self._homes: dict[TopicPartition, KeptDirectory] = {}
-        self._counts: Counter[KeptDirectory] = Counter()
+        self._by_partition: dict[TopicPartition, OpenDirectory] = {}
+        self._counts: Counter[OpenDirectory] = Counter()
 
     def __str__(self) -> str:
         return ",".join(map(str, self.all))
 
     @property
-    def online(self) -> tuple[KeptDirectory, ...]:
+    def online(self) -> tuple[OpenDirectory, ...]:
         return tuple(directory for directory in self.all if directory.failure is None)
 
     @property
-    def failed(self) -> tuple[KeptDirectory, ...]:
+    def failed(self) -> tuple[OpenDirectory, ...]:
         return tuple(directory for directory in self.all if directory.failure is not None)
 
     @property
@@ -118,24 +118,24 @@ class Directories:
     # Which partition stands where.
 
     @property
-    def homes(self) -> Mapping[TopicPartition, KeptDirectory]:
+    def by_partition(self) -> Mapping[TopicPartition, OpenDirectory]:
         """The directory of each partition that was found or made."""
-        return self._homes
+        return self._by_partition
 
-    def place(self, partition: TopicPartition, directory: KeptDirectory) -> None:
+    def place(self, partition: TopicPartition, directory: OpenDirectory) -> None:
         """Record the directory of a partition."""
         self.forget([partition])
-        self._homes[partition] = directory
+        self._by_partition[partition] = directory
         self._counts[directory] += 1
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget the directories of partitions that were removed."""
         for partition in partitions:
-            home = self._homes.pop(partition, None)
-            if home is not None:
-                self._counts[home] -= 1
+            directory = self._by_partition.pop(partition, None)
+            if directory is not None:
+                self._counts[directory] -= 1
 
-    def choose(self) -> KeptDirectory:
+    def choose(self) -> OpenDirectory:
         """Return the directory for a new partition: the serving one with the fewest, the first of equals, as in Kafka.
 
         OSError where none serves.
@@ -154,7 +154,7 @@ class Directories:
 
     # Failing.
 
-    def fail(self, directory: KeptDirectory, error: OSError) -> None:
+    def fail(self, directory: OpenDirectory, error: OSError) -> None:
         """Go on without `directory`, whose partitions are offline from now on."""
         if directory.failure is None:
             reason = _reason(error)
@@ -162,7 +162,7 @@ class Directories:
             self._warn(f"{directory}: failed, its partitions are offline: {reason}")
             self.when_failed(directory)
 
-    def attempt(self, directory: KeptDirectory, action: Callable[[], object]) -> bool:
+    def attempt(self, directory: OpenDirectory, action: Callable[[], object]) -> bool:
         """Do something that takes one directory; whether it could be done.
 
         A directory that fails in it is gone on without, unless it is the last one: then the OSError is raised, as that
@@ -177,7 +177,7 @@ class Directories:
             return False
         return True
 
-    def attempt_each(self, action: Callable[[KeptDirectory], object]) -> None:
+    def attempt_each(self, action: Callable[[OpenDirectory], object]) -> None:
         """Do something in every directory that serves (`attempt`)."""
         for directory in self.online:
             self.attempt(directory, lambda: action(directory))  # noqa: B023 (called before the next round)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from storage.checkpoints.identifiers import new_id
 from storage.checkpoints.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from storage.directories.directories import Directories, KeptDirectory
+from storage.directories.directories import Directories, OpenDirectory
 from storage.errors import StorageError
 
 
@@ -16,10 +16,10 @@ def settle_meta_properties(directories: Directories) -> None:
     All directories are of one cluster and one node, and each has an id of its own; a new one joins those there are.
     Raises StorageError where that is not so, CorruptionError, OSError.
     """
-    found: dict[KeptDirectory, MetaProperties] = {}
-    new: list[KeptDirectory] = []
+    found: dict[OpenDirectory, MetaProperties] = {}
+    new: list[OpenDirectory] = []
 
-    def read(directory: KeptDirectory) -> None:
+    def read(directory: OpenDirectory) -> None:
         present = read_meta_properties(directory.data.files, directory.data.path)
         if present is None:
             new.append(directory)
@@ -42,9 +42,9 @@ def settle_meta_properties(directories: Directories) -> None:
             _write(directories, directory, replace(meta, directory_id=new_id(), version=1))
 
 
-def _check_together(found: dict[KeptDirectory, MetaProperties]) -> None:
-    first: dict[str, tuple[str, KeptDirectory]] = {}
-    ids: dict[str, KeptDirectory] = {}
+def _check_together(found: dict[OpenDirectory, MetaProperties]) -> None:
+    first: dict[str, tuple[str, OpenDirectory]] = {}
+    ids: dict[str, OpenDirectory] = {}
     for directory, meta in found.items():
         for name, value in (("cluster.id", meta.cluster_id), ("node.id", meta.node_id)):
             if value is None:
@@ -62,7 +62,7 @@ def _check_together(found: dict[KeptDirectory, MetaProperties]) -> None:
                 )
 
 
-def _write(directories: Directories, directory: KeptDirectory, meta: MetaProperties) -> None:
+def _write(directories: Directories, directory: OpenDirectory, meta: MetaProperties) -> None:
     data = directory.data
     directories.attempt(
         directory, lambda: write_meta_properties(data.files, data.path, meta, written_at=data.clock())

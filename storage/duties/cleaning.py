@@ -108,7 +108,7 @@ class Cleaner:
         try:
             if self._stopping.is_set():
                 return
-            self._forget_gone()
+            self._forget_removed()
             self._clean_all(now)
             for log in self._compacted():
                 if not self._stopping.is_set():
@@ -122,7 +122,7 @@ class Cleaner:
         with self._running:
             pass
 
-    def takes_care_of(self, log: Log) -> bool:
+    def retains(self, log: Log) -> bool:
         """Return whether the log's retention is the cleaner's."""
         return self._config.cleaner_enable and log.config.compacts
 
@@ -190,16 +190,16 @@ class Cleaner:
             act()
         except CorruptionError as error:
             self._uncleanable.add(log)
-            self._report_trouble(log, f"{log.topic}-{log.number}: not compacted any more: {error}")
+            self._report_error(log, f"{log.topic}-{log.number}: not compacted any more: {error}")
         except Exception as error:  # noqa: BLE001 (whatever it is, the other logs are to be cleaned)
             if log.offline_reason is None and not self._stopping.is_set():
-                self._report_trouble(log, f"{log.topic}-{log.number}: {what}: {reason_of(error)}")
+                self._report_error(log, f"{log.topic}-{log.number}: {what}: {reason_of(error)}")
         else:
             self._told.pop(log, None)
             return True
         return False
 
-    def _report_trouble(self, log: Log, text: str) -> None:
+    def _report_error(self, log: Log, text: str) -> None:
         if self._told.get(log) != text:
             self._told[log] = text
             self._warn(text)
@@ -213,7 +213,7 @@ class Cleaner:
     def _compacted(self) -> list[Log]:
         return [log for log in self._logs() if log.config.compacts and log.offline_reason is None]
 
-    def _forget_gone(self) -> None:
+    def _forget_removed(self) -> None:
         present = set(self._logs())
         self._uncleanable &= present
         self._told = {log: text for log, text in self._told.items() if log in present}

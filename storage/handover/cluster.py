@@ -159,7 +159,7 @@ class KafkaCluster:
             futures = self._admin.list_offsets(places, **_PATIENCE)
             return {place.partition: int(future.result().offset) for place, future in futures.items()}
 
-        found: dict[int, int] = self._patiently(ask, PASSING_ERRORS)
+        found: dict[int, int] = self._retry(ask, PASSING_ERRORS)
         return found
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
@@ -177,7 +177,7 @@ class KafkaCluster:
         )
         places = [self._kafka.TopicPartition(*partition) for partition in partitions]
         try:
-            found = self._patiently(
+            found = self._retry(
                 lambda: _without_errors(self._kafka, reader.committed(places, TIMEOUT_SECONDS)),
                 COORDINATOR_ERRORS,
             )
@@ -200,12 +200,12 @@ class KafkaCluster:
         def ask() -> Any:
             return self._admin.alter_consumer_group_offsets([request], **_PATIENCE)[group].result()
 
-        done = self._patiently(ask, COORDINATOR_ERRORS)
+        done = self._retry(ask, COORDINATOR_ERRORS)
         for place in done.topic_partitions:
             if place.error is not None:
                 raise ClusterError(f"group {group}: {place.topic}-{place.partition}: {place.error.str()}")
 
-    def _patiently(self, ask: Callable[[], Any], passing_errors: Sequence[str]) -> Any:
+    def _retry(self, ask: Callable[[], Any], passing_errors: Sequence[str]) -> Any:
         """Ask again while the answer is one of the errors that pass."""
         passing = {getattr(self._kafka.KafkaError, code) for code in passing_errors}
         deadline = time.monotonic() + TIMEOUT_SECONDS

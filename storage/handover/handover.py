@@ -23,7 +23,7 @@ from storage.checkpoints.leader_epochs import decode_epochs
 from storage.checkpoints.meta_properties import read_meta_properties
 from storage.checkpoints.offset_checkpoint import read_lines, write_lines
 from storage.checkpoints.partition_metadata import read_topic_id
-from storage.directories.contents import find_homes
+from storage.directories.contents import find_partitions
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.lock import DirectoryLock
@@ -31,7 +31,7 @@ from storage.disk.native import NativeFileSystem
 from storage.engine import Topic
 from storage.errors import StorageError
 from storage.handover.cluster import Cluster, ClusterError, ClusterTopic
-from storage.handover.handover_positions import PositionGiver
+from storage.handover.handover_positions import PositionCommitter
 from storage.handover.journal import (
     HandedTopic,
     Journal,
@@ -87,8 +87,8 @@ class Handover:
         self._report = report
         self._with_open_transactions = with_open_transactions
         self._node = _read_node(self._files, self._log_dirs)
-        self._journal_home = self._find_journal()
-        self._journal = read_journal(self._files, self._journal_home)
+        self._journal_dir = self._find_journal()
+        self._journal = read_journal(self._files, self._journal_dir)
 
     @property
     def prepared(self) -> bool:
@@ -121,7 +121,7 @@ class Handover:
         journal = self._journal or Journal(cluster_id)
         if journal.cluster_id != cluster_id:
             raise StorageError(
-                f"{self._journal_home / names.HANDOVER}: a handover to cluster {journal.cluster_id} was begun; "
+                f"{self._journal_dir / names.HANDOVER}: a handover to cluster {journal.cluster_id} was begun; "
                 f"remove that file to begin one to {cluster_id}"
             )
         for topic in own:
@@ -129,7 +129,7 @@ class Handover:
             journal = self._note(
                 journal.with_topic(topic.name, HandedTopic(found.topic_id, found.partitions))
             )
-        self._give_positions(cluster, journal, own)
+        self._commit_positions(cluster, journal, own)
 
     def _prepare_topic(self, cluster: Cluster, topic: OwnTopic, noted: HandedTopic | None) -> ClusterTopic:
         partitions = max(topic.offsets) + 1
@@ -167,13 +167,13 @@ class Handover:
                 _check_served(TopicPartition(topic.name, number), offsets, served[number])
             total = sum(len(offsets) for offsets in served.values())
             self._report(f"{topic.name}: served, offsets as here ({total} in {_count(len(served))})")
-        self._give_positions(cluster, journal, topics)
+        self._commit_positions(cluster, journal, topics)
 
-    def _give_positions(self, cluster: Cluster, journal: Journal, topics: Iterable[OwnTopic]) -> None:
+    def _commit_positions(self, cluster: Cluster, journal: Journal, topics: Iterable[OwnTopic]) -> None:
         by_name = {topic.name: topic for topic in topics}
         directories = [
-            home / names.partition_directory(partition)
-            for partition, home in self._homes().items()
+            data_dir / names.partition_directory(partition)
+            for partition, data_dir in self._data_dirs().items()
             if partition.topic == POSITIONS_TOPIC
         ]
         positions = [
@@ -183,7 +183,7 @@ class Handover:
             and position.partition in by_name[position.topic].offsets
             and belongs(position, by_name[position.topic].topic_id)
         ]
-        PositionGiver(cluster=cluster, report=self._report, note=self._note).give(journal, positions)
+        PositionCommitter(cluster=cluster, report=self._report, note=self._note).commit(journal, positions)
 
     # The broker stands still.
 
@@ -200,9 +200,9 @@ class Handover:
                 if not is_marked_clean(self._files, directory):
                     raise StorageError(f"{directory}: was written to in this moment; run this again")
             self._check_transactions(topics.values())
-            homes = self._homes()
+            data_dirs = self._data_dirs()
             for partition in journal.waiting():
-                journal = self._place_partition(journal, topics, homes, partition)
+                journal = self._place_partition(journal, topics, data_dirs, partition)
             if not all(is_marked_clean(self._files, directory) for directory in self._log_dirs):
                 self._report(
                     "the broker was not stopped in order: its next start checks the files, and takes longer"
@@ -212,20 +212,20 @@ class Handover:
         self,
         journal: Journal,
         topics: Mapping[str, OwnTopic],
-        homes: Mapping[TopicPartition, Path],
+        data_dirs: Mapping[TopicPartition, Path],
         partition: TopicPartition,
     ) -> Journal:
         topic = topics.get(partition.topic)
         if topic is None or partition.partition not in topic.offsets:
             raise StorageError(
-                f"{partition}: noted in {self._journal_home / names.HANDOVER}, but not here any more"
+                f"{partition}: noted in {self._journal_dir / names.HANDOVER}, but not here any more"
             )
         log_dir = self._find_place(journal, partition)
         if journal.places.get(str(partition)) != log_dir:
             journal = self._note(journal.with_place(partition, log_dir))
-        copy = self._copy_of(journal, partition, homes[partition], log_dir)
+        copy = self._copy_of(journal, partition, data_dirs[partition], log_dir)
         offsets = topic.offsets[partition.partition]
-        write_lines(self._files, log_dir, partition, self._lines(partition, homes[partition], offsets))
+        write_lines(self._files, log_dir, partition, self._lines(partition, data_dirs[partition], offsets))
         copied = copy_partition(self._files, copy)
         records = f"offsets {offsets.log_start_offset} to {offsets.log_end_offset}"
         self._report(f"{partition}: {'put into' if copied else 'already in'} {copy.target}, {records}")
@@ -248,7 +248,7 @@ class Handover:
         )
 
     def _copy_of(
-        self, journal: Journal, partition: TopicPartition, home: Path, log_dir: Path
+        self, journal: Journal, partition: TopicPartition, data_dir: Path, log_dir: Path
     ) -> PartitionCopy:
         """Return the copy to make. Raises StorageError where the broker's partition is of another topic."""
         target = log_dir / names.partition_directory(partition)
@@ -260,7 +260,7 @@ class Handover:
             )
         return PartitionCopy(
             partition=partition,
-            source=home / names.partition_directory(partition),
+            source=data_dir / names.partition_directory(partition),
             target=target,
             topic_id=topic_id,
             highest_epoch=self._epoch_of(target),
@@ -273,13 +273,13 @@ class Handover:
         return entries[-1].epoch if entries else 0
 
     def _lines(
-        self, partition: TopicPartition, home: Path, offsets: PartitionOffsets
+        self, partition: TopicPartition, data_dir: Path, offsets: PartitionOffsets
     ) -> dict[str, Offset | None]:
         """Return the lines for the broker's checkpoints: all of it is on disk, and nothing else is known."""
-        source = home / names.partition_directory(partition)
+        source = data_dir / names.partition_directory(partition)
         inside = offsets.log_start_offset > first_base_offset(self._files, source)
         return {
-            **read_lines(self._files, home, partition),
+            **read_lines(self._files, data_dir, partition),
             names.RECOVERY_POINTS: offsets.log_end_offset,
             names.HIGH_WATERMARKS: offsets.log_end_offset,
             names.LOG_START_OFFSETS: offsets.log_start_offset if inside else None,
@@ -291,16 +291,16 @@ class Handover:
         """Close the data directory in order, whatever state it was in, and return its topics."""
         engine = open_engine(self._data, files=self._files)
         try:
-            topics = [_at_rest(topic) for topic in engine.topics().values() if not topic.internal]
+            topics = [_closed_topic(topic) for topic in engine.topics().values() if not topic.internal]
         finally:
             engine.close()
         if not topics:
             raise StorageError(f"{', '.join(map(str, self._data))}: no topics there to hand over")
         return topics
 
-    def _homes(self) -> dict[TopicPartition, Path]:
+    def _data_dirs(self) -> dict[TopicPartition, Path]:
         """Return which of our directories holds each partition."""
-        return find_homes(self._files, self._data)
+        return find_partitions(self._files, self._data)
 
     def _find_journal(self) -> Path:
         """Return the directory that has the journal; of a handover that begins, the first one."""
@@ -325,7 +325,7 @@ class Handover:
         return noted is not None and noted.partitions == max(topic.offsets) + 1
 
     def _note(self, journal: Journal) -> Journal:
-        write_journal(self._files, self._journal_home, journal)
+        write_journal(self._files, self._journal_dir, journal)
         self._journal = journal
         return journal
 
@@ -362,7 +362,7 @@ def _read_node(files: FileSystem, log_dirs: Sequence[Path]) -> BrokerNode:
     return found.pop()
 
 
-def _at_rest(topic: Topic) -> OwnTopic:
+def _closed_topic(topic: Topic) -> OwnTopic:
     """Return the topic. Raises StorageError for a topic that is not whole."""
     offsets = {}
     for number, partition in topic.partitions().items():

@@ -21,7 +21,7 @@ Note = Callable[[Journal], Journal]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PositionGiver:
+class PositionCommitter:
     """Commits the positions of groups in one cluster."""
 
     cluster: Cluster
@@ -29,7 +29,7 @@ class PositionGiver:
     note: Note
     """Writes the journal."""
 
-    def give(self, journal: Journal, positions: Iterable[CommittedOffset]) -> Journal:
+    def commit(self, journal: Journal, positions: Iterable[CommittedOffset]) -> Journal:
         """Put each group where it stands here, unless it has gone on there; noted group by group (blocking).
 
         Raises ClusterError, also for a group that has members: nothing moves it then.
@@ -40,19 +40,19 @@ class PositionGiver:
                 TopicPartition(one.topic, one.partition): GroupPosition(Offset(one.offset), one.metadata)
                 for one in own
             }
-            journal = self._give_group(journal, group, wanted)
+            journal = self._commit_group(journal, group, wanted)
         return journal
 
-    def _give_group(
+    def _commit_group(
         self, journal: Journal, group: str, wanted: Mapping[TopicPartition, GroupPosition]
     ) -> Journal:
         present = self.cluster.positions(group, list(wanted))
-        given = journal.positions.get(group, {})
+        committed = journal.positions.get(group, {})
         missing = {}
         left = 0
         for partition, position in wanted.items():
             there = present.get(partition)
-            if there is None or (there == given.get(str(partition)) and there != position.offset):
+            if there is None or (there == committed.get(str(partition)) and there != position.offset):
                 missing[partition] = position
             elif there != position.offset:
                 left += 1

@@ -13,12 +13,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.checkpoints.clean_shutdown import is_marked_clean, take_mark
+from storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
 from storage.checkpoints.offset_checkpoint import read_lines, write_lines
 from storage.checkpoints.partition_metadata import read_topic_id
 from storage.config.broker import KEEP_FOREVER
 from storage.coordinators.group_records import CommittedOffset
-from storage.directories.contents import find_homes
+from storage.directories.contents import find_partitions
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.disk.lock import DirectoryLock, find_holder
@@ -53,7 +53,7 @@ class TopicFound:
 
     name: str
     topic_id: str
-    homes: Mapping[int, Path]
+    log_dirs: Mapping[int, Path]
     """The log directory of each of its partitions."""
     settings: Mapping[str, str]
 
@@ -88,8 +88,8 @@ class Takeover:
         mount of ours, runs; StorageError, OSError.
         """
         self._check_stopped()
-        homes = find_homes(self._files, self._log_dirs)
-        topics = self._find_topics(homes)
+        log_dirs = find_partitions(self._files, self._log_dirs)
+        topics = self._find_topics(log_dirs)
         self._make_directories()
         with ExitStack() as stack:
             if isinstance(self._files, NativeFileSystem):
@@ -98,10 +98,10 @@ class Takeover:
             self._check_free(topics)
             # All that is carried over is checked from its recovery point on, not taken on trust.
             for directory in self._data:
-                take_mark(self._files, directory)
+                remove_mark(self._files, directory)
             for topic in topics:
                 self._copy_topic(topic, link=link)
-            positions = self._find_positions(homes, topics)
+            positions = self._find_positions(log_dirs, topics)
         self._check_stopped()
         self._open(topics, positions)
 
@@ -123,10 +123,10 @@ class Takeover:
 
     # What is there.
 
-    def _find_topics(self, homes: Mapping[TopicPartition, Path]) -> list[TopicFound]:
+    def _find_topics(self, log_dirs: Mapping[TopicPartition, Path]) -> list[TopicFound]:
         numbers: dict[str, dict[int, Path]] = {}
-        for (name, number), home in homes.items():
-            numbers.setdefault(name, {})[number] = home
+        for (name, number), log_dir in log_dirs.items():
+            numbers.setdefault(name, {})[number] = log_dir
         image = self._read_image()
         found = []
         for name, by_number in numbers.items():
@@ -152,10 +152,10 @@ class Takeover:
             f"metadata.log.dir with --metadata-dir, or do without them with --without-settings"
         )
 
-    def _topic_id(self, name: str, homes: Mapping[int, Path]) -> str:
+    def _topic_id(self, name: str, log_dirs: Mapping[int, Path]) -> str:
         ids = set()
-        for number, home in homes.items():
-            directory = home / names.partition_directory(TopicPartition(name, number))
+        for number, log_dir in log_dirs.items():
+            directory = log_dir / names.partition_directory(TopicPartition(name, number))
             found = read_topic_id(self._files, directory)
             if found is None:
                 raise StorageError(f"{directory}: no {names.PARTITION_METADATA} there")
@@ -170,17 +170,17 @@ class Takeover:
         return {**KEEP_FOREVER, **own}
 
     def _find_positions(
-        self, homes: Mapping[TopicPartition, Path], topics: Iterable[TopicFound]
+        self, log_dirs: Mapping[TopicPartition, Path], topics: Iterable[TopicFound]
     ) -> PositionsFound:
         """Return the groups' positions in what is taken over, where our directory does not know it better already."""
-        numbers = [number for name, number in homes if name == POSITIONS_TOPIC]
-        found = read_positions(self._files, _directories_of(homes, POSITIONS_TOPIC))
+        numbers = [number for name, number in log_dirs if name == POSITIONS_TOPIC]
+        found = read_positions(self._files, _directories_of(log_dirs, POSITIONS_TOPIC))
         by_name = {topic.name: topic for topic in topics}
         wanted = {
             place: position
             for place, position in found.items()
             if position.topic in by_name
-            and position.partition in by_name[position.topic].homes
+            and position.partition in by_name[position.topic].log_dirs
             and belongs(position, by_name[position.topic].topic_id)
         }
         if len(found) > len(wanted):
@@ -191,7 +191,7 @@ class Takeover:
             self._report(
                 f"{POSITIONS_TOPIC}: partitions are missing here; the groups in them stay on other brokers"
             )
-        own = find_homes(self._files, self._data)
+        own = find_partitions(self._files, self._data)
         present = read_positions(self._files, _directories_of(own, POSITIONS_TOPIC))
         partitions = max(numbers, default=0) + 1
         return PositionsFound(wanted, newer_than(present, wanted), partitions)
@@ -220,40 +220,40 @@ class Takeover:
         registry = self._registry()
         if topic.name not in registry.entries:
             registry.put({topic.name: TopicEntry(topic.topic_id, dict(topic.settings))})
-        copied = sum(self._copy_partition(topic, number, link=link) for number in topic.homes)
+        copied = sum(self._copy_partition(topic, number, link=link) for number in topic.log_dirs)
         settings = ", ".join(f"{name}={value}" for name, value in sorted(topic.settings.items()))
         self._report(
-            f"{topic.name}: {copied} of {len(topic.homes)} partitions carried over, the others were there; "
+            f"{topic.name}: {copied} of {len(topic.log_dirs)} partitions carried over, the others were there; "
             f"{settings}"
         )
 
     def _copy_partition(self, topic: TopicFound, number: int, *, link: bool) -> bool:
         partition = TopicPartition(topic.name, number)
-        home, target = topic.homes[number], self._target(partition)
+        log_dir, target = topic.log_dirs[number], self._target(partition)
         directory = names.partition_directory(partition)
         copy = PartitionCopy(
             partition=partition,
-            source=home / directory,
+            source=log_dir / directory,
             target=target / directory,
             topic_id=topic.topic_id,
             link=link,
-            recovered=is_marked_clean(self._files, home),
+            recovered=is_marked_clean(self._files, log_dir),
         )
-        write_lines(self._files, target, partition, read_lines(self._files, home, partition))
+        write_lines(self._files, target, partition, read_lines(self._files, log_dir, partition))
         return copy_partition(self._files, copy)
 
     def _target(self, partition: TopicPartition) -> Path:
         """Return the data directory that has the partition, or else the one with the fewest, as a broker chooses."""
-        homes = find_homes(self._files, self._data)
-        used = Counter(homes.values())
-        return homes.get(partition) or min(self._data, key=lambda directory: used[directory])
+        found = find_partitions(self._files, self._data)
+        used = Counter(found.values())
+        return found.get(partition) or min(self._data, key=lambda directory: used[directory])
 
     def _open(self, topics: list[TopicFound], positions: PositionsFound) -> None:
         """Load everything, with recovery where it is due, and close it in order; raises StorageError."""
         engine = open_engine(self._data, files=self._files)
         try:
             for topic in topics:
-                for number in topic.homes:
+                for number in topic.log_dirs:
                     partition = engine.partition(topic.name, number)
                     status = partition.status()
                     if status.offline is not None:
@@ -281,9 +281,9 @@ class Takeover:
             )
 
 
-def _directories_of(homes: Mapping[TopicPartition, Path], topic: str) -> list[Path]:
+def _directories_of(log_dirs: Mapping[TopicPartition, Path], topic: str) -> list[Path]:
     return [
-        home / names.partition_directory(partition)
-        for partition, home in homes.items()
+        log_dir / names.partition_directory(partition)
+        for partition, log_dir in log_dirs.items()
         if partition.topic == topic
     ]

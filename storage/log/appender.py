@@ -17,7 +17,7 @@ from storage.errors import PartitionOfflineError
 from storage.log.flushing import FlushTarget
 from storage.log.parts import LogParts
 from storage.log.producers import NOTHING_PENDING, Pending
-from storage.log.roll import RollParameters, RollReason, goes_on, roll_reason
+from storage.log.roll import RollParameters, RollReason, roll_reason, stays_active
 from storage.log.state import LogState
 from storage.model import (
     NO_LEADER_EPOCH,
@@ -44,7 +44,7 @@ from storage.validation.batches import (
     first_offset,
     without,
 )
-from storage.validation.conversion import conform
+from storage.validation.conversion import convert
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class LogAppender:
         `guard`: what `begin_verification` gave, where transactions are verified.
         """
         now, rules = self._parts.clock(), self._parts.rules
-        if encoded_here and rules.takes_own_as_they_are:
+        if encoded_here and rules.accepts_own_batches:
             own = _compressed(batches, rules) if rules.codec else batches
             if own is not None and len(own) <= rules.max_segment_bytes:
                 appended = self._append_own(own, now, rules)
@@ -77,10 +77,10 @@ class LogAppender:
                     self._appended(durable, appended.last_offset)
                     return appended
         incoming: Sequence[Incoming] = check_as_leader(batches, rules, origin)
-        if encoded_here and not rules.looks_into_records and rules.codec is None:
+        if encoded_here and not rules.reads_records and rules.codec is None:
             check_times(incoming, rules, now)
         else:
-            batches, true = conform(batches, incoming, rules, now)
+            batches, true = convert(batches, incoming, rules, now)
             incoming = check_as_leader(batches, rules, origin) if true is None else true
         appended = self._append_checked(batches, incoming, now, origin, guard)
         self._appended(durable, appended.last_offset)
@@ -133,9 +133,9 @@ class LogAppender:
             if epoch != parts.noted_epoch:
                 self._note_epoch(epoch, base_offset)
             state = self._write(batches, placed, base_offset, now)
-            parts.producers.passed(state.end_offset)
+            parts.producers.advance(state.end_offset)
             # The high watermark may have passed a marker; nothing has begun.
-            parts.state = state if state.first_unstable is None else parts.settled(state)
+            parts.state = state if state.first_unstable is None else parts.with_first_unstable(state)
         return Appended(base_offset, Offset(state.end_offset - 1), NO_TIMESTAMP, state.start_offset)
 
     def _appended(self, durable: bool, last_offset: Offset) -> None:
@@ -200,14 +200,14 @@ class LogAppender:
         except PartitionOfflineError as error:
             parts.mark_offline(str(error))
             raise
-        return parts.state.grown(Offset(last_offset + 1), active.size)
+        return parts.state.extended(Offset(last_offset + 1), active.size)
 
     def _roll_reason(
         self, active: Segment, append_bytes: int, last_offset: int, max_timestamp: int, now: Timestamp
     ) -> RollReason | None:
         rules, first_timestamp, base_offset = self._parts.rules, active.first_timestamp, active.base_offset
         max_wait_ms = rules.max_segment_ms - active.settings.jitter_ms
-        if first_timestamp >= 0 and goes_on(
+        if first_timestamp >= 0 and stays_active(
             size_bytes=active.size + append_bytes,
             max_bytes=rules.max_segment_bytes,
             relative_offset=last_offset - base_offset,
@@ -260,11 +260,11 @@ class LogAppender:
     def _publish(self, state: LogState, pending: Pending) -> None:
         """Publish what was written, together with what it means for its producers' transactions."""
         parts = self._parts
-        spans = parts.producers.take_in(pending, state.end_offset)
+        spans = parts.producers.apply(pending, state.end_offset)
         if spans:
             state = state._replace(aborted=(*state.aborted, *spans))
         # Readers first: even if writing the file fails, they must not take aborted records for committed ones.
-        parts.state = parts.settled(state)
+        parts.state = parts.with_first_unstable(state)
         try:
             for span in spans:
                 state.chain.active.add_aborted(span)
@@ -337,7 +337,7 @@ class LogAppender:
             raise
         self._seal(old, base_offset)
         parts.state = parts.state.rolled(segment)
-        parts.flusher.hand(self.flush_sealed)
+        parts.flusher.submit(self.flush_sealed)
         _LOGGER.info(
             "%s: rolled %020d: %s; %d bytes, next is %020d (%d ms)",
             parts.partition,

@@ -129,7 +129,7 @@ def _sync(segment: Segment) -> None:
 class Flusher(Protocol):
     """Does flushes in its own time."""
 
-    def hand(self, flush: Flush) -> None:
+    def submit(self, flush: Flush) -> None:
         """Do `flush` later; equal ones that wait are one. Called under a log's lock: it takes no time."""
         ...
 
@@ -141,7 +141,7 @@ class Flusher(Protocol):
 class NoFlusher:
     """Leaves what rolls close to the log's next flush: for logs that nobody keeps."""
 
-    def hand(self, flush: Flush) -> None:
+    def submit(self, flush: Flush) -> None:
         """Do nothing."""
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class BackgroundFlusher:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def hand(self, flush: Flush) -> None:
+    def submit(self, flush: Flush) -> None:
         with self._changed:
             if self._closed:
                 return

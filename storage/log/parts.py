@@ -23,7 +23,7 @@ from storage.log.roll import segment_settings
 from storage.log.state import LogState
 from storage.model import NO_LEADER_EPOCH, CleaningState, Offset, TopicPartition
 from storage.segment.chain import Chain, aborted_spans
-from storage.segment.segment import Segment
+from storage.segment.segment import PartitionDirectory, Segment
 from storage.validation.batches import AppendRules
 
 _LOGGER = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class LogParts:
         self.describe_cleaning: Callable[[], CleaningState | None] = lambda: None
         """Gives how much compaction has to do; set by the log's cleaner."""
         self.rewrites = 0
-        self.state = self.settled(
+        self.state = self.with_first_unstable(
             LogState(
                 chain=loaded.chain,
                 end_offset=loaded.end_offset,
@@ -136,7 +136,7 @@ class LogParts:
         self.config = config
         self.rules = AppendRules.of(config)
 
-    def settled(self, state: LogState) -> LogState:
+    def with_first_unstable(self, state: LogState) -> LogState:
         """Return `state` with the beginning of the first undecided transaction, after one of its bounds has moved."""
         producers = self.producers.state
         producers.high_watermark_moved(state.high_watermark)
@@ -160,13 +160,8 @@ class LogParts:
             path = self.directory / segment_file(base_offset, kind)
             if kind is not SegmentFileKind.SNAPSHOT and self.files.exists(path):
                 self.files.unlink(path)
-        return Segment.create(
-            self.directory,
-            base_offset,
-            files=self.files,
-            settings=segment_settings(self.config, self.random),
-            clock=self.clock,
-        )
+        directory = PartitionDirectory(self.directory, self.files, self.clock)
+        return Segment.create(directory, base_offset, segment_settings(self.config, self.random))
 
     def check_writable(self) -> None:
         """Raise PartitionOfflineError, PartitionGoneError or ReadOnlyError where the log takes no change."""

@@ -135,11 +135,11 @@ class LogProducers:
         asks = self._rules.verify_transactions and origin is not Origin.REPLICATION
         return not asks or self.state.verifications.answered(producer_id, guard)
 
-    def passed(self, end_offset: Offset) -> None:
+    def advance(self, end_offset: Offset) -> None:
         """Take note that batches without a producer are in the log, which now ends at `end_offset`."""
         self.state.end_offset = end_offset
 
-    def take_in(self, pending: Pending, end_offset: Offset) -> list[AbortedSpan]:
+    def apply(self, pending: Pending, end_offset: Offset) -> list[AbortedSpan]:
         """Take note of batches in the log, which now ends at `end_offset`; return the entries for its transaction index."""
         self.state.end_offset = end_offset
         for append in pending.appends:
@@ -186,7 +186,7 @@ class LogProducers:
         self._newest = log_start_offset
         return log_start_offset
 
-    def know_nothing(self) -> None:
+    def forget_all(self) -> None:
         """Forget every producer; the next snapshot is taken wherever it is wanted."""
         self.state.clear(Offset(0))
         self._newest = Offset(0)
@@ -387,5 +387,5 @@ def replay_window(
     for batch in incoming_of(window.batches)[:good]:
         if batch.last_offset >= start_offset and batch.base_offset < end_offset:
             pending = producers.check_as_follower(window.data, [batch])
-            spans += producers.take_in(pending, Offset(batch.last_offset + 1))
+            spans += producers.apply(pending, Offset(batch.last_offset + 1))
     return spans

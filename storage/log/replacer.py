@@ -15,7 +15,7 @@ from storage.log.roll import segment_settings
 from storage.log.state import Bound
 from storage.model import NO_LEADER_EPOCH, Offset, Timestamp
 from storage.segment.chain import Chain, aborted_spans
-from storage.segment.segment import Segment
+from storage.segment.segment import PartitionDirectory, Segment
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -90,14 +90,9 @@ class LogReplacer:
     def new_cleaned_segment(self, base_offset: Offset) -> Segment:
         """Make an empty `.cleaned` segment, to be filled and then put into the log by `replace_segments`."""
         parts = self._parts
-        return Segment.create(
-            parts.directory,
-            base_offset,
-            files=parts.files,
-            settings=segment_settings(parts.config, parts.random)._replace(preallocated_bytes=0),
-            clock=parts.clock,
-            state=SegmentFileState.CLEANED,
-        )
+        directory = PartitionDirectory(parts.directory, parts.files, parts.clock)
+        settings = segment_settings(parts.config, parts.random)._replace(preallocated_bytes=0)
+        return Segment.create(directory, base_offset, settings, SegmentFileState.CLEANED)
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> bool:
         """Put the closed and flushed `.cleaned` segment `new` in the place of `old`, neighbours none of which is active.
@@ -220,7 +215,7 @@ class LogReplacer:
         parts.state = state.cut_at(Bound(offset, active, position), chain, min(state.start_offset, offset))
         self._retire_for_good(state.chain.segments[kept:])
         active.truncate_to(offset)
-        self._learn_producers()
+        self._rebuild_producers()
         parts.progress.truncate_to(offset)
 
     def _start_over(self, offset: Offset) -> None:
@@ -228,10 +223,10 @@ class LogReplacer:
         self._retire_for_good(parts.state.chain.segments)
         segment = parts.create_segment(offset)
         parts.state = parts.state.cut_at(Bound(offset, segment, 0), Chain.of([segment]), offset)
-        self._learn_producers()
+        self._rebuild_producers()
         parts.progress.restart_at(offset)
 
-    def _learn_producers(self) -> None:
+    def _rebuild_producers(self) -> None:
         """Learn again, after a cut, who the log's producers are and which transactions are open."""
         parts, state = self._parts, self._parts.state
         if parts.first_dirty_offset is not None:
@@ -243,7 +238,7 @@ class LogReplacer:
             end_offset=state.end_offset,
             snapshots_at=state.chain.base_offsets[-2:],
         )
-        parts.state = parts.settled(state.without_aborts_from(state.end_offset))
+        parts.state = parts.with_first_unstable(state.without_aborts_from(state.end_offset))
 
     def _retire_for_good(self, segments: Sequence[Segment]) -> None:
         """Retire segments whose offsets will be given again: no crash may bring them back beside the new ones.
@@ -267,4 +262,4 @@ class LogReplacer:
         if offset > parts.state.start_offset:
             parts.epochs.truncate_from_start(offset)
             parts.producers.start_moved(offset)
-            parts.state = parts.settled(parts.state.started_at(offset))
+            parts.state = parts.with_first_unstable(parts.state.started_at(offset))

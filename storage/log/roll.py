@@ -45,7 +45,7 @@ class RollParameters(NamedTuple):
     now: int
 
 
-def goes_on(  # noqa: PLR0913 (one number a limit; an append has no time for a value that names them)
+def stays_active(  # noqa: PLR0913 (one number a limit; an append has no time for a value that names them)
     *,
     size_bytes: int,
     max_bytes: int,

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from storage.checkpoints.clean_shutdown import mark_clean
 from storage.directories.checkpoints import CheckpointWriter, name_of
-from storage.directories.directories import Directories, KeptDirectory
+from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.offline import loaded_logs
 from storage.directories.reserve import is_full
 from storage.duties.cleaning import Cleaner
@@ -37,8 +37,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
-    """What keeping data directories takes."""
+class EngineParts:
+    """What parts data directories takes."""
 
     directories: Directories
     registry: TopicRegistry
@@ -48,24 +48,24 @@ class Keeping:
 class LogManager:
     """Implements storage.engine.Engine over data directories. Made by `opening.open_engine`."""
 
-    def __init__(self, keeping: Keeping, topics: Mapping[str, LogTopic]) -> None:
-        self._keeping = keeping
-        self._directories = directories = keeping.directories
-        self._changes = TopicChanges(directories, keeping.registry)
+    def __init__(self, parts: EngineParts, topics: Mapping[str, LogTopic]) -> None:
+        self._keeping = parts
+        self._directories = directories = parts.directories
+        self._changes = TopicChanges(directories, parts.registry)
         self._topics = _by_name(topics)
         self._schedule = Schedule.begin(plan_duties(directories.config), directories.clock())
-        self._reopening = Reopening(directories, keeping.registry, keeping.warnings.add)
+        self._reopening = Reopening(directories, parts.registry, parts.warnings.add)
         directories.when_failed = self._directory_failed
         self._cleaner = Cleaner(
             directories.config,
             self._logs,
             clock=directories.clock,
-            warn=keeping.warnings.add,
+            warn=parts.warnings.add,
             write_checkpoints=lambda: self._checkpoint(CheckpointWriter.write_first_dirty_offsets),
             lend=self._lend,
         )
         self._staged = StagedWrites(
-            directories, self._users_partition, self._create_for_a_write, warn=keeping.warnings.add
+            directories, self._users_partition, self._create_for_a_write, warn=parts.warnings.add
         )
         self._listeners = Listeners()
         self._lock = RLock()
@@ -170,7 +170,7 @@ class LogManager:
             self._check_writable()
             before = self.partition(topic, number)
             old = list(self._partitions())
-            for directory in self._failed_homes(before):
+            for directory in self._failed_directories(before):
                 self._topics = _by_name(self._reopening.directory(directory, self._topics))
             found = self.topic(topic)
             now = found.partitions()[number]
@@ -181,12 +181,12 @@ class LogManager:
         _wake(one for one in old if id(one) not in present)
         return self.partition(topic, number)
 
-    def _failed_homes(self, partition: Partition) -> tuple[KeptDirectory, ...]:
+    def _failed_directories(self, partition: Partition) -> tuple[OpenDirectory, ...]:
         """Return the directories that must serve again first: where it stands, or may stand."""
-        home = self._directories.homes.get(name_of(partition))
-        if home is None:
+        directory = self._directories.by_partition.get(name_of(partition))
+        if directory is None:
             return self._directories.failed
-        return (home,) if home.failure is not None else ()
+        return (directory,) if directory.failure is not None else ()
 
     def keep_log_starts(self) -> None:
         self._check_writable()
@@ -254,7 +254,7 @@ class LogManager:
             self._keeping.registry.settle()
             self._close_directories(in_order)
 
-    def _close_directories(self, in_order: Mapping[KeptDirectory, bool]) -> None:
+    def _close_directories(self, in_order: Mapping[OpenDirectory, bool]) -> None:
         """Leave the last checkpoints and the marks; one directory that fails does not keep the others from theirs."""
         errors = []
         for directory in self._directories.online:
@@ -268,14 +268,14 @@ class LogManager:
         if errors:
             raise errors[0]
 
-    def _close_logs(self) -> dict[KeptDirectory, bool]:
+    def _close_logs(self) -> dict[OpenDirectory, bool]:
         """Close every log; of each directory, whether all went well, those offline before not being well."""
         in_order = dict.fromkeys(self._directories.all, True)
         partitions = list(self._partitions())
         for partition, closed in zip(partitions, for_each(partitions, self._close_log), strict=True):
-            home = self._directories.homes.get(name_of(partition))
-            if home is not None:
-                in_order[home] = closed and in_order[home]
+            directory = self._directories.by_partition.get(name_of(partition))
+            if directory is not None:
+                in_order[directory] = closed and in_order[directory]
         return in_order
 
     def _close_log(self, partition: Partition) -> bool:
@@ -321,12 +321,12 @@ class LogManager:
                     self._warn(log, what, error)
 
     def _retain(self, log: Log, now: Timestamp) -> None:
-        if not self._cleaner.takes_care_of(log):
+        if not self._cleaner.retains(log):
             self._cleaner.retain(log, now)
 
     def _lend(self, log: Log, action: Callable[[], T], /) -> T:
-        home = self._directories.homes.get(name_of(log))
-        return action() if home is None else home.reserve.lend(action)
+        directory = self._directories.by_partition.get(name_of(log))
+        return action() if directory is None else directory.reserve.lend(action)
 
     def _look_after_directories(self, now: Timestamp) -> None:
         """Find out which of them are still there, and remove what is due in those."""
@@ -356,14 +356,14 @@ class LogManager:
         if full is not None:
             raise full
 
-    def _directory_failed(self, directory: KeptDirectory) -> None:
+    def _directory_failed(self, directory: OpenDirectory) -> None:
         self._keeping.registry.leave(directory.data.path)
         for log in loaded_logs(self._partitions_in(directory)):
             log.retire(str(directory.failure))
 
-    def _partitions_in(self, directory: KeptDirectory) -> list[Partition]:
-        homes = self._directories.homes
-        return [one for one in self._partitions() if homes.get(name_of(one)) is directory]
+    def _partitions_in(self, directory: OpenDirectory) -> list[Partition]:
+        by_partition = self._directories.by_partition
+        return [one for one in self._partitions() if by_partition.get(name_of(one)) is directory]
 
     def _logs(self) -> Iterator[Log]:
         return loaded_logs(self._partitions())

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from storage.checkpoints.clean_shutdown import is_marked_clean, take_mark
+from storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
 from storage.config.broker import EngineConfig
 from storage.directories.data_directory import DataDirectory
-from storage.directories.directories import Directories, KeptDirectory
+from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.identity import settle_meta_properties
 from storage.disk import names
 from storage.disk.filesystem import Clock, FileSystem
@@ -18,7 +18,7 @@ from storage.disk.lock import find_holder
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import CorruptionError, StorageError
 from storage.log.flushing import BackgroundFlusher, Flusher, NoFlusher
-from storage.manager.manager import Keeping, LogManager
+from storage.manager.manager import EngineParts, LogManager
 from storage.messages import WarningBook
 from storage.model import TopicPartition
 from storage.topics.assembly import assemble
@@ -60,7 +60,7 @@ def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
     settings = config or EngineConfig()
     make_flusher = flushers or (BackgroundFlusher if isinstance(disk, NativeFileSystem) else NoFlusher)
     kept = [
-        KeptDirectory(
+        OpenDirectory(
             DataDirectory(path, disk, clock or system_clock, settings, make_flusher()), warnings.add
         )
         for path in paths
@@ -90,24 +90,24 @@ def _take_over(directories: Directories, warnings: WarningBook) -> LogManager:
     _leave_out_vanished(directories)
     directories.attempt_each(_prepare)
     if isinstance(directories.files, NativeFileSystem):
-        directories.attempt_each(KeptDirectory.take_lock)
+        directories.attempt_each(OpenDirectory.take_lock)
     registry = _read_registry(directories)
     survey(directories)
     settle_meta_properties(directories)
     directories.attempt_each(lambda one: one.reserve.begin())
-    directories.attempt_each(_take_mark)
+    directories.attempt_each(_remove_mark)
     finish_pending(directories, registry)
-    directories.attempt_each(KeptDirectory.read_checkpoints)
+    directories.attempt_each(OpenDirectory.read_checkpoints)
     with ExitStack() as stack:
         for one in directories.online:
             stack.enter_context(one.reserve.lent_where_low())
         topics = assemble(directories, registry, warnings.add)
         directories.attempt_each(lambda one: _forget_missing(directories, one))
-    return LogManager(Keeping(directories=directories, registry=registry, warnings=warnings), topics)
+    return LogManager(EngineParts(directories=directories, registry=registry, warnings=warnings), topics)
 
 
 def _look(directories: Directories, warnings: WarningBook) -> LogManager:
-    def begin(directory: KeptDirectory) -> None:
+    def begin(directory: OpenDirectory) -> None:
         data = directory.data
         holder = find_holder(data.path) if isinstance(data.files, NativeFileSystem) else None
         directory.clean = holder is None and is_marked_clean(data.files, data.path)
@@ -129,12 +129,12 @@ def _look(directories: Directories, warnings: WarningBook) -> LogManager:
     except CorruptionError as error:
         warnings.add(f"{error}; topics are shown with defaults")
         registry = TopicRegistry({}, directories.files)
-    directories.attempt_each(KeptDirectory.read_checkpoints)
+    directories.attempt_each(OpenDirectory.read_checkpoints)
     topics = assemble(directories, registry, warnings.add)
-    return LogManager(Keeping(directories=directories, registry=registry, warnings=warnings), topics)
+    return LogManager(EngineParts(directories=directories, registry=registry, warnings=warnings), topics)
 
 
-def _prepare(directory: KeptDirectory) -> None:
+def _prepare(directory: OpenDirectory) -> None:
     """Make the directory where it is missing; refuse someone else's before anything in it is touched."""
     data = directory.data
     if not data.files.exists(data.path):
@@ -148,14 +148,14 @@ def _prepare(directory: KeptDirectory) -> None:
     data.contents()
 
 
-def _take_mark(directory: KeptDirectory) -> None:
-    directory.clean = take_mark(directory.data.files, directory.data.path)
+def _remove_mark(directory: OpenDirectory) -> None:
+    directory.clean = remove_mark(directory.data.files, directory.data.path)
 
 
 def _read_registry(directories: Directories) -> TopicRegistry:
     copies: dict[Path, RegistryCopy] = {}
 
-    def read(directory: KeptDirectory) -> None:
+    def read(directory: OpenDirectory) -> None:
         copies[directory.data.path] = read_copy(directory.data.path, directory.data.files)
 
     directories.attempt_each(read)
@@ -164,7 +164,7 @@ def _read_registry(directories: Directories) -> TopicRegistry:
     )
     by_path = {directory.data.path: directory for directory in directories.all}
     registry.lend = lambda path, write: by_path[path].reserve.lend(write)
-    registry.go_on_without = lambda path, error: _goes_on_without(directories, by_path[path], error)
+    registry.continue_without = lambda path, error: _continues_without(directories, by_path[path], error)
     directories.when_failed = lambda directory: registry.leave(directory.data.path)
     return registry
 
@@ -192,7 +192,7 @@ def _members(directories: Directories, copies: Iterable[RegistryCopy]) -> tuple[
     return tuple(str(one) for one in directories.all if one.failure is None or str(one) in known)
 
 
-def _goes_on_without(directories: Directories, directory: KeptDirectory, error: OSError) -> bool:
+def _continues_without(directories: Directories, directory: OpenDirectory, error: OSError) -> bool:
     def failed() -> None:
         raise error
 
@@ -202,7 +202,7 @@ def _goes_on_without(directories: Directories, directory: KeptDirectory, error: 
         return False
 
 
-def _forget_missing(directories: Directories, directory: KeptDirectory) -> None:
+def _forget_missing(directories: Directories, directory: OpenDirectory) -> None:
     """Drop lines of partitions that do not stand here: a later one of that name would be taken for flushed."""
-    here: set[TopicPartition] = {one for one, home in directories.homes.items() if home is directory}
+    here: set[TopicPartition] = {one for one, where in directories.by_partition.items() if where is directory}
     directory.writer.forget(directory.writer.named() - here)

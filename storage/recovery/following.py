@@ -27,7 +27,7 @@ from storage.model import Offset, Position, TopicPartition
 from storage.recovery.load import Checkpointed, Loader
 from storage.recovery.recover import take_batches
 from storage.segment.chain import Chain
-from storage.segment.segment import LARGEST_SLOT_BYTES, Segment
+from storage.segment.segment import LARGEST_SLOT_BYTES, PartitionDirectory, Segment
 
 
 class FileStamp(NamedTuple):
@@ -165,15 +165,10 @@ class FollowedLog:
 
     def _open(self, base_offset: Offset) -> Segment:
         """Return a segment that is new here, as yet without batches; its indexes are made in memory."""
-        path = self._directory / segment_file(base_offset, SegmentFileKind.LOG)
-        segment = Segment(
-            self._directory,
-            base_offset,
-            files=self._context.files,
-            settings=segment_settings(self._config, self._context.random),
-            clock=self._context.clock,
-            log=self._context.files.open(path),
-        )
+        directory = PartitionDirectory(self._directory, self._context.files, self._context.clock)
+        log = directory.files.open(directory.path / segment_file(base_offset, SegmentFileKind.LOG))
+        settings = segment_settings(self._config, self._context.random)
+        segment = Segment(directory, base_offset, settings, log=log)
         segment.begin_rebuild()
         return segment
 

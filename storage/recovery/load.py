@@ -30,13 +30,19 @@ from storage.log.removal import Removal
 from storage.log.roll import segment_settings
 from storage.model import Offset, Timestamp, TopicPartition
 from storage.recovery.index_ends import indexes_fit
-from storage.recovery.mend import HeadersMendedError, mend_headers
 from storage.recovery.recover import Recovered, index_last, recover_segment
+from storage.recovery.repair import HeadersRepairedError, repair_headers
 from storage.recovery.split import SegmentOverflowError, split_segment
-from storage.recovery.temporary_files import base_offsets, orphans, parse_names, replaced, sort_leftovers
+from storage.recovery.temporary_files import (
+    base_offsets,
+    indexes_without_log,
+    parse_names,
+    replaced,
+    sort_temporary_files,
+)
 from storage.segment.chain import Chain
 from storage.segment.scan import SCAN_WINDOW_BYTES, windows
-from storage.segment.segment import Segment
+from storage.segment.segment import PartitionDirectory, Segment, SegmentSettings
 
 _FIRST = Offset(0)
 _RANDOM = Random()  # noqa: S311 (jitter, no secret)
@@ -129,6 +135,7 @@ class Loader:
         self._config = config
         self._checkpointed = checkpointed
         self._clock = context.clock
+        self._place = PartitionDirectory(directory, context.files, context.clock)
         self._producer_rules = producer_rules
         self._opened: list[Segment] = []
         self._present: AbstractSet[str] = frozenset()
@@ -165,21 +172,15 @@ class Loader:
             try:
                 return self._load(clean=clean, dense=dense)
             except SegmentOverflowError as overflow:
-                if self._mend(overflow.segment):
+                if self._repair(overflow.segment):
                     self._begin()
                 else:
                     self._split(overflow)
-            except HeadersMendedError:
+            except HeadersRepairedError:
                 self._begin()
 
     def _split(self, overflow: SegmentOverflowError) -> None:
-        parts = split_segment(
-            overflow.segment,
-            self._directory,
-            files=self._files,
-            settings=segment_settings(self._config, self._context.random),
-            clock=self._clock,
-        )
+        parts = split_segment(overflow.segment, self._place, self._segment_settings())
         _LOGGER.warning("%s; split into segments at %s", overflow, ", ".join(map(str, parts)))
         self._begin()
 
@@ -196,7 +197,7 @@ class Loader:
         high_watermark = checkpointed.high_watermark
         if high_watermark is not None:
             high_watermark = Offset(max(log_start_offset, min(high_watermark, end_offset)))
-        self._learn_producers(chain, log_start_offset, end_offset, clean=clean)
+        self._rebuild_producers(chain, log_start_offset, end_offset, clean=clean)
         loaded = Loaded(
             chain=chain,
             end_offset=end_offset,
@@ -228,15 +229,15 @@ class Loader:
         names = [
             entry.name for entry in self._files.list_directory(self._directory) if not entry.is_directory
         ]
-        leftovers = sort_leftovers(names)
-        swaps = {segment_file(*swap): segment_file(*swap[:2]) for swap in leftovers.swaps}
+        temporary = sort_temporary_files(names)
+        swaps = {segment_file(*swap): segment_file(*swap[:2]) for swap in temporary.swaps}
         # In this order: while a `.cleaned` is left, a `.swap` of the same work counts for nothing.
-        gone = [*leftovers.remove, *self._replaced_by(list(swaps), names)]
+        gone = [*temporary.remove, *self._replaced_by(list(swaps), names)]
         self._remove(gone)
         self._rename(swaps)
         present = {swaps.get(name, name): name for name in names if name not in gone}
         self._present = present.keys()
-        self._remove(orphans(list(present)))
+        self._remove(indexes_without_log(list(present)))
         return {
             base_offset: present[segment_file(base_offset, SegmentFileKind.LOG)]
             if self._files.read_only
@@ -304,14 +305,7 @@ class Loader:
         return segments
 
     def _open_segment(self, base_offset: Offset, log: File) -> Segment:
-        segment = Segment(
-            self._directory,
-            base_offset,
-            files=self._files,
-            settings=segment_settings(self._config, self._context.random),
-            clock=self._clock,
-            log=log,
-        )
+        segment = Segment(self._place, base_offset, self._segment_settings(), log=log)
         self._opened.append(segment)
         return segment
 
@@ -335,8 +329,8 @@ class Loader:
             following = segments[index + 1 :]
             # A broker makes a missing index before it looks for what was not flushed, and keeps what stands behind.
             lost = [] if segments[index].base_offset in self._unindexed else following
-            judge = partial(self._judge, segments[index], following, lost)
-            recovered = self._recover(segments[index], segments[:index], judge, newest_bases)
+            before_cut = partial(self._before_cut, segments[index], following, lost)
+            recovered = self._recover(segments[index], segments[:index], before_cut, newest_bases)
             if recovered.cut_bytes and lost:
                 return segments[: index + 1]
             if dense and following and recovered.end_offset < following[0].base_offset:
@@ -367,7 +361,7 @@ class Loader:
         self,
         segment: Segment,
         before: list[Segment],
-        judge: Callable[[Recovered], None] | None = None,
+        before_cut: Callable[[Recovered], None] | None = None,
         snapshots_at: Sequence[Offset] = (),
     ) -> Recovered:
         """Recover one segment, its producers as they were where it begins, and snapshots at both its ends.
@@ -375,7 +369,7 @@ class Loader:
         Snapshots behind its beginning go: they were written in place and perhaps never flushed. Where segments before
         it have to be read for its producers, they are taken at those of `snapshots_at` (without any, at the last two).
 
-        `judge` is called with what was found, before anything is cut off.
+        `before_cut` is called with what was found, before anything is cut off.
         """
         self._changed = True
         rebuild_producers(
@@ -386,7 +380,7 @@ class Loader:
             snapshots_at=snapshots_at or [each.base_offset for each in before[-2:]],
         )
         recovered = recover_segment(
-            segment, self._epochs, self._producers, may_split=self._may_split, judge=judge
+            segment, self._epochs, self._producers, may_split=self._may_split, before_cut=before_cut
         )
         if recovered.cut_bytes and not self._files.read_only:
             # Else another crash could bring back what was cut, among records that were written meanwhile.
@@ -394,28 +388,28 @@ class Loader:
         self._producers.take(recovered.end_offset)
         return recovered
 
-    def _judge(
+    def _before_cut(
         self, segment: Segment, following: list[Segment], lost: list[Segment], recovered: Recovered
     ) -> None:
-        """Check a segment before it is cut: mend it, where that can be, or let those go that are `lost` with its end."""
+        """Check a segment before it is cut: repair it, where that can be, or let those go that are `lost` with its end."""
         beyond = bool(following) and recovered.end_offset > following[0].base_offset
-        if (recovered.cut_bytes or recovered.overlaps or beyond) and self._mend(segment):
-            raise HeadersMendedError
+        if (recovered.cut_bytes or recovered.overlaps or beyond) and self._repair(segment):
+            raise HeadersRepairedError
         if recovered.cut_bytes:
             # Now: once the cut is made, a start after a crash would find nothing wrong with this segment.
             self._retire(lost)
 
-    def _mend(self, segment: Segment) -> bool:
+    def _repair(self, segment: Segment) -> bool:
         """Set right what a flipped bit did outside the checksums; whether anything was."""
         if self._files.read_only:
             return False
         next_base = min((base for base in self._logs if base > segment.base_offset), default=None)
-        mended = mend_headers(segment.log, segment.base_offset, next_base)
-        for each in mended:
+        repaired = repair_headers(segment.log, segment.base_offset, next_base)
+        for each in repaired:
             _LOGGER.warning("%s: %s", segment.log.path, each)
-        return bool(mended)
+        return bool(repaired)
 
-    def _learn_producers(
+    def _rebuild_producers(
         self, chain: Chain, log_start_offset: Offset, end_offset: Offset, *, clean: bool
     ) -> None:
         """Stand at the log's end, with snapshots at the last two segments' bases and there (kafka-storage.md#loaded-producers)."""
@@ -424,7 +418,7 @@ class Loader:
         at = [*chain.base_offsets[-2:], end_offset]
         if clean and not producers.snapshots:
             # A log that a broker closed in order, yet without a snapshot, never had a producer.
-            producers.know_nothing()
+            producers.forget_all()
             for offset in at:
                 producers.state.end_offset = offset
                 producers.take(offset)
@@ -451,13 +445,10 @@ class Loader:
             path = self._directory / segment_file(base_offset, SegmentFileKind.LOG)
             return self._open_segment(base_offset, MemoryFile(path))
         self._changed = True
-        return Segment.create(
-            self._directory,
-            base_offset,
-            files=self._files,
-            settings=segment_settings(self._config, self._context.random),
-            clock=self._clock,
-        )
+        return Segment.create(self._place, base_offset, self._segment_settings())
+
+    def _segment_settings(self) -> SegmentSettings:
+        return segment_settings(self._config, self._context.random)
 
     def _retire(self, segments: list[Segment]) -> None:
         due = Timestamp(self._clock() + self._config.file_delete_delay_ms)

@@ -44,7 +44,7 @@ def recover_segment(
     producers: LogProducers,
     *,
     may_split: bool = False,
-    judge: Callable[[Recovered], None] | None = None,
+    before_cut: Callable[[Recovered], None] | None = None,
 ) -> Recovered:
     """Rebuild a segment's indexes, leader epochs and producers from its log; cut the log behind the last good batch.
 
@@ -53,7 +53,7 @@ def recover_segment(
     Good means: whole, of a known format, its checksum right, its offsets such as the segment may hold. What the
     records inside look like is not asked.
 
-    `judge` is called with what was found before anything is cut off, and may raise.
+    `before_cut` is called with what was found before anything is cut off, and may raise.
 
     With `may_split` a batch too far above the base offset is no damage: SegmentOverflowError says that the segment
     wants splitting, and nothing is lost.
@@ -63,8 +63,8 @@ def recover_segment(
     recovered = take_batches(
         segment, segment.base_offset, epochs, producers, file_bytes=file_bytes, may_split=may_split
     )
-    if judge is not None:
-        judge(recovered)
+    if before_cut is not None:
+        before_cut(recovered)
     segment.end_rebuild()
     if recovered.cut_bytes:
         _LOGGER.warning(

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from storage.codec.binary.fields import CURRENT_MAGIC
 from storage.codec.headers import Batches, BatchHeader
-from storage.disk.filesystem import Clock, FileSystem
+from storage.disk.filesystem import FileSystem
 from storage.disk.names import SegmentFileState
 from storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from storage.model import Offset, Position
 from storage.segment.scan import FILE_WINDOW_BYTES, Window, windows
-from storage.segment.segment import Segment, SegmentSettings
+from storage.segment.segment import PartitionDirectory, Segment, SegmentSettings
 from storage.segment.sparse import PlacedBatch
 
 
@@ -39,10 +39,8 @@ class _Run(NamedTuple):
     end: int
 
 
-def split_segment(
-    segment: Segment, directory: Path, *, files: FileSystem, settings: SegmentSettings, clock: Clock
-) -> list[Offset]:
-    """Write the parts of a segment, complete and named `.swap`, beside it; their base offsets.
+def split_segment(segment: Segment, directory: PartitionDirectory, settings: SegmentSettings) -> list[Offset]:
+    """Write the parts of a segment, complete and named `.swap`, beside it; return their base offsets.
 
     The first part keeps the base offset, so that the parts take the old one's place by name; it is empty where the
     first batch is beyond its reach. What follows the last whole batch goes into the last part: recovery judges it.
@@ -53,16 +51,8 @@ def split_segment(
 
     def part_at(base_offset: Offset) -> Segment:
         if not parts or parts[-1].base_offset != base_offset:
-            parts.append(
-                Segment.create(
-                    directory,
-                    base_offset,
-                    files=files,
-                    settings=settings._replace(preallocated_bytes=0),
-                    clock=clock,
-                    state=SegmentFileState.CLEANED,
-                )
-            )
+            unallocated = settings._replace(preallocated_bytes=0)
+            parts.append(Segment.create(directory, base_offset, unallocated, SegmentFileState.CLEANED))
         return parts[-1]
 
     part_at(segment.base_offset)
@@ -84,7 +74,7 @@ def split_segment(
         part.set_modified_time(modified_time)
         part.sync()
         part.close()
-    _rename(parts, directory, files)
+    _rename(parts, directory.path, directory.files)
     return [part.base_offset for part in parts]
 
 

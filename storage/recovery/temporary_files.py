@@ -25,7 +25,7 @@ INDEX_KINDS = frozenset(
 )
 
 
-class Leftovers(NamedTuple):
+class TemporaryFiles(NamedTuple):
     """What is to be done first."""
 
     remove: tuple[str, ...]
@@ -34,7 +34,7 @@ class Leftovers(NamedTuple):
     """Files of complete new segments that wait for their place."""
 
 
-def sort_leftovers(names: Iterable[str]) -> Leftovers:
+def sort_temporary_files(names: Iterable[str]) -> TemporaryFiles:
     """Sort the directory's temporary files into those to remove and those to complete."""
     files = parse_names(names)
     cleaned = [file for file in files if file.state is SegmentFileState.CLEANED]
@@ -42,7 +42,7 @@ def sort_leftovers(names: Iterable[str]) -> Leftovers:
     swaps = [file for file in files if file.state is SegmentFileState.SWAP]
     aborted = [file for file in swaps if unfinished_from is not None and file.base_offset >= unfinished_from]
     deleted = [name for name in names if name.endswith(SegmentFileState.DELETED.value)]
-    return Leftovers(
+    return TemporaryFiles(
         remove=(*deleted, *(segment_file(*file) for file in (*aborted, *cleaned))),
         swaps=tuple(file for file in swaps if file not in aborted),
     )
@@ -57,7 +57,7 @@ def replaced(names: Iterable[str], start_offset: Offset, end_offset: Offset) -> 
     ]
 
 
-def orphans(names: Sequence[str]) -> list[str]:
+def indexes_without_log(names: Sequence[str]) -> list[str]:
     """Return the index files of segments whose `.log` is missing."""
     live = [file for file in parse_names(names) if file.state is SegmentFileState.LIVE]
     with_log = {file.base_offset for file in live if file.kind is SegmentFileKind.LOG}

@@ -48,32 +48,36 @@ class SegmentSettings(NamedTuple):
     """How much earlier than segment.ms this segment rolls."""
 
 
-class Segment:
-    """Changed under the log's lock; read by any thread below the log's published end."""
+class PartitionDirectory(NamedTuple):
+    """The directory of a log's segments, the disk that it is on, and the clock."""
 
-    def __init__(  # noqa: PLR0913 (what a segment is made of; keyword-only)
+    path: Path
+    files: FileSystem
+    clock: Clock
+
+
+class Segment:
+    """A segment. Changed under the log's lock; read by any thread below the log's published end."""
+
+    def __init__(
         self,
-        directory: Path,
+        directory: PartitionDirectory,
         base_offset: Offset,
-        *,
-        files: FileSystem,
         settings: SegmentSettings,
-        clock: Clock,
+        *,
         log: File | None = None,
         state: SegmentFileState = SegmentFileState.LIVE,
     ) -> None:
-        """Take the segment whose `.log` exists in `directory`, or whose batches are in `log`. FileNotFoundError."""
+        """Open the segment whose `.log` exists in `directory`, or whose batches are in `log`. FileNotFoundError."""
         self.base_offset = base_offset
         self.state = state
         """The temporary suffix that its files bear."""
         self.settings = settings
-        self._files = files
-        self._clock = clock
-        self._directory = directory
-        self.log = log or files.open(self._path(SegmentFileKind.LOG))
+        self._directory, self._files, self._clock = directory
+        self.log = log or self._files.open(self._path(SegmentFileKind.LOG))
         self.size = self.log.size()
         """Bytes of batches; a preallocated file is larger."""
-        self.created_ms = clock()
+        self.created_ms = self._clock()
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._transaction_index: TransactionIndex | None = None
@@ -93,22 +97,19 @@ class Segment:
         """True if an index takes no more entries; known while it is active."""
 
     @classmethod
-    def create(  # noqa: PLR0913 (as the constructor)
+    def create(
         cls,
-        directory: Path,
+        directory: PartitionDirectory,
         base_offset: Offset,
-        *,
-        files: FileSystem,
         settings: SegmentSettings,
-        clock: Clock,
         state: SegmentFileState = SegmentFileState.LIVE,
     ) -> Segment:
         """Make a new, empty segment: its `.log` alone. OSError leaves nothing behind."""
-        path = directory / segment_file(base_offset, SegmentFileKind.LOG, state)
-        file = files.open(path, create=True)
+        name = segment_file(base_offset, SegmentFileKind.LOG, state)
+        file = directory.files.open(directory.path / name, create=True)
         file.truncate(settings.preallocated_bytes)
         file.close()
-        segment = cls(directory, base_offset, files=files, settings=settings, clock=clock, state=state)
+        segment = cls(directory, base_offset, settings, state=state)
         segment.size = 0
         segment.active = True
         return segment

@@ -59,7 +59,7 @@ class StagingArea:
         part = f"{task}-{uuid4().hex}"
         return StagedFileWriter(self.directory / write_file(write, WriteFileKind.STAGED, part), self.files)
 
-    def hand_in(
+    def submit(
         self, write: WriteId, staged: Sequence[StagedFile], placement: Placement | None = None
     ) -> bool:
         """Ask the owner to append the files in this order; on disk when this returns (blocking, OSError).

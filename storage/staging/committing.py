@@ -33,7 +33,7 @@ from storage.staging.record import (
 )
 from storage.staging.staged_file import Frame, check_whole, read_frames
 from storage.validation.batches import AppendRules, check_as_leader
-from storage.validation.conversion import conform
+from storage.validation.conversion import convert
 
 
 class RecordsLostError(StorageError):
@@ -140,12 +140,12 @@ class Committer:
         rules = AppendRules.of(partition.config)
         try:
             incoming = check_as_leader(frame.batch, rules)
-            conformed, true = conform(frame.batch, incoming, rules, self._clock())
+            converted, true = convert(frame.batch, incoming, rules, self._clock())
             if true is None:
-                check_as_leader(conformed, rules)
+                check_as_leader(converted, rules)
         except StorageError as error:
             raise InvalidRecordError(f"{frame.partition}: {error}") from error
-        return sum(batch.records for batch in incoming), len(conformed)
+        return sum(batch.records for batch in incoming), len(converted)
 
     def _begin(self, write: WriteId, partitions: Mapping[TopicPartition, Partition]) -> Begun:
         known = read_committed(self._area.directory, self._area.files).get(write.series)

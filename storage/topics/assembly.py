@@ -20,7 +20,7 @@ def assemble(directories: Directories, registry: TopicRegistry, warn: Say) -> di
     found = find_all(directories, registry, warn)
     topics = {name: make_topic(directories, name, one, warn) for name, one in found.items()}
     wanted = [
-        wanted_of(directories, topics[name], one, number)
+        partition_to_load(directories, topics[name], one, number)
         for name, one in found.items()
         for number in one.numbers
     ]
@@ -52,9 +52,11 @@ def make_topic(directories: Directories, name: str, found: FoundTopic, warn: Say
     )
 
 
-def wanted_of(directories: Directories, topic: LogTopic, found: FoundTopic, number: int) -> PartitionToLoad:
+def partition_to_load(
+    directories: Directories, topic: LogTopic, found: FoundTopic, number: int
+) -> PartitionToLoad:
     """Say what to load for one of a topic's partitions."""
     partition = TopicPartition(topic.name, number)
     return PartitionToLoad(
-        partition, topic.config, directories.homes.get(partition), found.refused.get(number)
+        partition, topic.config, directories.by_partition.get(partition), found.refused.get(number)
     )

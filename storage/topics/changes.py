@@ -17,13 +17,13 @@ from typing import TypeVar
 from storage.checkpoints.identifiers import new_id
 from storage.config.topic import TopicConfig
 from storage.directories.checkpoints import name_of
-from storage.directories.directories import Directories, KeptDirectory
+from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.offline import loaded_logs
 from storage.engine import Partition
 from storage.errors import StorageError
 from storage.log.log import Log
 from storage.model import Timestamp, TopicPartition
-from storage.topics.loading import load_new, nothing_collected
+from storage.topics.loading import collection_paused, load_new
 from storage.topics.registry import PendingChange, TopicEntry, TopicRegistry
 from storage.topics.topic import LogTopic, merge_overrides
 
@@ -142,16 +142,16 @@ class TopicChanges:
             # To write that down may have taken the reserve, which is for what frees space.
             self.directories.check_room()
             self._make_directories(partitions, entry.topic_id)
-            with nothing_collected():
+            with collection_paused():
                 for partition in partitions:
                     self.progress.say(f"{partition} of {len(partitions)} new partitions is opened")
-                    home = self.directories.homes[partition]
-                    made[partition.partition] = load_new(partition, config, home)
-            for home in {self.directories.homes[partition] for partition in partitions}:
-                home.data.sync()
+                    directory = self.directories.by_partition[partition]
+                    made[partition.partition] = load_new(partition, config, directory)
+            for directory in {self.directories.by_partition[partition] for partition in partitions}:
+                directory.data.sync()
             self.registry.put({name: replace(entry, pending=PendingChange.NOTHING, partitions=total)})
         except (OSError, StorageError):
-            self._unmake(partitions, made, before)
+            self._undo(partitions, made, before)
             raise
         finally:
             self.progress.done()
@@ -165,33 +165,33 @@ class TopicChanges:
 
         def end(partition: TopicPartition) -> None:
             self.progress.say(f"{partition} of {len(partitions)} new partitions is put on disk")
-            self.directories.homes[partition].data.end_partition(partition, topic_id)
+            self.directories.by_partition[partition].data.end_partition(partition, topic_id)
 
         for_each(partitions, end)
 
-    def _choose(self, partition: TopicPartition) -> KeptDirectory:
+    def _choose(self, partition: TopicPartition) -> OpenDirectory:
         """Return the directory for a new partition: where a failed attempt left it, or the one with the fewest."""
         directories = self.directories
         left = (
             one for one in directories.online if one.data.files.exists(one.data.partition_path(partition))
         )
-        home = next(left, None) or directories.choose()
-        directories.place(partition, home)
-        return home
+        directory = next(left, None) or directories.choose()
+        directories.place(partition, directory)
+        return directory
 
-    def _unmake(
+    def _undo(
         self, partitions: list[TopicPartition], made: Mapping[int, Log], before: TopicEntry | None
     ) -> None:
         """Take back what was made. What the disk refuses now is finished at the next opening."""
-        homes = self.directories.homes
-        placed = {partition: homes[partition] for partition in partitions if partition in homes}
+        by_partition = self.directories.by_partition
+        placed = {partition: by_partition[partition] for partition in partitions if partition in by_partition}
         self.directories.forget(partitions)
         with suppress(OSError):
             for log in made.values():
                 log.retire("its creation failed", gone=True)
                 log.close()
-            for partition, home in placed.items():
-                home.data.unmake_partition(partition)
+            for partition, directory in placed.items():
+                directory.data.remove_partition(partition)
             self.registry.put({partitions[0].topic: before})
 
     def _check_all_serve(self, name: str) -> None:
@@ -207,19 +207,21 @@ class TopicChanges:
         now = self.directories.clock()
         gone = {TopicPartition(name, number) for number in partitions}
         for number, partition in list(partitions.items()):
-            home = self.directories.homes.get(name_of(partition))
-            if home is None or home.failure is not None:
+            directory = self.directories.by_partition.get(name_of(partition))
+            if directory is None or directory.failure is not None:
                 _close(partition)
             else:
                 due = Timestamp(now + partition.config.file_delete_delay_ms)
-                deleted_name = home.reserve.lend(partial(_rename_deleted, partition, home))
+                deleted_name = directory.reserve.lend(partial(_rename_deleted, partition, directory))
                 closing = [partition.close_files] if isinstance(partition, Log) else []
-                home.deleted.add(deleted_name, due, *closing)
+                directory.deleted.add(deleted_name, due, *closing)
             del partitions[number]
         # A later topic of this name must not find recovery points or start offsets of this one. The new names need no
         # flush of their own: the registry, which stands beside them, says to the end that they are to be deleted.
         self.directories.attempt_each(
-            lambda home: home.writer.forget(gone | {one for one in home.writer.named() if one.topic == name})
+            lambda directory: directory.writer.forget(
+                gone | {one for one in directory.writer.named() if one.topic == name}
+            )
         )
         self.directories.forget(gone)
         if not self.directories.failed:
@@ -235,14 +237,14 @@ def _close(partition: Partition) -> None:
             partition.close()
 
 
-def _rename_deleted(partition: Partition, home: KeptDirectory) -> str:
+def _rename_deleted(partition: Partition, directory: OpenDirectory) -> str:
     """Mark a partition's directory as deleted, and return its new name."""
-    name = home.data.deleted_name(name_of(partition))
+    name = directory.data.deleted_name(name_of(partition))
     if isinstance(partition, Log):
         # Offline first: a caller that finds the files renamed can learn the reason.
         partition.retire("the topic was deleted", gone=True)
-        partition.rename(home.data.path / name)
+        partition.rename(directory.data.path / name)
         partition.close()
     else:
-        home.data.rename_partition(name_of(partition), name)
+        directory.data.rename_partition(name_of(partition), name)
     return name

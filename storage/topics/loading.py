@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage.config.topic import TopicConfig
-from storage.directories.directories import Directories, KeptDirectory
+from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.offline import OfflinePartition
 from storage.duties.cleaning import adopt
 from storage.engine import Partition
@@ -28,7 +28,7 @@ class PartitionToLoad(NamedTuple):
 
     partition: TopicPartition
     config: TopicConfig
-    home: KeptDirectory | None
+    directory: OpenDirectory | None
     """None: it is missing, and may stand in a directory that failed."""
     refused: str | None = None
     """Why it may not be loaded at all."""
@@ -43,16 +43,16 @@ def load_all(
     """
     found = list(wanted)
     loaded: list[Partition] = []
-    with nothing_collected():
+    with collection_paused():
         if all(directory.clean for directory in directories.online):
-            loaded += _load_what_is_near(directories, found, warn)
+            loaded += _load_cached(directories, found, warn)
         threads_wanted = directories.config.recovery_threads * len(directories.all)
         with ThreadPoolExecutor(threads_wanted, thread_name_prefix="load") as threads:
             loaded += threads.map(lambda one: load(directories, one, warn), found[len(loaded) :])
     return {one.partition: log for one, log in zip(found, loaded, strict=True)}
 
 
-def _load_what_is_near(
+def _load_cached(
     directories: Directories, found: Sequence[PartitionToLoad], warn: Say
 ) -> Iterator[Partition]:
     """Load one after the other, as long as nothing has to be read from a disk: up to the first for which something was."""
@@ -69,7 +69,7 @@ def _blocks_read() -> int:
 
 
 @contextmanager
-def nothing_collected() -> Iterator[None]:
+def collection_paused() -> Iterator[None]:
     """Pause garbage collection: what is loaded stays, and scanning it again and again takes a third of the time."""
     collects = gc.isenabled()
     gc.disable()
@@ -84,30 +84,30 @@ def load(
     directories: Directories, found: PartitionToLoad, warn: Say, checkpointed: Checkpointed | None = None
 ) -> Partition:
     """Load a partition by what its directory's checkpoints say of it, or by `checkpointed` (blocking)."""
-    home = found.home
-    if home is None:
+    directory = found.directory
+    if directory is None:
         return _missing(directories, found)
-    clean = home.clean and checkpointed is None
-    checkpointed = checkpointed or home.writer.kept(found.partition)
-    if home.failure is not None:
-        return _offline(found, _place(found, home), home.failure, checkpointed.log_start_offset)
+    clean = directory.clean and checkpointed is None
+    checkpointed = checkpointed or directory.writer.checkpointed(found.partition)
+    if directory.failure is not None:
+        return _offline(found, _place(found, directory), directory.failure, checkpointed.log_start_offset)
     if found.refused is not None:
         reason = found.refused
     else:
         try:
-            return load_found(found, home, checkpointed, clean=clean)
+            return load_found(found, directory, checkpointed, clean=clean)
         except (StorageError, OSError) as error:
             reason = reason_of(error)
     warn(f"{found.partition}: offline: {reason}")
-    return _offline(found, _place(found, home), reason, checkpointed.log_start_offset)
+    return _offline(found, _place(found, directory), reason, checkpointed.log_start_offset)
 
 
 def load_found(
-    found: PartitionToLoad, home: KeptDirectory, checkpointed: Checkpointed, *, clean: bool
+    found: PartitionToLoad, directory: OpenDirectory, checkpointed: Checkpointed, *, clean: bool
 ) -> Log:
     """Load a log from its directory; without `clean` with recovery (StorageError, OSError)."""
-    data = home.data
-    if not home.below_high_watermark:
+    data = directory.data
+    if not directory.below_high_watermark:
         checkpointed = checkpointed._replace(high_watermark=None)
     log = load_log(
         data.partition_path(found.partition),
@@ -121,13 +121,13 @@ def load_found(
             flusher=data.flusher,
         ),
     )
-    log.parts.room = home.reserve.room
-    return adopt(log, home.writer.first_dirty_offset(found.partition), data.clock)
+    log.parts.room = directory.reserve.room
+    return adopt(log, directory.writer.first_dirty_offset(found.partition), data.clock)
 
 
-def load_new(partition: TopicPartition, config: TopicConfig, home: KeptDirectory) -> Log:
+def load_new(partition: TopicPartition, config: TopicConfig, directory: OpenDirectory) -> Log:
     """Load a partition whose directory was just made (StorageError, OSError)."""
-    return load_found(PartitionToLoad(partition, config, home), home, Checkpointed(), clean=True)
+    return load_found(PartitionToLoad(partition, config, directory), directory, Checkpointed(), clean=True)
 
 
 def _missing(directories: Directories, found: PartitionToLoad) -> OfflinePartition:
@@ -135,11 +135,11 @@ def _missing(directories: Directories, found: PartitionToLoad) -> OfflinePartiti
     failed = directories.failed
     assert failed, f"{found.partition} is missing, yet every directory was read"
     reason = "; ".join(str(directory.failure) for directory in failed)
-    return _offline(found, " or ".join(_place(found, home) for home in failed), reason, Offset(0))
+    return _offline(found, " or ".join(_place(found, directory) for directory in failed), reason, Offset(0))
 
 
-def _place(found: PartitionToLoad, home: KeptDirectory) -> str:
-    return str(home.data.partition_path(found.partition))
+def _place(found: PartitionToLoad, directory: OpenDirectory) -> str:
+    return str(directory.data.partition_path(found.partition))
 
 
 def _offline(found: PartitionToLoad, place: str, reason: str, log_start_offset: Offset) -> OfflinePartition:

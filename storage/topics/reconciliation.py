@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 from storage.checkpoints.identifiers import new_id
 from storage.checkpoints.partition_metadata import read_topic_id, write_topic_id
 from storage.directories.contents import Contents
 from storage.directories.data_directory import DataDirectory, partitions_of
-from storage.directories.directories import Directories, KeptDirectory
+from storage.directories.directories import Directories, OpenDirectory
 from storage.disk.names import DirectoryMark
 from storage.errors import CorruptionError, DuplicatePartitionError
 from storage.messages import Say
@@ -35,20 +36,22 @@ class FoundTopic:
     """Why some of them are not the topic's own."""
 
 
-def survey(directories: Directories) -> dict[KeptDirectory, Contents]:
+def survey(directories: Directories) -> dict[OpenDirectory, Contents]:
     """Look through every directory that serves, and note where each partition stands.
 
     Raises NotALogDirectoryError, DuplicatePartitionError; OSError when no directory is left.
     """
-    contents: dict[KeptDirectory, Contents] = {}
+    contents: dict[OpenDirectory, Contents] = {}
 
-    def look(directory: KeptDirectory) -> None:
+    def look(directory: OpenDirectory) -> None:
         contents[directory] = directory.data.contents()
 
     directories.attempt_each(look)
-    homes = _lay_out(contents)
-    directories.forget(set(directories.homes) - set(homes) - _standing_in(directories, directories.failed))
-    for partition, directory in homes.items():
+    placed = _lay_out(contents)
+    directories.forget(
+        set(directories.by_partition) - set(placed) - _standing_in(directories, directories.failed)
+    )
+    for partition, directory in placed.items():
         directories.place(partition, directory)
     return contents
 
@@ -106,7 +109,9 @@ def _settle_registry(
         changes.update(dict.fromkeys(gone))
     for topic, one in found.items():
         missing = [
-            number for number in range(one.entry.partitions) if (topic, number) not in directories.homes
+            number
+            for number in range(one.entry.partitions)
+            if (topic, number) not in directories.by_partition
         ]
         if missing and not directories.failed:
             numbers = ", ".join(map(str, missing))
@@ -117,28 +122,28 @@ def _settle_registry(
         registry.put(changes)
 
 
-def _lay_out(contents: Mapping[KeptDirectory, Contents]) -> dict[TopicPartition, KeptDirectory]:
+def _lay_out(contents: Mapping[OpenDirectory, Contents]) -> dict[TopicPartition, OpenDirectory]:
     """Return the directory of each partition; DuplicatePartitionError for one that stands in two places."""
-    homes: dict[TopicPartition, KeptDirectory] = {}
+    placed: dict[TopicPartition, OpenDirectory] = {}
     for directory, content in contents.items():
         for partition in content.partitions:
-            other = homes.setdefault(partition, directory)
+            other = placed.setdefault(partition, directory)
             if other is not directory:
                 raise DuplicatePartitionError(
                     f"{partition}: stands in {other} and in {directory}; move one of the two away"
                 )
-    return homes
+    return placed
 
 
-def _standing_in(directories: Directories, those: Iterable[KeptDirectory]) -> set[TopicPartition]:
+def _standing_in(directories: Directories, those: Iterable[OpenDirectory]) -> set[TopicPartition]:
     wanted = set(those)
-    return {partition for partition, home in directories.homes.items() if home in wanted}
+    return {partition for partition, directory in directories.by_partition.items() if directory in wanted}
 
 
 def _numbers(directories: Directories, registry: TopicRegistry) -> dict[str, list[int]]:
     """Return the partition numbers of each topic, both ascending, as far as they can be known."""
     topics: dict[str, set[int]] = {}
-    for topic, number in directories.homes:
+    for topic, number in directories.by_partition:
         topics.setdefault(topic, set()).add(number)
     if directories.failed:
         for topic, entry in registry.entries.items():
@@ -155,9 +160,9 @@ def _settled(entry: TopicEntry) -> TopicEntry | None:
 
 def _mark_all_deleted(directories: Directories, topic: str, topic_id: str) -> None:
     """Rename what is left of a topic; a directory of another topic of the same name stays."""
-    for partition, home in sorted(directories.homes.items(), key=lambda item: item[0]):
-        if partition.topic == topic and home.failure is None:
-            directories.attempt(home, lambda: _mark_deleted(home.data, partition, topic_id))  # noqa: B023
+    for partition, directory in sorted(directories.by_partition.items(), key=lambda item: item[0]):
+        if partition.topic == topic and directory.failure is None:
+            directories.attempt(directory, partial(_mark_deleted, directory.data, partition, topic_id))
 
 
 def _mark_deleted(data: DataDirectory, partition: TopicPartition, topic_id: str) -> None:
@@ -171,12 +176,13 @@ def _mark_deleted(data: DataDirectory, partition: TopicPartition, topic_id: str)
 
 def _make_missing(directories: Directories, topic: str, entry: TopicEntry) -> None:
     for partition in partitions_of(topic, range(entry.partitions)):
-        home = directories.homes.get(partition)
-        if home is None or not _has_topic_id(home.data, partition):
-            home = home or directories.choose()
-            if not directories.attempt(home, lambda: home.data.make_partition(partition, entry.topic_id)):  # noqa: B023
+        directory = directories.by_partition.get(partition)
+        if directory is None or not _has_topic_id(directory.data, partition):
+            directory = directory or directories.choose()
+            make = partial(directory.data.make_partition, partition, entry.topic_id)
+            if not directories.attempt(directory, make):
                 return
-            directories.place(partition, home)
+            directories.place(partition, directory)
 
 
 def _has_topic_id(data: DataDirectory, partition: TopicPartition) -> bool:
@@ -194,11 +200,13 @@ def _read_ids(
     ids: dict[int, str | None] = {}
     refused: dict[int, str] = {}
     for partition in (TopicPartition(topic, number) for number in numbers):
-        home = directories.homes.get(partition)
-        if home is None or home.failure is not None:
+        directory = directories.by_partition.get(partition)
+        if directory is None or directory.failure is not None:
             continue
         try:
-            ids[partition.partition] = read_topic_id(home.data.files, home.data.partition_path(partition))
+            ids[partition.partition] = read_topic_id(
+                directory.data.files, directory.data.partition_path(partition)
+            )
         except (CorruptionError, OSError) as error:
             refused[partition.partition] = str(error)
     return ids, refused
@@ -225,17 +233,16 @@ def _write_missing_ids(
     for number, found in ids.items():
         if found is None:
             partition = TopicPartition(topic, number)
-            home = directories.homes[partition]
-            if home.failure is None:
-                directories.attempt(
-                    home,
-                    lambda: write_topic_id(home.data.files, home.data.partition_path(partition), topic_id),  # noqa: B023
-                )
+            directory = directories.by_partition[partition]
+            if directory.failure is None:
+                data = directory.data
+                write = partial(write_topic_id, data.files, data.partition_path(partition), topic_id)
+                directories.attempt(directory, write)
 
 
 def marked(
-    contents: Mapping[KeptDirectory, Contents], *marks: DirectoryMark
-) -> Iterable[tuple[KeptDirectory, str]]:
+    contents: Mapping[OpenDirectory, Contents], *marks: DirectoryMark
+) -> Iterable[tuple[OpenDirectory, str]]:
     """Yield the names of the directories of `contents` that bear one of `marks`, each with its data directory."""
     for directory, content in contents.items():
         for mark in marks:

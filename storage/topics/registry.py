@@ -122,7 +122,7 @@ class TopicRegistry:
 
         `all_directories`: where there are several, which they are, those included whose copies cannot be had.
         """
-        self.go_on_without: Callable[[Path, OSError], bool] = lambda _directory, _error: False
+        self.continue_without: Callable[[Path, OSError], bool] = lambda _directory, _error: False
         """Called when a directory's copy cannot be written; returns whether the directory has failed and is left out."""
         self.lend: Callable[[Path, Callable[[], None]], None] = lambda _directory, write: write()
         """Writes a directory's copy, where possible also on a full disk."""
@@ -202,7 +202,7 @@ class TopicRegistry:
                 try:
                     self.lend(directory, partial(self._write, directory))
                 except OSError as error:
-                    if not self.go_on_without(directory, error):
+                    if not self.continue_without(directory, error):
                         raise
                 self._stale.discard(directory)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from storage.checkpoints.clean_shutdown import take_mark
+from storage.checkpoints.clean_shutdown import remove_mark
 from storage.directories.checkpoints import name_of
-from storage.directories.directories import Directories, KeptDirectory
+from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.identity import settle_meta_properties
 from storage.directories.offline import loaded_logs
 from storage.disk.native import NativeFileSystem
@@ -17,7 +17,7 @@ from storage.errors import StorageError
 from storage.log.log import Log
 from storage.messages import Say
 from storage.recovery.load import Checkpointed
-from storage.topics.assembly import find_all, make_topic, wanted_of
+from storage.topics.assembly import find_all, make_topic, partition_to_load
 from storage.topics.loading import PartitionToLoad, load, load_found
 from storage.topics.reconciliation import finish_pending
 from storage.topics.registry import TopicRegistry
@@ -35,16 +35,20 @@ class Reopening:
     def partition(self, topic: LogTopic, number: int) -> Log:
         """Load one partition of a directory that serves (StorageError, OSError: then all is as before)."""
         old = topic.partitions()[number]
-        home = self.directories.homes.get(name_of(old))
-        if home is None:
+        directory = self.directories.by_partition.get(name_of(old))
+        if directory is None:
             raise StorageError(f"{name_of(old)}: in none of the data directories {self.directories}")
-        kept = _retire(old, home) if isinstance(old, Log) else home.writer.kept(name_of(old))
-        log = load_found(PartitionToLoad(name_of(old), topic.config, home), home, kept, clean=False)
+        checkpointed = (
+            _retire(old, directory) if isinstance(old, Log) else directory.writer.checkpointed(name_of(old))
+        )
+        log = load_found(
+            PartitionToLoad(name_of(old), topic.config, directory), directory, checkpointed, clean=False
+        )
         topic.set_partitions({**topic.partitions(), number: log})
         _supersede([old])
         return log
 
-    def directory(self, directory: KeptDirectory, topics: Mapping[str, LogTopic]) -> dict[str, LogTopic]:
+    def directory(self, directory: OpenDirectory, topics: Mapping[str, LogTopic]) -> dict[str, LogTopic]:
         """Serve a directory that failed again, as an opening would; all topics then (blocking).
 
         A partition in it that cannot be loaded is offline, for its own reason. Raises StorageError, OSError: then the
@@ -52,31 +56,33 @@ class Reopening:
         """
         failure = directory.failure
         try:
-            self._own_again(directory)
+            self._take_ownership(directory)
             directory.failure = None
-            return self._bring_back(directory, topics)
+            return self._load_directory(directory, topics)
         except (StorageError, OSError):
             directory.failure = failure
             self.directories.when_failed(directory)
             raise
 
-    def _own_again(self, directory: KeptDirectory) -> None:
+    def _take_ownership(self, directory: OpenDirectory) -> None:
         data = directory.data
         data.check()
         data.contents()
         if isinstance(data.files, NativeFileSystem):
             directory.take_lock()
-        clean = take_mark(data.files, data.path)
+        clean = remove_mark(data.files, data.path)
         if directory.was_read:
             # What is remembered is newer than what stands there, and a write of all shows that it can be done.
-            directory.writer.distrust()
+            directory.writer.invalidate()
             directory.clean = False
         else:
             directory.read_checkpoints()
             directory.clean = clean
         self.registry.join(data.path)
 
-    def _bring_back(self, directory: KeptDirectory, topics: Mapping[str, LogTopic]) -> dict[str, LogTopic]:
+    def _load_directory(
+        self, directory: OpenDirectory, topics: Mapping[str, LogTopic]
+    ) -> dict[str, LogTopic]:
         settle_meta_properties(self.directories)
         self.registry.settle()
         finish_pending(self.directories, self.registry)
@@ -86,9 +92,9 @@ class Reopening:
             topic = present.get(name) or make_topic(self.directories, name, one, self.warn)
             partitions = dict(topic.partitions())
             for number in one.numbers:
-                wanted = wanted_of(self.directories, topic, one, number)
+                wanted = partition_to_load(self.directories, topic, one, number)
                 old = partitions.get(number)
-                if wanted.home is directory or old is None:
+                if wanted.directory is directory or old is None:
                     partitions[number] = self._load_again(wanted, old)
             before = topic.partitions()
             topic.set_partitions(partitions)
@@ -98,7 +104,7 @@ class Reopening:
             partition
             for topic in present.values()
             for partition in topic.partitions().values()
-            if self.directories.homes.get(name_of(partition)) is directory
+            if self.directories.by_partition.get(name_of(partition)) is directory
         ]
         directory.writer.forget(directory.writer.named() - {name_of(partition) for partition in here})
         directory.writer.write_all(here)
@@ -107,8 +113,8 @@ class Reopening:
     def _load_again(self, wanted: PartitionToLoad, old: Partition | None) -> Partition:
         if not isinstance(old, Log):
             return load(self.directories, wanted, self.warn)
-        assert wanted.home is not None, "a log that was loaded has a data directory"
-        return load(self.directories, wanted, self.warn, _retire(old, wanted.home))
+        assert wanted.directory is not None, "a log that was loaded has a data directory"
+        return load(self.directories, wanted, self.warn, _retire(old, wanted.directory))
 
 
 def _supersede(replaced: Iterable[Partition]) -> None:
@@ -116,11 +122,13 @@ def _supersede(replaced: Iterable[Partition]) -> None:
         log.supersede()
 
 
-def _retire(old: Log, home: KeptDirectory) -> Checkpointed:
+def _retire(old: Log, directory: OpenDirectory) -> Checkpointed:
     """Close a log that is loaded again, and return its offsets; what it could not write is recovered."""
-    kept = home.writer.kept(name_of(old))
-    kept = kept._replace(recovery_point=old.recovery_point, log_start_offset=old.log_start_offset)
+    checkpointed = directory.writer.checkpointed(name_of(old))
+    checkpointed = checkpointed._replace(
+        recovery_point=old.recovery_point, log_start_offset=old.log_start_offset
+    )
     old.retire("opened again")
     with suppress(OSError):
         old.close()
-    return kept
+    return checkpointed

@@ -38,16 +38,16 @@ class AppendRules:
     codec: Codec | None
     """What batches are compressed with in the log; None: with whatever their producer chose."""
     compression_level: int | None
-    looks_into_records: bool = field(init=False)
+    reads_records: bool = field(init=False)
     """True if a batch's header cannot answer even when it is known to be true."""
-    takes_own_as_they_are: bool = field(init=False)
+    accepts_own_batches: bool = field(init=False)
     """True if batches that this process just made need nothing but their offsets, and the topic's codec."""
 
     def __post_init__(self) -> None:
         # Each append asks; the answers follow from what does not change.
         looks = self.needs_keys or (self.before_max_ms < _CHECKS_TIMES_BELOW and not self.stamps_append_time)
-        object.__setattr__(self, "looks_into_records", looks)
-        object.__setattr__(self, "takes_own_as_they_are", not self.stamps_append_time and not looks)
+        object.__setattr__(self, "reads_records", looks)
+        object.__setattr__(self, "accepts_own_batches", not self.stamps_append_time and not looks)
 
     @classmethod
     def of(cls, config: TopicConfig) -> AppendRules:

@@ -36,7 +36,7 @@ _SHOWN = 5
 """How many bad records an error names."""
 
 
-def conform(
+def convert(
     batches: bytearray, incoming: Sequence[Incoming], rules: AppendRules, now: int
 ) -> tuple[bytearray, Sequence[Incoming] | None]:
     """Return the batches as they may enter the log, and what is true of them.
@@ -47,10 +47,10 @@ def conform(
     Raises InvalidTimestampError, InvalidRecordError, each naming all records at fault, RecordTooLargeError where
     compressed records inflate to more than is taken apart; nothing is changed then.
     """
-    looked, left = list[_Looked](), APPEND_BYTES
+    looked, left = list[_Converted](), APPEND_BYTES
     for batch in incoming:
         if batch.attributes & CONTROL_MASK:
-            looked.append(_Looked(batch.max_timestamp, None))
+            looked.append(_Converted(batch.max_timestamp, None))
             continue
         columns = _records(batches, batch, left)
         left -= columns.size_bytes if batch.attributes & CODEC_MASK else 0
@@ -61,7 +61,7 @@ def conform(
         largest = (
             batch.max_timestamp if encoded is not None else max(columns.timestamps, default=NO_TIMESTAMP)
         )
-        looked.append(_Looked(largest, encoded))
+        looked.append(_Converted(largest, encoded))
     if any(one.encoded is not None for one in looked):
         whole = bytearray().join(
             batches[batch.position : batch.position + batch.size_bytes]
@@ -81,7 +81,7 @@ def conform(
     return batches, true or incoming
 
 
-class _Looked(NamedTuple):
+class _Converted(NamedTuple):
     """What is kept of one batch's records, which may be many times as large as it."""
 
     max_timestamp: int

@@ -12,7 +12,7 @@ class ManualFlusher:
         self.waiting: dict[Flush, None] = {}
         self.closed = False
 
-    def hand(self, flush: Flush) -> None:
+    def submit(self, flush: Flush) -> None:
         if not self.closed:
             self.waiting[flush] = None
 

@@ -163,7 +163,7 @@ def test_a_claimed_write_is_never_withdrawn(data, owner):
     owner("sleeps")
     file = staged(data)
     area = staging_area([data])
-    area.hand_in(ONCE, [file])
+    area.submit(ONCE, [file])
     assert area.claim(ONCE) is not None
     with pytest.raises(CommitTimeoutError, match="will complete it"):
         CommitRequest([data], ONCE, [file]).commit(0.1)
@@ -228,7 +228,7 @@ def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text, c
     """Two copies of one query at the same micro-batch: the second one learns that the first one's rows were taken."""
     write = WriteId("query", 0)
     process = owner("sleeps")
-    staging_area([data]).hand_in(write, [staged(data, write, text)])
+    staging_area([data]).submit(write, [staged(data, write, text)])
 
     def sleep(seconds: float) -> None:
         process.kill()
@@ -263,7 +263,7 @@ def test_abort_removes_what_was_staged(data):
     CommitRequest([data], ONCE, [file]).abort()
     assert [] == left(data)
     file = staged(data)
-    staging_area([data]).hand_in(ONCE, [file])
+    staging_area([data]).submit(ONCE, [file])
     CommitRequest([data], ONCE, [file]).abort()
     assert sorted(parse_write_file(name).kind.value for name in left(data)) == [
         WriteFileKind.REQUESTED.value,

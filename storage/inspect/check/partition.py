@@ -84,7 +84,7 @@ class PartitionCheck:
         yield from self._check_topic_id()
         if self._epochs_problem:
             yield self._epochs_problem
-        yield from self._check_orphans()
+        yield from self._check_segment_files()
 
     def segments(self) -> Iterator[SegmentWork]:
         """Yield the segments, ascending; one that a living process removes meanwhile is left out."""
@@ -127,7 +127,7 @@ class PartitionCheck:
     def _log(self, base_offset: Offset) -> Path:
         return self._directory / segment_file(base_offset, SegmentFileKind.LOG)
 
-    def _check_orphans(self) -> Iterator[Finding]:
+    def _check_segment_files(self) -> Iterator[Finding]:
         """Check that each index belongs to a segment, and that each producer snapshot is sound."""
         for file in self._live:
             if file.kind is SegmentFileKind.SNAPSHOT:

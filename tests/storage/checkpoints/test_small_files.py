@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from storage.checkpoints.atomic import write_atomically
-from storage.checkpoints.clean_shutdown import is_marked_clean, mark_clean, take_mark
+from storage.checkpoints.clean_shutdown import is_marked_clean, mark_clean, remove_mark
 from storage.checkpoints.identifiers import decode_id, encode_id, new_id
 from storage.checkpoints.meta_properties import (
     MetaProperties,
@@ -216,9 +216,9 @@ def test_marker_is_kafkas_and_durable(disk: SimulatedDisk) -> None:
 def test_taken_marker_is_gone_for_good(disk: SimulatedDisk) -> None:
     """Row 32: once taken, a crash does not bring it back."""
     mark_clean(disk, DATA)
-    assert take_mark(disk, DATA)
+    assert remove_mark(disk, DATA)
     disk.crash(keep=0.0)
-    assert not take_mark(disk, DATA)
+    assert not remove_mark(disk, DATA)
 
 
 @pytest.mark.parametrize(
@@ -229,5 +229,5 @@ def test_a_marker_counts_whatever_it_says(disk: SimulatedDisk, content: bytes) -
     """Row 147: a broker's has its epoch, a later one's fields of its own, and an old one's nothing at all."""
     disk.write_bytes(DATA / ".kafka_cleanshutdown", content)
     assert is_marked_clean(disk, DATA)
-    assert take_mark(disk, DATA)
+    assert remove_mark(disk, DATA)
     assert not is_marked_clean(disk, DATA)

@@ -51,7 +51,7 @@ def test_only_the_newest_records_of_known_keys_stay():
     """Keys the map does not know stay; records without a key never do."""
     offsets = OffsetMap(2400)
     offsets.put(b"a", 3)
-    assert [0, 0, STAYS, STAYS] == list(offsets.judge(records([b"a", None, b"b", b"a"]), end_offset=9))
+    assert [0, 0, STAYS, STAYS] == list(offsets.marks_of(records([b"a", None, b"b", b"a"]), end_offset=9))
 
 
 @given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 2**40)), max_size=80))

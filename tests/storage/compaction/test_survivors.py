@@ -18,7 +18,7 @@ from storage.compaction.survivors import (
     count_staying,
     drop_tombstones,
     end_of_filtered,
-    end_of_untied,
+    end_of_nontransactional,
     filter_batches,
     kept_records,
     next_run,
@@ -58,7 +58,7 @@ def judged(columns, end_offset):
         elif record.key is not None and model[record.key] == record.offset:
             mark |= STAYS
         expected.append(mark)
-    return newest.judge(columns, end_offset=end_offset), expected
+    return newest.marks_of(columns, end_offset=end_offset), expected
 
 
 @given(BATCHES, st.integers(0, 20))
@@ -110,7 +110,7 @@ def test_batches_of_producers_and_transactions_are_looked_at():
     assert next_run(of_producer, bytearray([STAYS]), 0, keep_end_offset=-1).kind is RunKind.COPIED
     tied = log_of([[(b"a", b"1")]], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
     assert next_run(tied, bytearray([STAYS]), 0, keep_end_offset=-1).kind is RunKind.SINGLE
-    assert [1, 0] == [end_of_untied(columns, 0) for columns in (of_producer, tied)]
+    assert [1, 0] == [end_of_nontransactional(columns, 0) for columns in (of_producer, tied)]
 
 
 def test_a_batch_with_a_horizon_is_looked_at():

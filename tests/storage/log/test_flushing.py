@@ -245,9 +245,9 @@ def test_a_flusher_does_one_after_the_other():
         done.append("failed")
         raise ValueError("a fault of the log")
 
-    flusher.hand(fail)
-    flusher.hand(lambda: done.append("flushed"))
-    flusher.hand(last.set)
+    flusher.submit(fail)
+    flusher.submit(lambda: done.append("flushed"))
+    flusher.submit(last.set)
     last.wait()
     flusher.close()
     assert ["failed", "flushed"] == done
@@ -262,15 +262,15 @@ def test_a_thread_that_cannot_begin_is_tried_again(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    flusher.hand(lambda: done.append("flushed"))
+    flusher.submit(lambda: done.append("flushed"))
     monkeypatch.setattr(threading.Thread, "start", start)
-    flusher.hand(last.set)
+    flusher.submit(last.set)
     last.wait()
     flusher.close()
     assert ["flushed"] == done
     monkeypatch.setattr(threading.Thread, "start", refuse)
     never_began = BackgroundFlusher()
-    never_began.hand(last.set)
+    never_began.submit(last.set)
     never_began.close()
 
 
@@ -286,17 +286,17 @@ def test_equal_flushes_that_wait_are_one():
     def again() -> None:
         done.append("again")
 
-    flusher.hand(first)
+    flusher.submit(first)
     begun.wait()
     for _ in range(3):
-        flusher.hand(again)
-    flusher.hand(last.set)
+        flusher.submit(again)
+    flusher.submit(last.set)
     go_on.set()
     last.wait()
     assert ["again"] == done
-    flusher.hand(again)
+    flusher.submit(again)
     last.clear()
-    flusher.hand(last.set)
+    flusher.submit(last.set)
     last.wait()
     assert ["again", "again"] == done
     flusher.close()
@@ -312,13 +312,13 @@ def test_closing_waits_for_the_running_flush_alone():
         go_on.wait()
         done.append("running")
 
-    flusher.hand(running)
+    flusher.submit(running)
     begun.wait()
-    flusher.hand(lambda: done.append("waiting"))
+    flusher.submit(lambda: done.append("waiting"))
     closing = threading.Thread(target=flusher.close)
     closing.start()
     go_on.set()
     closing.join()
-    flusher.hand(lambda: done.append("too late"))
+    flusher.submit(lambda: done.append("too late"))
     flusher.close()
     assert ["running"] == done

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from storage.log.roll import RollParameters, RollReason, draw_jitter, goes_on, roll_reason, waited_ms
+from storage.log.roll import RollParameters, RollReason, draw_jitter, roll_reason, stays_active, waited_ms
 
 NOTHING_DUE = RollParameters(
     size_bytes=500,
@@ -54,7 +54,7 @@ def test_the_quick_answer_is_the_long_ones(size: int, timestamp: int, offset: in
     p = NOTHING_DUE._replace(
         size_bytes=size, append_max_timestamp=timestamp, append_last_offset=offset, index_full=index_full
     )
-    quick = goes_on(
+    quick = stays_active(
         size_bytes=p.size_bytes + p.append_bytes,
         max_bytes=p.max_segment_bytes,
         relative_offset=p.append_last_offset - p.base_offset,

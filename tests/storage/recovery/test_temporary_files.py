@@ -8,7 +8,7 @@ import pytest
 
 from storage.disk.names import SegmentFileKind, SegmentFileName, SegmentFileState
 from storage.model import Offset
-from storage.recovery.temporary_files import orphans, replaced, sort_leftovers
+from storage.recovery.temporary_files import indexes_without_log, replaced, sort_temporary_files
 from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
 
 BASES = (0, 3, 6)
@@ -133,7 +133,7 @@ def test_sorting_by_names():
         "00000000000000000005.log.swap",
         "00000000000000000005.index.cleaned",
     ]
-    found = sort_leftovers(
+    found = sort_temporary_files(
         [*names, "00000000000000000001.log.deleted", "notes.deleted", "00000000000000000009.log"]
     )
     assert (SegmentFileName(Offset(0), SegmentFileKind.LOG, SegmentFileState.SWAP),) == found.swaps
@@ -156,4 +156,4 @@ def test_orphans_by_names():
         "00000000000000000004.index",
         "x.index",
     ]
-    assert ["00000000000000000004.index"] == orphans([*names, "00000000000000000004.snapshot"])
+    assert ["00000000000000000004.index"] == indexes_without_log([*names, "00000000000000000004.snapshot"])

@@ -15,7 +15,7 @@ from storage.log.reading.times import Search, TimeSearch
 from storage.log.state import LogState
 from storage.model import Offset
 from storage.segment.chain import Chain
-from storage.segment.segment import Segment, SegmentSettings
+from storage.segment.segment import PartitionDirectory, Segment, SegmentSettings
 from storage.segment.sparse import PlacedBatch
 from tests.doubles.headers import headers
 from tests.doubles.logs import batch
@@ -34,9 +34,8 @@ class OneSegment:
         self.disk = SimulatedDisk()
         self.clock = ManualClock()
         self.settings = SegmentSettings(interval, index_bytes, **settings)
-        self.segment = Segment.create(
-            DIRECTORY, Offset(base_offset), files=self.disk, settings=self.settings, clock=self.clock
-        )
+        self.directory = PartitionDirectory(DIRECTORY, self.disk, self.clock)
+        self.segment = Segment.create(self.directory, Offset(base_offset), self.settings)
 
     def append(self, offset: int, *values: bytes, timestamp: int = -1) -> int:
         """Append one batch; its size."""
@@ -48,9 +47,7 @@ class OneSegment:
     def load(self) -> Segment:
         """Open the same files again."""
         base_offset = self.segment.base_offset
-        self.segment = Segment(
-            DIRECTORY, base_offset, files=self.disk, settings=self.settings, clock=self.clock
-        )
+        self.segment = Segment(self.directory, base_offset, self.settings)
         return self.segment
 
     def state(self) -> LogState:

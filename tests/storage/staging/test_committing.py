@@ -54,10 +54,10 @@ def stage(area: StagingArea, write: WriteId, task: int) -> StagedFile:
     return writer.finish()
 
 
-def hand_in(disk: SimulatedDisk, write: WriteId) -> StagingArea:
+def submit(disk: SimulatedDisk, write: WriteId) -> StagingArea:
     """What a writer does: every task stages, then one asks."""
     area = StagingArea(DATA, disk)
-    area.hand_in(write, [stage(area, write, task) for task in TASKS])
+    area.submit(write, [stage(area, write, task) for task in TASKS])
     return area
 
 
@@ -79,7 +79,7 @@ def test_a_write_is_appended_in_task_order(write):
     """Into every partition, by the owner's duty; no file of it stays."""
     disk = SimulatedDisk()
     engine = populated(disk)
-    area = hand_in(disk, write)
+    area = submit(disk, write)
     assert area.state(write) is WriteState.REQUESTED
     engine.maintenance(Timestamp(1_700_000_000_000))
     assert EXPECTED == values(engine)
@@ -91,10 +91,10 @@ def test_a_replayed_micro_batch_is_no_write():
     """Committed is committed: neither the same batch nor an earlier one of the query is appended."""
     disk = SimulatedDisk()
     engine = populated(disk)
-    hand_in(disk, BATCH)
+    submit(disk, BATCH)
     engine.commit_staged_writes()
     for batch in (3, 1):
-        hand_in(disk, BATCH._replace(batch=batch))
+        submit(disk, BATCH._replace(batch=batch))
         engine.commit_staged_writes()
     assert EXPECTED == values(engine)
     assert StagingArea(DATA, disk).state(BATCH) is WriteState.COMMITTED
@@ -105,7 +105,7 @@ def test_other_micro_batches_and_queries_are_writes_of_their_own():
     disk = SimulatedDisk()
     engine = populated(disk)
     for write in (BATCH, BATCH._replace(batch=4), WriteId("other", 3), ONCE, WriteId("twice")):
-        hand_in(disk, write)
+        submit(disk, write)
         engine.commit_staged_writes()
     assert {where: len(found) for where, found in values(engine).items()} == {
         where: 5 * len(found) for where, found in EXPECTED.items()
@@ -117,13 +117,13 @@ def test_a_replayed_write_is_there_once_wherever_it_died(end):
     """A crash after any step of staging, handing in and appending; then the query is restarted and replays."""
 
     def run(disk: MortalDisk, engine: LogManager) -> None:
-        hand_in(disk, BATCH)
+        submit(disk, BATCH)
         engine.commit_staged_writes()
         engine.close()
 
     for disk, _ in every_death(run, end=end):
         engine = engine_on(disk)
-        hand_in(disk, BATCH)
+        submit(disk, BATCH)
         engine.commit_staged_writes()
         assert EXPECTED == values(engine)
         assert [] == files_of_writes(disk)
@@ -132,12 +132,12 @@ def test_a_replayed_write_is_there_once_wherever_it_died(end):
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(end):
-    """Whole as soon as `hand_in` returned, whatever happens then."""
+    """Whole as soon as `submit` returned, whatever happens then."""
     handed_in = []
 
     def run(disk: MortalDisk, engine: LogManager) -> None:
         handed_in.clear()
-        handed_in.append(hand_in(disk, ONCE))
+        handed_in.append(submit(disk, ONCE))
         engine.commit_staged_writes()
 
     outcomes = set()
@@ -156,7 +156,7 @@ def test_two_crashes_in_a_row_do_not_double():
     for first in range(8, MAX_STEPS, 5):
         disk = MortalDisk(seed=first)
         engine = populated(disk)
-        hand_in(disk, BATCH)
+        submit(disk, BATCH)
         if not dies(disk, engine.commit_staged_writes, first):
             break
         disk.crash(keep=1.0)
@@ -175,7 +175,7 @@ def test_others_may_append_between_a_crash_and_the_end():
     disk = MortalDisk()
     engine = populated(disk)
     append_lines(engine.partition("orders", 0), "old\n")
-    hand_in(disk, BATCH)
+    submit(disk, BATCH)
     steps = next(
         steps
         for steps in range(MAX_STEPS)
@@ -196,7 +196,7 @@ def half_appended() -> MortalDisk:
     for steps in range(MAX_STEPS):
         disk = MortalDisk()
         engine = populated(disk)
-        hand_in(disk, BATCH)
+        submit(disk, BATCH)
         if dies(disk, engine.commit_staged_writes, steps) and read_lines(engine.partition("orders", 0)):
             disk.crash(keep=1.0)
             return disk
@@ -217,7 +217,7 @@ def test_a_request_for_a_committed_write_that_comes_late_is_no_write():
     """Who was killed as it handed in may have looked before the other committed: the same write is asked for again."""
     disk = SimulatedDisk()
     engine = populated(disk)
-    hand_in(disk, BATCH)
+    submit(disk, BATCH)
     late = {name: disk.read_bytes(DATA / name) for name in files_of_writes(disk)}
     engine.commit_staged_writes()
     for name, content in late.items():
@@ -231,7 +231,7 @@ def test_a_manifest_is_gone_for_good_before_its_staged_files_go():
     """One that came back after a crash without them could never be done."""
     disk = SimulatedDisk()
     engine = populated(disk)
-    hand_in(disk, ONCE)
+    submit(disk, ONCE)
     engine.commit_staged_writes()
     calls = [
         name if name == "sync_directory" else path.rpartition(".")[2]
@@ -248,7 +248,7 @@ def test_what_others_appended_is_on_disk_before_a_write_begins(end: End):
 
     def run(disk: MortalDisk, engine: LogManager) -> None:
         append_lines(engine.partition("orders", 0), "old\nolder\noldest\n")
-        hand_in(disk, BATCH)
+        submit(disk, BATCH)
         engine.commit_staged_writes()
 
     for disk, _ in every_death(run, end=end):
@@ -326,7 +326,7 @@ def test_a_write_that_may_not_be_appended_is_refused_whole(
     engine.create_topic("__consumer_offsets")
     engine.alter_config("orders", {"max.message.bytes": "1000"})
     area = StagingArea(DATA, disk)
-    area.hand_in(ONCE, [prepare(area)])
+    area.submit(ONCE, [prepare(area)])
     engine.commit_staged_writes()
     assert area.state(ONCE) is WriteState.REFUSED
     error = area.take_refusal(ONCE)
@@ -341,7 +341,7 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
     """With the sizes, before a record is visible; when there is room, its replay is appended."""
     disk = SimulatedDisk()
     engine = populated(disk)
-    area = hand_in(disk, BATCH)
+    area = submit(disk, BATCH)
     disk.fill(free_bytes)
     Committer(area, lambda name: engine.partition(*name), _no_topic, clock=ManualClock()).commit(BATCH)
     assert BEFORE == values(engine)
@@ -350,7 +350,7 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
     assert re.search(r"/data: the write has \d+ bytes of batches .* but \d+ bytes are free on the disk", said)
     assert [] == files_of_writes(disk)
     disk.fill(None)
-    hand_in(disk, BATCH)
+    submit(disk, BATCH)
     engine.commit_staged_writes()
     assert EXPECTED == values(engine)
 
@@ -360,11 +360,11 @@ def test_a_refused_micro_batch_may_come_again():
     disk = SimulatedDisk()
     engine = populated(disk)
     engine.delete_topic("clicks")
-    area = hand_in(disk, BATCH)
+    area = submit(disk, BATCH)
     engine.commit_staged_writes()
     assert area.state(BATCH) is WriteState.REFUSED
     engine.create_topic("clicks")
-    hand_in(disk, BATCH)
+    submit(disk, BATCH)
     engine.commit_staged_writes()
     assert EXPECTED == values(engine)
 
@@ -375,7 +375,7 @@ def test_a_disk_that_fails_once_costs_nothing(operation):
     for after in range(40):
         disk = SimulatedDisk()
         engine = populated(disk)
-        area = hand_in(disk, ONCE)
+        area = submit(disk, ONCE)
         disk.fail(operation, after=after, number=28)
         engine.commit_staged_writes()
         disk.heal()
@@ -390,11 +390,11 @@ def test_a_withdrawn_write_is_gone():
     """Before it is claimed that works; afterwards it does not."""
     disk = SimulatedDisk()
     engine = populated(disk)
-    area = hand_in(disk, ONCE)
+    area = submit(disk, ONCE)
     assert area.withdraw(ONCE)
     engine.commit_staged_writes()
     assert BEFORE == values(engine)
-    hand_in(disk, ONCE)
+    submit(disk, ONCE)
     assert area.claim(ONCE) is not None
     assert not area.withdraw(ONCE)
 
@@ -403,7 +403,7 @@ def test_a_topic_deleted_in_between_takes_its_records_with_it():
     """The rest of the write goes on."""
     disk = MortalDisk()
     engine = populated(disk)
-    hand_in(disk, BATCH)
+    submit(disk, BATCH)
     for steps in range(MAX_STEPS):
         assert dies(disk, engine.commit_staged_writes, steps)
         if read_lines(engine.partition("orders", 0)):
@@ -421,7 +421,7 @@ def test_batches_carry_one_producer_a_query():
     disk = SimulatedDisk()
     engine = populated(disk)
     for batch in (3, 4):
-        hand_in(disk, BATCH._replace(batch=batch))
+        submit(disk, BATCH._replace(batch=batch))
         engine.commit_staged_writes()
     headers = list(scan(engine.partition("orders", 0).read(Offset(0), max_bytes=1 << 20).data))
     assert [(0, 0), (0, 2), (1, 0), (1, 2)] == [(one.producer_epoch, one.base_sequence) for one in headers]
@@ -450,7 +450,7 @@ def test_a_damaged_record_is_told(content):
     engine = populated(disk)
     disk.write_bytes(DATA / "topicfs.writes", content)
     with pytest.raises(CorruptionError, match=r"topicfs\.writes"):
-        hand_in(disk, BATCH)
+        submit(disk, BATCH)
     assert BEFORE == values(engine)
 
 
@@ -464,7 +464,7 @@ def test_a_damaged_manifest_is_told_and_stays(content):
     engine = populated(disk)
     path = DATA / write_file(ONCE, WriteFileKind.REQUESTED)
     disk.write_bytes(path, content)
-    hand_in(disk, BATCH)
+    submit(disk, BATCH)
     engine.commit_staged_writes()
     assert EXPECTED == values(engine)
     assert any("e59ff979" in line for line in engine.warnings)
@@ -499,7 +499,7 @@ def test_a_record_without_a_time_is_taken():
     area = StagingArea(DATA, disk)
     writer = area.stage(ONCE, 0)
     writer.append(TopicPartition("clicks", 0), encode([Record(Offset(0), NO_TIMESTAMP, b"k", None)]))
-    area.hand_in(ONCE, [writer.finish()])
+    area.submit(ONCE, [writer.finish()])
     engine.commit_staged_writes()
     assert [""] == read_lines(engine.partition("clicks", 0))
 

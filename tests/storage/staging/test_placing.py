@@ -44,12 +44,12 @@ def populated(disk: SimulatedDisk) -> LogManager:
     return engine_on(disk)
 
 
-def hand_in(disk: SimulatedDisk, placement: Placement | None = None, batches=BATCHES) -> StagingArea:
+def submit(disk: SimulatedDisk, placement: Placement | None = None, batches=BATCHES) -> StagingArea:
     area = StagingArea(DATA, disk)
     writer = area.stage(WRITE, 0)
     for name, offsets in batches:
         writer.append(name, batch(*offsets))
-    area.hand_in(WRITE, [writer.finish()], placement or Placement(NEW, PLACES))
+    area.submit(WRITE, [writer.finish()], placement or Placement(NEW, PLACES))
     return area
 
 
@@ -75,7 +75,7 @@ def test_batches_stand_where_they_say():
     """Gaps stay gaps, an empty log begins at its first record, and a topic is made where it was missing."""
     disk = SimulatedDisk()
     engine = populated(disk)
-    area = hand_in(disk)
+    area = submit(disk)
     engine.maintenance(NOW)
     assert PLACED == {name: offsets_in(engine, name) for name in PLACED}
     clicks = engine.topic("clicks")
@@ -92,7 +92,7 @@ def test_they_are_as_the_log_s_leader_would_write_them():
     """Leader epochs never go back, so that a broker takes the log as it is."""
     disk = SimulatedDisk()
     engine = populated(disk)
-    hand_in(disk)
+    submit(disk)
     engine.commit_staged_writes()
     epochs = engine.partition(*ORDERS).read(Offset(0), max_bytes=1 << 20)
     assert {0} == {one.leader_epoch for one in scan(epochs.data)}
@@ -104,7 +104,7 @@ def test_each_stands_there_once_wherever_it_died(end):
     for steps in range(MAX_STEPS):
         disk = MortalDisk(seed=steps)
         engine = populated(disk)
-        hand_in(disk)
+        submit(disk)
         if not dies(disk, engine.commit_staged_writes, steps):
             assert steps > 20
             return
@@ -123,7 +123,7 @@ def half_done() -> tuple[MortalDisk, LogManager]:
     for steps in range(MAX_STEPS):
         disk = MortalDisk()
         engine = populated(disk)
-        hand_in(disk)
+        submit(disk)
         if dies(disk, engine.commit_staged_writes, steps) and offsets_in(engine, ORDERS) == [0, 1, 3]:
             disk.crash(keep=1.0)
             return disk, engine_on(disk)
@@ -162,7 +162,7 @@ def test_an_empty_log_that_begins_there_already_stays_as_it_is(caplog):
     for steps in range(MAX_STEPS):
         disk = MortalDisk()
         engine = populated(disk)
-        hand_in(disk)
+        submit(disk)
         if dies(disk, engine.commit_staged_writes, steps) and "truncated from offset 0 to 17" in caplog.text:
             break
     disk.crash(keep=1.0)
@@ -224,7 +224,7 @@ def test_a_write_that_does_not_fit_is_refused_whole(placement, batches, reason):
     """Before anything of it is appended, with the reason."""
     disk = SimulatedDisk()
     engine = populated(disk)
-    area = hand_in(disk, placement, batches)
+    area = submit(disk, placement, batches)
     engine.commit_staged_writes()
     assert area.state(WRITE) is WriteState.REFUSED
     assert reason in str(area.take_refusal(WRITE))
@@ -255,7 +255,7 @@ def test_a_damaged_placement_is_told_and_stays(damage):
     """An owner that cannot read where the batches stand appends none of them."""
     disk = SimulatedDisk()
     engine = populated(disk)
-    area = hand_in(disk)
+    area = submit(disk)
     path = DATA / write_file(WRITE, WriteFileKind.REQUESTED)
     content = json.loads(disk.read_bytes(path)) | damage
     disk.unlink(path)
@@ -274,7 +274,7 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole():
     disk = SimulatedDisk()
     engine = populated(disk)
     engine.create_topic("clicks", partitions=2)
-    area = hand_in(disk)
+    area = submit(disk)
     disk.fill(BESIDE_BYTES)
     engine.commit_staged_writes()
     assert area.state(WRITE) is WriteState.REFUSED
@@ -289,7 +289,7 @@ def test_writes_without_a_placement_are_what_they_were():
     area = StagingArea(DATA, disk)
     writer = area.stage(WRITE, 0)
     writer.append(ORDERS, encode_lines(b"new\n", timestamp=NOW)[0])
-    area.hand_in(WRITE, [writer.finish()])
+    area.submit(WRITE, [writer.finish()])
     content = json.loads(disk.read_bytes(DATA / write_file(WRITE, WriteFileKind.REQUESTED)))
     assert (1, False) == (content["version"], "placement" in content)
     engine.commit_staged_writes()

@@ -38,11 +38,11 @@ _LENGTH = Struct(">i")
 _LARGEST = 2**63 - 1
 
 
-class HeadersMendedError(Exception):
+class HeadersRepairedError(Exception):
     """A segment was set right in its file, so that loading has to begin again."""
 
 
-class Mended(NamedTuple):
+class Repair(NamedTuple):
     """A field that was set right in the file."""
 
     position: int
@@ -67,12 +67,12 @@ class _Bounds(NamedTuple):
     """True if all that stands before is where it belongs."""
 
 
-def mend_headers(log: File, base_offset: Offset, next_base: Offset | None) -> list[Mended]:
+def repair_headers(log: File, base_offset: Offset, next_base: Offset | None) -> list[Repair]:
     """Look through a segment's log (blocking, OSError) and write what is certain; `next_base` is the next segment's."""
-    return [*_mend_shapes(log), *_mend_offsets(log, base_offset, next_base)]
+    return [*_repair_shapes(log), *_repair_offsets(log, base_offset, next_base)]
 
 
-def _mend_shapes(log: File) -> Iterator[Mended]:
+def _repair_shapes(log: File) -> Iterator[Repair]:
     """Let each batch be one that can be read: with the right magic, and no negative offset (of which only the sign is known)."""
     end, position = log.size(), 0
     while position < end:
@@ -84,15 +84,15 @@ def _mend_shapes(log: File) -> Iterator[Mended]:
         found, base_offset = header[MAGIC_POSITION], _OFFSET.unpack_from(header)[0]
         if found != CURRENT_MAGIC:
             log.pwrite(bytes([CURRENT_MAGIC]), Position(position + MAGIC_POSITION))
-            yield Mended(position, "magic", found, CURRENT_MAGIC)
+            yield Repair(position, "magic", found, CURRENT_MAGIC)
         if base_offset < 0:
             log.pwrite(_OFFSET.pack(base_offset & _LARGEST), Position(position))
-            yield Mended(position, "base offset", base_offset, base_offset & _LARGEST)
+            yield Repair(position, "base offset", base_offset, base_offset & _LARGEST)
         if found == CURRENT_MAGIC and base_offset >= 0:
             return
 
 
-def _mend_offsets(log: File, base_offset: Offset, next_base: Offset | None) -> Iterator[Mended]:
+def _repair_offsets(log: File, base_offset: Offset, next_base: Offset | None) -> Iterator[Repair]:
     last_possible, end_offset, certain = base_offset + MAX_RELATIVE_OFFSET, base_offset, True
     for batch, following in _with_following(log, next_base):
         bounds = _Bounds(end_offset, following, last_possible, certain)
@@ -105,7 +105,7 @@ def _mend_offsets(log: File, base_offset: Offset, next_base: Offset | None) -> I
             certain = certain and base == end_offset
         elif base != batch.base_offset:
             log.pwrite(_OFFSET.pack(base), batch.position)
-            yield Mended(batch.position, "base offset", batch.base_offset, base)
+            yield Repair(batch.position, "base offset", batch.base_offset, base)
         end_offset = Offset(base + batch.last_offset - batch.base_offset + 1)
 
 
