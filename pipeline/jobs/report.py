@@ -74,8 +74,8 @@ def heading(options: ReportOptions) -> Heading:
 def _of_files(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbers]:
     found = find_segments(options.place.path or "", options.topics)
     tasks = pack([bytes_of(one) for one in found.segments], task_bytes=options.task_bytes)
-    portions = [found.segments[task.start : task.stop] for task in tasks]
-    rows = in_tasks(spark, _collect, portions, schema=from_arrow_schema(SCHEMA)).toArrow()
+    inputs = [found.segments[task.start : task.stop] for task in tasks]
+    rows = in_tasks(spark, _collect, inputs, schema=from_arrow_schema(SCHEMA)).toArrow()
     empty = [PartitionNumbers(partition) for partition in found.partitions]
     return merged([*empty, *map(numbers_of, rows.to_pylist())])
 
@@ -93,9 +93,9 @@ def _of_cluster(spark: SparkSession, options: ReportOptions) -> list[PartitionNu
     return collect_records(records)
 
 
-def _collect(portion: Sequence[Task]) -> Iterator[Any]:
-    """Count a portion; runs in Spark's workers."""
-    yield batch_of(collect(portion))
+def _collect(segments: Sequence[Task]) -> Iterator[Any]:
+    """Count a task's records; runs in Spark's workers."""
+    yield batch_of(collect(segments))
 
 
 def _write(path: Path, text: str) -> None:

@@ -66,7 +66,7 @@ class VerifyOptions:
     """Bytes of log a task, where there are as many; segments are not divided."""
 
 
-class _Portion(NamedTuple):
+class _TaskInput(NamedTuple):
     """Segments that one task checks; `first` is the number of the first."""
 
     first: int
@@ -82,18 +82,18 @@ def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:
     verification = DirectoryVerification(directories, NativeFileSystem(read_only=True))
     work = verification.work
     tasks = pack([one.log_bytes for one in work], task_bytes=options.task_bytes)
-    portions = [_Portion(task.start, work[task.start : task.stop]) for task in tasks]
+    inputs = [_TaskInput(task.start, work[task.start : task.stop]) for task in tasks]
     checked: list[CheckedSegment | None] = [None] * len(work)
-    found = in_tasks(spark, _check, portions, schema=from_arrow_schema(_CHECKED))
+    found = in_tasks(spark, _check, inputs, schema=from_arrow_schema(_CHECKED))
     for number, *rest, wrong, end_offset in found.collect():
         checked[number] = CheckedSegment(*rest, [Wrong(*one) for one in wrong], end_offset)  # type: ignore[call-arg] # the columns are its fields
     return spark.createDataFrame(_table(verification.rows(checked)), from_arrow_schema(_ROW))
 
 
-def _check(portion: _Portion) -> Iterator[Any]:
-    """Check a portion; runs in Spark's workers."""
+def _check(task: _TaskInput) -> Iterator[Any]:
+    """Check a task's segments; runs in Spark's workers."""
     files = NativeFileSystem(read_only=True)
-    for number, work in enumerate(portion.work, portion.first):
+    for number, work in enumerate(task.work, task.first):
         found = check_segment(work, files)
         if found is not None:
             row = {"number": number, **found._asdict(), "wrong": _structs(found.wrong)}

@@ -1,6 +1,6 @@
-"""A data source whose tasks each do one portion of some work: a DataFrame of their results.
+"""A data source whose tasks each apply a function to one input: a DataFrame of their results.
 
-A portion is any value that can be pickled; the work on it yields Arrow batches. The data source API is used because a
+An input is any value that can be pickled; the function yields Arrow batches. The data source API is used because a
 function over a DataFrame would need pandas, which nothing else here does.
 """
 
@@ -14,32 +14,32 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-Portion = TypeVar("Portion")
+TaskInput = TypeVar("TaskInput")
 
-_NAME = "topicfs_portions"
+_NAME = "topicfs_tasks"
 _registering = Lock()
 """Held from a registration to its use, so that no other comes between."""
 
 
 def in_tasks(
     spark: SparkSession,
-    work: Callable[[Portion], Iterator[Any]],
-    portions: Sequence[Portion],
+    work: Callable[[TaskInput], Iterator[Any]],
+    inputs: Sequence[TaskInput],
     *,
     schema: StructType,
 ) -> DataFrame:
-    """Return the rows that `work`, a function of a module, yields for the portions; done when the DataFrame is evaluated."""
+    """Return the rows that `work`, a function of a module, yields for `inputs`; it runs when the DataFrame is evaluated."""
 
-    class PortionReader(DataSourceReader):
+    class TaskReader(DataSourceReader):
         def partitions(self) -> list[InputPartition]:
-            return [InputPartition(portion) for portion in portions]
+            return [InputPartition(task_input) for task_input in inputs]
 
         def read(self, partition: InputPartition) -> Iterator[Any]:
-            # Spark makes one partition without a value where there is no portion.
+            # Spark makes one partition without a value where there is no input.
             if partition.value is not None:
                 yield from work(partition.value)
 
-    class Portions(DataSource):
+    class TaskSource(DataSource):
         @classmethod
         def name(cls) -> str:
             return _NAME
@@ -49,8 +49,8 @@ def in_tasks(
 
         def reader(self, schema: StructType) -> DataSourceReader:
             del schema
-            return PortionReader()
+            return TaskReader()
 
     with _registering:
-        spark.dataSource.register(Portions)
+        spark.dataSource.register(TaskSource)
         return spark.read.format(_NAME).load()
