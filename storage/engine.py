@@ -32,7 +32,7 @@ SCAN_BYTES = 1 << 20
 """Read at a time by `batches_from`."""
 
 Cancel: TypeAlias = Callable[[], None]
-"""Ends what was begun; calling it twice is harmless."""
+"""Cancels what the call that returned it began. Idempotent."""
 
 
 class Listeners:
@@ -45,7 +45,7 @@ class Listeners:
         self._lock = threading.Lock()
 
     def add(self, listener: Callable[[], None]) -> Cancel:
-        """Call `listener` from now on; what is returned ends it. The same callable may be added twice."""
+        """Call `listener` from now on, until the returned callable is called. The same listener may be added twice."""
         mark = object()
         with self._lock:
             self._listeners = (*self._listeners, (mark, listener))
@@ -113,11 +113,11 @@ class Partition(Protocol):
 
         Offsets, leader epoch and, where the topic says so, timestamps are patched in `batches` in place. On
         return they are visible to readers; with `durable` they are on disk too (blocking). With `encoded_here`
-        the caller vouches that this process's codec just made them, so that what their headers say need not be
+        the caller guarantees that this process's codec just made them, so that their headers need not be
         checked against their records.
 
-        A batch that its idempotent producer brought before (one of its last five) is left out, and the others are
-        appended; `durable` then means that what was brought the first time is on disk too.
+        A batch that its idempotent producer appended before (one of its last five) is left out, and the others are
+        appended; `durable` then means that what was appended the first time is on disk too.
 
         Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError, ProducerFencedError,
         OutOfOrderSequenceError, PartitionOfflineError, ReadOnlyError, OSError (ENOSPC, EIO); nothing is kept then.
@@ -186,7 +186,7 @@ class Partition(Protocol):
     def listen(self, listener: Callable[[], None]) -> Cancel:
         """Call `listener` after the visible end or the log start moved, from the thread that moved it.
 
-        It must be quick and must not raise. This is how one waits for more.
+        It must be quick and must not raise. Readers wait for more records in this way.
         """
         ...
 
@@ -238,12 +238,12 @@ class Engine(Protocol):
 
     @property
     def foreign(self) -> bool:
-        """The directory is someone else's (opened read-only): nothing there may be changed or created."""
+        """True if the directory belongs to another process (opened read-only): nothing there may be changed or created."""
         ...
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What the owner should know though no call failed, a line each, the oldest first; a snapshot."""
+        """Warnings for the owner, about what made no call fail: a line each, the oldest first; a snapshot."""
         ...
 
     @property

@@ -97,7 +97,7 @@ class NotAPlainFileError(CorruptionError):
 
 
 class OversizeError(CorruptionError):
-    """A batch on disk that is larger than what is taken apart: it can be copied as it is, but its records are not read."""
+    """A batch on disk that exceeds the bounds of decoding: it can be copied as it is, but its records are not read."""
 
 
 class SearchTooLongError(StorageError):
@@ -118,7 +118,7 @@ class CorruptBatchError(StorageError):
 
 
 class OversizeBatchError(CorruptBatchError):
-    """A batch that may be sound, but is larger than what is taken apart (`storage.codec.compression.bounds`)."""
+    """A batch that may be sound, but exceeds the bounds of decoding (`storage.codec.compression.bounds`)."""
 
     def in_file(self, file: Path | str, position: int) -> CorruptionError:
         return OversizeError(file, position, self.cause)

@@ -1,4 +1,4 @@
-"""Messages for people: one line each, without control characters, and not the same one again and again.
+"""Messages for people: one line each, without control characters, repeats less and less often.
 
 Names of files, settings, topics' ids and records' bytes come from outside, and so do the texts of errors that quote
 them. All that is shown to a person goes through `printable`, where it is shown.
@@ -119,7 +119,7 @@ class WarningBook:
         self._repeats = Repeats(kept=_WARNINGS_KEPT)
 
     def add(self, line: str) -> None:
-        """Take a line; what in it no terminal should see is escaped."""
+        """Add a line; control characters in it are escaped."""
         line = printable(line)
         count, due = self._repeats.again(line, self._clock(), newest_last=False)
         if due:

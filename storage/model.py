@@ -1,4 +1,4 @@
-"""The values the whole engine speaks in: distinct integers and small frozen records.
+"""The values that the whole engine uses: distinct integer types and small frozen records.
 
 An offset counts records in a partition, a position counts bytes in a file; they are distinct types so that one
 never stands where the other is meant. Ranges are half-open (`start_offset`, `end_offset`); only a name with
@@ -44,7 +44,7 @@ class TopicPartition(NamedTuple):
 
 
 class TimestampType(IntEnum):
-    """Bit 3 of a batch's attributes: who stamped its records."""
+    """Bit 3 of a batch's attributes: whether the producer or the broker stamped its records."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1

@@ -1,4 +1,4 @@
-"""Partitions chosen by a hash, the same for everybody who writes.
+"""The choice of a partition by a hash, the same for every producer.
 
 A record's key is hashed by 32-bit MurmurHash2 with Kafka's seed (kafka-coordinators.md#partitioning). A group or a
 transactional id goes to a partition of an internal topic by the hash of a Java string

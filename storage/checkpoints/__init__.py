@@ -1,4 +1,4 @@
-"""The small files that remember what the logs themselves do not say.
+"""Checkpoints: the small files that keep what the logs themselves do not have.
 
 How far each partition is flushed, where it starts and how far it is replicated (offset checkpoints), which
 leader wrote what (leader epochs), whose topic a directory is (partition.metadata), whose data directory

@@ -1,4 +1,4 @@
-"""Replacing a small file so that a crash leaves the old content or the new (kafka-storage.md#atomic-replacement)."""
+"""Atomic replacement of a small file: a crash leaves the old content or the new (kafka-storage.md#atomic-replacement)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prepare(files: FileSystem, path: Path, data: Buffer) -> None:
 
 
 def put_in_place(files: FileSystem, path: Path) -> None:
-    """Do the rest of `write_atomically` for what was prepared (OSError; blocking)."""
+    """Flush what `prepare` wrote and rename it into place: the second half of `write_atomically` (OSError; blocking)."""
     temporary = _temporary(path)
     file = files.open(temporary)
     try:

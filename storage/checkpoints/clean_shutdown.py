@@ -28,7 +28,7 @@ def mark_clean(files: FileSystem, directory: Path) -> None:
 
 
 def remove_mark(files: FileSystem, directory: Path) -> bool:
-    """Delete the marker for good; True where there was one (OSError; blocking)."""
+    """Remove the marker, on disk too; return whether there was one (OSError; blocking)."""
     try:
         files.unlink(directory / names.CLEAN_SHUTDOWN)
     except FileNotFoundError:

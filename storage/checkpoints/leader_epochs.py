@@ -1,4 +1,4 @@
-"""Leader epochs: at which offset each generation of leadership began to write a log.
+"""Leader epochs: the offset at which each generation of leadership began to write a log.
 
     leader-epoch-checkpoint:  0 / number of entries / `epoch startOffset` a line
 
@@ -151,7 +151,7 @@ class LeaderEpochs:
         return self._dirty
 
     def assign(self, epoch: int, start_offset: Offset) -> bool:
-        """Note that `epoch` writes from `start_offset` on; True where that was new (it is on disk then)."""
+        """Add `epoch`, which writes from `start_offset` on; return whether it was new (it is on disk then)."""
         entries = assign(self._entries, EpochEntry(epoch, start_offset))
         if entries is self._entries:
             return False

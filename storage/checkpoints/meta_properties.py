@@ -1,4 +1,4 @@
-"""meta.properties: which cluster's and which node's data directory this is.
+"""meta.properties: the cluster and the node that a data directory belongs to.
 
     #
     #Sat Nov 21 04:03:27 UTC 2026

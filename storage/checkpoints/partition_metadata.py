@@ -1,4 +1,4 @@
-"""partition.metadata: whose topic a partition directory is.
+"""partition.metadata: the id of the topic that a partition directory belongs to.
 
     version: 0
     topic_id: 1EvPSKI_SvihSIy3lMKMvg            no line end after it (43 bytes in all)

@@ -1,4 +1,4 @@
-"""Which batches a reader of committed records does not get to see: the data of aborted transactions.
+"""The filter of read_committed: it hides the data of aborted transactions.
 
 A fetch names the aborted transactions that overlap it, by producer and first offset. From there on the producer's
 transactional batches are hidden until its next control batch, the abort marker. This is what Kafka's own consumer does

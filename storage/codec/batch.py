@@ -1,4 +1,4 @@
-"""Record batches of format v2 (see `headers`): found in a buffer, checked, and patched in place.
+"""Record batches of format v2 (see `headers`) in a buffer: finding, checking and patching them in place.
 
 This module is compiled by Cython, and runs uncompiled with the same results. Bounds are checked here, by hand; a buffer must not change while it is read.
 """

@@ -1,4 +1,4 @@
-"""Records as they stand in a batch: each number of theirs read, each length checked.
+"""The parts of a record in a batch: every number is read and every length checked here.
 
 A record of format v2 (kafka-storage.md#records), every number a zigzag varint of 7-bit groups, lowest first
 (kafka-storage.md#varints):

@@ -1,4 +1,4 @@
-"""Records into batches and back: the way in for everybody outside.
+"""Encoding records as batches and decoding them: the functions of the codec that other packages use.
 
 `decode` reads batches as columns (see `columns`); `encode_lines` and `encode_columns` write batches in bulk (see
 `batch_writer`); `encode` makes one batch of single `Record` values, for small work and for tests.

@@ -1,4 +1,4 @@
-"""The values of batches in one pass, from the batches' own bytes, or from what they inflate to, to lines of text.
+"""Copying the values of batches to lines of text in one pass, from the batches' own bytes or from what they inflate to.
 
     61 bytes of header │ length, attributes, deltas, key │ value │ no headers │ …     →     value LF value LF …
 

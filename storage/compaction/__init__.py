@@ -1,4 +1,4 @@
-"""Compaction: of each key only the newest record stays.
+"""Compaction: only the newest record of each key stays.
 
 `choose` decides which log is dirty enough and how far it may be cleaned, `offset_map` remembers each key's newest
 offset by what `digests` makes of the key, `survivors` marks what stays, `retain` decides batch by batch, `rewrite`

@@ -1,4 +1,4 @@
-"""Which log to clean next, and up to where: pure arithmetic over its segments, settings and the clock.
+"""The choice of the log to clean next, and up to which offset: pure arithmetic over its segments, settings and the clock.
 
 Rules: kafka-storage.md#cleaning-choice.
 """

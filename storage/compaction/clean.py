@@ -1,4 +1,4 @@
-"""One pass over one log: build the map, write the cleaned segments, put them in the place of the old ones.
+"""A cleaning pass over one log: build the map, write the cleaned segments, replace the old ones by them.
 
 The work runs beside appends and reads (blocking, in the caller's thread); the log's lock is held only while files
 change names. Not before that is anything of the old segments gone, so a crash at any point leaves the old ones or the
@@ -135,7 +135,7 @@ class _Pass:
         )
 
     def _build_map(self) -> Offset:
-        """Put the dirty section's keys into the map; how far it got.
+        """Put the dirty section's keys into the map; return the offset it reached.
 
         The section may begin inside a segment: where the last pass's map was full.
         """
@@ -178,7 +178,7 @@ class _Pass:
             if self._log.replace_segments(members, cleaned):
                 return cleaned
         except PartitionOfflineError:
-            # Loading the log again completes what was begun, or takes it back.
+            # Loading the log again completes what was begun, or undoes it.
             cleaned.close()
             raise
         except BaseException:

@@ -1,4 +1,4 @@
-"""Which neighbouring segments a pass merges into one (kafka-storage.md#segment-groups)."""
+"""Groups of neighbouring segments that a pass merges into one (kafka-storage.md#segment-groups)."""
 
 from __future__ import annotations
 

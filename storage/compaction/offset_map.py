@@ -28,7 +28,7 @@ LOAD_FACTOR = 0.9
 DEFAULT_BYTES = 134_217_728
 """log.cleaner.dedupe.buffer.size, of which only touched pages take memory."""
 GROWTH = 8
-"""A table half full makes place for one of so many times its slots, up to the largest; so few keys are kept close together."""
+"""A table that is half full is replaced by one of so many times its slots, up to the largest: a few keys take little memory."""
 LARGEST_FIRST_SLOTS = 16_384
 _AHEAD = cython.declare(cython.Py_ssize_t, 16)
 """Records ahead of the one in hand whose slots are asked for."""
@@ -138,14 +138,14 @@ class OffsetMap:
     def _expect(
         self, digests: cython.p_longlong, word: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.void:
-        """Have the slot of a later digest near when its turn comes."""
+        """Prefetch the slot of a later digest."""
         if cython.compiled and word + 2 * _AHEAD < end:
             prefetch_word(self._words, 3 * (digests[word + 2 * _AHEAD] % self._slots))
 
     def put_records(self, columns: Columns, first: int, last: int, *, start_offset: int) -> int:
         """Remember the keyed records `first` to `last` (exclusive) from `start_offset` on.
 
-        The index of the first record for which there was no room; `last` where all went in.
+        Returns the index of the first record for which there was no room; `last` where all fitted.
         """
         view: memoryview = columns.block
         block: cython.p_longlong = memory.int64s_of(view)

@@ -1,4 +1,4 @@
-"""What a pass keeps of one batch: pure decisions.
+"""The decision on what a pass keeps of one batch: pure functions.
 
 Rules: kafka-storage.md#tombstones, kafka-storage.md#marker-removal, kafka-storage.md#batch-rewriting, Kafka's Cleaner.
 """

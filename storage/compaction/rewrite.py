@@ -1,4 +1,4 @@
-"""A segment's batches as a pass leaves them: bytes in, bytes out.
+"""Rewriting a segment's batches in a pass: bytes in, bytes out.
 
 Base and last offset, leader epoch, codec and the producer's fields stay; records go. A batch that loses nothing and
 needs no horizon is passed on byte for byte. Legacy entries become batches of version 2. Rules:

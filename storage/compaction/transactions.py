@@ -1,4 +1,4 @@
-"""What a pass over the log knows of its transactions: which data is aborted, which markers may go.
+"""The transactions of a pass over a log: which data is aborted, and which markers may be discarded.
 
 The pass reads every batch once, in order, and records it here. A marker may be discarded only when no data batch of
 its transaction was seen in the pass: then nothing is left that a reader would need it for. Source:

@@ -1,4 +1,4 @@
-"""Settings: what they are called, what they may be, and where they are read from.
+"""Settings: their names, their valid values, and the files they are read from.
 
 Names, defaults, units and validation are Kafka's, so that a `server.properties` and a topic's overrides mean
 here what they mean to a broker. Each setting stands once, in the table of `topic.py` or of `broker.py`;

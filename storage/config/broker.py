@@ -1,4 +1,4 @@
-"""The engine's own settings: how many partitions, which topic defaults, which duty how often.
+"""The engine's own settings: numbers of partitions, defaults of topics, periods of duties.
 
 Names and defaults are those of Kafka's broker, so that a `server.properties` is read unchanged
 (kafka-storage.md#broker-settings). What has no meaning for an embedded engine (listeners, quorums, …) is passed
@@ -47,7 +47,7 @@ class EngineConfig:
     """What a topic goes by where it has no override."""
 
     creation_overrides: Mapping[str, str] = field(default_factory=lambda: KEEP_FOREVER)
-    """Overrides that every topic made here gets, unless its maker gives others."""
+    """Overrides that every topic created here gets, unless others are given."""
 
     node_id: Annotated[
         int,

@@ -1,4 +1,4 @@
-"""Settings as a person asks for them: each with its value, where that comes from, and what it would be otherwise."""
+"""Listing of settings: each with its value, the source of the value, and its default."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ShownSetting(NamedTuple):
 def topic_settings(
     config: TopicConfig, *, overrides: Mapping[str, str], given: Mapping[str, str]
 ) -> Iterator[ShownSetting]:
-    """List what a topic goes by: `config` with its `overrides`, over what a file gave (`FromProperties.given`).
+    """List a topic's settings: `config` with its `overrides`, over what a file gave (`FromProperties.given`).
 
     Settings for tests are listed only where they are set.
     """
@@ -60,7 +60,7 @@ def topic_settings(
 
 
 def engine_settings(config: EngineConfig, *, given: Mapping[str, str]) -> Iterator[ShownSetting]:
-    """List what the engine goes by that serves the topics."""
+    """List the settings of the engine."""
     for name, one in BROKER_SETTINGS.items():
         yield ShownSetting(
             name=name,

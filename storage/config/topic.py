@@ -62,7 +62,7 @@ class SettingRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The settings a topic's logs work by. Immutable; an alteration makes a new one.
+    """The settings of a topic's logs. Immutable: a change makes a new value.
 
     Values given to the constructor are taken as they are; text from users goes through `from_overrides`.
     """

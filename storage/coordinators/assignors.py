@@ -1,4 +1,4 @@
-"""Who reads which partition: the assignors of Kafka's classic consumer groups, as pure functions.
+"""The assignors of Kafka's classic consumer groups, as pure functions: which member reads which partition.
 
 Each takes the members and the number of partitions of each topic (topics that do not exist are absent and ignored)
 and gives every member its partitions. Rules: kafka-coordinators.md#assignors, after Kafka's RangeAssignor, RoundRobinAssignor

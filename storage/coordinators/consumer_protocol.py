@@ -1,4 +1,4 @@
-"""What consumers of a classic group hand to its coordinator: subscriptions, and the assignments they get back.
+"""The protocol of consumers in a classic group: the subscriptions they send, and the assignments they get back.
 
     subscription   int16 version · topics[] · user data · v1: owned partitions[] · v2: generation · v3: rack
     assignment     int16 version · {topic, int32 partitions[]}[] · user data

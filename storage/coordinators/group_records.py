@@ -77,7 +77,7 @@ NEWEST_GROUP_VERSION = 3
 
 
 class CommittedOffset(NamedTuple):
-    """Where a group stands in a partition: the next offset it wants."""
+    """A group's committed position in a partition: the next offset it reads."""
 
     group: str
     topic: str

@@ -1,4 +1,4 @@
-"""Records of `__transaction_state`: what a transactional id is doing. Source: kafka-coordinators.md#transaction-records."""
+"""Records of `__transaction_state`: the states of transactional ids. Source: kafka-coordinators.md#transaction-records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's message schemas: fields one after the other, which ones by version.
+"""Kafka's message schemas: the fields of a message, by version.
 
     plain version      string int16 length + UTF-8 (-1 null) · bytes, array int32 length or count (-1 null)
     flexible version   string, bytes, array: unsigned varint of length + 1 (0 null); a section of tagged fields ends

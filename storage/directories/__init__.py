@@ -1,4 +1,4 @@
-"""The data directories: what stands in each, who owns it, its checkpoints, and one that fails.
+"""The data directories: their contents, their owners, their checkpoints and their failures.
 
 `data_directory` is one of them while it is owned, `directories` all of them together. `contents` sorts what stands
 there by name, `identity` says whose it is; `deletion` keeps deleted partitions until their delay has passed, `reserve` the

@@ -109,7 +109,7 @@ class CheckpointWriter:
             return self._written[names.CLEANER_OFFSETS].get(partition)
 
     def invalidate(self) -> None:
-        """Write every file the next time, changed or not: what stands on the disk is not known any more."""
+        """Write every file the next time, changed or not: the content on disk is not known any more."""
         with self._lock:
             self._malformed.update(self._written)
 

@@ -49,7 +49,7 @@ class DataDirectory:
         return self.path / names.partition_directory(partition)
 
     def make_partition(self, partition: TopicPartition, topic_id: str) -> None:
-        """Make a partition's directory with its topic id, or complete an interrupted making (OSError).
+        """Make a partition's directory with its topic id, or complete one that was interrupted (OSError).
 
         Its name is on disk only after `sync`.
         """

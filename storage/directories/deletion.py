@@ -32,7 +32,7 @@ class DeletedDirectories:
         self._lock = Lock()
 
     def add(self, name: str, due: Timestamp, close_files: Callable[[], None] = lambda: None) -> None:
-        """Let the directory `name` be removed at `due`; nobody can open its files then, and those open are closed."""
+        """Schedule the removal of the directory `name` at `due`; `close_files` is called then."""
         with self._lock:
             self._due[name] = _Deleted(due, close_files)
 

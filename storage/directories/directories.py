@@ -1,4 +1,4 @@
-"""The data directories of one engine: which of them serve, and which partition stands in which.
+"""The data directories of one engine: which of them serve, and which one each partition is in.
 
 A directory *fails* when the disk no longer does what is asked of it (an I/O error, a directory that vanished, a
 checkpoint that cannot be written): then its own partitions are offline and the others go on. A full disk is no
@@ -23,7 +23,7 @@ from storage.model import DirectoryStatus, TopicPartition
 
 
 class OpenDirectory:
-    """A data directory, and what keeping it takes."""
+    """A data directory that an engine has opened: its lock, checkpoints, reserve and failure."""
 
     def __init__(self, data: DataDirectory, warn: Say) -> None:
         self.data = data
@@ -115,7 +115,7 @@ class Directories:
             for directory in self.all
         )
 
-    # Which partition stands where.
+    # The directory of each partition.
 
     @property
     def by_partition(self) -> Mapping[TopicPartition, OpenDirectory]:
@@ -155,7 +155,7 @@ class Directories:
     # Failing.
 
     def fail(self, directory: OpenDirectory, error: OSError) -> None:
-        """Go on without `directory`, whose partitions are offline from now on."""
+        """Continue without `directory`, whose partitions are offline from now on."""
         if directory.failure is None:
             reason = _reason(error)
             directory.failure = f"{directory} failed: {reason}"
@@ -163,9 +163,9 @@ class Directories:
             self.when_failed(directory)
 
     def attempt(self, directory: OpenDirectory, action: Callable[[], object]) -> bool:
-        """Do something that takes one directory; whether it could be done.
+        """Do something in one directory; return whether it could be done.
 
-        A directory that fails in it is gone on without, unless it is the last one: then the OSError is raised, as that
+        The engine continues without a directory that fails, unless it is the last one: then the OSError is raised, as that
         of a full disk is.
         """
         try:

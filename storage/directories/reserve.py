@@ -1,4 +1,4 @@
-"""Room kept aside in a data directory, so that what frees space works on a full disk too.
+"""The reserve: room kept in a data directory, so that work that frees space succeeds on a full disk too.
 
 To free space takes some: retention of a log's last segment begins a new one, and deleting a topic, or setting a shorter
 retention, writes `topicfs.topics` beside its old copy. No order of steps avoids that without giving up that a crash
@@ -44,7 +44,7 @@ class _Sizes(NamedTuple):
     wanted: int
     """Size of the reserve."""
     available: int
-    """For everybody; a file system may keep more for root, or for itself."""
+    """Free for users other than root."""
     free: int
 
 
@@ -150,7 +150,7 @@ class Reserve:
         try:
             wanted, available, _free = self._sizes()
         except OSError:
-            return False  # A disk that does not even say that much has other troubles.
+            return False  # The next write reports what is wrong with such a disk.
         return available < wanted
 
     def _sizes(self) -> _Sizes:

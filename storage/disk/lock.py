@@ -1,4 +1,4 @@
-"""One process owns a data directory: Kafka's `.lock`, a POSIX record lock over the whole file.
+"""The lock on a data directory, which one process owns: Kafka's `.lock`, a POSIX record lock over the whole file.
 
 It is the lock Java's FileChannel.tryLock takes, so that a broker and this engine exclude each other. The file's first
 byte distinguishes them: a broker locks all of it exclusively, we lock that byte shared, which excludes a broker as well.
@@ -60,7 +60,7 @@ class DirectoryLock:
     def renew(self) -> None:
         """Hold the lock of the directory as it now stands: it may have gone away and come back.
 
-        Raises DirectoryLockedError where somebody else took it meanwhile, OSError; the lock is then as before.
+        Raises DirectoryLockedError where another process took it meanwhile, OSError; the lock is then as before.
         """
         with _held_guard:
             if self.held and _identity_at(self._path) == self._identity:
@@ -75,7 +75,7 @@ class DirectoryLock:
         with _held_guard:
             if self._descriptor < 0:
                 return
-            # Of a directory that went away, and came back without us, the lock file is somebody else's.
+            # In a directory that vanished and came back the lock file may be another process's.
             with suppress(OSError):
                 if self.held and _identity_at(self._path) == self._identity:
                     self._path.unlink()
@@ -121,7 +121,7 @@ class DirectoryLock:
 
 
 class LockHolder(NamedTuple):
-    """Who owns a data directory."""
+    """The owner of a data directory."""
 
     pid: int | None
     """None where the system does not report it (another pid namespace, another machine)."""

@@ -1,4 +1,4 @@
-"""A file that lives in memory: for what is rebuilt beside a directory in which nothing may be written."""
+"""A file in memory: for what is rebuilt beside a directory in which nothing may be written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MemoryFile:
     def pwrite(self, data: Buffer, position: Position) -> None:
         missing = position + len(data) - len(self._data)
         if missing > 0:
-            # A new buffer: one that somebody has mapped cannot grow.
+            # A new buffer: one that is mapped cannot be extended.
             self._data = self._data + bytes(missing)
         self._data[position : position + len(data)] = data
 

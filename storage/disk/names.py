@@ -1,4 +1,4 @@
-"""Every file and directory name of a data directory: built here, parsed here, nowhere else.
+"""The file and directory names of a data directory: all of them are built and parsed here.
 
     DATA/                                         data directory (Kafka: one of log.dirs)
     ├── meta.properties  .lock  .kafka_cleanshutdown
@@ -204,7 +204,7 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 
 
 def view_file(base_offset: Offset) -> str:
-    """Build the name of what is remembered of a segment's renderings."""
+    """Build the name of the file that caches where a segment's rendered records begin."""
     return f"{base_offset:020d}{VIEW_SUFFIX}"
 
 

@@ -43,7 +43,7 @@ def open_plain(path: Path | str, flags: int) -> int:
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, _MODE)
     except OSError as error:
-        # What links, sockets, directories, and FIFOs and devices that nobody serves, answer.
+        # The errors of links, sockets, directories, and of FIFOs and devices without a peer.
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR):
             check_plain(path, os.lstat(path).st_mode)
         raise
@@ -221,7 +221,7 @@ class NativeFile:
         self._mapping = mapping or self._mapping
 
     def release(self) -> None:
-        """Let go of everything; the next use opens it again."""
+        """Drop descriptor and mapping; the next use opens the file again."""
         self._descriptor = None
         self._mapping = None
 
@@ -258,7 +258,7 @@ class NativeFile:
         return mapping
 
     def _may_be_cut(self, number: int, size: int) -> bool:
-        """Return whether the owner, who is somebody else, will trim the file: to look behind its end ends a process."""
+        """Return whether another process, its owner, may trim the file: a read behind its end would end this process (SIGBUS)."""
         if self._flags & os.O_ACCMODE != os.O_RDONLY or size > _MAX_COPIED_BYTES:
             return False
         return not any(os.pread(number, _TAIL_BYTES, max(0, size - _TAIL_BYTES)))

@@ -1,4 +1,4 @@
-"""The cleaner: which log is compacted next, and what is remembered of it.
+"""The cleaner: the duty that compacts logs.
 
 One log at a time, the dirtiest of those that are due first, until none is (Kafka's LogCleaner and LogCleanerManager,
 kafka-storage.md#cleaning-choice). It works beside appends, reads and the other duties; a thread that removes segments claims the log,
@@ -39,7 +39,7 @@ class Lend(Protocol):
 
 
 def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
-    """Let a log that was just loaded know where the cleaner left it, and show it in its status.
+    """Set the first dirty offset of a log that was just loaded, and show the cleaner's work in its status.
 
     A checkpoint outside the log is dropped: the next cleaning begins at the log start.
     """
@@ -234,7 +234,7 @@ class Cleaner:
 
 def _retain(log: Log, now: Timestamp) -> None:
     apply_retention(log, now)
-    # The epoch file follows the log start; nobody waits for that one.
+    # The epoch file follows the log start; no caller waits for it.
     log.epochs.flush()
 
 

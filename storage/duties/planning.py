@@ -1,4 +1,4 @@
-"""What maintenance would do, as values: which segments would roll or be deleted, what would be compacted, and why.
+"""The plan of maintenance, as values: which segments would roll or be deleted, what would be compacted, and why.
 
 The same decisions that are carried out (`storage.log.roll`, `storage.retention.decide`, `storage.compaction.choose`),
 asked without doing anything. A segment whose time has passed counts as rolled for what follows: a record that

@@ -1,4 +1,4 @@
-"""Which duty is due when: a pure schedule, each duty with its own period.
+"""The schedule of duties, each with its own period: pure functions of the time.
 
 A duty is due when its time has come, and then again one period after it was done. A clock that was set back
 makes everything due at once instead of not for long.
@@ -15,11 +15,11 @@ from storage.config.broker import EngineConfig
 from storage.model import Timestamp
 
 REMOVAL_PERIOD_MS = 1_000
-"""How often to look whether the delay of something deleted has passed."""
+"""Period of the check for deleted files whose delay has passed."""
 
 
 STAGED_WRITES_PERIOD_MS = 500
-"""How often to look for what other processes handed in."""
+"""Period of the check for writes that other processes submitted."""
 
 
 class Duty(Enum):

@@ -1,4 +1,4 @@
-"""Appending what other processes handed in: the owner's duty for each of its data directories (`storage.staging`)."""
+"""The duty of appending writes that other processes submitted to a data directory (`storage.staging`)."""
 
 from __future__ import annotations
 

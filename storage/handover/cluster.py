@@ -1,4 +1,4 @@
-"""What is asked of a running Kafka cluster, and the client that asks it."""
+"""The requests to a running Kafka cluster, and the client that makes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PASSING_ERRORS = (
     "OFFSET_NOT_AVAILABLE",
     "UNKNOWN_LEADER_EPOCH",
 )
-"""What a broker answers for a moment after its start, while leaders are made known."""
+"""Errors of a broker for a moment after its start, until it knows the leaders."""
 COORDINATOR_ERRORS = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 """The same while a group's coordinator is being found."""
 _PATIENCE = {"request_timeout": TIMEOUT_SECONDS}
@@ -45,7 +45,7 @@ class ClusterTopic:
 
 
 class GroupPosition(NamedTuple):
-    """The next offset that a group wants of a partition, and the text that it left beside it."""
+    """A group's committed position in a partition: the next offset it reads, and its metadata."""
 
     offset: Offset
     metadata: str = ""
@@ -206,7 +206,7 @@ class KafkaCluster:
                 raise ClusterError(f"group {group}: {place.topic}-{place.partition}: {place.error.str()}")
 
     def _retry(self, ask: Callable[[], Any], passing_errors: Sequence[str]) -> Any:
-        """Ask again while the answer is one of the errors that pass."""
+        """Repeat a request while it fails with one of the errors that pass."""
         passing = {getattr(self._kafka.KafkaError, code) for code in passing_errors}
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:

@@ -1,4 +1,4 @@
-"""The metadata log of a stopped cluster: the topics, their ids and their settings as they stood last.
+"""The metadata log of a stopped cluster: its topics, their ids and their settings.
 
     __cluster_metadata-0/<20 digits>.log                     batches as in any log
     __cluster_metadata-0/<20 digits>-<10 digits>.checkpoint  a snapshot: everything below that offset, the same way
@@ -60,7 +60,7 @@ _TYPES = {2: _TOPIC, 9: _REMOVE_TOPIC, 4: _CONFIG}
 
 @dataclass(slots=True)
 class ClusterImage:
-    """What the log says, after all of its records."""
+    """The state of the cluster after all records of the log."""
 
     topic_ids: dict[str, str] = field(default_factory=dict)
     """By topic."""
@@ -68,7 +68,7 @@ class ClusterImage:
     """The overrides of each topic that has any."""
 
     def apply(self, value: bytes) -> None:
-        """Take in one record; raises CorruptBatchError for one that cannot be read."""
+        """Apply one record; raises CorruptBatchError for one that cannot be read."""
         frame_version, at = _unsigned(value, 0)
         number, at = _unsigned(value, at)
         version, at = _unsigned(value, at)
@@ -116,7 +116,7 @@ def read_cluster_metadata(files: FileSystem, directory: Path) -> ClusterImage:
 
 
 def _apply_file(files: FileSystem, path: Path, image: ClusterImage, start_offset: Offset) -> None:
-    """Take in the records of one file from `start_offset` on."""
+    """Apply the records of one file from `start_offset` on."""
     for value, position in _values(files, path, start_offset):
         try:
             image.apply(value)

@@ -1,4 +1,4 @@
-"""Our topics under a broker: the handover.
+"""The handover: moving our topics to a broker.
 
 A broker renames a directory whose topic its cluster does not know to `…-stray`, and only the cluster gives ids to
 topics. So there are three phases, each of which can be run again:
@@ -103,10 +103,10 @@ class Handover:
         """True if every partition that the cluster was asked for is in place."""
         return self._journal is not None and bool(self._journal.topics) and not self._journal.waiting()
 
-    # The broker runs.
+    # While the broker runs.
 
     def prepare(self, cluster: Cluster) -> None:
-        """Let the cluster make our topics, and note their ids.
+        """Have the cluster create our topics, and note their ids.
 
         Raises ClusterError, StorageError where a topic of the same name holds records there, OSError.
         """
@@ -157,7 +157,7 @@ class Handover:
         return found
 
     def verify(self, cluster: Cluster) -> None:
-        """See that the cluster serves all of ours; raises ClusterError, or StorageError with the first difference."""
+        """Check that the cluster serves all of ours; raises ClusterError, or StorageError with the first difference."""
         journal = self._journal
         assert journal is not None, "asked for by `placed`"
         topics = [topic for topic in self._own_topics() if self._is_noted(topic)]
@@ -185,7 +185,7 @@ class Handover:
         ]
         PositionCommitter(cluster=cluster, report=self._report, note=self._note).commit(journal, positions)
 
-    # The broker stands still.
+    # While the broker is stopped.
 
     def place(self) -> None:
         """Put every partition that is still waiting in place (blocking).
@@ -285,7 +285,7 @@ class Handover:
             names.LOG_START_OFFSETS: offsets.log_start_offset if inside else None,
         }
 
-    # Ours.
+    # Our data directories.
 
     def _own_topics(self) -> list[OwnTopic]:
         """Close the data directory in order, whatever state it was in, and return its topics."""
@@ -308,7 +308,7 @@ class Handover:
         return next(with_journal, self._data[0])
 
     def _check_transactions(self, topics: Iterable[OwnTopic]) -> None:
-        """Raise StorageError for transactions that nobody will end, unless they are to go along."""
+        """Raise StorageError for open transactions, which no coordinator there would end, unless they are to go along."""
         for partition in (each for topic in topics for each in topic.open_transactions()):
             if not self._with_open_transactions:
                 raise StorageError(
@@ -341,7 +341,7 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """Whose log directories they are."""
+    """The broker that log directories belong to."""
 
     cluster_id: str
     node_id: int

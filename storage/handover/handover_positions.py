@@ -1,4 +1,4 @@
-"""Groups go on in the cluster where they stood here.
+"""Committing the positions of groups in the new cluster.
 
 They are put there twice, if need be: when the cluster has just made the topics, so that a consumer that starts with
 the broker finds its position, and once more when everything is served, for what is missing then. A group that stands
@@ -30,9 +30,9 @@ class PositionCommitter:
     """Writes the journal."""
 
     def commit(self, journal: Journal, positions: Iterable[CommittedOffset]) -> Journal:
-        """Put each group where it stands here, unless it has gone on there; noted group by group (blocking).
+        """Commit each group's position here in the cluster, unless the group has moved on there; noted group by group (blocking).
 
-        Raises ClusterError, also for a group that has members: nothing moves it then.
+        Raises ClusterError, also for a group that has members: its position cannot be set then.
         """
         ordered = sorted(positions, key=lambda one: (one.group, one.topic, one.partition))
         for group, own in groupby(ordered, key=lambda one: one.group):

@@ -1,4 +1,4 @@
-"""How far a handover has come: a plain file in our own data directory, so that it can be gone on with.
+"""The journal of a handover: a plain file in our own data directory, by which an interrupted one continues.
 
     topicfs.handover:  {"version": 1, "cluster_id": "_uqHDrtZRiWyQpGqbURDug",
                         "topics": {"orders": {"topic_id": "1EvPSKI_SvihSIy3lMKMvg", "partitions": 2}},

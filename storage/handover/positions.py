@@ -1,4 +1,4 @@
-"""Where groups stand: committed positions out of the files of `__consumer_offsets`, and records for them.
+"""Committed positions of groups, read from the files of `__consumer_offsets`, and records for them.
 
 A group's newest position in a partition counts, by the offset of its record; a null value takes it away. What a
 transaction commits counts when the transaction does, and never where it was aborted or left open. So a coordinator
@@ -40,7 +40,7 @@ _KEPT_STATES = (SegmentFileState.LIVE, SegmentFileState.SWAP)
 
 
 class GroupPartition(NamedTuple):
-    """Whose position it is, and in what."""
+    """A group, and a partition in which it has a position."""
 
     group: str
     partition: TopicPartition
@@ -65,7 +65,7 @@ class _Replay:
     """Changes of transactions whose end was not seen yet."""
 
     def take(self, columns: Columns) -> None:
-        """Take in what one span has; raises CorruptBatchError."""
+        """Apply the records of one span; raises CorruptBatchError."""
         first = 0
         for batch in columns.batches:
             records = [columns.record(index) for index in range(first, batch.record_end)]

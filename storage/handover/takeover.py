@@ -1,4 +1,4 @@
-"""A stopped broker's topics under us: the takeover.
+"""The takeover: moving a stopped broker's topics to our data directories.
 
 The broker's log directories are only read. What is carried over is opened, and where the broker was not stopped in order
 recovered, before this reports success. Topics keep their ids; their settings come out of the cluster's metadata log.
@@ -37,7 +37,7 @@ from storage.topics.registry import TopicEntry, TopicRegistry, read_copy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDirectories:
-    """Where the broker's topics are."""
+    """The broker's directories."""
 
     log_dirs: Sequence[Path]
     """All of its log.dirs; those left out keep their partitions."""
@@ -60,7 +60,7 @@ class TopicFound:
 
 @dataclass(frozen=True, slots=True)
 class PositionsFound:
-    """Where groups stand in the topics that are taken over."""
+    """The positions of groups in the topics that are taken over."""
 
     wanted: Positions
     new: Sequence[CommittedOffset]
@@ -82,7 +82,7 @@ class Takeover:
         self._files = files or NativeFileSystem()
 
     def take(self, *, link: bool = False) -> None:
-        """Carry all topics over, and where groups stand in them (blocking).
+        """Copy all topics, and the positions of groups in them (blocking).
 
         With `link` logs that never change again become hard links. Raises DirectoryLockedError while the broker, or a
         mount of ours, runs; StorageError, OSError.

@@ -1,4 +1,4 @@
-"""Appending a file under a name: each of its lines once, whatever crashes and however often it is run.
+"""Appending a file as a named producer: each of its lines once, whatever crashes and however often it is run.
 
 Every run takes the next epoch, so that a run that still lingers is fenced, and numbers its records from 0. What an
 earlier run appended after the registry was last written is counted in the log and passed over. A file that has grown
@@ -160,7 +160,7 @@ class NamedProducer:
         self._appended += records
 
     def _save(self, position: int, records: int, tail: bytes) -> None:
-        """Make everything durable, the log before the word that it is there."""
+        """Make everything durable: the log before the registry, which says that it is there."""
         for partition in self._partitions.values():
             partition.sync()
         partitions = {

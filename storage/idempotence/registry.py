@@ -29,7 +29,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """What of an input a partition has."""
+    """The progress of an input in one partition."""
 
     end_offset: int = 0
     """The log end when this was noted: records of this producer at or above it are not in `ahead`."""
@@ -39,7 +39,7 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class InputProgress:
-    """How far one input is."""
+    """The progress of one input."""
 
     position: int = 0
     records: int = 0
@@ -50,7 +50,7 @@ class InputProgress:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredProducer:
-    """One name."""
+    """A named producer."""
 
     producer_id: ProducerId
     epoch: int = -1

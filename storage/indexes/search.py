@@ -1,4 +1,4 @@
-"""The way of a lookup through sorted slots: pure, and open to those who explain it.
+"""The binary search through sorted slots: a pure function, which reports its steps where asked to.
 
 The last slots of an index are asked for most, and a plain binary search over the whole file would touch pages in
 its middle that nobody else keeps in memory. So a target in the *warm* section, the last 8 KiB and a slot, is searched

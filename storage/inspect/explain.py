@@ -1,4 +1,4 @@
-"""The way of a lookup, step by step: what the log itself reports while it searches, and the record at its end.
+"""The steps of a lookup, as the log itself reports them while it searches, and the record it finds.
 
 An explained lookup is not a different one: the steps come from the very search that readers use.
 """

@@ -1,4 +1,4 @@
-"""How a log grows: appends, rolls and flushes.
+"""Appends, rolls and flushes of a log.
 
 One lock guards changes. What waits for the disk (fsync) does so outside the lock.
 """
@@ -50,7 +50,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LogAppender:
-    """Lets a log grow: appends and rolls, and what they put on disk."""
+    """Appends to a log, rolls it and flushes it."""
 
     def __init__(self, parts: LogParts) -> None:
         self._parts = parts
@@ -94,7 +94,7 @@ class LogAppender:
         origin: Origin,
         guard: VerificationGuard | None,
     ) -> Appended:
-        """Append batches that may come in, but for those that their producers brought before."""
+        """Append batches that passed their checks, but for those that their producers appended before."""
         parts = self._parts
         with parts.lock:
             parts.check_writable()
@@ -115,7 +115,7 @@ class LogAppender:
             )
 
     def _append_own(self, batches: bytearray, now: Timestamp, rules: AppendRules) -> Appended | None:
-        """Append plain batches of this process's codec, for which most rules have nothing to say; None for others."""
+        """Append plain batches of this process's codec, to which few rules apply; return None for others."""
         parts = self._parts
         with parts.lock:
             if not parts.writable:
@@ -184,7 +184,7 @@ class LogAppender:
     def _write(
         self, batches: bytearray, placed: Sequence[Placed], base_offset: Offset, now: Timestamp
     ) -> LogState:
-        """Roll where it is due, and write; the state to publish, with the new end."""
+        """Roll where it is due, and write; return the state to publish, with the new end."""
         parts = self._parts
         if parts.room.kept_back:
             raise parts.room.refusal(parts.directory)
@@ -307,7 +307,7 @@ class LogAppender:
             self._parts.producers.state.remove_expired(now)
 
     def roll(self, reason: str = "asked for") -> Offset:
-        """Close the active segment and start another at the log end; its base offset.
+        """Close the active segment and start another at the log end; return its base offset.
 
         An empty active segment starts over in place. `reason` is for the log.
         """
@@ -327,7 +327,7 @@ class LogAppender:
             old.reset()
             return old
         try:
-            # First: nobody recovers a segment behind which another one begins, or looks for its last index entries.
+            # First: a segment behind which another one begins is not recovered, and its last index entries are not looked for.
             old.deactivate()
             segment = parts.create_segment(base_offset)
             parts.producers.state.end_offset = base_offset

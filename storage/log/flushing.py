@@ -1,4 +1,4 @@
-"""What of a log is on disk, and getting the rest there (kafka-storage.md#flushing).
+"""Flushing a log, and its recovery point (kafka-storage.md#flushing).
 
 What a roll closed is put on disk in the background while the log goes on, as by a broker's task `flush-log`: a log hands
 its own flush to a flusher, of which the keeper of many logs has one a disk. What is handed over and did not begin when
@@ -19,10 +19,10 @@ from storage.segment.chain import Chain
 from storage.segment.segment import Segment
 
 FlushTarget: TypeAlias = Callable[[], tuple[Chain, Offset]]
-"""Gives the end offset that a flush is to reach, and segments that reach it."""
+"""Returns segments, and the end offset up to which a flush is to put them on disk."""
 
 Flush: TypeAlias = Callable[[], None]
-"""Puts on disk what is not there yet (blocking), and takes care of what fails."""
+"""Puts on disk what is not there yet (blocking), and handles what fails."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class FlushProgress:
         """Take note, under the log's lock, that a roll closed `segment`, which ends at `end_offset`.
 
         OSError where it was preallocated and flushed before (blocking): what stood behind its batches, now cut off,
-        could come back, where nobody would look for it.
+        could come back after a power loss, where no recovery would look for it.
         """
         with self._guard:
             holds = self._flushed < end_offset
@@ -127,7 +127,7 @@ def _sync(segment: Segment) -> None:
 
 
 class Flusher(Protocol):
-    """Does flushes in its own time."""
+    """Runs flushes later, like an executor."""
 
     def submit(self, flush: Flush) -> None:
         """Do `flush` later; equal ones that wait are one. Called under a log's lock: it takes no time."""
@@ -139,7 +139,7 @@ class Flusher(Protocol):
 
 
 class NoFlusher:
-    """Leaves what rolls close to the log's next flush: for logs that nobody keeps."""
+    """Leaves what rolls close to the log's next flush: for logs without an engine."""
 
     def submit(self, flush: Flush) -> None:
         """Do nothing."""

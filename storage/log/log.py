@@ -28,7 +28,7 @@ from storage.segment.chain import Chain
 
 
 class Log:
-    """See the module's text. Made by `storage.recovery.load.load_log`."""
+    """One partition's log: see the module's text. `storage.recovery.load.load_log` makes it."""
 
     # A dictionary of so many attributes would take 1.3 KB more, of each of many logs.
     __slots__ = (

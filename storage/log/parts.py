@@ -1,4 +1,4 @@
-"""What a log is made of: shared by its reader, its appender and its replacer."""
+"""The parts of a log that its reader, its appender and its replacer share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LogContext(NamedTuple):
-    """What a log is given and does not change."""
+    """What a log uses and does not change."""
 
     partition: TopicPartition
     files: FileSystem
@@ -40,7 +40,7 @@ class LogContext(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What loading a partition's directory found out."""
+    """The result of loading a partition's directory."""
 
     chain: Chain
     end_offset: Offset
@@ -53,7 +53,7 @@ class Loaded(NamedTuple):
 
 
 class SmallFiles(NamedTuple):
-    """What stands beside a log's segments."""
+    """The small files beside a log's segments."""
 
     epochs: LeaderEpochs
     producers: LogProducers
@@ -61,7 +61,7 @@ class SmallFiles(NamedTuple):
 
 
 class Room:
-    """What all logs of a data directory ask before they grow; its keeper alone changes it."""
+    """The flag by which a data directory's reserve stops appends to all of its logs."""
 
     __slots__ = ("kept_back",)
 
@@ -111,9 +111,9 @@ class LogParts:
         self.writable = not self.files.read_only
         """False: `check_writable` says why not."""
         self.first_dirty_offset: Offset | None = None
-        """Where the cleaner goes on; None before it came by for the first time."""
+        """The first dirty offset; None before the first cleaning."""
         self.describe_cleaning: Callable[[], CleaningState | None] = lambda: None
-        """Gives how much compaction has to do; set by the log's cleaner."""
+        """Returns how much compaction has to do; set by the log's cleaner."""
         self.rewrites = 0
         self.state = self.with_first_unstable(
             LogState(

@@ -1,4 +1,4 @@
-"""A log's producers and their snapshot files: what `storage.producers` knows, kept beside the segments.
+"""A log's producers and their snapshot files, which are kept beside the segments.
 
 A snapshot is taken at every roll and at a clean close, named by the offset below which it knows all. It is written in
 place and may be torn by a crash: then it is deleted and an older one used, and the log from there on is read again
@@ -45,7 +45,7 @@ _REPLAY_WINDOW_BYTES = 1 << 20
 
 
 class ProducerRules(NamedTuple):
-    """What is asked of producers."""
+    """The rules for producers."""
 
     expiration_ms: int = DEFAULT_EXPIRATION_MS
     """How long a silent one is remembered."""

@@ -1,4 +1,4 @@
-"""Files that left a log: first renamed, unlinked only after file.delete.delay.ms (kafka-storage.md#deleted-files).
+"""Removal of files from a log: renamed first, unlinked after file.delete.delay.ms (kafka-storage.md#deleted-files).
 
 In between, readers that began before go on reading. A file whose new name finds no room on a full disk goes at once. Once the files are unlinked nobody can open them again, and they are
 closed: an open descriptor or a mapping would keep their room from the disk. A read that is inside a system call at that
@@ -36,7 +36,7 @@ class _Retired(NamedTuple):
 
 
 class Removal:
-    """The segments of one partition that wait for their end. Guarded by the log's lock."""
+    """The removed segments of one partition, until their files are unlinked. Guarded by the log's lock."""
 
     def __init__(self, files: FileSystem) -> None:
         self._files = files
@@ -54,7 +54,7 @@ class Removal:
         What a mount remembers of its renderings goes at once. `keep_snapshot`: another segment takes its place at the
         same base offset. OSError: the segment is `removed` only if its `.log` was renamed, as the first of its files.
         """
-        segment.active = False  # Who still reads it must not make files for it.
+        segment.active = False  # A reader that still uses it must not make files for it.
         kept = SegmentFileKind.SNAPSHOT.value if keep_snapshot else "\0"
         names = [name for name in segment.file_names() if not name.endswith(kept)]
         deleted: list[str] = []
@@ -86,7 +86,7 @@ class Removal:
         return True
 
     def remove_due(self, directory: Path, now: Timestamp) -> list[str]:
-        """Unlink what is due, and close it; its names. A file that is gone already is no error."""
+        """Unlink what is due, close it, and return its names. A file that is gone already is no error."""
         self._close_unlinked()
         names = []
         for retired in [each for each in self._retired if each.due <= now]:

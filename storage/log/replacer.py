@@ -1,4 +1,4 @@
-"""What takes from a log and replaces: deletion, retention's and compaction's segments, truncation."""
+"""Deletion, replacement and truncation of a log's segments."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class LogReplacer:
             try:
                 names = self._retire(deleted)
             except OSError:
-                # Else nobody would remove them, and they would come back at the next start.
+                # Otherwise no pass would remove them, and they would come back at the next start.
                 kept = tuple(segment for segment in segments if not segment.removed)
                 parts.state = parts.state.with_segments(Chain.of(kept))
                 raise
@@ -152,7 +152,7 @@ class LogReplacer:
         segment.renamed(state)
 
     def remove_deleted_files(self, now: Timestamp) -> list[str]:
-        """Unlink what was deleted file.delete.delay.ms before `now` or earlier; the names."""
+        """Unlink what was deleted file.delete.delay.ms before `now` or earlier; return the names."""
         with self._parts.lock:
             return self._parts.removal.remove_due(self._parts.directory, now)
 
@@ -211,7 +211,7 @@ class LogReplacer:
         active = chain.active
         batch = active.find_batch(offset, state.end.bytes_of(active))
         position = active.size if batch is None else int(batch.position)
-        # Readers first: nobody may read on to where the file is about to end.
+        # Readers first: none may read on to where the file is about to end.
         parts.state = state.cut_at(Bound(offset, active, position), chain, min(state.start_offset, offset))
         self._retire_for_good(state.chain.segments[kept:])
         active.truncate_to(offset)

@@ -1,4 +1,4 @@
-"""When a log closes its active segment and starts another: arithmetic on frozen values.
+"""The decision to roll, to close the active segment and start another: arithmetic on frozen values.
 
 The rules are Kafka's (kafka-storage.md#rolling, LogSegment.shouldRoll). Time means *record* time where records have
 any: batches whose timestamps lie far apart roll segments however fast they arrive.
@@ -54,7 +54,7 @@ def stays_active(  # noqa: PLR0913 (one number a limit; an append has no time fo
     max_wait_ms: int,
     index_full: bool,
 ) -> bool:
-    """Return whether an append surely makes no roll due, of a segment whose first batch has a time: what nearly always holds.
+    """Return whether an append certainly makes no roll due, of a segment whose first batch has a time: the common case.
 
     `size_bytes` and `relative_offset` are those after the append, `span_ms` the time from its first batch on. False
     means nothing: then `roll_reason` knows.

@@ -1,6 +1,6 @@
-"""What readers of a log go by, as one immutable value.
+"""The state of a log that readers see, as one immutable value.
 
-Who changes a log makes the next value and publishes it by one assignment (`storage.log.parts.LogParts.state`). A reader
+A change makes the next value and publishes it by one assignment (`storage.log.parts.LogParts.state`). A reader
 takes the value once and holds no lock: what is appended, rolled or deleted meanwhile is for its next read.
 """
 
@@ -17,7 +17,7 @@ _new = tuple.__new__
 """Makes a named tuple in half the time of its class: every append makes one."""
 
 Places: TypeAlias = dict[int, tuple[Offset, int]]
-"""Where readers will go on: by the next offset, the base offset of its segment and the position in it."""
+"""Where readers will continue: by the next offset, the base offset of its segment and the position in it."""
 
 
 class Bound(NamedTuple):

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """What parts data directories takes."""
+    """The parts of an engine over data directories."""
 
     directories: Directories
     registry: TopicRegistry
@@ -89,7 +89,7 @@ class LogManager:
 
     @property
     def doing(self) -> str | None:
-        """What a change of topics that takes long is at; None between two."""
+        """The progress of a change of topics that takes long, as a line; None between two."""
         return self._changes.progress.line
 
     def directories(self) -> tuple[DirectoryStatus, ...]:
@@ -255,7 +255,7 @@ class LogManager:
             self._close_directories(in_order)
 
     def _close_directories(self, in_order: Mapping[OpenDirectory, bool]) -> None:
-        """Leave the last checkpoints and the marks; one directory that fails does not keep the others from theirs."""
+        """Write the last checkpoints and the clean-shutdown markers; a directory that fails does not stop the others."""
         errors = []
         for directory in self._directories.online:
             try:
@@ -387,7 +387,7 @@ def _by_name(topics: Mapping[str, LogTopic]) -> Mapping[str, LogTopic]:
 
 
 def _wake(partitions: Iterable[Partition]) -> None:
-    """Let those who wait for these find out that they are no longer there, or no longer the same."""
+    """Wake the readers that wait for partitions that were removed or replaced."""
     for log in loaded_logs(partitions):
         log.wake()
 

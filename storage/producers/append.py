@@ -25,7 +25,7 @@ from storage.producers.verification import Verification
 
 
 class Origin(Enum):
-    """Whose append it is; only a client's sequences are checked."""
+    """The origin of an append; only a client's sequences are checked."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -84,7 +84,7 @@ class ProducerAppend:
         """True if a batch of a transaction, or its marker, is among them."""
 
     def add_data(self, batch: DataBatch, *, verified: bool = True) -> None:
-        """Check a data batch and take it in.
+        """Check a data batch and apply it.
 
         `verified` says that the coordinator knows of the transaction that the batch would open. Raises
         ProducerFencedError for an old epoch, OutOfOrderSequenceError, InvalidTransactionStateError for plain data while
@@ -123,7 +123,7 @@ class ProducerAppend:
         timestamp: Timestamp,
         bumps_epoch: bool = False,
     ) -> CompletedTransaction | None:
-        """Take in a marker at `offset`; the transaction it ends, or None where none was open.
+        """Apply a marker at `offset`; return the transaction it ends, or None where none was open.
 
         `bumps_epoch` is the rule of transactions version 2: the marker's epoch must be newer, but a repeat with the
         same one passes once nothing is open, and so does the largest epoch. Raises ProducerFencedError for an old producer or coordinator epoch.

@@ -63,7 +63,7 @@ class ProducerState:
         return ProducerAppend(self._partition, known, origin, self.verifications.get(producer_id))
 
     def finish(self, append: ProducerAppend) -> None:
-        """Take in an append all of whose batches passed and are in the log."""
+        """Apply an append all of whose batches passed and are in the log."""
         self._entries[append.entry.producer_id] = append.entry
         for first_offset in append.begun:
             self._open[first_offset] = append.entry.producer_id
@@ -106,7 +106,7 @@ class ProducerState:
                 del self._entries[entry.producer_id]
 
     def load(self, entries: Iterable[ProducerEntry], *, end_offset: Offset, now: Timestamp) -> None:
-        """Become what a snapshot at `end_offset` says, but for what has expired by `now`."""
+        """Set the state to a snapshot at `end_offset`, without the producers that have expired by `now`."""
         self.clear(end_offset)
         for entry in entries:
             if entry.expired(now, self._expiration_ms):
@@ -116,15 +116,15 @@ class ProducerState:
                 self._open[entry.transaction_first_offset] = entry.producer_id
 
     def put_newest_first(self, known: int) -> None:
-        """Order all but the first `known` producers as a broker that read their batches again does: the last met first.
+        """Reverse the order of all but the first `known` producers, as a broker has it after it read their batches again.
 
-        Only the order of the entries in a snapshot hangs on it.
+        Only the order of the entries in a snapshot depends on it.
         """
         for producer_id in reversed([*self._entries][known:]):
             self._entries[producer_id] = self._entries.pop(producer_id)
 
     def clear(self, end_offset: Offset) -> None:
-        """Know nothing, and stand at `end_offset`."""
+        """Forget every producer; the state then stands at `end_offset`."""
         self._entries.clear()
         self._open.clear()
         self._completed.clear()

@@ -1,6 +1,6 @@
 """Verification that a transaction's coordinator knows of a partition: asked before the first record of a transaction goes in.
 
-Without it a batch that was delayed on its way could open a transaction which nobody ever ends. The verification begins
+Without it a batch that was delayed on its way could open a transaction which is never ended. The verification begins
 with a guard, the coordinator is asked, and the append brings the guard back; whatever came in between (a marker, an
 append) takes the guard's place away. Rules: kafka-storage.md#transaction-verification, after Kafka's VerificationStateEntry.
 """

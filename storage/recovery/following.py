@@ -1,4 +1,4 @@
-"""A log that another process writes to, looked at again and again without reading twice what is known.
+"""Following a log that another process writes to: each look reads only what was added.
 
 Loading a log that nobody closed reads its active segment whole, which may be a GiB. While its files merely grow, are
 rolled or go away at the front, only the bytes behind the last batch known are looked at. Whether that is all that
@@ -70,7 +70,7 @@ def _is_swap(name: str) -> bool:
 
 
 class _Mark(NamedTuple):
-    """The last batch known: where it stands, and how its header looks, checksum and all."""
+    """The last batch known: its position, and the bytes of its header with the checksum."""
 
     base_offset: Offset
     """Base offset of its segment."""

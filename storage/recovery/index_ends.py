@@ -1,8 +1,8 @@
-"""The ends of a segment's index files, by which one sees without reading them whether they may be those of its log.
+"""The check of a segment's index files by their ends alone: whether they may be those of its log.
 
 An index has unused slots while its segment is active, and nothing in the file distinguishes them from entries. A process that
 ended inside a roll, in this engine before it rolled as a broker does, left them so below the recovery point, where
-nobody recovers; taken for entries they say that the segment's newest record is of 1970. What a broker looks at: kafka-storage.md#load-checks.
+no recovery looks; taken for entries they say that the segment's newest record is of 1970. What a broker looks at: kafka-storage.md#load-checks.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ from storage.segment.segment import PartitionDirectory, Segment, SegmentSettings
 
 _FIRST = Offset(0)
 _RANDOM = Random()  # noqa: S311 (jitter, no secret)
-"""Random numbers of all logs that are given none: to seed one takes as long as a tenth of loading a log."""
+"""Random numbers of all logs that get none of their own: seeding a generator takes a tenth of the time of loading a log."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Checkpointed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """What the owner of a log may know and ask beyond what every log needs."""
+    """Options of loading, beyond what every log needs."""
 
     checkpointed: Checkpointed = field(default_factory=Checkpointed)
     """The offsets of the data directory's checkpoints."""
@@ -222,7 +222,7 @@ class Loader:
     # What earlier work left behind.
 
     def _complete_interrupted_work(self) -> dict[Offset, str]:
-        """Finish or undo deletions and compactions; the names of the segments' `.log` files by base offset.
+        """Finish or undo deletions and compactions; return the names of the segments' `.log` files by base offset.
 
         On a read-only disk nothing is renamed: a new segment is then read under its `.swap` name.
         """
@@ -400,7 +400,7 @@ class Loader:
             self._retire(lost)
 
     def _repair(self, segment: Segment) -> bool:
-        """Set right what a flipped bit did outside the checksums; whether anything was."""
+        """Correct what a flipped bit did outside the checksums; return whether anything was corrected."""
         if self._files.read_only:
             return False
         next_base = min((base for base in self._logs if base > segment.base_offset), default=None)

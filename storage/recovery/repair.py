@@ -1,4 +1,4 @@
-"""Setting right what one flipped bit did to a batch's header, where no checksum covers it.
+"""Repair of a batch's header after one flipped bit, where no checksum covers it.
 
 A batch's checksum begins behind its base offset, length, leader epoch and magic. A broker's recovery does not look at the
 base offset and takes any magic above 1, so that it keeps such a batch and all that follows; here offsets always
@@ -39,11 +39,11 @@ _LARGEST = 2**63 - 1
 
 
 class HeadersRepairedError(Exception):
-    """A segment was set right in its file, so that loading has to begin again."""
+    """A segment was repaired in its file, so that loading has to begin again."""
 
 
 class Repair(NamedTuple):
-    """A field that was set right in the file."""
+    """A field that was corrected in the file."""
 
     position: int
     """Position of the batch."""

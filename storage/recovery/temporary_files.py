@@ -1,4 +1,4 @@
-"""What interrupted deletions and compactions leave in a partition's directory: decided by names alone.
+"""The temporary files that interrupted deletions and compactions leave in a partition's directory, sorted by their names.
 
 A compaction writes `.cleaned` files, renames them `.swap` (the highest base offset first), renames the segments they
 replace `.deleted`, and drops the `.swap`. So a `.cleaned` file that is left means it had not finished writing: the old
@@ -26,7 +26,7 @@ INDEX_KINDS = frozenset(
 
 
 class TemporaryFiles(NamedTuple):
-    """What is to be done first."""
+    """The temporary files of a directory, by what is to be done with them."""
 
     remove: tuple[str, ...]
     """Files that are not part of the log any more, or not yet."""

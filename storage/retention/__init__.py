@@ -1,4 +1,4 @@
-"""Retention: which of a log's oldest segments may go, and letting them go.
+"""Retention: the decision which of a log's oldest segments are deleted, and their deletion.
 
 `decide.py` is arithmetic over frozen facts, `now` among them; `apply.py` carries a decision out on a log.
 Compaction is no part of it.

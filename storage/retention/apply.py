@@ -1,4 +1,4 @@
-"""Carrying retention out on a log."""
+"""Applying retention to a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which segments retention removes: pure decisions.
+"""The decision which segments retention removes: pure functions.
 
 From the oldest segment on, each rule takes segments until the first that stays; the next rule goes on from
 there.

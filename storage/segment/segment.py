@@ -82,7 +82,7 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self._transaction_index: TransactionIndex | None = None
         self.may_have_aborted = True
-        """False: there is no transaction index, and nobody looks for one."""
+        """False: there is no transaction index, and none is looked for."""
         self._opening = threading.Lock()
         self._largest: TimeEntry | None = None
         self._first_timestamp: Timestamp | None = None
@@ -114,7 +114,7 @@ class Segment:
         segment.active = True
         return segment
 
-    # What it knows of itself.
+    # Properties.
 
     @property
     def offset_index(self) -> OffsetIndex:
@@ -238,7 +238,7 @@ class Segment:
         trace(IndexSearched(index.slots.path.name, index.entries, offset, probes, *found))
         return found.position
 
-    # Growing.
+    # Appending.
 
     def append(self, data: bytearray, batches: Sequence[Placed]) -> None:
         """Write whole batches and their index entries; with OSError nothing of them stays.
@@ -398,7 +398,7 @@ class Segment:
             self.deactivate()
 
     def sync(self) -> None:
-        """Log and indexes are on disk after this (blocking)."""
+        """Put log and indexes on disk (blocking)."""
         self.log.sync()
         for index in self._indexes():
             index.slots.sync()

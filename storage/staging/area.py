@@ -1,10 +1,10 @@
 """The files of all writes of a data directory, and how they follow one another.
 
     staged*  →  requested  →  claimed  →  gone: done
-                    │             └────→  refused, read by the process that handed it in
+                    │             └────→  refused, read by the process that submitted it
                     └→ gone: withdrawn
 
-Handing in and withdrawing take no ownership of the directory; everything else is its owner's. One rename decides
+Submitting and withdrawing take no ownership of the directory; everything else is its owner's. One rename decides
 between a claim and a withdrawal that meet.
 """
 
@@ -28,7 +28,7 @@ from storage.staging.record import CommittedQuery, committed_of, read_committed
 from storage.staging.staged_file import StagedFile, StagedFileWriter
 
 ABANDONED_AFTER_MS = 7 * 24 * 3600 * 1000
-"""Staged files that nobody handed in are kept for so long after they were written."""
+"""Staged files that are not submitted are kept for so long after they were written."""
 
 
 class WriteRefusedError(StorageError):
@@ -52,7 +52,7 @@ class StagingArea:
         self.directory = directory
         self.files = files
 
-    # For those who write.
+    # For writers.
 
     def stage(self, write: WriteId, task: int) -> StagedFileWriter:
         """Begin a file of a task's attempt; another attempt, of another process too, gets another one (OSError)."""
@@ -62,9 +62,9 @@ class StagingArea:
     def submit(
         self, write: WriteId, staged: Sequence[StagedFile], placement: Placement | None = None
     ) -> bool:
-        """Ask the owner to append the files in this order; on disk when this returns (blocking, OSError).
+        """Request the owner to append the files in this order; on disk when this returns (blocking, OSError).
 
-        With a `placement` the batches keep their offsets. False: the write is committed, or was handed in before, and is
+        With a `placement` the batches keep their offsets. False: the write is committed, or was submitted before, and is
         left as it is.
         """
         if self.state(write) not in (WriteState.UNKNOWN, WriteState.REFUSED):
@@ -75,7 +75,7 @@ class StagingArea:
         return True
 
     def withdraw(self, write: WriteId) -> bool:
-        """Take a request back before anybody claimed it; False where that comes too late (OSError)."""
+        """Withdraw a request before it is claimed; False where that comes too late (OSError)."""
         withdrawn = self._unlink(self._path(write, WriteFileKind.REQUESTED))
         if withdrawn:
             self.files.sync_directory(self.directory)
@@ -84,7 +84,7 @@ class StagingArea:
     def state(self, write: WriteId) -> WriteState:
         """Return the state of a write (CorruptionError, OSError).
 
-        Of a write that happens once, COMMITTED leaves no trace: UNKNOWN after it was handed in means that.
+        Of a write that happens once, COMMITTED leaves no trace: UNKNOWN after it was submitted means that.
         """
         # In the order in which one becomes the other, so that a change in between is not missed.
         if self.files.exists(self._path(write, WriteFileKind.REQUESTED)):
@@ -105,7 +105,7 @@ class StagingArea:
         return WriteRefusedError(f"write {write}: {reason}")
 
     def discard(self, names: Iterable[str]) -> None:
-        """Remove staged files that will not be handed in, or were committed under other names (OSError)."""
+        """Remove staged files that will not be submitted, or were committed under other names (OSError)."""
         for name in names:
             self._unlink(self.directory / name)
 
@@ -121,7 +121,7 @@ class StagingArea:
         return committed_of(read_committed(self.directory, self.files), write)
 
     def abandon(self, write: WriteId) -> None:
-        """Remove every staged file of a write that happens once and will not be handed in (OSError)."""
+        """Remove every staged file of a write that happens once and will not be submitted (OSError)."""
         self._discard_staged(write)
 
     # For the owner.
@@ -200,7 +200,7 @@ class StagingArea:
         return self.directory / write_file(write, kind)
 
     def _unlink(self, path: Path) -> bool:
-        """Remove a file; whether it was there."""
+        """Remove a file; return whether it was there."""
         try:
             self.files.unlink(path)
         except FileNotFoundError:

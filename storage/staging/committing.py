@@ -1,4 +1,4 @@
-"""The owner's part: appending the writes that were handed in, each one whole and once.
+"""The owner's part: appending the writes that were submitted, each one whole and once.
 
 Before `begun` is in the manifest nothing of the write is in a log, and whatever is wrong refuses it. From then on it is
 only ever gone on with: a batch is in the log already if a batch of the write's producer with its sequence, or a later
@@ -41,7 +41,7 @@ class RecordsLostError(StorageError):
 
 
 class Committer:
-    """Commits what was handed in to one data directory. One at a time, and only by the directory's owner."""
+    """Commits the writes submitted to one data directory. One at a time, and only by the directory's owner."""
 
     def __init__(self, area: StagingArea, find: FindPartition, create: CreateTopic, *, clock: Clock) -> None:
         self._area = area
@@ -50,7 +50,7 @@ class Committer:
         self._clock = clock
 
     def commit_waiting(self, warn: Say, stopping: Callable[[], bool]) -> None:
-        """Append every write that was handed in, until `stopping` (blocking).
+        """Append every write that was submitted, until `stopping` (blocking).
 
         What fails is reported by `warn`, and is tried again the next time. Raises OSError where the directory cannot be read.
         """
@@ -64,7 +64,7 @@ class Committer:
         self._area.discard_abandoned(self._clock())
 
     def commit(self, write: WriteId) -> None:
-        """Append a write that was handed in, or refuse it (blocking).
+        """Append a write that was submitted, or refuse it (blocking).
 
         Raises StorageError, OSError: it stays claimed, and the next call goes on.
         """
@@ -171,7 +171,7 @@ class Committer:
     def _append(
         self, manifest: Manifest, begun: Begun, present: Mapping[TopicPartition, int]
     ) -> Mapping[str, int]:
-        """Append what is not there yet; how many records all of the write has, by topic."""
+        """Append what is not there yet; return how many records all of the write has, by topic."""
         sequences: dict[TopicPartition, int] = dict.fromkeys(begun.end_offsets, 0)
         for frame in self._frames(manifest):
             partition = self._found(frame.partition)

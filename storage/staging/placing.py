@@ -1,7 +1,7 @@
 """The owner's part of a write that keeps its offsets: every batch where it says, each once.
 
 Before `begun` is in the manifest nothing stands in a log but perhaps topics that are still empty. From then on it is
-gone on with; what of it is in the logs is found at its offset, by its checksum. Offsets that somebody else took
+gone on with; what of it is in the logs is found at its offset, by its checksum. Offsets that another writer took
 meanwhile cannot be had: then the write ends there, refused, with what is in place staying.
 """
 
@@ -63,18 +63,18 @@ def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
 
 
 FindPartition = Callable[[TopicPartition], Partition]
-"""Gives a partition that may be written to. Raises UnknownTopicError, PolicyViolationError."""
+"""Returns a partition that may be written to. Raises UnknownTopicError, PolicyViolationError."""
 
 CreateTopic = Callable[[str, NewTopic], None]
 """Makes a topic. Raises StorageError, OSError."""
 
 
 class PlaceTakenError(StorageError):
-    """A log does not end where a write was prepared for: somebody else appended."""
+    """A log does not end where a write was prepared for: another writer appended."""
 
 
 class Placer:
-    """Brings one write's batches to their places."""
+    """Appends one write's batches at their own offsets."""
 
     def __init__(self, area: StagingArea, find: FindPartition, create: CreateTopic) -> None:
         self._area = area

@@ -1,4 +1,4 @@
-"""Which micro-batches are committed: one small file of a data directory, replaced atomically by its owner.
+"""The record of committed micro-batches: one small file of a data directory, replaced atomically by its owner.
 
     topicfs.writes:  {"version": 1, "queries": {QUERY@TOPIC_ID: {"batch": 41, "producer_id": …, "epoch": 41,
                                                                  "records": {"orders": 50}}}}
@@ -29,7 +29,7 @@ VERSION = 1
 
 
 class CommittedQuery(NamedTuple):
-    """How far a query is."""
+    """The progress of a query."""
 
     batch: int
     """The last one committed; all before it are, too."""

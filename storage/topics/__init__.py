@@ -2,5 +2,5 @@
 
 `reconciliation`, `assembly` and `loading` bring them from the directories into memory; `changes` changes them, safe
 from crashes through `registry`: the one file, the same in each directory, that says what is under way. `reopening`
-brings back what failed.
+loads again what failed.
 """

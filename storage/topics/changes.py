@@ -1,4 +1,4 @@
-"""Making, extending, altering and deleting topics: a kill at any point leaves the old state or the new.
+"""Changes of topics, from creation to deletion: a kill at any point leaves the old state or the new.
 
 Each change writes its intention into the registry first and takes it out last (see `registry`); opening
 finishes what is found there. A change that fails is taken back, as far as the disk lets it, before its error

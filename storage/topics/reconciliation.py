@@ -1,4 +1,4 @@
-"""Bringing directories and registry into agreement when data directories are opened.
+"""Reconciliation of directories and registry when data directories are opened.
 
 Changes that were under way are finished, topics without settings of their own are adopted, topic ids are
 settled. What may not be changed (read-only) is left alone: the result says how the topics are, not

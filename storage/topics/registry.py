@@ -150,12 +150,12 @@ class TopicRegistry:
         return RegistryCopy(self._entries, self._revision, self._all_directories)
 
     def leave(self, directory: Path) -> None:
-        """Write no more to a directory that failed."""
+        """Stop writing to a directory that failed."""
         self._directories = tuple(one for one in self._directories if one != directory)
         self._stale.discard(directory)
 
     def join(self, directory: Path) -> None:
-        """Take in a directory that serves again, and what it alone knows; `settle` writes its copy.
+        """Add a directory that serves again, with the entries that it alone has; `settle` writes its copy.
 
         Raises CorruptionError, OSError.
         """
@@ -193,7 +193,7 @@ class TopicRegistry:
             raise
 
     def settle(self) -> None:
-        """Let every copy say what holds, where a failed change may have left something else (OSError).
+        """Write the present content to every copy in which a failed change may have left another (OSError).
 
         Else a topic whose deletion failed, and which is used on, would be deleted by the next opening.
         """

@@ -1,4 +1,4 @@
-"""Bringing a client's batches into the form that their topic wants: the part of an append that reads records.
+"""Conversion of a client's batches to the form that their topic requires: the part of an append that reads records.
 
 What a header says is checked against the records (times: kafka-storage.md#timestamps); a batch is encoded again only where its codec is not the topic's,
 or where a compressed one numbers its records otherwise than 0, 1, 2 … (kafka-storage.md#batch-conversion). Other levels of the

@@ -100,7 +100,7 @@ def new_octets(size: cython.Py_ssize_t) -> bytearray:
 
 @cython.cfunc
 def resize(octets: bytearray, size: cython.Py_ssize_t) -> object:
-    """Cut or extend in place; what is new is not cleared where compiled. Ends every pointer into it."""
+    """Cut or extend in place; what is new is not cleared where compiled. Every pointer into it becomes invalid."""
     if cython.compiled:
         PyByteArray_Resize(octets, size)
     elif size > len(octets):
@@ -166,6 +166,6 @@ def position_of(
 
 
 def release_vectors() -> None:
-    """Say that the upper halves of the processor's wide registers are free: after a library that does not say so itself."""
+    """Clear the upper halves of the processor's wide registers, after a library that does not do so itself (VZEROUPPER)."""
     if cython.compiled:
         release_upper_halves()

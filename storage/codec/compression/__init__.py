@@ -1,1 +1,1 @@
-"""What stands compressed in batches: the codecs' frames, the old formats that nest them, and the bounds of what is inflated."""
+"""Compressed records: the codecs' frames, the old formats that nest them, and the bounds of what is inflated."""

@@ -1,4 +1,4 @@
-"""Batches whose records are compressed as they stand: header and records stay what they were.
+"""Compression of whole batches: header and records stay what they were.
 
 Only the length, the codec in the attributes and the checksum change: a producer numbers and times its records before it
 compresses them.

@@ -1,4 +1,4 @@
-"""How much of one batch is taken apart: what a few compressed bytes may turn into is bounded here.
+"""Bounds on decoding one batch: what a few compressed bytes may inflate to.
 
 A broker bounds the bytes of a batch as it stands in the log (max.message.bytes), not what they inflate to. A batch
 beyond these bounds may be sound. It is refused where it would come in, and where a directory holds it all the same, it

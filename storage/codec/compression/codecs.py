@@ -98,7 +98,7 @@ def inflate(
         fault, cause = OversizeBatchError, str(error)
     except _FAULTS as error:
         cause = str(error)
-    # Outside of the handlers: an error that came out of one would hold all that was inflated until it is let go itself.
+    # Outside of the handlers: an error raised inside one would keep all that was inflated alive as long as itself.
     raise fault(position, f"{codec.label}: {cause}")
 
 

@@ -1,4 +1,4 @@
-"""Every byte of a data directory held against what it must be: findings, each with file, position and cause.
+"""The check of every byte of a data directory: findings, each with file, position and cause.
 
 `directory` walks the data directory and its checkpoints, `partition` one partition's files, `segment` one segment,
 in pieces that fit in memory; `batches` knows what must be true of batches and records, `indexes` of the entries that

@@ -1,4 +1,4 @@
-"""What must be true of a log's batches and their records, no matter which program wrote them.
+"""The check of a log's batches and their records, no matter which program wrote them.
 
 Checksums match and records fill their batch; batches follow each other with ascending offsets and never an older
 leader epoch; records ascend within theirs; a batch's max timestamp is its latest record's; and the leader epochs of

@@ -1,4 +1,4 @@
-"""A whole data directory: its own files, every partition, and the checkpoints held against what the logs hold."""
+"""The check of a whole data directory: its own files, every partition, and the checkpoints compared with the logs."""
 
 from __future__ import annotations
 

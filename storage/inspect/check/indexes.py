@@ -1,4 +1,4 @@
-"""What must be true of index entries: each leads to where it says, and together they ascend.
+"""The check of index entries: each leads to the batch it says, and together they ascend.
 
 An entry is compared when the chunk of batches that it points into comes by, so memory stays flat. Brokers up to 3.9
 made one entry an append, with the offset of the append's *last* batch and the position of its first; both readings

@@ -1,4 +1,4 @@
-"""One partition directory: its small files, its segments, and how these join."""
+"""The check of one partition directory: its small files, its segments, and how these join."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One segment: its log from front to end, with both indexes held against it on the way."""
+"""The check of one segment: its log from front to end, with both indexes compared on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many batches in a row are as they should be, without an object a batch: only the others are looked at one by one.
+"""Counting the sound batches in a row, without an object a batch: only the others are looked at one by one.
 
 This module is compiled by Cython, and runs uncompiled with the same results.
 """

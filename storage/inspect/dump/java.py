@@ -1,4 +1,4 @@
-"""What Java prints where we print the same: the order of a hash map's keys, and an optional number."""
+"""Java's own output, reproduced: the order of a hash map's keys, and an optional number."""
 
 from __future__ import annotations
 

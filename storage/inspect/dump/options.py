@@ -1,4 +1,4 @@
-"""What a dump is to show."""
+"""The options of a dump."""
 
 from __future__ import annotations
 

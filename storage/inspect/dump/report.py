@@ -1,4 +1,4 @@
-"""What a dump finds wrong: collected by kind and file while it runs, printed when it is done.
+"""The findings of a dump: collected by kind and file while it runs, printed when it is done.
 
 Kafka keeps these in hash maps keyed by absolute path; so do we, for the sake of the same order.
 """

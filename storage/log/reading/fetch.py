@@ -1,4 +1,4 @@
-"""Reads: whole batches from an offset on, in windows as large as the reader asks for.
+"""Reads by offset: whole batches, in windows as large as the reader asks for.
 
 A read finds its place through the offset index, unless an earlier read ended there: a reader that goes on gets there
 without a search (kafka-storage.md#reading-by-offset).

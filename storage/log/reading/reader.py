@@ -1,4 +1,4 @@
-"""Looking at a log: its bounds and segments, reads by offset and by time. Any thread may call; few take the lock."""
+"""Reading a log: its bounds and segments, its records by offset and by time. Any thread may call; few calls take the lock."""
 
 from __future__ import annotations
 

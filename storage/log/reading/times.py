@@ -1,4 +1,4 @@
-"""Records by time (kafka-storage.md#time-lookups).
+"""Lookups by time (kafka-storage.md#time-lookups).
 
 Timestamps need not ascend along a log. What is found is the *first record in log order* at or after a time: the first
 segment with something as late, there the time index's entry below it, the offset index's entry for that, and from
@@ -163,7 +163,7 @@ class Search:
         return None
 
     def _spend(self, left: int, size_bytes: int) -> None:
-        """Count bytes that were gone through. Raises SearchTooLongError."""
+        """Count bytes that were read. Raises SearchTooLongError."""
         self._left = left - size_bytes
         if self._left < 0:
             raise SearchTooLongError("more bytes lie on the way to a time than the search may go through")
