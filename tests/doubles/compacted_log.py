@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.records import BatchStamp, decode, encode
 from storage.compaction.choose import plan
 from storage.compaction.clean import clean, cleaning_params
-from storage.model import Isolation, Offset, ProducerId, Record, Timestamp
+from storage.model import Isolation, Offset, Record, Timestamp
 from storage.producers.append import Origin
 from tests.doubles.logs import LogOnDisk
+from tests.doubles.records import NOW, marker
 
-NOW = Timestamp(1_700_000_000_000)
 COMPACT = {"cleanup_policy": ("compact",), "min_cleanable_dirty_ratio": 0.0}
 
 
@@ -43,12 +42,9 @@ class CompactedLog(LogOnDisk):
                     self.log.roll()
         self.log.roll()
 
-    def end_transaction(self, *, commit, producer_id=7, producer_epoch=0):
+    def end_transaction(self, *, commit, pid=7, epoch=0):
         """Write the marker that ends a producer's transaction."""
-        self.log.append(
-            marker(commit=commit, producer_id=producer_id, producer_epoch=producer_epoch),
-            origin=Origin.COORDINATOR,
-        )
+        self.log.append(marker(commit=commit, pid=pid, epoch=epoch), origin=Origin.COORDINATOR)
 
     def batches(self):
         """Last offset and number of records of every batch, control batches included."""
@@ -84,14 +80,3 @@ def records_of(log, isolation=Isolation.READ_COMMITTED):
             found += [record for record in columns if record.offset >= offset]
         offset = fetched.next_offset
     return found
-
-
-def marker(*, commit, producer_id=7, producer_epoch=0):
-    """A coordinator's batch that ends a transaction."""
-    kind = ControlType.COMMIT if commit else ControlType.ABORT
-    return encode_marker(
-        EndTransactionMarker(kind, 0),
-        timestamp=NOW,
-        producer_id=ProducerId(producer_id),
-        producer_epoch=producer_epoch,
-    )

@@ -1,21 +1,22 @@
-"""A log on a simulated disk with a manual clock and tiny limits, and how to make batches for it."""
+"""A log on a simulated disk with a manual clock and tiny limits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from storage.codec.batch import assign_offsets
-from storage.codec.records import BatchStamp, decode, encode
+from storage.codec.records import decode
 from storage.config.topic import TopicConfig
+from storage.indexes.transaction_index import AbortedSpan
 from storage.log.flushing import Flusher, NoFlusher
 from storage.log.log import Log
 from storage.log.producers import ProducerRules
-from storage.model import Offset, Record, Timestamp, TopicPartition
+from storage.model import Appended, Offset, TopicPartition
+from storage.producers.append import Origin
 from storage.recovery.load import Checkpointed, LoadOptions, load_log
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.records import marker, produced
 from tests.doubles.simulated_disk import SimulatedDisk
 
 DIRECTORY = Path("/data/orders-0")
@@ -27,33 +28,6 @@ TINY: dict[str, Any] = {
     "index_interval_bytes": 4096,
     "file_delete_delay_ms": 1000,
 }
-
-
-def batch(
-    *values: bytes | None,
-    timestamp: int | Sequence[int] = 0,
-    offset: int = 0,
-    epoch: int = 0,
-    key: bytes | None = None,
-    stamp: BatchStamp | None = None,
-) -> bytearray:
-    """A batch of one record a value, at `offset` and on; one timestamp for all or one each."""
-    timestamps = [timestamp] * len(values) if isinstance(timestamp, int) else timestamp
-    records = [
-        Record(Offset(offset + index), Timestamp(time), key, value)
-        for index, (value, time) in enumerate(zip(values, timestamps, strict=True))
-    ]
-    data = encode(records, stamp or BatchStamp())
-    assign_offsets(data, 0, base_offset=offset, leader_epoch=epoch)
-    return data
-
-
-def sized_batch(size: int, **arguments: Any) -> bytearray:
-    """A batch of one record that takes exactly `size` bytes."""
-    value = bytes(size - 69)
-    while len(data := batch(value, **arguments)) != size:
-        value = bytes(len(value) - (len(data) - size))
-    return data
 
 
 class LogOnDisk:
@@ -118,6 +92,10 @@ class LogOnDisk:
     def names(self) -> list[str]:
         return [entry.name for entry in self.disk.list_directory(DIRECTORY)]
 
+    def snapshots(self) -> list[int]:
+        """The offsets of the producer snapshots."""
+        return [int(name[:20]) for name in self.names() if name.endswith(".snapshot")]
+
     def content(self, name: str) -> bytes:
         return self.disk.read_bytes(DIRECTORY / name)
 
@@ -126,6 +104,33 @@ class LogOnDisk:
 
     def base_offsets(self) -> list[int]:
         return [segment.base_offset for segment in self.log.segments()]
+
+
+class Transactions:
+    """A log, and short ways to write transactions to it."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.on_disk = LogOnDisk(**settings)
+        self._sequences: dict[int, int] = {}
+
+    @property
+    def log(self) -> Log:
+        return self.on_disk.log
+
+    def write(self, *values: bytes, pid: int, txn: bool = True) -> Appended:
+        sequence = self._sequences.get(pid, 0)
+        self._sequences[pid] = sequence + len(values)
+        return self.log.append(produced(*values, pid=pid, sequence=sequence, txn=txn))
+
+    def fill(self, count: int, *, pid: int, txn: bool = True) -> Appended:
+        """Write a batch of so many records."""
+        return self.write(*[b"v"] * count, pid=pid, txn=txn)
+
+    def end(self, *, pid: int, commit: bool = True) -> Appended:
+        return self.log.append(marker(pid=pid, commit=commit), origin=Origin.COORDINATOR)
+
+    def aborted(self) -> list[AbortedSpan]:
+        return [span for segment in self.log.chain.segments for span in segment.transaction_index]
 
 
 def records_of(

@@ -16,7 +16,8 @@ from storage.errors import CorruptBatchError
 from storage.manager import open_engine
 from storage.model import Offset
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
-from tests.doubles.logs import LogOnDisk, batch
+from tests.doubles.logs import LogOnDisk
+from tests.doubles.records import batch
 from tests.doubles.simulated_disk import SimulatedDisk
 
 NOW = 1_700_000_000_000

@@ -27,8 +27,9 @@ from fusefs.selectors import (
 from storage.codec.records import BatchStamp, encode
 from storage.errors import CorruptionError
 from storage.model import Isolation, Offset, Record, Timestamp
-from tests.doubles.logs import LogOnDisk, batch
+from tests.doubles.logs import LogOnDisk
 from tests.doubles.memory_partition import MemoryPartition
+from tests.doubles.records import batch
 
 THREE_O_CLOCK = 1_795_230_000_000  # 2026-11-21T03:00:00Z
 

@@ -13,13 +13,12 @@ from pathlib import Path
 
 from storage.codec.binary.fields import HEADER_SIZE
 from storage.codec.compression.codecs import deflate
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
 from storage.model import Header, Offset, ProducerId, Record, Timestamp
+from tests.doubles.records import NOW, marker
 from tests.fuzz.targets import COMPRESSED, KINDS, RAW, RECORDS, WRAPPED_V0, WRAPPED_V1
 
-NOW = Timestamp(1_700_000_000_000)
 RECORDS_OF_ONE_BATCH = [
     Record(Offset(0), NOW, b"key", b"value", (Header(b"h1", b"x"), Header(b"h2", None))),
     Record(Offset(1), Timestamp(NOW - 5), None, None),
@@ -43,13 +42,10 @@ def seeds() -> Iterator[tuple[str, bytes]]:
     """Name and content of each."""
     plain = bytes(encode(RECORDS_OF_ONE_BATCH))
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=1, base_sequence=2, transactional=True)
-    marker = encode_marker(
-        EndTransactionMarker(ControlType.COMMIT, 0),
-        timestamp=NOW,
-        producer_id=ProducerId(7),
-        producer_epoch=1,
+    yield (
+        "batches",
+        selector(RAW) + plain + bytes(encode(RECORDS_OF_ONE_BATCH, stamp)) + bytes(marker(epoch=1)),
     )
-    yield "batches", selector(RAW) + plain + bytes(encode(RECORDS_OF_ONE_BATCH, stamp)) + bytes(marker)
     yield "entries", selector(RAW) + entry(1, 1, b"v1") + entry(2, 0, b"v0") + plain
     yield "torn", selector(RAW) + plain + plain[:-1]
     count = bytes([len(RECORDS_OF_ONE_BATCH)])

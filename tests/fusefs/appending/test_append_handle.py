@@ -20,7 +20,7 @@ from fusefs.forms import FormError
 from fusefs.reports import Reports
 from storage.errors import InvalidConfigError, InvalidRecordError, RecordTooLargeError, StorageError
 from storage.model import Timestamp
-from tests.doubles.logs import batch
+from tests.doubles.records import batch
 
 
 class Book:

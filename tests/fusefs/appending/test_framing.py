@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fusefs.appending.framing import BATCHES, NOTHING, Framed, Waiting, after_refusal, frame
 from storage.errors import RecordTooLargeError
-from tests.doubles.logs import batch
+from tests.doubles.records import batch
 
 ERROR = RecordTooLargeError("too long")
 

@@ -13,7 +13,7 @@ from fusefs.blocking import Blocking
 from fusefs.reports import Reports
 from storage.errors import RecordTooLargeError
 from storage.model import Timestamp
-from tests.doubles.logs import batch
+from tests.doubles.records import batch
 
 
 class Book:

@@ -14,8 +14,8 @@ from storage.codec.batch import scan
 from storage.codec.records import BatchStamp
 from storage.manager import open_engine
 from storage.model import Isolation, Offset, ProducerId
-from tests.doubles.logs import batch
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+from tests.doubles.records import batch
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 BROKER = VECTORS / "broker-made" / "log-dirs"

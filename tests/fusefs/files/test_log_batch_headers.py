@@ -13,8 +13,8 @@ from storage.codec.batch import seal
 from storage.codec.headers import BatchStamp, Codec
 from storage.manager import open_engine
 from storage.model import ProducerId, TimestampType
-from tests.doubles.logs import batch
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+from tests.doubles.records import batch
 
 pytestmark = pytest.mark.slow
 

@@ -10,24 +10,18 @@ from fusefs.forms import BATCH, by_suffix, decoder_of
 from storage.codec.batch import read_header, scan, set_append_time
 from storage.codec.binary.fields import HIDDEN_MASK
 from storage.codec.columns import decode
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.headers import BatchStamp, Codec
 from storage.codec.records import encode
 from storage.errors import CorruptBatchError, InvalidRecordError, RecordTooLargeError
 from storage.model import AbortedTransaction, Header, Offset, ProducerId, Record, Timestamp
-from tests.doubles.logs import batch
+from tests.doubles.records import batch, marker
 
 LIMIT = 1_000_000
 PRODUCER = BatchStamp(producer_id=ProducerId(7), producer_epoch=1, base_sequence=5)
 IN_TRANSACTION = BatchStamp(
     producer_id=ProducerId(7), producer_epoch=1, base_sequence=5, transactional=True, codec=Codec.LZ4
 )
-MARKER = encode_marker(
-    EndTransactionMarker(ControlType.COMMIT, 0),
-    timestamp=Timestamp(9),
-    producer_id=ProducerId(7),
-    producer_epoch=1,
-)
+MARKER = marker(epoch=1)
 OLD_LOGS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.headers import BatchStamp
-from storage.model import ProducerId, Timestamp
-from tests.doubles.logs import batch
+from storage.model import ProducerId
+from tests.doubles.records import batch, marker
 from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
@@ -329,15 +328,9 @@ def sequenced(value: bytes, *, sequence: int = 0, epoch: int = 0) -> bytes:
 def test_einval_for_what_is_no_batch(shared_mount: Mount, topic: Path, what: str):
     """In the write that brings it, a torn one at close; the reason is told, and no other batch of the write is kept."""
     good = sequenced(b"good")
-    marker = encode_marker(
-        EndTransactionMarker(ControlType.ABORT, 0),
-        timestamp=Timestamp(1),
-        producer_id=ProducerId(7),
-        producer_epoch=0,
-    )
     bad = {
         "damaged": good[:-2] + b"!" + good[-1:],
-        "marker": bytes(marker),
+        "marker": bytes(marker(commit=False)),
         "no batch": b"these are lines, and no batches at all\n",
         "torn": good[:-1],
     }[what]

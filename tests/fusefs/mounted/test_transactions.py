@@ -10,12 +10,11 @@ import shutil
 import pytest
 
 from storage.codec.batch import scan
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.headers import BatchStamp
 from storage.manager import open_engine
-from storage.model import Isolation, ProducerId, Timestamp
+from storage.model import Isolation
 from storage.producers.append import Origin
-from tests.doubles.logs import batch
+from tests.doubles.records import batch, marker
 from tests.fusefs.mounted.conftest import ROOT, Mount
 
 pytestmark = pytest.mark.fuse
@@ -97,16 +96,7 @@ def test_an_open_transaction_holds_back_what_comes_after(unmounted: Mount):
     held_back = partition.offsets().last_stable_offset
     batches = scan(partition.read(held_back, max_bytes=1, isolation=Isolation.READ_UNCOMMITTED).data)
     producer_id, epoch = batches[0].producer_id, batches[0].producer_epoch
-    marker = EndTransactionMarker(ControlType.COMMIT, 0)
-    partition.append(
-        encode_marker(
-            marker,
-            timestamp=Timestamp(1_800_000_000_000),
-            producer_id=ProducerId(producer_id),
-            producer_epoch=epoch,
-        ),
-        origin=Origin.COORDINATOR,
-    )
+    partition.append(marker(pid=producer_id, epoch=epoch), origin=Origin.COORDINATOR)
     engine.close()
     mount.start()
 

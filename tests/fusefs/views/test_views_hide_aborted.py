@@ -12,43 +12,11 @@ from fusefs.views.records import earliest_offset, find_record, latest_offset
 from fusefs.views.sparse_index import Entry
 from fusefs.views.view import PartitionViews
 from storage.codec.batch import scan
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.records import BatchStamp
-from storage.model import Isolation, Offset, ProducerId, Timestamp
-from storage.producers.append import Origin
-from tests.doubles.logs import LogOnDisk, batch
+from storage.model import Isolation, Offset
+from tests.doubles.logs import Transactions
+from tests.doubles.records import batch
 
 NOW = 1_700_000_000_000
-
-
-class Transactions:
-    def __init__(self, **settings):
-        self.on_disk = LogOnDisk(**settings)
-        self.log = self.on_disk.log
-        self._sequences = {}
-
-    def write(self, *values, pid):
-        sequence = self._sequences.get(pid, 0)
-        self._sequences[pid] = sequence + len(values)
-        stamp = BatchStamp(
-            producer_id=ProducerId(pid), producer_epoch=0, base_sequence=sequence, transactional=True
-        )
-        self.log.append(batch(*values, timestamp=NOW, stamp=stamp))
-
-    def plain(self, *values):
-        self.log.append(batch(*values, timestamp=NOW))
-
-    def end(self, *, pid, commit):
-        kind = ControlType.COMMIT if commit else ControlType.ABORT
-        self.log.append(
-            encode_marker(
-                EndTransactionMarker(kind, 0),
-                timestamp=Timestamp(NOW),
-                producer_id=ProducerId(pid),
-                producer_epoch=0,
-            ),
-            origin=Origin.COORDINATOR,
-        )
 
 
 @pytest.fixture
@@ -56,7 +24,7 @@ def log():
     """Offsets: 0 aborted, 1 plain, 2 committed, 3 aborted, 4 abort, 5 commit, 6 aborted, 7 abort."""
     made = Transactions()
     made.write(b"a0", pid=1)
-    made.plain(b"p1")
+    made.log.append(batch(b"p1", timestamp=NOW))
     made.write(b"c2", pid=2)
     made.write(b"a3", pid=1)
     made.end(pid=1, commit=False)
@@ -107,9 +75,9 @@ def test_counting_from_the_end_counts_visible_records(log):
 def test_an_open_transaction_holds_back_what_comes_after(log):
     """Nothing beyond its first record shows until it is decided; then all of it at once."""
     made = Transactions()
-    made.plain(b"p0")
+    made.log.append(batch(b"p0", timestamp=NOW))
     made.write(b"t1", pid=1)
-    made.plain(b"p2")
+    made.log.append(batch(b"p2", timestamp=NOW))
     view = PartitionViews(made.log).whole(VALUES)
     assert b"p0\n" == ViewReader(view).read(0, 100)
     made.end(pid=1, commit=True)
@@ -121,8 +89,8 @@ def test_damage_to_what_is_hidden_costs_a_range_behind_it_nothing():
     made = Transactions(index_interval_bytes=0)
     made.write(b"hidden", pid=1)
     made.end(pid=1, commit=False)
-    made.plain(b"first")
-    made.plain(b"second")
+    made.log.append(batch(b"first", timestamp=NOW))
+    made.log.append(batch(b"second", timestamp=NOW))
     views = PartitionViews(made.log)
     assert views.whole(VALUES).measure()
     behind = views.range(VALUES, Offset(2), None)
@@ -143,14 +111,14 @@ def with_damage():
     made = Transactions()
     made.write(b"a0", pid=1)
     made.end(pid=1, commit=False)
-    made.plain(b"p2")
+    made.log.append(batch(b"p2", timestamp=NOW))
     made.write(b"c3", pid=1)
     made.end(pid=1, commit=True)
     made.write(b"a5", pid=1)
-    made.plain(b"p6")
+    made.log.append(batch(b"p6", timestamp=NOW))
     made.write(b"a7", pid=1)
     made.end(pid=1, commit=False)
-    made.plain(b"p9")
+    made.log.append(batch(b"p9", timestamp=NOW))
     return made.log
 
 

@@ -16,8 +16,9 @@ from fusefs.views.view_file import ViewStore
 from storage.errors import CorruptionError, SegmentDeletedError
 from storage.log.log import Log
 from storage.model import Offset
-from tests.doubles.logs import DIRECTORY, LogOnDisk, batch
+from tests.doubles.logs import DIRECTORY, LogOnDisk
 from tests.doubles.memory_partition import MemoryPartition
+from tests.doubles.records import batch
 from tests.fusefs.views.expected import content, read_all
 
 

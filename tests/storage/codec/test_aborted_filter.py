@@ -6,9 +6,9 @@ import struct
 
 from storage.codec.aborted_filter import hide_aborted, still_aborted
 from storage.codec.batch import scan, seal
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.records import BatchStamp, decode, encode
 from storage.model import AbortedTransaction, Offset, ProducerId, Record, Timestamp
+from tests.doubles.records import marker
 
 
 def data(offset, *, pid=-1, txn=True, codec=0):
@@ -16,15 +16,8 @@ def data(offset, *, pid=-1, txn=True, codec=0):
     return encode([Record(Offset(offset), Timestamp(0), None, b"v")], stamp)
 
 
-def marker(offset, *, pid, commit=False):
-    kind = ControlType.COMMIT if commit else ControlType.ABORT
-    return encode_marker(
-        EndTransactionMarker(kind, 0),
-        timestamp=Timestamp(0),
-        producer_id=ProducerId(pid),
-        producer_epoch=0,
-        base_offset=Offset(offset),
-    )
+def abort(offset, *, pid):
+    return marker(offset, pid=pid, commit=False)
 
 
 def aborted(*pairs):
@@ -37,50 +30,50 @@ def shown(log, *pairs, **options):
 
 def test_aborted_data_is_hidden_from_its_first_offset_to_its_marker():
     """Before and behind it the same producer's records count."""
-    log = data(0, pid=1) + marker(1, pid=1, commit=True) + data(2, pid=1) + marker(3, pid=1) + data(4, pid=1)
+    log = data(0, pid=1) + marker(1, pid=1) + data(2, pid=1) + abort(3, pid=1) + data(4, pid=1)
     assert [0, 4] == shown(log, (1, 2))
     assert [0, 2, 4] == shown(log)
 
 
 def test_others_between_are_shown():
     """Plain records, other producers, and records of the producer outside of transactions."""
-    log = data(0, pid=1) + data(1) + data(2, pid=2) + data(3, pid=1, txn=False) + marker(4, pid=1)
+    log = data(0, pid=1) + data(1) + data(2, pid=2) + data(3, pid=1, txn=False) + abort(4, pid=1)
     assert [1, 2, 3] == shown(log, (1, 0))
 
 
 def test_reading_may_begin_inside_an_aborted_transaction():
     """Its first offset lies before the data at hand."""
-    assert [9] == shown(data(7, pid=1) + marker(8, pid=1) + data(9, pid=1), (1, 2))
+    assert [9] == shown(data(7, pid=1) + abort(8, pid=1) + data(9, pid=1), (1, 2))
 
 
 def test_two_aborted_transactions_of_one_producer():
     """Each ends at its own marker."""
-    log = b"".join([data(0, pid=1), marker(1, pid=1), data(2, pid=1), marker(3, pid=1), data(4, pid=1)])
+    log = b"".join([data(0, pid=1), abort(1, pid=1), data(2, pid=1), abort(3, pid=1), data(4, pid=1)])
     assert [4] == shown(log, (1, 0), (1, 2))
 
 
 def test_compressed_batches_are_hidden_too():
     """Without being inflated for nothing, and between others."""
-    log = data(0, codec=4) + data(1, pid=1, codec=4) + marker(2, pid=1) + data(3, pid=1, codec=1)
+    log = data(0, codec=4) + data(1, pid=1, codec=4) + abort(2, pid=1) + data(3, pid=1, codec=1)
     assert [0, 3] == shown(log, (1, 1))
 
 
 def test_markers_show_only_where_asked_for():
     """Hidden data never."""
-    log = data(0, pid=1) + marker(1, pid=1)
+    log = data(0, pid=1) + abort(1, pid=1)
     assert [1] == shown(log, (1, 0), control=True)
 
 
 def test_headers_tell_what_is_hidden():
     """For those who count records without decoding them."""
-    batches = scan(data(0, pid=1) + marker(1, pid=1) + data(2, pid=1))
+    batches = scan(data(0, pid=1) + abort(1, pid=1) + data(2, pid=1))
     hide_aborted(batches, aborted((1, 0)))
     assert [True, False, False] == [batch.is_hidden for batch in batches]
 
 
 def test_what_goes_on_behind_a_part():
     """A transaction that ended in the first part is none in the second."""
-    first = scan(data(0, pid=1) + marker(1, pid=1) + data(2, pid=2))
+    first = scan(data(0, pid=1) + abort(1, pid=1) + data(2, pid=2))
     left = still_aborted(aborted((1, 0), (2, 2), (1, 5)), first)
     assert list(left) == aborted((2, 2), (1, 5))
 
@@ -97,7 +90,7 @@ def test_no_bit_of_a_file_hides_a_record():
 
 def test_a_transaction_is_over_at_its_markers_offset():
     """One that begins behind the marker goes on; one that began below it, or another producer's marker, does not end it."""
-    batches = scan(data(3, pid=1) + marker(4, pid=1) + marker(5, pid=2))
+    batches = scan(data(3, pid=1) + abort(4, pid=1) + abort(5, pid=2))
     open_ones = aborted((1, 3), (1, 4), (1, 5), (2, 5), (2, 6), (3, 0))
     assert still_aborted(open_ones, batches) == tuple(aborted((1, 5), (2, 6), (3, 0)))
 
@@ -105,7 +98,7 @@ def test_a_transaction_is_over_at_its_markers_offset():
 def test_counting_leaves_out_markers_hidden_batches_and_those_partly_outside():
     """What readers of committed records get of the batches wholly inside a range."""
     two = encode([Record(Offset(offset), Timestamp(0), None, b"v") for offset in (5, 6)])
-    log = data(0) + data(1, pid=1) + marker(2, pid=1) + data(3) + data(4, pid=2) + two
+    log = data(0) + data(1, pid=1) + abort(2, pid=1) + data(3) + data(4, pid=2) + two
     batches = scan(log)
     assert 6 == batches.count_visible(0, 7)
     hide_aborted(batches, aborted((1, 1)))

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from storage.codec.batch import scan, seal
 from storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, decode, encode
 from storage.codec.value_copy import begin_text, copy_inflated, copy_values
 from storage.errors import CorruptBatchError
 from storage.model import Header, Record
+from tests.doubles.records import marker
 from tests.storage.codec.strategies import SMALL, record_lists
 
 ALL = (0, 2**62)
@@ -114,11 +114,7 @@ def test_markers_show_nothing():
     record = encode([Record(0, 1, None, b"v")])
     emptied = encode([], base_offset=1, last_offset=5)
 
-    marker = encode_marker(
-        EndTransactionMarker(ControlType.COMMIT, 0), timestamp=3, producer_id=7, producer_epoch=0
-    )
-
-    assert b"v\nv\n" == joined(record + emptied + marker + record)
+    assert b"v\nv\n" == joined(record + emptied + marker() + record)
 
 
 def test_what_is_begun_may_be_larger_than_the_room_asked_for():

@@ -6,7 +6,7 @@ import pytest
 
 from storage.codec.batch import read_header
 from storage.codec.columns import decode
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
+from storage.codec.control import ControlType
 from storage.codec.records import BatchStamp, encode
 from storage.compaction.offset_map import OffsetMap
 from storage.compaction.retain import LastOfProducer, RetentionParams
@@ -14,6 +14,7 @@ from storage.compaction.rewrite import Rewriter, build_map
 from storage.compaction.transactions import PassTransactions
 from storage.indexes.transaction_index import AbortedSpan
 from storage.model import Offset, Record, Timestamp
+from tests.doubles.records import marker
 
 NOW = Timestamp(1_700_000_100_000)
 RETENTION = 86_400_000
@@ -128,18 +129,6 @@ def test_the_batch_that_ends_at_the_bound_stays_empty():
 
 
 TXN = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
-
-
-def marker(offset, *, commit):
-    kind = ControlType.COMMIT if commit else ControlType.ABORT
-    return encode_marker(
-        EndTransactionMarker(kind, 0),
-        timestamp=TIME,
-        producer_id=7,
-        producer_epoch=0,
-        base_offset=Offset(offset),
-        leader_epoch=0,
-    )
 
 
 def test_aborted_records_go_and_their_marker_stays_for_this_pass():

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.records import BatchStamp, decode, encode
 from storage.compaction.choose import plan
 from storage.compaction.clean import clean, cleaning_params
 from storage.model import Offset, ProducerId, Record, Timestamp
 from storage.producers.append import Origin
 from tests.doubles.logs import LogOnDisk
+from tests.doubles.records import NOW, marker
 
-NOW = Timestamp(1_700_000_000_000)
 RETENTION_MS = 1000
 
 
@@ -35,13 +34,7 @@ def write(on_disk: LogOnDisk, key: bytes, value: bytes = b"v") -> None:
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
     record = Record(Offset(0), NOW, key, value)
     on_disk.log.append(encode([record], stamp), origin=Origin.COORDINATOR)
-    marker = encode_marker(
-        EndTransactionMarker(ControlType.COMMIT, 0),
-        timestamp=NOW,
-        producer_id=ProducerId(7),
-        producer_epoch=0,
-    )
-    on_disk.log.append(marker, origin=Origin.COORDINATOR)
+    on_disk.log.append(marker(), origin=Origin.COORDINATOR)
 
 
 def batches(on_disk: LogOnDisk) -> list[tuple[int, int]]:

@@ -14,8 +14,8 @@ from storage.engine import Partition
 from storage.manager import LogManager, open_engine
 from storage.model import Offset
 from tests.doubles.engines import append_lines, read_lines
-from tests.doubles.logs import batch
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.records import batch
 from tests.doubles.small_disk import fill, small_disk
 
 pytestmark = pytest.mark.root

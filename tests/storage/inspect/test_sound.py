@@ -16,7 +16,7 @@ from storage.inspect.check import batches as checking
 from storage.inspect.check.batches import BatchCheck
 from storage.inspect.check.sound import Expected, end_of_sound
 from storage.model import Offset
-from tests.doubles.logs import batch
+from tests.doubles.records import batch
 
 FILE = Path("00000000000000000010.log")
 BASE = 10

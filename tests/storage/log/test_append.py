@@ -19,7 +19,8 @@ from storage.errors import (
     RecordTooLargeError,
 )
 from storage.model import Appended, ProducerId, TimestampType
-from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
+from tests.doubles.logs import LogOnDisk, offsets_of, records_of
+from tests.doubles.records import batch, sized_batch
 
 
 def test_offsets_and_epoch_are_assigned():

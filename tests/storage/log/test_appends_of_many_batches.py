@@ -9,7 +9,8 @@ from storage.codec.records import BatchStamp, encode
 from storage.errors import InvalidRecordError
 from storage.model import Isolation, Offset, ProducerId, Timestamp
 from storage.producers.append import Origin
-from tests.doubles.logs import LogOnDisk, batch, offsets_of
+from tests.doubles.logs import LogOnDisk, offsets_of
+from tests.doubles.records import batch
 
 NOW = Timestamp(1_700_000_000_000)
 OLD_ENTRIES = {

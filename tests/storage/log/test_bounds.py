@@ -6,34 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.records import BatchStamp
 from storage.compaction.choose import plan
 from storage.compaction.clean import clean, cleaning_params
 from storage.duties.planning import PlannedDeletion, plan_log
 from storage.errors import InvalidTimestampError, OffsetOutOfRangeError
-from storage.model import Isolation, Offset, ProducerId, Timestamp
+from storage.model import Isolation, Offset, ProducerId
 from storage.producers.append import Origin
 from storage.retention.apply import apply_retention
-from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
+from tests.doubles.logs import LogOnDisk, offsets_of, records_of
 from tests.doubles.mortal_disk import MortalDisk, dies
+from tests.doubles.records import NOW, batch, marker, produced, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
 
-NOW = Timestamp(1_700_000_000_000)
 HOUR_MS = 3_600_000
-
-
-def transactional(*values, sequence=0):
-    stamp = BatchStamp(
-        producer_id=ProducerId(7), producer_epoch=0, base_sequence=sequence, transactional=True
-    )
-    return batch(*values, timestamp=NOW, stamp=stamp)
-
-
-def abort():
-    return encode_marker(
-        EndTransactionMarker(ControlType.ABORT, 0), timestamp=NOW, producer_id=ProducerId(7), producer_epoch=0
-    )
 
 
 def test_records_are_deleted_up_to_the_high_watermark():
@@ -86,12 +72,12 @@ def test_a_truncation_at_an_aborts_marker_opens_its_transaction_again():
     """The marker is the first record that goes: so the transaction is neither aborted nor ended any more."""
     on_disk = LogOnDisk()
     log = on_disk.log
-    log.append(transactional(b"a", b"b"))
-    log.append(abort(), origin=Origin.COORDINATOR)
+    log.append(produced(b"a", b"b", txn=True))
+    log.append(marker(commit=False), origin=Origin.COORDINATOR)
     assert (1, 3) == (len(log.aborted), log.offsets().last_stable_offset)
     log.truncate_to(Offset(2))
     assert ((), 0) == (log.aborted, log.offsets().last_stable_offset)
-    log.append(transactional(b"c", sequence=2))
+    log.append(produced(b"c", sequence=2, txn=True))
     for each in (log, on_disk.kill()):
         assert ((), 0, 3) == (each.aborted, each.offsets().last_stable_offset, each.log_end_offset)
         everything = each.read(Offset(0), max_bytes=10_000, isolation=Isolation.READ_UNCOMMITTED)

@@ -12,18 +12,16 @@ from pathlib import Path
 import pytest
 
 from storage.codec.columns import decode
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.records import BatchStamp, encode
 from storage.compaction.choose import plan
 from storage.compaction.clean import clean, cleaning_params
 from storage.errors import PartitionOfflineError
-from storage.model import Isolation, Offset, ProducerId, Record, Timestamp
+from storage.model import Isolation, Offset, ProducerId, Record
 from storage.producers.append import Origin
-from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, records_of
+from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of, records_of
 from tests.doubles.mortal_disk import End, MortalDisk, dies
+from tests.doubles.records import NOW, batch, marker
 from tests.doubles.simulated_disk import SimulatedDisk
-
-NOW = Timestamp(1_700_000_000_000)
 
 
 def keyed(value: bytes, *, producer_id: int = -1) -> bytearray:
@@ -33,15 +31,6 @@ def keyed(value: bytes, *, producer_id: int = -1) -> bytearray:
             producer_id=ProducerId(producer_id), producer_epoch=0, base_sequence=0, transactional=True
         )
     return encode([Record(Offset(0), NOW, b"key", value)], stamp)
-
-
-def abort(producer_id: int) -> bytearray:
-    return encode_marker(
-        EndTransactionMarker(ControlType.ABORT, 0),
-        timestamp=NOW,
-        producer_id=ProducerId(producer_id),
-        producer_epoch=0,
-    )
 
 
 def committed(on_disk: LogOnDisk) -> list[bytes | None]:
@@ -74,7 +63,7 @@ def test_aborted_records_never_go_for_a_marker_that_a_crash_can_take():
     on_disk = compacted()
     on_disk.log.append(keyed(b"aborted", producer_id=7), durable=True)
     on_disk.log.roll()
-    on_disk.log.append(abort(7), origin=Origin.COORDINATOR)
+    on_disk.log.append(marker(commit=False), origin=Origin.COORDINATOR)
     cleaned(on_disk)
     on_disk.crash(keep=0)
     assert 2 == on_disk.log.log_end_offset
@@ -87,7 +76,7 @@ def test_aborted_records_stay_hidden_when_their_index_cannot_be_written():
     on_disk.log.append(keyed(b"aborted", producer_id=7))
     on_disk.disk.fail("open", suffix=".txnindex")
     with pytest.raises(OSError, match="Input/output"):
-        on_disk.log.append(abort(7), origin=Origin.COORDINATOR)
+        on_disk.log.append(marker(commit=False), origin=Origin.COORDINATOR)
     assert on_disk.log.offline_reason
     assert 2 == on_disk.log.offsets().last_stable_offset
     assert [] == committed(on_disk)
@@ -239,7 +228,7 @@ def test_aborted_records_stay_hidden_while_their_marker_is_cut_off():
     disk = LookedAtDisk()
     on_disk, seen = LogOnDisk(disk=disk), []
     on_disk.log.append(keyed(b"aborted", producer_id=7))
-    on_disk.log.append(abort(7), origin=Origin.COORDINATOR)
+    on_disk.log.append(marker(commit=False), origin=Origin.COORDINATOR)
     on_disk.log.append(keyed(b"behind"))
     disk.look = lambda: seen.append(committed(on_disk))
     on_disk.log.truncate_to(Offset(1))

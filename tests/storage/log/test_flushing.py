@@ -17,9 +17,10 @@ from storage.log.flushing import BackgroundFlusher
 from storage.manager import open_engine
 from storage.model import Offset, ProducerId, TopicPartition
 from tests.doubles.engines import DATA, TINY_SEGMENTS, append_lines, engine_on
-from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, sized_batch
+from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.manual_flusher import ManualFlusher
+from tests.doubles.records import batch, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
 
 FIRST = "00000000000000000000"

@@ -13,7 +13,8 @@ from storage.errors import OffsetOutOfRangeError, PolicyViolationError
 from storage.log.reading.fetch import fetch
 from storage.log.roll import segment_settings
 from storage.model import Offset, Timestamp
-from tests.doubles.logs import DIRECTORY, TINY, LogOnDisk, batch, offsets_of, sized_batch
+from tests.doubles.logs import DIRECTORY, TINY, LogOnDisk, offsets_of
+from tests.doubles.records import batch, sized_batch
 
 HOUR = 3_600_000
 

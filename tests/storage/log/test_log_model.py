@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from storage.errors import PartitionOfflineError
-from tests.doubles.logs import LogOnDisk, batch, records_of
+from tests.doubles.logs import LogOnDisk, records_of
+from tests.doubles.records import batch
 from tests.doubles.simulated_disk import SimulatedDisk
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,8 @@ from storage.segment.trace import (
     SegmentsSearched,
     SegmentTaken,
 )
-from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, records_of, sized_batch
+from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of, records_of
+from tests.doubles.records import batch, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
 
 

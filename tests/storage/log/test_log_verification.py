@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.records import BatchStamp
 from storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError
-from storage.model import ProducerId, Timestamp
+from storage.model import ProducerId
 from storage.producers.append import Origin
-from tests.doubles.logs import LogOnDisk, batch
+from tests.doubles.logs import LogOnDisk
+from tests.doubles.records import NOW, batch, marker, produced
 
-NOW = Timestamp(1_700_000_000_000)
 PID = ProducerId(7)
 
 
@@ -22,17 +21,6 @@ def log():
     return on_disk.load(clean=True, verify_transactions=True)
 
 
-def data(sequence, *, epoch=0, txn=True):
-    stamp = BatchStamp(producer_id=PID, producer_epoch=epoch, base_sequence=sequence, transactional=txn)
-    return batch(b"v", timestamp=NOW, stamp=stamp)
-
-
-def marker(epoch=0):
-    return encode_marker(
-        EndTransactionMarker(ControlType.COMMIT, 0), timestamp=NOW, producer_id=PID, producer_epoch=epoch
-    )
-
-
 def ask(log, sequence, *, epoch=0):
     return log.begin_verification(PID, epoch=epoch, sequence=sequence, bumps_epoch=True)
 
@@ -40,42 +28,42 @@ def ask(log, sequence, *, epoch=0):
 def test_a_transaction_begins_with_its_guard(log):
     """Row 78: without one nothing is written; the batches after the first need none; plain data never does."""
     with pytest.raises(InvalidTransactionStateError):
-        log.append(data(0))
+        log.append(produced(sequence=0, txn=True))
     assert 0 == log.log_end_offset
-    log.append(data(0), guard=ask(log, 0))
-    log.append(data(1))
+    log.append(produced(sequence=0, txn=True), guard=ask(log, 0))
+    log.append(produced(sequence=1, txn=True))
     log.append(marker(), origin=Origin.COORDINATOR)
-    log.append(data(2, txn=False))
+    log.append(produced(sequence=2))
     assert 4 == log.log_end_offset
 
 
 def test_an_unknown_producer_begins_at_0(log):
     """Row 78: a first sequence of 3 is refused, though the guard is right."""
     with pytest.raises(OutOfOrderSequenceError):
-        log.append(data(3), guard=ask(log, 3))
+        log.append(produced(sequence=3, txn=True), guard=ask(log, 3))
     assert 0 == log.log_end_offset
 
 
 def test_a_batch_that_was_delayed_behind_the_marker_is_refused(log):
     """Its guard is gone with the transaction that it was for; else it would open one that nobody ends."""
     guard = ask(log, 0)
-    log.append(data(0), guard=guard)
+    log.append(produced(sequence=0, txn=True), guard=guard)
     log.append(marker(), origin=Origin.COORDINATOR)
     with pytest.raises(InvalidTransactionStateError):
-        log.append(data(1), guard=guard)
+        log.append(produced(sequence=1, txn=True), guard=guard)
     assert 2 == log.log_end_offset
 
 
 def test_a_repeat_is_answered_without_a_guard(log):
     """It was verified when it came first."""
-    log.append(data(0), guard=ask(log, 0))
-    assert log.append(data(0)).duplicate
+    log.append(produced(sequence=0, txn=True), guard=ask(log, 0))
+    assert log.append(produced(sequence=0, txn=True)).duplicate
 
 
 def test_replicas_and_plain_logs_ask_nobody():
     """What a leader took is taken; and an engine of its own has no coordinator to ask, unless it is told to."""
     on_disk = LogOnDisk()
-    on_disk.log.append(data(0))
+    on_disk.log.append(produced(sequence=0, txn=True))
     on_disk.log.close()
     follower = on_disk.load(clean=True, verify_transactions=True)
     stamp = BatchStamp(producer_id=ProducerId(8), producer_epoch=0, base_sequence=0, transactional=True)

@@ -15,8 +15,9 @@ from storage.disk.native import NativeFileSystem
 from storage.errors import OffsetOutOfRangeError, SegmentDeletedError
 from storage.model import Offset, Timestamp
 from storage.recovery.load import load_log
-from tests.doubles.logs import DIRECTORY, TINY, LogOnDisk, sized_batch
+from tests.doubles.logs import DIRECTORY, TINY, LogOnDisk
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.records import sized_batch
 
 
 def first_values(log):

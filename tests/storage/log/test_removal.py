@@ -23,8 +23,9 @@ from storage.model import Offset, Timestamp
 from storage.recovery.load import load_log
 from storage.retention.apply import apply_retention
 from tests.doubles.engines import append_lines, read_lines
-from tests.doubles.logs import TINY, sized_batch
+from tests.doubles.logs import TINY
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.records import sized_batch
 
 DELAY_MS = 1000
 

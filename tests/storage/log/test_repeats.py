@@ -12,7 +12,8 @@ from storage.codec.batch import scan
 from storage.codec.records import BatchStamp
 from storage.errors import OutOfOrderSequenceError, StorageError
 from storage.model import Offset, ProducerId, Timestamp
-from tests.doubles.logs import LogOnDisk, batch, records_of
+from tests.doubles.logs import LogOnDisk, records_of
+from tests.doubles.records import batch
 
 NOW = Timestamp(1_700_000_000_000)
 PRODUCERS = (1, 2)

@@ -7,13 +7,12 @@ from random import Random
 
 import pytest
 
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.records import BatchStamp
-from storage.model import Isolation, Offset, ProducerId, Timestamp
+from storage.model import Isolation, Offset, Timestamp
 from storage.producers.append import Origin
 from storage.recovery.following import FileStamp, FollowedLog, grew_only
 from storage.recovery.load import Checkpointed
-from tests.doubles.logs import DIRECTORY, PARTITION, LogOnDisk, batch, sized_batch
+from tests.doubles.logs import DIRECTORY, PARTITION, LogOnDisk
+from tests.doubles.records import marker, produced, sized_batch
 
 BOUNDS = ("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset", "leader_epoch")
 
@@ -204,18 +203,11 @@ def test_an_owner_that_restarts_is_followed_on():
 def test_transactions_are_decided_while_following():
     """The last stable offset, and what was aborted."""
     beside = Beside()
-    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
-    beside.log.append(batch(b"a", b"b", stamp=stamp))
+    beside.log.append(produced(b"a", b"b", txn=True))
     beside.append(2)
     assert beside.look()
     assert 0 == beside.followed.log.offsets().visible_end(Isolation.READ_COMMITTED)
-    abort = encode_marker(
-        EndTransactionMarker(ControlType.ABORT, 0),
-        timestamp=Timestamp(0),
-        producer_id=ProducerId(7),
-        producer_epoch=0,
-    )
-    beside.log.append(abort, origin=Origin.COORDINATOR)
+    beside.log.append(marker(commit=False), origin=Origin.COORDINATOR)
     assert beside.look()
     assert 5 == beside.followed.log.offsets().visible_end(Isolation.READ_COMMITTED)
     assert 1 == len(beside.followed.log.aborted)

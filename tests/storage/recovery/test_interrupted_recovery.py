@@ -14,8 +14,9 @@ from storage.inspect.check.partition import DirectorySituation, PartitionCheck
 from storage.model import ProducerId
 from storage.producers.append import Origin
 from tests.doubles.compacted_log import marker
-from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, records_of, sized_batch
+from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of, records_of
 from tests.doubles.mortal_disk import End, MortalDisk, dies
+from tests.doubles.records import batch, sized_batch
 
 pytestmark = pytest.mark.slow
 

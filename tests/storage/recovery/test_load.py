@@ -10,7 +10,8 @@ import pytest
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import InvalidNameError
 from storage.recovery.load import load_log
-from tests.doubles.logs import LogOnDisk, batch, offsets_of, records_of, sized_batch
+from tests.doubles.logs import LogOnDisk, offsets_of, records_of
+from tests.doubles.records import batch, sized_batch
 
 FIRST = "00000000000000000000"
 

@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from tests.doubles.logs import LogOnDisk, batch, offsets_of, sized_batch
+from tests.doubles.logs import LogOnDisk, offsets_of
+from tests.doubles.records import batch, sized_batch
 
 
 def filled(**settings) -> LogOnDisk:

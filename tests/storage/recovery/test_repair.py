@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from storage.codec.batch import scan
-from tests.doubles.logs import DIRECTORY, LogOnDisk, batch, offsets_of, sized_batch
+from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of
+from tests.doubles.records import batch, sized_batch
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,8 @@ from storage.model import TimestampOffset
 from storage.segment.scan import windows
 from storage.segment.trace import BatchPassed
 from tests.doubles.hostile import record, sealed
-from tests.doubles.logs import LogOnDisk, batch, offsets_of
+from tests.doubles.logs import LogOnDisk, offsets_of
+from tests.doubles.records import batch
 
 
 @pytest.mark.parametrize("window_bytes", [64, 100, 1000])

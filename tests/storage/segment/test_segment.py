@@ -18,8 +18,8 @@ from storage.segment.chain import Chain
 from storage.segment.segment import PartitionDirectory, Segment, SegmentSettings
 from storage.segment.sparse import PlacedBatch
 from tests.doubles.headers import headers
-from tests.doubles.logs import batch
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.records import batch
 from tests.doubles.simulated_disk import SimulatedDisk
 
 DIRECTORY = Path("/")

@@ -8,13 +8,13 @@ import pytest
 
 from storage.codec.batch import read_header, seal, set_max_timestamp
 from storage.codec.compression.codecs import deflate
-from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from storage.codec.headers import BatchStamp, Codec
 from storage.codec.records import decode, encode
 from storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from storage.model import Offset, ProducerId, Record, Timestamp, TimestampType
 from storage.producers.append import Origin
 from tests.doubles.logs import LogOnDisk
+from tests.doubles.records import marker
 
 NOW = 1_700_000_000_000
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -196,13 +196,7 @@ def test_a_header_that_misstates_its_largest_timestamp_is_corrected():
 
 def test_markers_of_coordinators_are_never_compressed():
     """Row 123: also under a topic with a codec."""
-    marker = encode_marker(
-        EndTransactionMarker(ControlType.COMMIT, 0),
-        timestamp=NOW,
-        producer_id=ProducerId(7),
-        producer_epoch=0,
-    )
-    header, _ = appended(marker, origin=Origin.COORDINATOR, compression_type="snappy")
+    header, _ = appended(marker(), origin=Origin.COORDINATOR, compression_type="snappy")
     assert (header.codec, header.is_control) == (Codec.NONE, True)
 
 

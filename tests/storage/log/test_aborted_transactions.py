@@ -1,0 +1,160 @@
+"""Aborted transactions of a log: indexed, told to readers, and found again after a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.indexes.transaction_index import AbortedSpan
+from storage.model import Isolation, Offset
+from tests.doubles.logs import Transactions, offsets_of
+
+
+def test_aborts_are_indexed_with_the_stable_offset_they_leave():
+    """Row 83: the earliest other open transaction, or the one after the marker."""
+    log = Transactions()
+    log.fill(5, pid=1)
+    log.fill(3, pid=2)
+    log.fill(2, pid=3)
+    log.end(pid=1, commit=False)
+    log.end(pid=3)
+    log.fill(1, pid=2)
+    log.end(pid=2, commit=False)
+    assert log.aborted() == [AbortedSpan(1, 0, 10, 5), AbortedSpan(2, 5, 13, 14)]
+
+
+def test_reads_tell_the_aborts_among_what_they_return():
+    """Row 83: also when the marker stands in a later segment; none to those who read everything."""
+    log = Transactions()
+    log.fill(2, pid=1)
+    log.log.roll()
+    log.fill(1, pid=2, txn=False)
+    log.log.roll()
+    log.end(pid=1, commit=False)
+    fetched = log.log.read(Offset(0), max_bytes=4096)
+    assert [(1, 0)] == [tuple(each) for each in map(_pair, fetched.aborted)]
+    plain = log.log.read(Offset(0), max_bytes=4096, isolation=Isolation.READ_UNCOMMITTED)
+    assert () == plain.aborted
+
+
+def test_a_read_tells_no_abort_but_those_of_what_it_returns():
+    """Rows 21 and 29: by the end of what was read, not by the log's; markers at its first offset are among it."""
+    log = Transactions()
+    for pid in (1, 2, 3):
+        log.fill(2, pid=pid)
+        log.end(pid=pid, commit=False)
+    told = {
+        offset: [_pair(each) for each in log.log.read(Offset(offset), max_bytes=1).aborted]
+        for offset in range(9)
+    }
+    assert [(1, 0)] * 3 + [(2, 3)] * 3 + [(3, 6)] * 3 == [each for (each,) in told.values()]
+    everything = log.log.read(Offset(2), max_bytes=4096).aborted
+    assert [(1, 0), (2, 3), (3, 6)] == [_pair(each) for each in everything]
+
+
+def _pair(aborted):
+    return aborted.producer_id, aborted.first_offset
+
+
+def _with_aborts():
+    """Transactions over three segments, two of them aborted; the log before any restart."""
+    log = Transactions()
+    log.fill(8, pid=1)
+    log.fill(2, pid=2)
+    log.log.roll()
+    log.fill(5, pid=1)
+    log.end(pid=1, commit=False)
+    log.log.roll()
+    log.fill(3, pid=2)
+    log.fill(2, pid=3, txn=False)
+    log.end(pid=2, commit=False)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("lost", "recovery_point", "recovered"),
+    [
+        ((".txnindex",), 0, {10, 16}),
+        ((".txnindex", ".snapshot"), 0, {10, 16}),
+        ((".snapshot",), 0, {10, 16}),
+        ((".snapshot",), 12, {10, 16}),
+        ((".snapshot",), 16, {16}),
+        ((), 12, {10, 16}),
+        ((), 16, {16}),
+    ],
+)
+def test_the_aborted_transactions_come_back(lost, recovery_point, recovered):
+    """Rows 13 and 49: all indexes made again, or only the last segment's, with the snapshot before it and without."""
+    log = _with_aborts()
+    aborted = [AbortedSpan(1, 0, 15, 8), AbortedSpan(2, 8, 21, 22)]
+    assert aborted == log.aborted()
+    for name in log.on_disk.names():
+        if name.endswith(lost):
+            log.on_disk.disk.unlink(log.log.directory / name)
+    log.on_disk.disk.calls.clear()
+    log.on_disk.kill(recovery_point=recovery_point)
+    assert aborted == log.aborted()
+    assert 22 == log.log.offsets().last_stable_offset
+    written = [Path(path) for call, path in log.on_disk.disk.calls if call == "pwrite"]
+    assert recovered == {int(path.stem) for path in written if path.suffix == ".txnindex"}
+
+
+def test_a_transaction_index_that_is_none_is_made_anew():
+    """Also after a clean stop: its segment is recovered."""
+    log = _with_aborts()
+    before = log.aborted()
+    log.log.close()
+    log.on_disk.write("00000000000000000010.txnindex", b"garbage")
+    log.on_disk.log = log.on_disk.load(clean=True)
+    assert log.aborted() == before
+
+
+def test_truncation_takes_aborts_back():
+    """The marker is gone, so the transaction is open again."""
+    log = Transactions()
+    log.fill(2, pid=1)
+    log.end(pid=1, commit=False)
+    log.log.truncate_to(2)
+    assert [] == log.aborted()
+    assert 0 == log.log.offsets().last_stable_offset
+    assert [] == offsets_of(log.log)
+
+
+def test_the_transaction_index_is_one_of_the_segments_files():
+    """It is listed, flushed and deleted with its segment, and exists only with an abort."""
+    log = Transactions()
+    log.fill(1, pid=1)
+    log.end(pid=1)
+    assert not any(name.endswith(".txnindex") for name in log.on_disk.names())
+    log.fill(1, pid=1)
+    log.end(pid=1, commit=False)
+    assert "00000000000000000000.txnindex" in log.log.segments()[0].files
+    log.log.roll()
+    log.log.delete_oldest_segments(1, "test")
+    assert "00000000000000000000.txnindex.deleted" in log.on_disk.names()
+
+
+def test_a_failed_transaction_index_takes_the_log_offline():
+    """The marker is in the log; loading it again makes the entry."""
+    log = Transactions()
+    log.fill(1, pid=1)
+    log.on_disk.disk.fail("pwrite", suffix=".txnindex")
+    with pytest.raises(OSError, match="Input/output"):
+        log.end(pid=1, commit=False)
+    assert "transaction index" in log.log.offline_reason
+    log.on_disk.kill()
+    assert log.aborted() == [AbortedSpan(1, 0, 1, 2)]
+
+
+def test_read_only_loading_knows_the_transactions_and_writes_nothing():
+    """A foreign directory is recovered in memory, its aborts among it."""
+    log = _with_aborts()
+    for name in log.on_disk.names():
+        if name.endswith((".txnindex", ".snapshot")):
+            log.on_disk.disk.unlink(log.log.directory / name)
+    names = log.on_disk.names()
+    shown = log.on_disk.load(clean=False, disk=log.on_disk.disk.read_only_view())
+    assert 22 == shown.offsets().last_stable_offset
+    assert [(1, 0), (2, 8)] == [_pair(a) for a in shown.read(Offset(0), max_bytes=9999).aborted]
+    assert log.on_disk.names() == names

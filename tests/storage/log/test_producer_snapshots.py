@@ -1,0 +1,287 @@
+"""What a log knows of its producers: kept in snapshots, and read again after a crash."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.codec.records import BatchStamp, encode
+from storage.model import ProducerId, Timestamp
+from storage.producers.snapshot import decode
+from storage.producers.state import DEFAULT_EXPIRATION_MS
+from tests.doubles.logs import LogOnDisk, offsets_of
+from tests.doubles.records import NOW, batch, produced
+
+EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
+
+
+def test_the_snapshot_of_a_roll_excludes_the_batch_that_caused_it():
+    """Row 79: it knows what is below its offset."""
+    on_disk = LogOnDisk(internal_segment_bytes=100)
+    on_disk.log.append(produced(sequence=0))
+    on_disk.log.append(produced(sequence=1))
+    on_disk.log.append(produced(sequence=2))
+    assert [1, 2] == on_disk.snapshots()
+    reloaded = on_disk.kill(recovery_point=3)
+    assert reloaded.append(produced(sequence=2)).duplicate
+
+
+def test_a_snapshot_is_taken_at_every_roll_even_without_producers():
+    """Row 80: and a flush keeps them."""
+    on_disk = LogOnDisk()
+    for _ in range(3):
+        on_disk.log.append(batch(b"v", timestamp=NOW))
+        on_disk.log.roll()
+    on_disk.log.flush()
+    assert [1, 2, 3] == on_disk.snapshots()
+
+
+def test_a_snapshot_is_not_written_again_where_one_is():
+    """Row 97: rolls and closes at an offset whose snapshot stands leave it as it is."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(produced())
+    on_disk.log.roll()
+    on_disk.disk.calls.clear()
+    on_disk.log.roll()
+    on_disk.reopen()
+    assert [] == [path for call, path in on_disk.disk.calls if call == "write_bytes" and "snapshot" in path]
+
+
+def test_a_clean_log_without_snapshots_never_had_producers():
+    """Rows 44 and 81: empty ones are written at the last two bases and the end; nothing is read."""
+    on_disk = LogOnDisk()
+    for sequence in range(4):
+        on_disk.log.append(produced(sequence=sequence))
+        on_disk.log.roll()
+    on_disk.log.close()
+    for offset in on_disk.snapshots():
+        on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
+    on_disk.disk.calls.clear()
+    on_disk.log = on_disk.load(clean=True)
+    read = {path[-24:] for call, path in on_disk.disk.calls if call == "pread"}
+    assert {path for path in read if path.endswith(".log")} == set()
+    assert [3, 4] == on_disk.snapshots()
+    assert EMPTY_SNAPSHOT == on_disk.content("00000000000000000003.snapshot")
+
+
+def test_recovery_takes_a_snapshot_at_every_recovered_base_and_at_the_end():
+    """Rows 43 and 81: from the segment with the recovery point on; with none at all, every base but the first."""
+    on_disk = LogOnDisk()
+    for sequence in range(4):
+        on_disk.log.append(produced(sequence=sequence))
+        on_disk.log.roll()
+    on_disk.log.append(produced(sequence=4))
+    for offset in on_disk.snapshots():
+        on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
+    on_disk.kill(recovery_point=3)
+    assert [3, 4, 5] == on_disk.snapshots()
+    for offset in on_disk.snapshots():
+        on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
+    on_disk.kill(recovery_point=0)
+    assert [1, 2, 3, 4, 5] == on_disk.snapshots()
+    assert on_disk.log.append(produced(sequence=4)).duplicate
+
+
+def rolled(count=4):
+    """A log of a segment for each of several producers, and an empty one behind them."""
+    on_disk = LogOnDisk()
+    for pid in range(count):
+        on_disk.log.append(produced(pid=pid))
+        on_disk.log.roll()
+    return on_disk
+
+
+def producers_in(on_disk, offset):
+    return [entry.producer_id for entry in decode(on_disk.content(f"{offset:020d}.snapshot"))]
+
+
+def test_recovery_forgets_expired_producers_at_each_segments_base():
+    """As a broker, which loads each recovered segment's snapshot again: each tells those of its own segment alone."""
+    on_disk = rolled()
+    on_disk.clock.now = NOW + DEFAULT_EXPIRATION_MS
+    on_disk.kill()
+    assert [[0], [1], [2], [3]] == [producers_in(on_disk, offset) for offset in (1, 2, 3, 4)]
+    assert [] == on_disk.log.producers()
+
+
+@pytest.mark.parametrize("log_start", [2, 4])
+def test_recovery_leaves_no_snapshot_at_the_log_start(log_start):
+    """Nor below it; the producers of what is gone are forgotten, and a close adds none without an append."""
+    on_disk = rolled()
+    on_disk.kill(log_start_offset=log_start)
+    expected = list(range(log_start + 1, 5))
+    assert expected == on_disk.snapshots()
+    assert list(range(log_start, 4)) == [entry.producer_id for entry in on_disk.log.producers()]
+    on_disk.log.close()
+    assert expected == on_disk.snapshots()
+
+
+def test_a_clean_start_deletes_the_snapshot_at_the_log_start():
+    """It tells of nobody whose records are still in the log."""
+    on_disk = rolled()
+    on_disk.log.close()
+    on_disk.log = on_disk.load(clean=True, log_start_offset=2)
+    assert [3, 4] == on_disk.snapshots()
+
+
+def test_a_close_takes_no_snapshot_at_a_log_start_that_was_raised_to_the_end():
+    """DeleteRecords with no snapshot below: there is nothing to know."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(produced())
+    on_disk.log.delete_records(1)
+    on_disk.log.close()
+    assert [] == on_disk.snapshots()
+
+
+def test_what_is_read_for_a_recoverys_producers_leaves_a_snapshot_at_the_last_base_but_one():
+    """The recovery point is in the last segment; a truncation then has to read less."""
+    on_disk = rolled(3)
+    on_disk.log.append(produced(pid=3))
+    for offset in on_disk.snapshots():
+        on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
+    on_disk.kill(recovery_point=3)
+    assert [2, 3, 4] == on_disk.snapshots()
+
+
+def test_a_truncation_takes_a_snapshot_at_the_new_end():
+    """As a broker does, so that a start after a crash reads nothing again."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(produced(pid=1))
+    on_disk.log.append(produced(pid=2))
+    on_disk.log.truncate_to(1)
+    assert [1] == on_disk.snapshots()
+    assert [1] == producers_in(on_disk, 1)
+
+
+def test_a_segment_recovered_after_a_clean_close_takes_the_later_snapshots_along():
+    """Its index was lost: what was known behind it is read again, for the last two bases and the end."""
+    on_disk = rolled()
+    on_disk.log.close()
+    on_disk.disk.unlink(on_disk.log.directory / "00000000000000000000.index")
+    on_disk.log = on_disk.load(clean=True)
+    assert [1, 3, 4] == on_disk.snapshots()
+
+
+def test_a_bad_snapshot_is_deleted_and_an_older_one_used():
+    """Row 100: empty, torn or corrupt; the log from the older one on is read again."""
+    for damage in (b"", EMPTY_SNAPSHOT[:7], b"\0\1" + bytes(60)):
+        on_disk = LogOnDisk()
+        on_disk.log.append(produced(sequence=0))
+        on_disk.log.roll()
+        on_disk.log.append(produced(sequence=1))
+        on_disk.log.close()
+        on_disk.write("00000000000000000002.snapshot", damage)
+        on_disk.log = on_disk.load(clean=True)
+        assert on_disk.log.append(produced(sequence=1)).duplicate
+        assert 56 == len(on_disk.content("00000000000000000002.snapshot"))
+
+
+def test_stray_snapshots_go_but_for_the_newest():
+    """Rows 47 and 102: at no segment's base; one above the last base is that of a clean close."""
+    on_disk = LogOnDisk()
+    for _ in range(3):
+        on_disk.log.append(batch(b"v", timestamp=NOW))
+        if on_disk.log.log_end_offset < 3:
+            on_disk.log.roll()
+    on_disk.log.append(batch(b"v", timestamp=NOW))
+    on_disk.log.close()
+    for offset in (1, 2, 3, 4):
+        on_disk.write(f"{offset:020d}.snapshot", EMPTY_SNAPSHOT)
+    on_disk.log = on_disk.load(clean=True)
+    assert [1, 2, 4] == on_disk.snapshots()
+
+
+def test_snapshots_go_with_their_segments():
+    """Row 75: retention removes both."""
+    on_disk = LogOnDisk()
+    for _ in range(3):
+        on_disk.log.append(batch(b"v", timestamp=NOW))
+        on_disk.log.roll()
+    on_disk.log.delete_oldest_segments(2, "test")
+    assert [2, 3] == on_disk.snapshots()
+    assert "00000000000000000001.snapshot.deleted" in on_disk.names()
+
+
+def test_a_producer_is_known_after_its_records_were_deleted_inside_a_segment():
+    """Row 45: moving the log start loses nobody, also over a restart."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(produced(pid=1))
+    on_disk.log.append(produced(pid=2))
+    on_disk.log.delete_records(1)
+    on_disk.reopen(log_start_offset=1)
+    assert on_disk.log.append(produced(pid=1)).duplicate
+    assert on_disk.log.append(produced(pid=2)).duplicate
+
+
+def test_a_producer_whose_segment_went_is_known_until_a_restart():
+    """Row 46: a log start at a segment's base."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(produced(pid=1))
+    on_disk.log.roll()
+    on_disk.log.append(produced(pid=2))
+    on_disk.log.delete_records(1)
+    assert on_disk.log.append(produced(pid=1)).duplicate
+    on_disk.kill(log_start_offset=1, recovery_point=0)
+    on_disk.disk.unlink(on_disk.log.directory / "00000000000000000002.snapshot")
+    on_disk.kill(log_start_offset=1, recovery_point=1)
+    assert on_disk.log.append(produced(pid=2)).duplicate
+    assert not on_disk.log.append(produced(pid=1)).duplicate
+
+
+def test_truncation_forgets_what_came_after():
+    """Row 98: the state is that at the new end, and later snapshots are gone."""
+    on_disk = LogOnDisk()
+    for sequence in range(4):
+        on_disk.log.append(produced(sequence=sequence))
+        on_disk.log.roll()
+    on_disk.log.truncate_to(2)
+    assert [1, 2] == on_disk.snapshots()
+    assert on_disk.log.append(produced(sequence=1)).duplicate
+    assert not on_disk.log.append(produced(sequence=2)).duplicate
+
+
+def test_an_emptied_batch_still_tells_its_producers_sequence():
+    """Row 82: a batch without records keeps producer id and last sequence."""
+    on_disk = LogOnDisk()
+    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, leader_epoch=0)
+    emptied = encode([], stamp, base_offset=0, last_offset=3, max_timestamp=NOW)
+    on_disk.log.append_as_follower(emptied)
+    on_disk.kill()
+    assert 4 == on_disk.log.append(produced(sequence=4)).base_offset
+
+
+def test_silent_producers_are_forgotten_by_duty():
+    """Row 96: a day after their newest batch."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(produced())
+    on_disk.log.remove_expired_producers(Timestamp(NOW + 86_400_000))
+    assert not on_disk.log.append(produced()).duplicate
+
+
+def test_what_stands_behind_a_segment_without_an_index_stays():
+    """A broker makes a missing index first, and then finds nothing wrong with the segment: so its damage costs it alone."""
+    on_disk = LogOnDisk()
+    for sequence in range(0, 6, 2):
+        on_disk.log.append(produced(sequence=sequence))
+        on_disk.log.append(produced(sequence=sequence + 1))
+        on_disk.log.roll()
+    name = "00000000000000000002.log"
+    content = bytearray(on_disk.content(name))
+    content[-1] ^= 1
+    on_disk.write(name, bytes(content))
+    on_disk.disk.unlink(on_disk.log.directory / "00000000000000000002.index")
+    on_disk.kill()
+    assert [0, 1, 2, 4, 5] == offsets_of(on_disk.log)
+    assert [2, 4, 6] == on_disk.snapshots()
+
+
+def test_producers_whose_batches_are_read_again_stand_in_a_brokers_order():
+    """7 and 23 share a place of Java's table: a broker that reads a segment again puts the last one first, in each place."""
+    on_disk = LogOnDisk()
+    for pid in (7, 23):
+        on_disk.log.append(produced(pid=pid))
+    on_disk.log.roll()
+    on_disk.log.append(produced(pid=39))
+    on_disk.disk.unlink(on_disk.log.directory / "00000000000000000002.snapshot")
+    on_disk.kill(recovery_point=2)
+    found = decode(on_disk.content("00000000000000000003.snapshot"))
+    assert [23, 7, 39] == [entry.producer_id for entry in found]
