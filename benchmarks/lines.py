@@ -15,6 +15,8 @@ BLOCK_LINES = 10_000
 BLOCK = b"".join(b"line %06d %s\n" % (number, b"." * (LINE_BYTES - 13)) for number in range(BLOCK_LINES))
 """A million bytes."""
 assert len(BLOCK) == BLOCK_LINES * LINE_BYTES
+READABLE = BLOCK * 3
+"""Any span of up to a MiB of the text lies in it in one piece, and it stays in the processor's cache."""
 
 
 def line(offset: int) -> bytes:

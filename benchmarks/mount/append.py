@@ -33,7 +33,7 @@ def cases(conditions: Conditions) -> Cases:
         processor_unit=MICROSECONDS_OF_PROCESSOR,
         figure=lambda seconds: seconds / count * 1e6,
     )
-    with one_processor(), logs_for_appends(conditions, WRITTEN_BYTES, both_loops=True) as logs:
+    with one_processor(), logs_for_appends(conditions, WRITTEN_BYTES, requests_count=True) as logs:
         yield from logs.cases(work, shown, target=TARGET, floor=4.0)
 
 

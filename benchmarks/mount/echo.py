@@ -31,7 +31,7 @@ def cases(conditions: Conditions) -> Cases:
         processor_unit=LINES_A_SECOND_OF_PROCESSOR,
         figure=lambda seconds: count / seconds,
     )
-    with one_processor(), logs_for_appends(conditions, WRITTEN_BYTES, both_loops=True) as logs:
+    with one_processor(), logs_for_appends(conditions, WRITTEN_BYTES, requests_count=True) as logs:
         yield from logs.cases(work, shown, target=0.8, floor=0.35)
 
 

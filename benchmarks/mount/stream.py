@@ -19,7 +19,7 @@ from benchmarks.frame.question import (
     SkippedError,
 )
 from benchmarks.mount.setup.cpu_time import Timing, one_processor, timed
-from benchmarks.mount.setup.mounts import empty_filesystem, topicfs
+from benchmarks.mount.setup.mounts import empty_filesystem, empty_filesystem_in_c, topicfs
 from benchmarks.mount.setup.page_cache import check_can_drop, drop
 from benchmarks.mount.setup.system_calls import KIB, MIB, check_text, read_through
 from benchmarks.mount.setup.targets import Display, MeasuredLog, MeasuredLogs
@@ -85,9 +85,11 @@ def _text(directory: Path, shape: Shape, text_bytes: int) -> Iterator[TextLogs]:
     with ExitStack() as stack:
         ours = stack.enter_context(topicfs(directory, data))
         empty = stack.enter_context(empty_filesystem(directory, like=ours, log_bytes=size))
+        in_c = stack.enter_context(empty_filesystem_in_c(directory, log_bytes=size))
         logs = MeasuredLogs(
             ours=MeasuredLog(ours.side, ours.partition() / "log", lambda: size, ours.pid),
             empty=MeasuredLog(empty.side, empty.partition() / "log", lambda: size, empty.pid),
+            others=(MeasuredLog(in_c.side, in_c.partition() / "log", lambda: size, in_c.pid),),
             native=MeasuredLog(filesystem_type(directory), native, lambda: size),
         )
         yield TextLogs(logs, size, [native, *(data / "bench-0").iterdir()])

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -62,3 +63,21 @@ def one_processor() -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+@contextmanager
+def all_processors(daemon: int | None) -> Iterator[None]:
+    """Within `one_processor`: let this thread and a daemon run where the scheduler puts them, as users' programs do."""
+    threads = [0, *(int(task.name) for task in Path(f"/proc/{daemon}/task").iterdir())] if daemon else [0]
+    pinned = os.sched_getaffinity(0)
+    _allow(threads, range(os.cpu_count() or 1))
+    try:
+        yield
+    finally:
+        _allow(threads, pinned)
+
+
+def _allow(threads: Iterable[int], processors: Iterable[int]) -> None:
+    for thread in threads:
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(thread, processors)

@@ -30,7 +30,7 @@ from typing import Any, cast
 import pyfuse3
 import trio
 
-from benchmarks.lines import BLOCK, LINE_BYTES
+from benchmarks.lines import BLOCK, LINE_BYTES, READABLE
 from fusefs.daemon import SPARE_TASKS
 from fusefs.files.selected import REMEMBERED_SECONDS
 from fusefs.following.waiting import MAX_WAITING
@@ -39,9 +39,6 @@ from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_re
 from fusefs.nodes.handles import BytesHandle, FollowFile, LogHandle
 from fusefs.nodes.nodes import DIRECTORY_MODE, FOR_LONG, LOG_MODE, READ_BLOCK, READ_MODE
 from fusefs.operations import BLOCK as STAT_BLOCK
-
-READABLE = BLOCK * 3
-"""Any span of up to a MiB of the log's text lies in it in one piece, and it stays in the processor's cache."""
 
 
 class NodeKind(Enum):

@@ -14,15 +14,20 @@ from pathlib import Path
 
 from benchmarks.frame.machine import MOUNT_OPTIONS
 from benchmarks.frame.question import OURS, SkippedError
+from benchmarks.lines import BLOCK, READABLE
 from fusefs.mounting.limits import mounts
 from testing.processes import ending_with_this
 
 EMPTY = "empty filesystem"
 EMPTY_PLAIN = "empty, plain loop"
 """The same with pyfuse3's own request loop."""
+EMPTY_IN_C = "empty, C libfuse"
+"""One in C, with nothing between libfuse and its answers."""
 FUSE_DEVICE = Path("/dev/fuse")
 PATIENCE_SECONDS = 30
 ROOT = Path(__file__).parents[3]
+C_SOURCE = Path(__file__).with_name("empty_filesystem.c")
+C_PROGRAM = ROOT / "build" / "benchmarks" / "empty_filesystem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,23 @@ def empty_filesystem(
     options = ["--bytes", str(log_bytes), "--request-loop", request_loop]
     with _mounted([*command, *options], mountpoint) as pid:
         yield Mount(side, mountpoint, pid)
+
+
+@contextmanager
+def empty_filesystem_in_c(directory: Path, *, log_bytes: int = 0) -> Iterator[Mount]:
+    """Mount the empty filesystem that is written in C; its log has `log_bytes` of text. Raises CalledProcessError."""
+    if not C_PROGRAM.exists() or C_PROGRAM.stat().st_mtime < C_SOURCE.stat().st_mtime:
+        C_PROGRAM.parent.mkdir(parents=True, exist_ok=True)
+        # What builds pyfuse3 builds this: a compiler, pkg-config and libfuse's headers (scripts/prepare.sh).
+        command = f"cc -O2 $(pkg-config --cflags fuse3) {C_SOURCE} -o {C_PROGRAM} $(pkg-config --libs fuse3)"
+        subprocess.run(command, shell=True, check=True)
+    text = directory / "text"
+    text.write_bytes(READABLE)
+    mountpoint = directory / "mnt-c"
+    with _mounted(
+        [str(C_PROGRAM), str(mountpoint), str(log_bytes), str(text), str(len(BLOCK))], mountpoint
+    ) as pid:
+        yield Mount(EMPTY_IN_C, mountpoint, pid)
 
 
 def request_loop_of(mount: Mount) -> str:

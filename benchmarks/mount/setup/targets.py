@@ -12,8 +12,15 @@ from benchmarks.frame.machine import filesystem_type
 from benchmarks.frame.question import Case, Conditions, Goal, Side, Unit, WrongResultError
 from benchmarks.frame.rounds import SharedRounds
 from benchmarks.in_memory import directory_in_memory, touch_memory
-from benchmarks.mount.setup.cpu_time import Timing, timed
-from benchmarks.mount.setup.mounts import EMPTY, Mount, empty_filesystem, request_loop_of, topicfs
+from benchmarks.mount.setup.cpu_time import Timing, all_processors, timed
+from benchmarks.mount.setup.mounts import (
+    EMPTY,
+    Mount,
+    empty_filesystem,
+    empty_filesystem_in_c,
+    request_loop_of,
+    topicfs,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +55,8 @@ class MeasuredLogs:
     ours: MeasuredLog
     empty: MeasuredLog
     native: MeasuredLog
-    empty_plain: MeasuredLog | None = None
-    """The empty filesystem with pyfuse3's own request loop, where topicfs has another and requests are what counts."""
+    others: tuple[MeasuredLog, ...] = ()
+    """Other empty filesystems: one in C, and one with pyfuse3's own request loop, where topicfs has another."""
     stores: bool = False
     """True if the work stores bytes, which the empty filesystem never does: the least time to move and keep them is that of
     the empty filesystem and of plain files, one after the other."""
@@ -64,13 +71,17 @@ class MeasuredLogs:
     ) -> Iterator[Case]:
         """Elapsed and processor time of the same work, with the same target as a share of the empty filesystem's.
 
-        The floor is only for processor time: others on the machine disturb it least. Where bytes are stored it is a share
-        of what moving and storing them takes: memory that a virtual machine touches first may cost more than all else.
+        With a target follows elapsed time once more, of programs that the scheduler puts where it wants. The floor is only for processor
+        time: others on the machine disturb it least. Where bytes are stored it is a share of what moving and storing them
+        takes: memory that a virtual machine touches first may cost more than all else.
         """
         least = EMPTY
-        measured = (self.ours, self.empty, *([self.empty_plain] if self.empty_plain else []), self.native)
-        shared = {log.side: SharedRounds(partial(work, log)) for log in measured}
-        beside = (Goal(of=self.empty_plain.side),) if self.empty_plain else ()
+        shared = {
+            log.side: SharedRounds(partial(work, log))
+            for log in (self.ours, self.empty, *self.others, self.native)
+        }
+        beside = tuple(Goal(of=other.side) for other in self.others)
+        goal = Goal(of=EMPTY, target=target)
         if self.stores:
             least = f"empty, then {self.native.side}"
             shared[least] = SharedRounds(lambda: work(self.empty).plus(work(self.native)))
@@ -78,18 +89,34 @@ class MeasuredLogs:
             name=shown.name,
             unit=shown.unit,
             sides=tuple(Side(side, rounds.measure(shown.elapsed)) for side, rounds in shared.items()),
-            goals=(Goal(of=EMPTY, target=target), *beside),
+            goals=(goal, *beside),
         )
         yield Case(
             name=shown.name,
             unit=shown.processor_unit,
             sides=tuple(Side(side, rounds.reuse(shown.cpu)) for side, rounds in shared.items()),
             goals=(
-                (Goal(of=EMPTY, target=target), Goal(of=least, floor=floor), *beside)
+                (goal, Goal(of=least, floor=floor), *beside)
                 if self.stores
-                else (Goal(of=EMPTY, target=target, floor=floor),)
+                else (Goal(of=EMPTY, target=target, floor=floor), *beside)
             ),
         )
+        if target is None:
+            return
+        yield Case(
+            name=f"{shown.name}, not pinned",
+            unit=shown.unit,
+            sides=tuple(
+                Side(log.side, SharedRounds(partial(_not_pinned, work, log)).measure(shown.elapsed))
+                for log in (self.ours, self.empty, *self.others)
+            ),
+            goals=(Goal(of=EMPTY), *beside),
+        )
+
+
+def _not_pinned(work: Callable[[MeasuredLog], Timing], log: MeasuredLog) -> Timing:
+    with all_processors(log.daemon):
+        return work(log)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,28 +138,30 @@ class Display:
 
 @contextmanager
 def logs_for_appends(
-    conditions: Conditions, written_bytes: int, *, both_loops: bool = False
+    conditions: Conditions, written_bytes: int, *, requests_count: bool = False
 ) -> Iterator[MeasuredLogs]:
     """A new topic with one partition, the empty filesystem, and a plain file beside the topic's segments.
 
-    In memory, where `written_bytes` find room: the empty filesystem has no disk to wait for either. With `both_loops` there
-    is an empty filesystem with pyfuse3's own request loop too, unless topicfs has it.
+    In memory, where `written_bytes` find room: the empty filesystem has no disk to wait for either. Where
+    `requests_count` there is an empty filesystem in C too, and one with pyfuse3's own request loop unless topicfs has it.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(directory_in_memory(conditions, 2 * written_bytes))
         ours = stack.enter_context(topicfs(directory, directory / "data"))
         (ours.path / "bench").mkdir()
         empty = stack.enter_context(empty_filesystem(directory, like=ours))
-        plain = None
-        if both_loops and request_loop_of(ours) != "plain":
-            plain = stack.enter_context(empty_filesystem(directory, like=ours, plain=True))
+        others = []
+        if requests_count:
+            others.append(stack.enter_context(empty_filesystem_in_c(directory)))
+        if requests_count and request_loop_of(ours) != "plain":
+            others.append(stack.enter_context(empty_filesystem(directory, like=ours, plain=True)))
         native = directory / "native"
         native.touch()
         log = ours.partition() / "log"
         yield MeasuredLogs(
             ours=MeasuredLog(ours.side, log, lambda: log.stat().st_size, ours.pid, kept_in=directory),
             empty=_empty_log(empty),
-            empty_plain=_empty_log(plain) if plain else None,
+            others=tuple(map(_empty_log, others)),
             native=MeasuredLog(
                 filesystem_type(directory), native, lambda: native.stat().st_size, kept_in=directory
             ),
