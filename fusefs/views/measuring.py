@@ -142,7 +142,9 @@ class Measure:
 
     @property
     def complete(self) -> bool:
-        return self._index.frontier.offset >= self.end_offset()
+        frontier = self._index.frontier.offset
+        # What ends before the log does is asked for again and again once it is known.
+        return (self.limit is not None and frontier >= self.limit) or frontier >= self.end_offset()
 
     def covers(self, start_offset: Offset, end_offset: Offset | None) -> bool:
         """Return whether both ends of a range are known; for a growing one, its start and all there is now."""
@@ -159,8 +161,11 @@ class Measure:
 
         Raises SegmentDeletedError where the records at the frontier are gone.
         """
+        frontier = self._index.frontier.offset
+        if self.limit is not None and frontier >= self.limit:
+            return
         end_offset = self.end_offset()
-        behind = end_offset - self._index.frontier.offset
+        behind = end_offset - frontier
         if behind <= 0 or behind > INLINE_OFFSETS or not self._advancing.acquire(blocking=False):
             return
         try:

@@ -156,7 +156,7 @@ class View:
             measure.catch_up()
         except (SegmentDeletedError, CorruptionError):
             pass  # What is gone, or damaged since it was measured, is reported to those who read it.
-        if self._whole is not None:
+        if self._whole is not None and not measure.complete:
             try:
                 with Allowance(INLINE_BYTES, inline=True):
                     self._take_over()
