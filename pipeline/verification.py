@@ -22,7 +22,7 @@ from storage.inspect.check.segment import SegmentCheck, SegmentWork
 from storage.model import NO_TIMESTAMP, Offset, TopicPartition
 
 
-class Wrong(NamedTuple):
+class PlainFinding(NamedTuple):
     """A finding as plain values."""
 
     file: str
@@ -31,7 +31,7 @@ class Wrong(NamedTuple):
     cause: str
 
     @classmethod
-    def of(cls, finding: Finding) -> Wrong:
+    def of(cls, finding: Finding) -> PlainFinding:
         return cls(str(finding.file), finding.position, finding.cause)
 
 
@@ -48,7 +48,7 @@ class CheckedSegment(NamedTuple):
     largest_timestamp: int | None
     """Milliseconds."""
     codecs: list[str]
-    wrong: list[Wrong]
+    wrong: list[PlainFinding]
     end_offset: int
     """One past the last offset, damaged batches' too."""
 
@@ -68,7 +68,7 @@ class VerificationRow(NamedTuple):
     last_offset: int | None = None
     largest_timestamp: int | None = None
     codecs: Sequence[str] | None = None
-    wrong: Sequence[Wrong] = ()
+    wrong: Sequence[PlainFinding] = ()
 
     def of_segment(self, base_offset: int, found: CheckedSegment) -> VerificationRow:
         """Return the same with a segment's numbers."""
@@ -97,7 +97,7 @@ def check_segment(work: SegmentWork, files: FileSystem) -> CheckedSegment | None
     """Check one segment; None where its living owner removed it meanwhile (OSError; blocking)."""
     check = SegmentCheck(work, files)
     try:
-        wrong = [Wrong.of(finding) for finding in check.findings(lambda _: None)]
+        wrong = [PlainFinding.of(finding) for finding in check.findings(lambda _: None)]
     except FileNotFoundError:
         if not work.in_use:
             raise
@@ -122,7 +122,7 @@ class _Part(NamedTuple):
     examination: DirectoryCheck
     partition: TopicPartition
     check: PartitionCheck
-    wrong: list[Wrong]
+    wrong: list[PlainFinding]
     first: int
     end: int
 
@@ -140,7 +140,7 @@ class DirectoryVerification:
         examinations = [_examination(directory, files) for directory in directories]
         self._find_duplicates(examinations)
         for examination in examinations:
-            wrong = [Wrong.of(finding) for finding in examination.own_findings()]
+            wrong = [PlainFinding.of(finding) for finding in examination.own_findings()]
             self._directory_rows += _beside(VerificationRow(str(examination.directory)), wrong)
             for partition in examination.partitions:
                 self._add(examination, partition)
@@ -153,14 +153,14 @@ class DirectoryVerification:
         for of_one in brokers.values():
             for finding in duplicates(of_one):
                 self._directory_rows += _beside(
-                    VerificationRow(str(finding.file.parent)), [Wrong.of(finding)]
+                    VerificationRow(str(finding.file.parent)), [PlainFinding.of(finding)]
                 )
 
     def _add(self, examination: DirectoryCheck, partition: TopicPartition) -> None:
         first = len(self.work)
         try:
             check = examination.partition(partition)
-            wrong = [Wrong.of(finding) for finding in check.own_findings()]
+            wrong = [PlainFinding.of(finding) for finding in check.own_findings()]
             self.work += check.segments()
         except FileNotFoundError:
             if not examination.in_use:
@@ -183,7 +183,7 @@ class DirectoryVerification:
         ]
         spans = [SegmentSpan(base, Offset(found.end_offset)) for base, found in there]
         joined = [*part.check.joined(spans), *part.examination.joined(part.partition, part.check)]
-        wrong = _by_segment([*part.wrong, *map(Wrong.of, joined)], {base for base, _ in there})
+        wrong = _by_segment([*part.wrong, *map(PlainFinding.of, joined)], {base for base, _ in there})
         row = VerificationRow(str(part.examination.directory), *part.partition)
         yield from _beside(row, wrong.pop(None, []))
         for base, found in there:
@@ -206,14 +206,14 @@ def _broker(directory: Path, files: FileSystem) -> object:
     return (meta.cluster_id, meta.node_id) if isinstance(meta, MetaProperties) else None
 
 
-def _beside(row: VerificationRow, wrong: Sequence[Wrong]) -> list[VerificationRow]:
+def _beside(row: VerificationRow, wrong: Sequence[PlainFinding]) -> list[VerificationRow]:
     """Return a row for findings beside the segments, if there are any."""
     return [row._replace(wrong=wrong)] if wrong else []
 
 
-def _by_segment(wrong: Iterable[Wrong], bases: set[Offset]) -> dict[int | None, list[Wrong]]:
+def _by_segment(wrong: Iterable[PlainFinding], bases: set[Offset]) -> dict[int | None, list[PlainFinding]]:
     """Group findings by the base offset of the segment whose file they name, None for other files."""
-    found: dict[int | None, list[Wrong]] = {}
+    found: dict[int | None, list[PlainFinding]] = {}
     for one in wrong:
         file = parse_segment_file(Path(one.file).name)
         base = file.base_offset if file is not None and file.base_offset in bases else None

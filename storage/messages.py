@@ -66,7 +66,7 @@ class Repeats:
         self._lock = Lock()
 
     def again(self, line: str, now: Timestamp, *, newest_last: bool) -> tuple[int, bool]:
-        """Count `line`: how often it came by now, and whether it is to be reported again."""
+        """Count `line`; return how often it came, and whether it is to be reported again."""
         with self._lock:
             counted = self._lines.get(line)
             if counted is None:

@@ -105,7 +105,7 @@ class PartitionOffsets(NamedTuple):
 class Appended(NamedTuple):
     """What an append did: `base_offset` of the first record it wrote, `last_offset` of the last (both inclusive).
 
-    Batches that an idempotent producer had brought before are not written again and not counted, unless all are such.
+    Batches that an idempotent producer had appended before are not written again and not counted, unless all are such.
     """
 
     base_offset: Offset
@@ -190,7 +190,7 @@ class PartitionStatus:
     first_timestamp: Timestamp
     last_timestamp: Timestamp
     first_dirty_offset: Offset | None = None
-    """Where the cleaner goes on; None where nothing is compacted."""
+    """The first dirty offset; None where nothing is compacted."""
     cleanable_ratio: float | None = None
     """The share of the cleanable bytes in them and the clean ones; None where nothing is compacted."""
     last_flush: Timestamp = NO_TIMESTAMP
@@ -210,7 +210,7 @@ class DirectoryStatus:
     offline: str | None
     """Why it does not serve; None: it is online."""
     partitions: int
-    """How many are known to stand in it."""
+    """Number of partitions known to be in it."""
 
     @property
     def state(self) -> str:

@@ -159,10 +159,10 @@ def _run(sink: DataStreamWriter) -> int:
     try:
         with losses_reported(OTHER_CHECKPOINT):
             while not query.awaitTermination(POLL_S):
-                _see(query, batches)
+                _record_progress(query, batches)
     except KeyboardInterrupt:
         query.stop()
-    _see(query, batches)
+    _record_progress(query, batches)
     late = sum(batch.late for batch in batches.values())
     if late:
         _LOGGER.warning(
@@ -174,7 +174,7 @@ def _run(sink: DataStreamWriter) -> int:
     return sum(batch.windows for batch in batches.values())
 
 
-def _see(query: StreamingQuery, batches: dict[int, _MicroBatch]) -> None:
+def _record_progress(query: StreamingQuery, batches: dict[int, _MicroBatch]) -> None:
     """Note what micro-batches wrote; a query remembers only its last hundred."""
     for progress in query.recentProgress:
         observed = progress.observedMetrics.get("written")

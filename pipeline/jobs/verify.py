@@ -22,8 +22,8 @@ from pipeline.tasks.task_source import in_tasks
 from pipeline.verification import (
     CheckedSegment,
     DirectoryVerification,
+    PlainFinding,
     VerificationRow,
-    Wrong,
     check_segment,
     require_files,
 )
@@ -86,7 +86,7 @@ def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:
     checked: list[CheckedSegment | None] = [None] * len(work)
     found = in_tasks(spark, _check, inputs, schema=from_arrow_schema(_CHECKED))
     for number, *rest, wrong, end_offset in found.collect():
-        checked[number] = CheckedSegment(*rest, [Wrong(*one) for one in wrong], end_offset)  # type: ignore[call-arg] # the columns are its fields
+        checked[number] = CheckedSegment(*rest, [PlainFinding(*one) for one in wrong], end_offset)  # type: ignore[call-arg] # the columns are its fields
     return spark.createDataFrame(_table(verification.rows(checked)), from_arrow_schema(_ROW))
 
 
@@ -104,5 +104,5 @@ def _table(rows: Iterable[VerificationRow]) -> Any:
     return pa.Table.from_pylist([{**row._asdict(), "wrong": _structs(row.wrong)} for row in rows], _ROW)
 
 
-def _structs(wrong: Iterable[Wrong]) -> list[dict[str, Any]]:
+def _structs(wrong: Iterable[PlainFinding]) -> list[dict[str, Any]]:
     return [one._asdict() for one in wrong]

@@ -51,13 +51,13 @@ class Tally:
     """Records read, by query and micro-batch."""
     left: Counter[str] = field(default_factory=Counter)
 
-    def see_stages(self, active: Mapping[int, tuple[int, int]]) -> None:
+    def add_stages(self, active: Mapping[int, tuple[int, int]]) -> None:
         """Add the stages that run; every task of those that no longer do is over."""
         for stage, (_, total) in self.stages.items():
             self.stages[stage] = (total, total)
         self.stages.update(active)
 
-    def see_query(self, progress: Mapping[str, Any]) -> None:
+    def add_query(self, progress: Mapping[str, Any]) -> None:
         """Add a streaming query's report of a micro-batch."""
         self.batches[str(progress["runId"]), int(progress["batchId"])] = int(progress["numInputRows"])
         self.left = Counter()
@@ -91,8 +91,8 @@ class ProgressReader:
                 stage = tracker.getStageInfo(stage_id)
                 if stage is not None:
                     active[stage_id] = (stage.numCompletedTasks, stage.numTasks)
-        self._tally.see_stages(active)
+        self._tally.add_stages(active)
         for query in self._spark.streams.active:
             for progress in query.recentProgress:
-                self._tally.see_query(json.loads(progress.json))
+                self._tally.add_query(json.loads(progress.json))
         return self._tally.work()

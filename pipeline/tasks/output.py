@@ -30,6 +30,6 @@ def redirected_stderr(file: IO[bytes] | None) -> Iterator[None]:
         os.close(own)
 
 
-def for_people(lines: Iterable[str]) -> list[str]:
+def important_lines(lines: Iterable[str]) -> list[str]:
     """Return the lines that must be read, each once."""
     return list(dict.fromkeys(line.rstrip() for line in lines if line.startswith(FOR_PEOPLE)))

@@ -3,7 +3,7 @@
     version: 0
     topic_id: 1EvPSKI_SvihSIy3lMKMvg            no line end after it (43 bytes in all)
 
-A later version is read like this one, and unknown lines are passed over (kafka-storage.md#partition-metadata).
+A later version is read like this one, and unknown lines are ignored (kafka-storage.md#partition-metadata).
 """
 
 from __future__ import annotations

@@ -35,6 +35,6 @@ def hide_aborted(batches: Batches, aborted: Sequence[AbortedTransaction]) -> Non
 def still_aborted(
     aborted: Sequence[AbortedTransaction], batches: Iterable[BatchHeader]
 ) -> tuple[AbortedTransaction, ...]:
-    """Return those of `aborted` that go on behind `batches`: a reader that decodes in parts takes them for the next part."""
+    """Return those of `aborted` that continue behind `batches`: a reader that decodes in parts passes them to the next part."""
     ended = {batch.producer_id: batch.last_offset for batch in batches if batch.is_control}
     return tuple(each for each in aborted if each.first_offset > ended.get(each.producer_id, -1))

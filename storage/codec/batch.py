@@ -168,7 +168,7 @@ def set_max_timestamp(batch: bytearray, position: int, timestamp: int, kind: Tim
 def set_producer(
     batch: bytearray, position: int, *, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> None:
-    """Say who wrote the batch at `position`, and seal it again."""
+    """Write the producer's fields of the batch at `position`, and seal it again."""
     header = read_header(batch, position)
     _PRODUCER.pack_into(
         batch, position + fields.PRODUCER_ID_POSITION, producer_id, producer_epoch, base_sequence

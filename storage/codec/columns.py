@@ -218,7 +218,7 @@ def decode(  # noqa: PLR0913 -- what readers choose, each by its name
     and sound: checksum (unless `check_crc` is off), record count, lengths and offsets. OversizeBatchError for one
     beyond the bounds of `storage.codec.compression.bounds`, or whose records inflate to more than `max_content_bytes`.
 
-    All of what was inflated is held at once: `decode_each` is for those who use one after the other.
+    All of what was inflated is held at once: `decode_each` is for callers that use one after the other.
     """
     view: memoryview = memory.flat_view(data)
     batches = scan(view, start, end, check_crc=check_crc)
@@ -328,7 +328,7 @@ def _decode_wrapped(
 
 @cython.cfunc
 def _check_bounds(position: cython.Py_ssize_t, size: cython.longlong, count: cython.longlong) -> object:
-    """Raise OversizeBatchError for a batch of more bytes or records than are taken apart."""
+    """Raise OversizeBatchError for a batch of more bytes or records than are decoded."""
     if size > _MAX_CONTENT_BYTES:
         raise OversizeBatchError(
             position, f"a batch of {size} bytes; at most {MAX_CONTENT_BYTES} are taken apart"

@@ -54,7 +54,7 @@ class Cleaned:
     """Sizes of the log files, before and after."""
 
 
-def _go_on() -> bool:
+def _continue_always() -> bool:
     return True
 
 
@@ -84,24 +84,30 @@ def clean(
     *,
     now: Timestamp,
     map_bytes: int = DEFAULT_BYTES,
-    go_on: Callable[[], bool] = _go_on,
+    may_continue: Callable[[], bool] = _continue_always,
 ) -> Cleaned:
-    """Do what `plan` says (blocking). `go_on` is called again and again, and ends the pass by returning False.
+    """Do what `plan` says (blocking). `may_continue` is called again and again, and ends the pass by returning False.
 
     Raises CorruptionError, CleaningStoppedError, OSError, and PartitionOfflineError where the log goes away meanwhile;
     groups of segments that were put in place before that stay.
     """
-    return _Pass(log, plan, now=now, map_bytes=map_bytes, go_on=go_on).run()
+    return _Pass(log, plan, now=now, map_bytes=map_bytes, may_continue=may_continue).run()
 
 
 class _Pass:
     def __init__(
-        self, log: Log, plan: CleaningPlan, *, now: Timestamp, map_bytes: int, go_on: Callable[[], bool]
+        self,
+        log: Log,
+        plan: CleaningPlan,
+        *,
+        now: Timestamp,
+        map_bytes: int,
+        may_continue: Callable[[], bool],
     ) -> None:
         self._log = log
         self._plan = plan
         self._now = now
-        self._go_on = go_on
+        self._continue_always = may_continue
         self._segments = [s for s in log.chain.segments[:-1] if s.base_offset < plan.end_offset]
         self._aborted = log.aborted
         self._newest = OffsetMap(map_bytes)
@@ -203,7 +209,7 @@ class _Pass:
     def _read(self, segment: Segment) -> Iterator[Window]:
         """Yield the segment's windows; checksums are left to decoding."""
         for window in windows(segment.log, 0, segment.size, window_bytes=WINDOW_BYTES):
-            if not self._go_on():
+            if not self._continue_always():
                 raise CleaningStoppedError(f"{self._log.topic}-{self._log.number}: asked to stop cleaning")
             segment.raise_problem(window)
             yield window

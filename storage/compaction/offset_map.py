@@ -31,7 +31,7 @@ GROWTH = 8
 """A table that is half full is replaced by one of so many times its slots, up to the largest: a few keys take little memory."""
 LARGEST_FIRST_SLOTS = 16_384
 _AHEAD = cython.declare(cython.Py_ssize_t, 16)
-"""Records ahead of the one in hand whose slots are asked for."""
+"""Records ahead of the present one whose slots are prefetched."""
 
 
 _STAYS = cython.declare(cython.int, STAYS)
@@ -135,7 +135,7 @@ class OffsetMap:
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
-    def _expect(
+    def _prefetch(
         self, digests: cython.p_longlong, word: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.void:
         """Prefetch the slot of a later digest."""
@@ -157,7 +157,7 @@ class OffsetMap:
         start: cython.longlong = start_offset
         index: cython.Py_ssize_t
         for index in range(count):
-            self._expect(digests, 2 * index, fields.KEY_POSITIONS * count)
+            self._prefetch(digests, 2 * index, fields.KEY_POSITIONS * count)
             offset: cython.longlong = block[begin + index]
             if block[fields.KEY_LENGTHS * stride + begin + index] < 0 or offset < start:
                 continue
@@ -181,7 +181,7 @@ class OffsetMap:
         end: cython.longlong = end_offset
         index: cython.Py_ssize_t
         for index in range(count):
-            self._expect(digests, 2 * index, fields.KEY_POSITIONS * count)
+            self._prefetch(digests, 2 * index, fields.KEY_POSITIONS * count)
             null: cython.int = _NULL_VALUE if block[fields.VALUE_LENGTHS * count + index] < 0 else 0
             if block[index] >= end:
                 mark[index] = _STAYS | _BEYOND_MAP | null

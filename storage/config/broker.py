@@ -1,8 +1,8 @@
 """The engine's own settings: numbers of partitions, defaults of topics, periods of duties.
 
 Names and defaults are those of Kafka's broker, so that a `server.properties` is read unchanged
-(kafka-storage.md#broker-settings). What has no meaning for an embedded engine (listeners, quorums, …) is passed
-over and named to the caller.
+(kafka-storage.md#broker-settings). What has no meaning for an embedded engine (listeners, quorums, …) is ignored
+and reported to the caller.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class CheckpointFiles:
     """Those that could not be read and count as empty."""
 
     @classmethod
-    def nothing(cls) -> CheckpointFiles:
+    def empty(cls) -> CheckpointFiles:
         """Return the content before the files are read: no offsets."""
         return cls(dict.fromkeys((*_SERVED, names.CLEANER_OFFSETS), MappingProxyType({})), frozenset())
 
@@ -113,7 +113,7 @@ class CheckpointWriter:
         with self._lock:
             self._malformed.update(self._written)
 
-    def named(self) -> set[TopicPartition]:
+    def partitions(self) -> set[TopicPartition]:
         """Return every partition that any file names."""
         with self._lock:
             return {partition for offsets in self._written.values() for partition in offsets}

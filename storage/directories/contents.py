@@ -35,7 +35,7 @@ class Contents:
 
 
 def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Contents:
-    """Sort out what `directory` holds; plain files of any name are passed over.
+    """Sort the subdirectories of `directory` by their names; plain files are ignored.
 
     Raises NotALogDirectoryError for a directory that is none of Kafka's, a mount's lost+found too.
     """

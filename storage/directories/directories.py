@@ -1,8 +1,8 @@
 """The data directories of one engine: which of them serve, and which one each partition is in.
 
 A directory *fails* when the disk no longer does what is asked of it (an I/O error, a directory that vanished, a
-checkpoint that cannot be written): then its own partitions are offline and the others go on. A full disk is no
-failure: what was asked for is refused, and works again once there is room.
+checkpoint that cannot be written): then its own partitions are offline and the others continue. A full disk is no
+failure: requests are refused, and succeed again once there is room.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class OpenDirectory:
         """True if its last owner closed it in order, so that its logs need no recovery."""
         self.below_high_watermark = False
         """True if only what lies below the checkpointed high watermarks counts: beside a live owner."""
-        self.was_read = False
+        self.has_checkpoints = False
         """True if `read_checkpoints` was called."""
         self.reserve = Reserve(data.path, data.files, warn)
-        self.writer = self._writer(CheckpointFiles.nothing())
+        self.writer = self._writer(CheckpointFiles.empty())
         self.deleted = DeletedDirectories(data, warn)
         self._warn = warn
 
@@ -55,7 +55,7 @@ class OpenDirectory:
         """Read its checkpoints (OSError)."""
         present = CheckpointFiles.read(self.data.files, self.data.path, self._warn)
         self.writer = self._writer(present)
-        self.was_read = True
+        self.has_checkpoints = True
 
     def _writer(self, present: CheckpointFiles) -> CheckpointWriter:
         return CheckpointWriter(self.data.path, self.data.files, present=present, lend=self.reserve.lend)
@@ -71,7 +71,7 @@ class Directories:
 
     def __init__(self, opened: Sequence[OpenDirectory], warn: Say) -> None:
         self.all = tuple(opened)
-        self.when_failed: Callable[[OpenDirectory], None] = lambda _: None
+        self.on_failure: Callable[[OpenDirectory], None] = lambda _: None
         """Called with each directory that fails."""
         self._warn = warn
         self._by_partition: dict[TopicPartition, OpenDirectory] = {}
@@ -147,7 +147,7 @@ class Directories:
     def check_room(self) -> None:
         """Raise OSError where the room that is left on a disk is for what frees space."""
         for directory in self.online:
-            if directory.reserve.room.kept_back:
+            if directory.reserve.room.reserved:
                 raise OSError(
                     errno.ENOSPC, "the disk is full; what is left is for what frees space", str(directory)
                 )
@@ -160,7 +160,7 @@ class Directories:
             reason = _reason(error)
             directory.failure = f"{directory} failed: {reason}"
             self._warn(f"{directory}: failed, its partitions are offline: {reason}")
-            self.when_failed(directory)
+            self.on_failure(directory)
 
     def attempt(self, directory: OpenDirectory, action: Callable[[], object]) -> bool:
         """Do something in one directory; return whether it could be done.

@@ -2,7 +2,7 @@
 
 To free space takes some: retention of a log's last segment begins a new one, and deleting a topic, or setting a shorter
 retention, writes `topicfs.topics` beside its old copy. No order of steps avoids that without giving up that a crash
-leaves the old state or the new. So a small file of arbitrary bytes, `topicfs.reserve`, which a broker passes over
+leaves the old state or the new. So a small file of arbitrary bytes, `topicfs.reserve`, which a broker ignores
 as it does every plain file there, holds the room. On a full disk it is deleted, the step is done again, and the file is
 made again as soon as there is room for it. In between logs take no records: a writer that tries again and again
 would otherwise be the first to use what was given back.
@@ -69,7 +69,7 @@ class Reserve:
         try:
             return action()
         except OSError as error:
-            if not is_full(error) or not self._was_kept():
+            if not is_full(error) or not self._existed():
                 raise
         with self.lent():
             return action()
@@ -80,7 +80,7 @@ class Reserve:
         with self._lock:
             self._borrowers += 1
             if self._is_there:
-                self._give_up()
+                self._remove()
         try:
             yield
         finally:
@@ -89,9 +89,9 @@ class Reserve:
                 self._make()
 
     @contextmanager
-    def lent_where_low(self) -> Iterator[None]:
+    def lent_when_low(self) -> Iterator[None]:
         """Lend the room for long work, such as opening and closing, where the disk has less room than the reserve."""
-        if self._was_kept() and self._is_low():
+        if self._existed() and self._is_low():
             with self.lent():
                 yield
         else:
@@ -115,12 +115,12 @@ class Reserve:
             with self._lock:
                 self._make()
 
-    def _was_kept(self) -> bool:
+    def _existed(self) -> bool:
         """Return whether there is a reserve, or was one whose room may not be used up yet."""
-        return self._is_there or self.room.kept_back
+        return self._is_there or self.room.reserved
 
-    def _give_up(self) -> None:
-        self.room.kept_back = True
+    def _remove(self) -> None:
+        self.room.reserved = True
         self._is_there = False
         with suppress(FileNotFoundError):
             self._files.unlink(self._path)
@@ -144,7 +144,7 @@ class Reserve:
                 self._files.unlink(self._path)
             return
         self._is_there = True
-        self.room.kept_back = False
+        self.room.reserved = False
 
     def _is_low(self) -> bool:
         try:

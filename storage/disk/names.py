@@ -4,10 +4,10 @@
     ├── meta.properties  .lock  .kafka_cleanshutdown
     ├── recovery-point-offset-checkpoint  log-start-offset-checkpoint
     ├── replication-offset-checkpoint  cleaner-offset-checkpoint
-    ├── topicfs.topics  topicfs.reserve  topicfs.handover  topicfs.writes  topicfs.write.…       ours, which a broker passes over
+    ├── topicfs.topics  topicfs.reserve  topicfs.handover  topicfs.writes  topicfs.write.…       ours, which a broker ignores
     ├── <topic>-<partition>/                      a partition
     │   ├── <20 digits>.log .index .timeindex .txnindex .snapshot     then perhaps .deleted .cleaned .swap
-    │   ├── <20 digits>.view                                          ours, which a broker passes over
+    │   ├── <20 digits>.view                                          ours, which a broker ignores
     │   └── leader-epoch-checkpoint  partition.metadata
     ├── <topic>-<partition>.<32 hex>-delete/      deleted, to be removed    (also -stray, -future)
     └── __cluster_metadata-0/  remote-log-index-cache/                    Kafka's own, not looked at
@@ -36,16 +36,16 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 TOPIC_SETTINGS = "topicfs.topics"
-"""The topics' overrides; a plain file that a broker passes over."""
+"""The topics' overrides; a plain file that a broker ignores."""
 RESERVE = "topicfs.reserve"
 """Room kept aside for a full disk; arbitrary bytes."""
 HANDOVER = "topicfs.handover"
-"""How far a handover to a broker has come."""
+"""The journal of a handover to a broker."""
 COMMITTED_WRITES = "topicfs.writes"
-"""How far each streaming query was committed."""
+"""The micro-batches committed, by streaming query."""
 
 VIEW_SUFFIX = ".view"
-"""Suffix of what a mount remembers of a segment's renderings, beside its log; a plain file that a broker passes over."""
+"""Suffix of the file in which a mount caches where a segment's rendered records begin; a broker ignores it."""
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"

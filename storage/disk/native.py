@@ -37,7 +37,7 @@ _KINDS = {
 def open_plain(path: Path | str, flags: int) -> int:
     """Open as os.open does, without ever waiting; a new file can be read by all. NotAPlainFileError, OSError.
 
-    A FIFO would make the one who opens it wait for a writer, a device may do anything, and a link leads out of the
+    A FIFO would make the caller wait for a writer, a device may do anything, and a link leads out of the
     directory that this process owns. A data directory itself may be a link, and so may the directories above it.
     """
     try:
@@ -99,7 +99,7 @@ class DescriptorPool:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        # In the order of the hand; not a deque, because a file that is closed leaves from anywhere.
+        # In the order of the hand; not a deque, because a file that is closed is removed from anywhere.
         self._files: OrderedDict[NativeFile, None] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -252,7 +252,7 @@ class NativeFile:
         try:
             mapping = memoryview(mmap.mmap(number, size, access=mmap.ACCESS_READ))
         except ValueError:
-            # The file was cut in between; of what the caller may read nothing was.
+            # The file was cut in between, but nothing of what the caller may read.
             mapping = memoryview(mmap.mmap(number, length, access=mmap.ACCESS_READ))
         self._pool.lend(self, mapping=mapping)
         return mapping

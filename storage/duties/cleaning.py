@@ -5,7 +5,7 @@ kafka-storage.md#cleaning-choice). It works beside appends, reads and the other 
 so that retention never counts segments that are being replaced. After each round the compacted logs get their
 retention: by time and size where their policy deletes too, by the log start always.
 
-A log with a damaged batch is not cleaned until it is loaded again; the others go on.
+A log with a damaged batch is not cleaned until it is loaded again; the others are.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _state(log: Log, now: Timestamp) -> CleaningState | None:
 class Cleaner:
     """Cleans the logs that `logs` names. Safe from any thread."""
 
-    def __init__(  # noqa: PLR0913 (what it takes of its keeper; most of it keyword-only)
+    def __init__(  # noqa: PLR0913 (what it uses of the engine; most of it keyword-only)
         self,
         config: EngineConfig,
         logs: Callable[[], Iterable[Log]],
@@ -171,7 +171,7 @@ class Cleaner:
         self._attempt_checkpoints()
 
     def _clean_claimed(self, log: Log, now: Timestamp, map_bytes: int) -> Cleaned:
-        """Clean a log in one pass (blocking). A log in trouble borrows no room: it may need more than there is, each time."""
+        """Clean a log in one pass (blocking). A log that failed before gets no room of the reserve: it may need more than there is, each time."""
 
         def run() -> Cleaned:
             return clean(
@@ -179,13 +179,13 @@ class Cleaner:
                 plan_cleaning(log, now),  # A pass that found the disk full may have replaced some segments.
                 now=now,
                 map_bytes=map_bytes,
-                go_on=lambda: not self._stopping.is_set() and log.offline_reason is None,
+                may_continue=lambda: not self._stopping.is_set() and log.offline_reason is None,
             )
 
         return run() if log in self._told else self._lend(log, run)
 
     def _attempt(self, log: Log, what: str, act: Callable[[], None]) -> bool:
-        """Return whether it could be done. The same trouble is reported once, and that of a log that is deleted not at all."""
+        """Return whether it could be done. The same error is reported once, and that of a deleted log never."""
         try:
             act()
         except CorruptionError as error:

@@ -1,7 +1,7 @@
 """The schedule of duties, each with its own period: pure functions of the time.
 
 A duty is due when its time has come, and then again one period after it was done. A clock that was set back
-makes everything due at once instead of not for long.
+makes everything due at once, instead of only after a long time.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     __cluster_metadata-0/<20 digits>-<10 digits>.checkpoint  a snapshot: everything below that offset, the same way
 
 A record's value is an unsigned varint 1 (the frame's version), one each for the record's type and version, and the
-fields in the flexible form of Kafka's messages. Of some thirty types three matter here; the rest is passed over.
+fields in the flexible form of Kafka's messages. Of some thirty types three matter here; the rest is ignored.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class ClusterImage:
 
 
 def read_cluster_metadata(files: FileSystem, directory: Path) -> ClusterImage:
-    """Read the newest snapshot, then what the log has behind it; a torn end is passed over.
+    """Read the newest snapshot, then what the log has behind it; a torn end is ignored.
 
     `directory` is `__cluster_metadata-0`. Raises CorruptionError for a record that cannot be read, OSError.
     """

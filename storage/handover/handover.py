@@ -33,8 +33,8 @@ from storage.errors import StorageError
 from storage.handover.cluster import Cluster, ClusterError, ClusterTopic
 from storage.handover.handover_positions import PositionCommitter
 from storage.handover.journal import (
-    HandedTopic,
     Journal,
+    JournalTopic,
     read_journal,
     write_journal,
 )
@@ -127,11 +127,11 @@ class Handover:
         for topic in own:
             found = self._prepare_topic(cluster, topic, journal.topics.get(topic.name))
             journal = self._note(
-                journal.with_topic(topic.name, HandedTopic(found.topic_id, found.partitions))
+                journal.with_topic(topic.name, JournalTopic(found.topic_id, found.partitions))
             )
         self._commit_positions(cluster, journal, own)
 
-    def _prepare_topic(self, cluster: Cluster, topic: OwnTopic, noted: HandedTopic | None) -> ClusterTopic:
+    def _prepare_topic(self, cluster: Cluster, topic: OwnTopic, noted: JournalTopic | None) -> ClusterTopic:
         partitions = max(topic.offsets) + 1
         found = cluster.find_topic(topic.name)
         if found is None:

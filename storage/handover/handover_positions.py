@@ -2,7 +2,7 @@
 
 They are put there twice, if need be: when the cluster has just made the topics, so that a consumer that starts with
 the broker finds its position, and once more when everything is served, for what is missing then. A group that stands
-anywhere else than where we put it has gone on in the cluster, and is left alone.
+anywhere else than where we put it has moved on in the cluster, and is left alone.
 """
 
 from __future__ import annotations

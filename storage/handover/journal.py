@@ -7,7 +7,7 @@
 
 `topics` are those that the cluster has, by its ids; `places` says into which log directory a partition is being put,
 noted before anything is touched there, `placed` which ones are there for good,
-`positions` where a group was put by us: once it stands elsewhere in the cluster, it has gone on there.
+`positions` where a group was put by us: once it is elsewhere in the cluster, it has moved on there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class HandedTopic:
+class JournalTopic:
     """A topic of ours in the cluster."""
 
     topic_id: str
@@ -39,13 +39,13 @@ class Journal:
     """The file's content. Immutable."""
 
     cluster_id: str
-    topics: Mapping[str, HandedTopic] = field(default_factory=dict)
+    topics: Mapping[str, JournalTopic] = field(default_factory=dict)
     places: Mapping[str, Path] = field(default_factory=dict)
     placed: frozenset[str] = frozenset()
     positions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Offset by partition by group, as they were given to the cluster."""
 
-    def with_topic(self, name: str, topic: HandedTopic) -> Journal:
+    def with_topic(self, name: str, topic: JournalTopic) -> Journal:
         """Note a topic; what was placed for a former one of that name no longer counts."""
         if self.topics.get(name) == topic:
             return self
@@ -83,7 +83,7 @@ class Journal:
         ]
 
 
-def partitions_of(name: str, topic: HandedTopic) -> list[TopicPartition]:
+def partitions_of(name: str, topic: JournalTopic) -> list[TopicPartition]:
     return [TopicPartition(name, number) for number in range(topic.partitions)]
 
 
@@ -113,7 +113,7 @@ def decode_journal(data: bytes, *, file: Path) -> Journal:
         return Journal(
             cluster_id=content["cluster_id"],
             topics={
-                name: HandedTopic(str(topic["topic_id"]), int(topic["partitions"]))
+                name: JournalTopic(str(topic["topic_id"]), int(topic["partitions"]))
                 for name, topic in content["topics"].items()
             },
             places={one: Path(place) for one, place in content["places"].items()},

@@ -7,7 +7,7 @@
 Between the steps a broker may start, or this engine: both remove `-delete` directories by themselves, so that a copy
 that was interrupted is never taken for a partition (kafka-storage.md#names).
 
-Leader epochs are lowered where another leader goes on: a broker that has led a partition in epoch 3 must not find
+Leader epochs are lowered where another leader continues: a broker that has led a partition in epoch 3 must not find
 batches of epoch 7 there, for consumers remember the highest epoch they saw and would take what the broker says for
 outdated. Batches may be given a lower epoch in place, for it stands outside their checksum
 (kafka-storage.md#batch-header, kafka-storage.md#moving-partitions).
@@ -75,7 +75,7 @@ class PartitionCopy:
 
     partition: TopicPartition
     source: Path
-    """Its directory; nobody writes there."""
+    """Its directory, which is not written to."""
     target: Path
     """The directory it is to become, in a data directory that is locked."""
     topic_id: str

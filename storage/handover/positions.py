@@ -95,7 +95,7 @@ class _Replay:
 def read_positions(files: FileSystem, directories: Iterable[Path]) -> dict[GroupPartition, CommittedOffset]:
     """Read the positions out of partitions' directories of `__consumer_offsets`, which nobody writes (blocking).
 
-    A torn end, as a kill leaves it, is passed over. Raises CorruptionError for any other damage, OSError.
+    A torn end, as a kill leaves it, is ignored. Raises CorruptionError for any other damage, OSError.
     """
     found: dict[GroupPartition, CommittedOffset] = {}
     for directory in directories:

@@ -1,8 +1,8 @@
 """Appending a file as a named producer: each of its lines once, whatever crashes and however often it is run.
 
 Every run takes the next epoch, so that a run that still lingers is fenced, and numbers its records from 0. What an
-earlier run appended after the registry was last written is counted in the log and passed over. A file that has grown
-goes on where it ended.
+earlier run appended after the registry was last written is counted in the log and skipped. A file that has grown
+is continued where it ended.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from storage.model import ProducerId
 from storage.producers.entry import MAX_PRODUCER_EPOCH
 
 TAIL_BYTES = 65_536
-"""Of what was read before: compared before going on."""
+"""Bytes before the position that are compared before a run continues."""
 
 SAVE_EVERY_BYTES = 16 << 20
-"""Of input between two flushes of the log and of the registry."""
+"""Bytes of input between two flushes of the log and of the registry."""
 
 
 class InputChangedError(StorageError):
@@ -87,7 +87,7 @@ class NamedProducer:
             for number, partition in partitions.items()
         }
         if any(each.ahead for each in caught_up.values()):
-            # Partitions that came since would move the very lines that are to be passed over.
+            # Partitions that came since would move the very lines that are to be skipped.
             caught_up = {number: each for number, each in caught_up.items() if number in earlier.partitions}
             self._partitions = {number: partitions[number] for number in caught_up}
         self._progress = replace(earlier, partitions=caught_up)

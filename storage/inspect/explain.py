@@ -1,6 +1,6 @@
 """The steps of a lookup, as the log itself reports them while it searches, and the record it finds.
 
-An explained lookup is not a different one: the steps come from the very search that readers use.
+An explained lookup is not a different one: the steps come from the search that readers use.
 """
 
 from __future__ import annotations

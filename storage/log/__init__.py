@@ -2,7 +2,7 @@
 
 Rules: kafka-storage.md#append, kafka-storage.md#reading.
 
-`log` is a reader, an appender and a replacer around the same `parts`; what readers go by is one immutable value, `state`,
+`log` is a reader, an appender and a replacer around the same `parts`; what readers see is one immutable value, `state`,
 which a change publishes by one assignment. `appender`: `storage.validation` decides whether batches may come in and
 converts them, `producers` refuses gaps and leaves out repeats, `roll` decides whether a new segment is due,
 `storage.segment` writes the bytes and the index entries; then the new state is published. `reading` finds offsets and

@@ -64,9 +64,9 @@ class LogAppender:
         origin: Origin = Origin.CLIENT,
         guard: VerificationGuard | None = None,
     ) -> Appended:
-        """See `storage.engine.Partition.append`; a coordinator's append may bring control batches.
+        """See `storage.engine.Partition.append`; a coordinator's append may have control batches.
 
-        `guard`: what `begin_verification` gave, where transactions are verified.
+        `guard`: what `begin_verification` returned, where transactions are verified.
         """
         now, rules = self._parts.clock(), self._parts.rules
         if encoded_here and rules.accepts_own_batches:
@@ -139,10 +139,10 @@ class LogAppender:
         return Appended(base_offset, Offset(state.end_offset - 1), NO_TIMESTAMP, state.start_offset)
 
     def _appended(self, durable: bool, last_offset: Offset) -> None:
-        """Notify those who wait for records, and put on disk what has to be there now."""
+        """Notify the listeners, and put on disk what has to be there now."""
         parts = self._parts
         parts.listeners.notify()
-        # Counted only where the setting asks for it: by default it is as good as never.
+        # Counted only where the setting is set: its default means never.
         flush_messages = parts.config.flush_messages
         if durable or (flush_messages <= last_offset + 1 and parts.unflushed_records >= flush_messages):
             self._flush(Offset(last_offset + 1), self._everything)
@@ -186,7 +186,7 @@ class LogAppender:
     ) -> LogState:
         """Roll where it is due, and write; return the state to publish, with the new end."""
         parts = self._parts
-        if parts.room.kept_back:
+        if parts.room.reserved:
             raise parts.room.refusal(parts.directory)
         active = parts.state.chain.segments[-1]
         _size, last_offset, max_timestamp = placed[-1]

@@ -1,8 +1,8 @@
 """Flushing a log, and its recovery point (kafka-storage.md#flushing).
 
-What a roll closed is put on disk in the background while the log goes on, as by a broker's task `flush-log`: a log hands
-its own flush to a flusher, of which the keeper of many logs has one a disk. What is handed over and did not begin when
-the flusher is closed is not done any more, for a log flushes everything when it is closed itself.
+What a roll closed is put on disk in the background, as by a broker's task `flush-log`: a log submits
+its own flush to a flusher, of which an engine has one a data directory. A flush that was submitted and did not begin before
+the flusher is closed is dropped, for a log flushes everything when it is closed itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Sealed(NamedTuple):
 
 
 class FlushProgress:
-    """Keeps the recovery point: everything below it was flushed. One flush at a time; those who wait share it.
+    """Keeps the recovery point: everything below it was flushed. One flush at a time; threads that wait share it.
 
     A roll gives the segment it closes its last index entries and trims it; both are on disk with the next flush that
     reaches its end. Until then the recovery point stays inside that segment, for recovery rebuilds indexes only from
@@ -77,7 +77,7 @@ class FlushProgress:
         """Put all offsets below `needed` on disk (blocking). OSError: what is lost is unknown.
 
         So are the segments that rolls closed below. `target` is asked when it is this one's turn: what came while
-        another flush ran goes to disk with this one, and those who brought it find it there.
+        another flush ran goes to disk with this one, and the threads that appended it need no flush of their own.
         """
         with self._flushing:
             start = self.recovery_point

@@ -63,10 +63,10 @@ class SmallFiles(NamedTuple):
 class Room:
     """The flag by which a data directory's reserve stops appends to all of its logs."""
 
-    __slots__ = ("kept_back",)
+    __slots__ = ("reserved",)
 
     def __init__(self) -> None:
-        self.kept_back = False
+        self.reserved = False
         """True if the room that is left is for what frees space, so that no record is taken."""
 
     @staticmethod
@@ -90,7 +90,7 @@ class LogParts:
         small_files: SmallFiles,
     ) -> None:
         self.lock = threading.Lock()
-        """Held by who changes the log; by readers only where files were renamed under them."""
+        """Held while the log is changed; by readers only where files were renamed under them."""
         self.directory = directory
         self.partition, self.files, self.clock, self.random, self.flusher = context
         self.epochs, self.producers, self.removal = small_files
@@ -101,10 +101,10 @@ class LogParts:
         self.progress = FlushProgress(self.files, loaded.recovery_point, self.clock())
         self.listeners = Listeners()
         self.room = Room()
-        """The room for more records on the disk; its keeper gives the log the one of its data directory."""
+        """The room for more records on the disk; the engine sets that of the data directory."""
         self.offline: str | None = None
         self.gone = False
-        """True if it is offline for good."""
+        """True if it will never be online again."""
         self.superseded = False
         """True if another log serves in its place."""
         self.closed = False
@@ -172,14 +172,14 @@ class LogParts:
             raise ReadOnlyError(f"{self.partition}: opened read-only")
 
     def mark_offline(self, reason: str) -> None:
-        """Take no more writes until it is loaded again; reads go on. The first reason stays."""
+        """Take no more writes until it is loaded again; reads are served. The first reason stays."""
         self.retire(reason)
         _LOGGER.error("%s: offline: %s", self.partition, reason)
 
     def retire(self, reason: str, *, gone: bool = False) -> None:
         """Go offline where the reason was reported before: `mark_offline` without a line in the daemon's log.
 
-        `gone`: for good, for its topic is deleted.
+        `gone`: it will never be online again, for its topic is deleted.
         """
         self.gone = self.gone or gone
         self.offline = self.offline or reason

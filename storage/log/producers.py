@@ -50,7 +50,7 @@ class ProducerRules(NamedTuple):
     expiration_ms: int = DEFAULT_EXPIRATION_MS
     """How long a silent one is remembered."""
     verify_transactions: bool = False
-    """True if a client's batch that opens a transaction must bring the guard of a verification."""
+    """True if a client's batch that opens a transaction must have the guard of a verification."""
 
 
 class Pending(NamedTuple):
@@ -105,7 +105,7 @@ class LogProducers:
     ) -> Pending:
         """Check batches that get their offsets from `end_offset` on and, where the log stamps them, their time.
 
-        Each is checked as if those before it were in the log already. A client's batch that its producer brought
+        Each is checked as if those before it were in the log already. A client's batch that its producer appended
         before is a repeat: it gets no offset and is not appended again. Raises what `ProducerAppend` raises.
         """
         check = _Check(self, origin, guard)
@@ -166,7 +166,7 @@ class LogProducers:
         self._newest = self._saved = offset
 
     def load(self, log_start_offset: Offset) -> Offset:
-        """Become the newest sound snapshot, without the producers that expired; where it stands, the log start without one."""
+        """Load the newest sound snapshot, without the producers that expired; return its offset, or the log start without one."""
         newest = max(self._snapshots, default=Offset(0))
         if newest <= self._saved == self.state.end_offset:
             # The state knows what the snapshot says, and more: the newest batches of each producer, not one.
@@ -380,7 +380,7 @@ def replay_window(
     start_offset: int = 0,
     end_offset: int = 2**63 - 1,
 ) -> list[AbortedSpan]:
-    """Take in the first `good` batches of a window within [start, end); the aborts among them."""
+    """Apply the first `good` batches of a window within [start, end); return the aborts among them."""
     if not good or window.batches.largest("producer_id", good) == NO_PRODUCER_ID:
         return []
     spans = []

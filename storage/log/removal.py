@@ -1,6 +1,6 @@
 """Removal of files from a log: renamed first, unlinked after file.delete.delay.ms (kafka-storage.md#deleted-files).
 
-In between, readers that began before go on reading. A file whose new name finds no room on a full disk goes at once. Once the files are unlinked nobody can open them again, and they are
+Until then, readers that began before can read on. A file whose new name finds no room on a full disk goes at once. Once the files are unlinked they cannot be opened again, and they are
 closed: an open descriptor or a mapping would keep their room from the disk. A read that is inside a system call at that
 moment holds what it uses until it is done.
 """
@@ -51,7 +51,7 @@ class Removal:
     ) -> list[str]:
         """Rename a segment's files to `.deleted`, to be unlinked at `due`; return the names they had.
 
-        What a mount remembers of its renderings goes at once. `keep_snapshot`: another segment takes its place at the
+        The file that a mount keeps for its renderings is removed at once. `keep_snapshot`: another segment takes its place at the
         same base offset. OSError: the segment is `removed` only if its `.log` was renamed, as the first of its files.
         """
         segment.active = False  # A reader that still uses it must not make files for it.
@@ -95,7 +95,7 @@ class Removal:
                     self._files.unlink(directory / name)
                 names.append(name)
             if not retired.replaced:
-                # Who was still measuring it may have left one meanwhile.
+                # A mount that was still measuring it may have left one meanwhile.
                 self._remove_view(retired.segment, directory)
             self._retired.remove(retired)
             self._waiting.difference_update(retired.names)

@@ -72,7 +72,7 @@ class LogReplacer:
                 kept = tuple(segment for segment in segments if not segment.removed)
                 parts.state = parts.state.with_segments(Chain.of(kept))
                 raise
-        # Else they could come back after a power loss, and the log start with them: no checkpoint holds one that is
+        # Otherwise they could come back after a power loss, and the log start with them: no checkpoint holds one that is
         # the base offset of the first segment.
         parts.files.sync_directory(parts.directory)
         _LOGGER.info(
@@ -241,7 +241,7 @@ class LogReplacer:
         parts.state = parts.with_first_unstable(state.without_aborts_from(state.end_offset))
 
     def _retire_for_good(self, segments: Sequence[Segment]) -> None:
-        """Retire segments whose offsets will be given again: no crash may bring them back beside the new ones.
+        """Retire segments whose offsets will be assigned again: after no crash may they come back beside the new ones.
 
         The newest first: a crash in between leaves no gap.
         """

@@ -95,7 +95,7 @@ def draw_jitter(*, segment_jitter_ms: int, segment_ms: int, random: Random) -> i
 
 
 def segment_settings(config: TopicConfig, random: Random) -> SegmentSettings:
-    """Return the settings that a segment made under `config` has for good."""
+    """Return the settings of a segment that is made under `config`, which later changes do not affect."""
     return SegmentSettings(
         index_interval_bytes=config.index_interval_bytes,
         index_bytes=config.segment_index_bytes,

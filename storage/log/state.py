@@ -102,7 +102,7 @@ class LogState(NamedTuple):
         return self._replace(chain=chain, places={})
 
     def cut_at(self, end: Bound, chain: Chain, start_offset: Offset) -> LogState:
-        """Return the value after a truncation: `chain` is what is left, and the log goes on at `end`.
+        """Return the value after a truncation: `chain` is what is left, and the next append is at `end`.
 
         It still has the aborts that were cut off: their records stay hidden until it is known where their transactions,
         undecided again, begin.

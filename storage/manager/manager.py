@@ -49,13 +49,13 @@ class LogManager:
     """Implements storage.engine.Engine over data directories. Made by `opening.open_engine`."""
 
     def __init__(self, parts: EngineParts, topics: Mapping[str, LogTopic]) -> None:
-        self._keeping = parts
+        self._parts = parts
         self._directories = directories = parts.directories
         self._changes = TopicChanges(directories, parts.registry)
         self._topics = _by_name(topics)
         self._schedule = Schedule.begin(plan_duties(directories.config), directories.clock())
         self._reopening = Reopening(directories, parts.registry, parts.warnings.add)
-        directories.when_failed = self._directory_failed
+        directories.on_failure = self._directory_failed
         self._cleaner = Cleaner(
             directories.config,
             self._logs,
@@ -80,12 +80,12 @@ class LogManager:
 
     @property
     def foreign(self) -> bool:
-        return self.read_only and not self._keeping.registry.entries
+        return self.read_only and not self._parts.registry.entries
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the owner should know though no call failed; oldest first, the last hundred."""
-        return self._keeping.warnings.lines
+        return self._parts.warnings.lines
 
     @property
     def doing(self) -> str | None:
@@ -225,7 +225,7 @@ class LogManager:
             self._cleaner.run(now)
 
     def commit_staged_writes(self) -> None:
-        """Append what was handed in to the data directories, as the duty does (blocking); what fails is a warning."""
+        """Append the writes submitted to the data directories, as the duty does (blocking); what fails is a warning."""
         if not self.read_only:
             self._staged.run()
 
@@ -242,7 +242,7 @@ class LogManager:
                 with ExitStack() as stack:
                     if not self.read_only:
                         for directory in self._directories.online:
-                            stack.enter_context(directory.reserve.lent_where_low())
+                            stack.enter_context(directory.reserve.lent_when_low())
                     self._close_all()
             finally:
                 for directory in self._directories.all:
@@ -251,7 +251,7 @@ class LogManager:
     def _close_all(self) -> None:
         in_order = self._close_logs()
         if not self.read_only:
-            self._keeping.registry.settle()
+            self._parts.registry.settle()
             self._close_directories(in_order)
 
     def _close_directories(self, in_order: Mapping[OpenDirectory, bool]) -> None:
@@ -263,7 +263,7 @@ class LogManager:
                 if in_order[directory]:
                     mark_clean(directory.data.files, directory.data.path)
             except OSError as error:
-                self._keeping.warnings.add(f"{directory}: not closed in order: {reason_of(error)}")
+                self._parts.warnings.add(f"{directory}: not closed in order: {reason_of(error)}")
                 errors.append(error)
         if errors:
             raise errors[0]
@@ -306,7 +306,7 @@ class LogManager:
             elif duty is Duty.HIGH_WATERMARKS:
                 self._checkpoint(CheckpointWriter.write_high_watermarks)
         except (OSError, StorageError) as error:
-            self._keeping.warnings.add(f"{duty.value}: {reason_of(error)}")
+            self._parts.warnings.add(f"{duty.value}: {reason_of(error)}")
 
     def _for_each_log(self, what: str, act: Callable[[Log], object]) -> None:
         """Do a duty for every log that takes writes; one that fails does not stop the others."""
@@ -339,7 +339,7 @@ class LogManager:
                 continue
             directory.deleted.remove_due(now)
         with self._lock:
-            self._keeping.registry.settle()
+            self._parts.registry.settle()
 
     def _checkpoint(self, write: Callable[[CheckpointWriter, Iterable[Partition]], None]) -> None:
         """Write a checkpoint of topics that nobody deletes meanwhile; a directory that cannot take it failed."""
@@ -357,7 +357,7 @@ class LogManager:
             raise full
 
     def _directory_failed(self, directory: OpenDirectory) -> None:
-        self._keeping.registry.leave(directory.data.path)
+        self._parts.registry.leave(directory.data.path)
         for log in loaded_logs(self._partitions_in(directory)):
             log.retire(str(directory.failure))
 
@@ -373,7 +373,7 @@ class LogManager:
             yield from topic.partitions().values()
 
     def _warn(self, partition: Partition, what: str, error: Exception) -> None:
-        self._keeping.warnings.add(f"{name_of(partition)}: {what}: {reason_of(error)}")
+        self._parts.warnings.add(f"{name_of(partition)}: {what}: {reason_of(error)}")
 
     def _check_writable(self) -> None:
         if self.read_only:

@@ -67,9 +67,9 @@ def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
     ]
     directories = Directories(kept, warnings.add)
     if read_only:
-        return _look(directories, warnings)
+        return _open_read_only(directories, warnings)
     try:
-        return _take_over(directories, warnings)
+        return _open_for_writing(directories, warnings)
     except BaseException:
         for one in kept:
             one.release()
@@ -86,8 +86,8 @@ def _check_different(paths: Sequence[Path]) -> None:
         seen.add(path.resolve())
 
 
-def _take_over(directories: Directories, warnings: WarningBook) -> LogManager:
-    _leave_out_vanished(directories)
+def _open_for_writing(directories: Directories, warnings: WarningBook) -> LogManager:
+    _fail_unmounted(directories)
     directories.attempt_each(_prepare)
     if isinstance(directories.files, NativeFileSystem):
         directories.attempt_each(OpenDirectory.take_lock)
@@ -100,13 +100,13 @@ def _take_over(directories: Directories, warnings: WarningBook) -> LogManager:
     directories.attempt_each(OpenDirectory.read_checkpoints)
     with ExitStack() as stack:
         for one in directories.online:
-            stack.enter_context(one.reserve.lent_where_low())
+            stack.enter_context(one.reserve.lent_when_low())
         topics = assemble(directories, registry, warnings.add)
         directories.attempt_each(lambda one: _forget_missing(directories, one))
     return LogManager(EngineParts(directories=directories, registry=registry, warnings=warnings), topics)
 
 
-def _look(directories: Directories, warnings: WarningBook) -> LogManager:
+def _open_read_only(directories: Directories, warnings: WarningBook) -> LogManager:
     def begin(directory: OpenDirectory) -> None:
         data = directory.data
         holder = find_holder(data.path) if isinstance(data.files, NativeFileSystem) else None
@@ -122,7 +122,7 @@ def _look(directories: Directories, warnings: WarningBook) -> LogManager:
             )
             warnings.add(f"{data.path}: {owner} is writing there; {shown}")
 
-    _leave_out_vanished(directories)
+    _fail_unmounted(directories)
     directories.attempt_each(begin)
     try:
         registry = _read_registry(directories)
@@ -165,11 +165,11 @@ def _read_registry(directories: Directories) -> TopicRegistry:
     by_path = {directory.data.path: directory for directory in directories.all}
     registry.lend = lambda path, write: by_path[path].reserve.lend(write)
     registry.continue_without = lambda path, error: _continues_without(directories, by_path[path], error)
-    directories.when_failed = lambda directory: registry.leave(directory.data.path)
+    directories.on_failure = lambda directory: registry.leave(directory.data.path)
     return registry
 
 
-def _leave_out_vanished(directories: Directories) -> None:
+def _fail_unmounted(directories: Directories) -> None:
     """Do not take for a new directory what is an empty mountpoint now, and will hold partitions when mounted."""
     known: set[str] = set()
     for directory in directories.all:
@@ -205,4 +205,4 @@ def _continues_without(directories: Directories, directory: OpenDirectory, error
 def _forget_missing(directories: Directories, directory: OpenDirectory) -> None:
     """Drop lines of partitions that do not stand here: a later one of that name would be taken for flushed."""
     here: set[TopicPartition] = {one for one, where in directories.by_partition.items() if where is directory}
-    directory.writer.forget(directory.writer.named() - here)
+    directory.writer.forget(directory.writer.partitions() - here)

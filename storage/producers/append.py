@@ -177,7 +177,7 @@ class ProducerAppend:
         entry, first = self.entry, batch.first_sequence
         self._check_verified_sequence(batch)
         if batch.epoch != entry.epoch:
-            # An unknown producer (its state may have expired) may go on anywhere; a known one begins an epoch at 0.
+            # An unknown producer (its state may have expired) may continue anywhere; a known one begins an epoch at 0.
             if first != 0 and entry.epoch != NO_PRODUCER_EPOCH:
                 raise self._out_of_order(batch, expected=0)
             return

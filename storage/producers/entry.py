@@ -24,7 +24,7 @@ REMEMBERED_BATCHES = 5
 
 NO_PRODUCER_EPOCH = -1
 MAX_PRODUCER_EPOCH = 2**15 - 1
-"""A producer with this epoch needs a new producer id to go on."""
+"""A producer with this epoch needs a new producer id to continue."""
 NO_COORDINATOR_EPOCH = -1
 
 

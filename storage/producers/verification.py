@@ -1,8 +1,8 @@
 """Verification that a transaction's coordinator knows of a partition: asked before the first record of a transaction goes in.
 
 Without it a batch that was delayed on its way could open a transaction which is never ended. The verification begins
-with a guard, the coordinator is asked, and the append brings the guard back; whatever came in between (a marker, an
-append) takes the guard's place away. Rules: kafka-storage.md#transaction-verification, after Kafka's VerificationStateEntry.
+with a guard, the coordinator is asked, and the append has the guard; whatever came in between (a marker, an
+append) makes the guard invalid. Rules: kafka-storage.md#transaction-verification, after Kafka's VerificationStateEntry.
 """
 
 from __future__ import annotations

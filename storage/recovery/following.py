@@ -101,7 +101,7 @@ class FollowedLog:
         self._mark = self._take_mark()
 
     def catch_up(self, log_start_offset: Offset, high_watermark: Offset | None) -> bool:
-        """Take in what came since; False where what is known does not suffice: then load again (OSError; blocking).
+        """Read what was added since; return False where that does not suffice and the log must be loaded again (OSError; blocking).
 
         The caller has seen that the files `grew_only`. The offsets are those checkpointed now.
         """
@@ -149,7 +149,7 @@ class FollowedLog:
         return Chain.of(segments), end_offset
 
     def _extend(self, segment: Segment, end_offset: Offset, *, sealed: bool) -> Offset:
-        """Take in what stands behind the last batch known; of a sealed segment that is everything."""
+        """Read what follows the last batch known; of a sealed segment that is everything."""
         file_bytes = segment.log.size()
         if file_bytes < segment.size:
             raise CorruptionError(segment.log.path, file_bytes, f"was {segment.size} bytes before")

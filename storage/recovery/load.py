@@ -383,7 +383,7 @@ class Loader:
             segment, self._epochs, self._producers, may_split=self._may_split, before_cut=before_cut
         )
         if recovered.cut_bytes and not self._files.read_only:
-            # Else another crash could bring back what was cut, among records that were written meanwhile.
+            # Otherwise after another crash what was cut could be back, among records that were written meanwhile.
             segment.log.sync()
         self._producers.take(recovered.end_offset)
         return recovered
@@ -458,5 +458,5 @@ class Loader:
                 self._removal.retire(segment, self._directory, due)
             segment.close()
         if segments and not self._files.read_only:
-            # Else another crash could bring them back, behind records that were written meanwhile.
+            # Otherwise after another crash they could be back, behind records that were written meanwhile.
             self._files.sync_directory(self._directory)

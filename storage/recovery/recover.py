@@ -56,7 +56,7 @@ def recover_segment(
     `before_cut` is called with what was found before anything is cut off, and may raise.
 
     With `may_split` a batch too far above the base offset is no damage: SegmentOverflowError says that the segment
-    wants splitting, and nothing is lost.
+    must be split, and nothing is lost.
     """
     file_bytes = segment.size
     segment.begin_rebuild()

@@ -43,7 +43,7 @@ def split_segment(segment: Segment, directory: PartitionDirectory, settings: Seg
     """Write the parts of a segment, complete and named `.swap`, beside it; return their base offsets.
 
     The first part keeps the base offset, so that the parts take the old one's place by name; it is empty where the
-    first batch is beyond its reach. What follows the last whole batch goes into the last part: recovery judges it.
+    first batch is beyond its reach. What follows the last whole batch goes into the last part: recovery decides on it.
     OSError leaves `.cleaned` files, which the next load removes.
     """
     modified_time = segment.modified_time

@@ -1,6 +1,6 @@
 """The decision which segments retention removes: pure functions.
 
-From the oldest segment on, each rule takes segments until the first that stays; the next rule goes on from
+From the oldest segment on, each rule takes segments until the first that stays; the next rule continues from
 there.
 
     1  log start    the next segment begins at or before the log start offset          every cleanup.policy
@@ -82,7 +82,7 @@ def decide_retention(facts: LogFacts, config: TopicConfig, now: Timestamp) -> De
 
 
 def _removable(facts: LogFacts, taken: int) -> Sequence[SegmentInfo]:
-    """Return the segments after the first `taken` that a rule may look at at all."""
+    """Return the segments after the first `taken` that a rule may consider."""
     count = taken
     for segment in facts.segments[taken:]:
         if segment.end_offset > facts.high_watermark or (segment.active and not segment.size_bytes):

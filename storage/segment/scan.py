@@ -1,4 +1,4 @@
-"""Going through a segment's file batch by batch, in windows of bounded memory."""
+"""Scanning a segment's file batch by batch, in windows of bounded memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from storage.model import Position
 ENDS_EARLY = "the file ends early"
 """The cause reported for a file that is shorter than it was."""
 LOOKUP_WINDOW_BYTES = 24_576
-"""What a lookup reads at a time: an index entry lies about index.interval.bytes (4096) before its target, a batch of
+"""Bytes that a lookup reads at a time: an index entry lies about index.interval.bytes (4096) before its target, a batch of
 16 KiB. A batch that does not fit is read twice.
 """
 SCAN_WINDOW_BYTES = 65_536
 """Read at a time where headers alone count, of the rest of a segment or of a whole one, so that little memory is touched."""
 FILE_WINDOW_BYTES = 1 << 20
-"""Read at a time by those who go through a file as a whole: recovery, copies, checksums."""
+"""Bytes read at a time where a whole file is read: recovery, copies, checksums."""
 
 _LENGTH = Struct(">i")
 
@@ -51,7 +51,7 @@ def windows(
         batches = scan(data, check_crc=check_crc)
         cut = isinstance(batches.problem, TornBatchError) and len(data) == size and position + size < end
         if cut and batches.stop == 0:
-            # A batch larger than the window; one that claims more than the file holds is torn for good.
+            # A batch larger than the window; one that claims more than the file holds is torn.
             size = min(declared_size(data), end - position)
             continue
         problem = None if cut else batches.problem

@@ -141,7 +141,7 @@ class Segment:
 
     @property
     def largest(self) -> TimeEntry:
-        """The largest timestamp and the last offset of the batch that brought it; (-1, base offset) without."""
+        """The largest timestamp and the last offset of the batch that has it; (-1, base offset) without."""
         if self._largest is None:
             self._largest = self.time_index.last if self.size else TimeEntry(NO_TIMESTAMP, self.base_offset)
         return self._largest
@@ -168,7 +168,7 @@ class Segment:
         return self._files.modified_time_ms(self.log.path)
 
     def set_modified_time(self, modified_time: Timestamp) -> None:
-        """Set the log file's time: compaction hands a segment's time on to its replacement, for retention may go by it."""
+        """Set the log file's time: a replacement gets the time of the segments compacted into it, for retention may use it."""
         self._files.set_modified_time(self.log.path, modified_time)
 
     def file_names(self) -> tuple[str, ...]:
@@ -299,7 +299,7 @@ class Segment:
         self.index_full = offsets.full or times.full
 
     def _add_entries(self, last_offset: Offset, position: Position) -> None:
-        # Full only where one append, or a rebuild under smaller settings, brings more than the index has room for:
+        # Full only where one append, or a rebuild under smaller settings, has more than the index has room for:
         # the index then stays sparser than it should be, which is slower and nothing else.
         offsets, times = self.offset_index, self.time_index
         if not (offsets.full or times.full):
@@ -373,7 +373,7 @@ class Segment:
         self._counted_from = 0
 
     def begin_rebuild(self) -> None:
-        """Forget the indexes and regard the log as empty; where nothing may be written, go on in memory."""
+        """Forget the indexes and regard the log as empty; where nothing may be written, the new ones are in memory."""
         if self._files.read_only:
             self._offset_index = self._in_memory(OffsetIndex, SegmentFileKind.OFFSET_INDEX)
             self._time_index = self._in_memory(TimeIndex, SegmentFileKind.TIME_INDEX)
@@ -406,7 +406,7 @@ class Segment:
             self._transaction_index.sync()
 
     def retired(self) -> None:
-        """Take note that its files were renamed to `.deleted`: readers that still hold it go on."""
+        """Take note that its files were renamed to `.deleted`: readers that still hold it can read on."""
         self.removed = True
         self._rename(SegmentFileState.DELETED)
         self._names = ()

@@ -26,7 +26,7 @@ Placed: TypeAlias = tuple[int, int, int]
 
 
 class PlacedBatch(NamedTuple):
-    """A batch with its final offsets, as the indexes want to know it."""
+    """A batch with its final offsets, as the indexes take it."""
 
     size_bytes: int
     last_offset: int

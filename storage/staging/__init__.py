@@ -1,6 +1,6 @@
 """Writes that many processes prepare and the owner of the data directory commits: all of a write, once.
 
-Plain files in the data directory carry it, which a broker passes over. Tasks put encoded batches into *staged* files
+They are carried by plain files in the data directory, which a broker ignores. Tasks put encoded batches into *staged* files
 (`staged_file`); the process that leads them submits the write: a *requested* manifest names the files (`manifest`, `area`). The
 directory's owner, a daemon or the writer itself, claims it by renaming the manifest to *claimed*, checks every batch,
 notes in the manifest where the logs end and as which producer it will append, appends, and notes the write as done

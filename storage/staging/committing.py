@@ -1,7 +1,7 @@
 """The owner's part: appending the writes that were submitted, each one whole and once.
 
 Before `begun` is in the manifest nothing of the write is in a log, and whatever is wrong refuses it. From then on it is
-only ever gone on with: a batch is in the log already if a batch of the write's producer with its sequence, or a later
+only ever continued: a batch is in the log already if a batch of the write's producer with its sequence, or a later
 one, is there. The logs are on disk before the write is noted as done.
 """
 
@@ -66,7 +66,7 @@ class Committer:
     def commit(self, write: WriteId) -> None:
         """Append a write that was submitted, or refuse it (blocking).
 
-        Raises StorageError, OSError: it stays claimed, and the next call goes on.
+        Raises StorageError, OSError: it stays claimed, and the next call continues.
         """
         if self._area.is_committed(write):
             self._area.finish(write)
@@ -105,7 +105,7 @@ class Committer:
                 return
             self._area.note(write, replace(manifest, begun=begun))
         try:
-            placer.go_on(manifest, placement)
+            placer.append_missing(manifest, placement)
         except PlaceTakenError as error:
             self._area.refuse(write, str(error))
             return
@@ -152,7 +152,7 @@ class Committer:
         producer_id, epoch = next_producer(known)
         ends = {}
         for name, partition in partitions.items():
-            # What others appended must not vanish in a crash: the end would lie behind records of this write.
+            # What other writers appended must not vanish in a crash: the end would lie behind records of this write.
             partition.sync()
             ends[name] = partition.offsets().recovery_point
         return Begun(producer_id, epoch, ends)

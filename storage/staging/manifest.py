@@ -1,4 +1,4 @@
-"""The manifest of a write: which staged files it consists of and, once appending began, what must be known to go on.
+"""The manifest of a write: its staged files and, once appending began, what is needed to continue.
 
     {"version": 1, "files": [{"name": …, "size": …, "checksum": …}],
      "begun": {"producer_id": …, "epoch": …, "end_offsets": {"orders-0": 12}}}

@@ -3,7 +3,7 @@
     "placement": {"topics": {"orders": {"partitions": 4, "overrides": {…}}},
                   "partitions": {"orders-0": {"end": 0, "start": 17}, "clicks-0": {"end": 12}}}
 
-Batches of other writes get their offsets from the log. These bring them: each stands beyond the end that its log had
+Batches of other writes get their offsets from the log. These have them: each stands beyond the end that its log had
 when the write was prepared, gaps between them stay gaps, and an empty log may begin where the first one stands.
 """
 

@@ -1,7 +1,7 @@
 """The owner's part of a write that keeps its offsets: every batch where it says, each once.
 
 Before `begun` is in the manifest nothing stands in a log but perhaps topics that are still empty. From then on it is
-gone on with; what of it is in the logs is found at its offset, by its checksum. Offsets that another writer took
+continued; what of it is in the logs is found at its offset, by its checksum. Offsets that another writer took
 meanwhile cannot be had: then the write ends there, refused, with what is in place staying.
 """
 
@@ -100,7 +100,7 @@ class Placer:
         firsts = {name: place.first for name, place in placement.partitions.items()}
         return Begun(ProducerId(NO_PRODUCER_ID), -1, firsts)
 
-    def go_on(self, manifest: Manifest, placement: Placement) -> None:
+    def append_missing(self, manifest: Manifest, placement: Placement) -> None:
         """Append what is not in place yet. Raises PlaceTakenError, StorageError, OSError."""
         logs: dict[TopicPartition, Log] = {}
         present: dict[TopicPartition, Mapping[int, tuple[int, int]]] = {}

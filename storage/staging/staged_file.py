@@ -1,4 +1,4 @@
-"""A staged file: the batches that one task brings, each with the partition it is for, in the order of appending.
+"""A staged file: the batches of one task, each with its partition, in the order of appending.
 
     file  := frame*
     frame := partition int32 | topic length uint16 | batch length uint32 | topic UTF-8 | batch      (big-endian)

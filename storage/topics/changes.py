@@ -220,7 +220,7 @@ class TopicChanges:
         # flush of their own: the registry, which stands beside them, says to the end that they are to be deleted.
         self.directories.attempt_each(
             lambda directory: directory.writer.forget(
-                gone | {one for one in directory.writer.named() if one.topic == name}
+                gone | {one for one in directory.writer.partitions() if one.topic == name}
             )
         )
         self.directories.forget(gone)

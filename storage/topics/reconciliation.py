@@ -2,7 +2,7 @@
 
 Changes that were under way are finished, topics without settings of their own are adopted, topic ids are
 settled. What may not be changed (read-only) is left alone: the result says how the topics are, not
-what was done. While a directory is missing, nothing is taken for gone.
+what was done. While a directory is missing, no partition is regarded as deleted.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def survey(directories: Directories) -> dict[OpenDirectory, Contents]:
         contents[directory] = directory.data.contents()
 
     directories.attempt_each(look)
-    placed = _lay_out(contents)
+    placed = _placements(contents)
     directories.forget(
-        set(directories.by_partition) - set(placed) - _standing_in(directories, directories.failed)
+        set(directories.by_partition) - set(placed) - _partitions_in(directories, directories.failed)
     )
     for partition, directory in placed.items():
         directories.place(partition, directory)
@@ -122,7 +122,7 @@ def _settle_registry(
         registry.put(changes)
 
 
-def _lay_out(contents: Mapping[OpenDirectory, Contents]) -> dict[TopicPartition, OpenDirectory]:
+def _placements(contents: Mapping[OpenDirectory, Contents]) -> dict[TopicPartition, OpenDirectory]:
     """Return the directory of each partition; DuplicatePartitionError for one that stands in two places."""
     placed: dict[TopicPartition, OpenDirectory] = {}
     for directory, content in contents.items():
@@ -135,7 +135,7 @@ def _lay_out(contents: Mapping[OpenDirectory, Contents]) -> dict[TopicPartition,
     return placed
 
 
-def _standing_in(directories: Directories, those: Iterable[OpenDirectory]) -> set[TopicPartition]:
+def _partitions_in(directories: Directories, those: Iterable[OpenDirectory]) -> set[TopicPartition]:
     wanted = set(those)
     return {partition for partition, directory in directories.by_partition.items() if directory in wanted}
 

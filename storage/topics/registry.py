@@ -5,7 +5,7 @@
                         "pending": "create", "partitions": 3}}}
 
 A broker keeps these in its metadata log and passes an unknown plain file over. `pending` is written before
-the first directory changes and taken away after the last one did, so that the one who opens the directories after a
+the first directory changes and taken away after the last one did, so that the next opening of the directories after a
 kill can finish: `create` until there are `partitions` directories, `delete` until there is none. `partitions` also
 shows which partitions are missing while a data directory is. `directories`, where there are several, lists them: one
 that is empty now, or gone, is a disk that is not mounted, and must not be taken for a new one.
@@ -75,7 +75,7 @@ def encode_registry(copy: RegistryCopy) -> bytes:
 
 
 def decode_registry(data: bytes, *, file: Path) -> RegistryCopy:
-    """Read the file's bytes; raises CorruptionError. Unknown fields are a newer writer's and passed over."""
+    """Read the file's bytes; raises CorruptionError. Unknown fields are a newer writer's and ignored."""
     try:
         content = json.loads(data)
         if content["version"] != VERSION:

@@ -61,7 +61,7 @@ class Reopening:
             return self._load_directory(directory, topics)
         except (StorageError, OSError):
             directory.failure = failure
-            self.directories.when_failed(directory)
+            self.directories.on_failure(directory)
             raise
 
     def _take_ownership(self, directory: OpenDirectory) -> None:
@@ -71,7 +71,7 @@ class Reopening:
         if isinstance(data.files, NativeFileSystem):
             directory.take_lock()
         clean = remove_mark(data.files, data.path)
-        if directory.was_read:
+        if directory.has_checkpoints:
             # What is remembered is newer than what stands there, and a write of all shows that it can be done.
             directory.writer.invalidate()
             directory.clean = False
@@ -106,7 +106,7 @@ class Reopening:
             for partition in topic.partitions().values()
             if self.directories.by_partition.get(name_of(partition)) is directory
         ]
-        directory.writer.forget(directory.writer.named() - {name_of(partition) for partition in here})
+        directory.writer.forget(directory.writer.partitions() - {name_of(partition) for partition in here})
         directory.writer.write_all(here)
         return present
 

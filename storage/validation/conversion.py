@@ -45,7 +45,7 @@ def convert(
     those that came were.
 
     Raises InvalidTimestampError, InvalidRecordError, each naming all records at fault, RecordTooLargeError where
-    compressed records inflate to more than is taken apart; nothing is changed then.
+    compressed records inflate to more than the bounds of decoding; nothing is changed then.
     """
     looked, left = list[_Converted](), APPEND_BYTES
     for batch in incoming:

@@ -22,11 +22,11 @@ def test_tasks_are_counted_over_all_stages():
     """Those of a stage that is over are done, though Spark tells no more of it."""
     tally = Tally()
     assert (0, None) == (tally.work().done, tally.work().total)
-    tally.see_stages({0: (1, 4)})
+    tally.add_stages({0: (1, 4)})
     assert JobProgress(1, 4) == tally.work()
-    tally.see_stages({1: (2, 3), 2: (0, 1)})
+    tally.add_stages({1: (2, 3), 2: (0, 1)})
     assert JobProgress(6, 8) == tally.work()
-    tally.see_stages({})
+    tally.add_stages({})
     assert (8, 8) == (tally.work().done, tally.work().total)
 
 
@@ -37,8 +37,8 @@ def test_records_are_counted_once_a_micro_batch():
         progress(0, 10, {"0": 6, "1": 4}, {"0": 9, "1": 4}),
         progress(1, 2, {"0": 8, "1": 4}, {"0": 9, "1": 4}),
     ):
-        tally.see_query(told)
-        tally.see_query(told)
+        tally.add_query(told)
+        tally.add_query(told)
     work = tally.work()
     assert (12, 13, {"orders": 1}) == (work.done, work.total, dict(work.left))
 
@@ -46,6 +46,6 @@ def test_records_are_counted_once_a_micro_batch():
 def test_two_runs_are_two():
     """A query that is started again counts its micro-batches again."""
     tally = Tally()
-    tally.see_query(progress(0, 10, {"0": 10}, {"0": 10}))
-    tally.see_query(progress(0, 5, {"0": 15}, {"0": 15}, run="s"))
+    tally.add_query(progress(0, 10, {"0": 10}, {"0": 10}))
+    tally.add_query(progress(0, 5, {"0": 15}, {"0": 15}, run="s"))
     assert (15, 15, {}) == (tally.work().done, tally.work().total, dict(tally.work().left))

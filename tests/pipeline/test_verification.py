@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.errors import PipelineError
 from pipeline.tasks.task_sizing import FILE_BYTES, MAX_TASKS, pack
-from pipeline.verification import DirectoryVerification, Wrong, check_segment
+from pipeline.verification import DirectoryVerification, PlainFinding, check_segment
 from storage.codec.batch import scan, seal
 from storage.disk.lock import DirectoryLock
 from storage.disk.native import NativeFileSystem
@@ -42,7 +42,7 @@ def verify(*directories):
 
 
 def found_by_check(directory):
-    return sorted(Wrong.of(finding) for finding in DirectoryCheck(directory, FILES).findings())
+    return sorted(PlainFinding.of(finding) for finding in DirectoryCheck(directory, FILES).findings())
 
 
 def patch(file, position, data):

@@ -13,7 +13,7 @@ import click
 
 from pipeline.places.place import Place
 from pipeline.spark.session import SessionOptions, job_session
-from pipeline.tasks.output import for_people
+from pipeline.tasks.output import important_lines
 from storage.errors import StorageError
 from topicfs.jobs.progress_bar import ProgressBar, progress_bar
 from topicfs.jobs.results import print_rows
@@ -120,7 +120,7 @@ def _captured_stderr(drawn: ProgressBar) -> Iterator[IO[bytes] | None]:
         try:
             yield file
             file.seek(0)
-            for line in for_people(octets.decode(errors="replace") for octets in file):
+            for line in important_lines(octets.decode(errors="replace") for octets in file):
                 drawn.say(line)
         except BaseException:
             if click.get_current_context().find_root().params.get("debug"):

@@ -9,7 +9,7 @@ from html import escape
 from pipeline.report.numbers import PartitionNumbers
 from pipeline.report.page.formatting import moment, plural, short, size, whole
 from pipeline.report.page.sections import compression, lag, over_time, sizes
-from pipeline.report.page.selection import PageTopics, TopicNumbers, choose, together
+from pipeline.report.page.selection import PageTopics, TopicNumbers, choose, combined
 from pipeline.report.page.style import STYLE
 from pipeline.report.page.tables import partition_tables, topic_table
 
@@ -31,7 +31,7 @@ def page(numbers: Iterable[PartitionNumbers], heading: Heading) -> str:
     """Return the whole page; the same numbers under the same heading make the same page."""
     choice = choose(numbers, top=heading.top)
     everything = [*choice.shown, *choice.others]
-    total = together(one for topic in everything for one in topic.partitions)
+    total = combined(one for topic in everything for one in topic.partitions)
     sections = [
         _head(heading, everything, total),
         topic_table(everything, from_files=heading.from_files),
@@ -59,7 +59,7 @@ def _plots(choice: PageTopics, heading: Heading) -> Iterator[str]:
     drawn = list(choice.shown)
     if choice.others:
         partitions = [one for topic in choice.others for one in topic.partitions]
-        summed = together(partitions)
+        summed = combined(partitions)
         drawn.append(TopicNumbers(f"{len(choice.others)} other topics", (summed,), summed))
     if not any(topic.total.records for topic in drawn):
         return

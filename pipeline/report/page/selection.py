@@ -38,7 +38,7 @@ class TopicNumbers:
     @classmethod
     def of(cls, name: str, partitions: Iterable[PartitionNumbers]) -> TopicNumbers:
         everything = tuple(sorted(partitions, key=lambda one: one.partition))
-        return cls(name, everything, together(everything))
+        return cls(name, everything, combined(everything))
 
 
 class PageTopics(NamedTuple):
@@ -79,7 +79,7 @@ class TimeAxis(NamedTuple):
         return [wide.buckets.get(number, Amount(0, 0)) for number in numbers]
 
 
-def together(parts: Iterable[PartitionNumbers]) -> PartitionNumbers:
+def combined(parts: Iterable[PartitionNumbers]) -> PartitionNumbers:
     """Return the sum of several partitions, under no name."""
     total = PartitionNumbers(TopicPartition("", -1))
     for part in parts:
@@ -112,7 +112,7 @@ def series_of(topic: TopicNumbers) -> list[Series]:
     others = by_size[MAX_SERIES - 1 :]
     return [
         *(Series(f"partition {one.partition.partition}", one) for one in kept),
-        Series(f"{len(others)} others", together(others)),
+        Series(f"{len(others)} others", combined(others)),
     ]
 
 

@@ -7,7 +7,7 @@ from html import escape
 
 from pipeline.report.numbers import PartitionNumbers
 from pipeline.report.page.formatting import moment, size, whole
-from pipeline.report.page.selection import TopicNumbers, together
+from pipeline.report.page.selection import TopicNumbers, combined
 
 MAX_TOPICS = 100
 """Most rows of the table; the other topics share its last row."""
@@ -28,9 +28,9 @@ def topic_table(topics: Sequence[TopicNumbers], *, from_files: bool) -> str:
     partitions = sum(len(topic.partitions) for topic in topics)
     if others:
         of_others = sum(len(topic.partitions) for topic in others)
-        rest = together(topic.total for topic in others)
+        rest = combined(topic.total for topic in others)
         rows.append(_row(f"{len(others)} others", of_others, rest, 0, from_files=from_files))
-    total = together(topic.total for topic in topics)
+    total = combined(topic.total for topic in topics)
     foot = _row("All", partitions, total, 0, from_files=from_files) if len(topics) > 1 else ""
     return "\n".join(
         [

@@ -1,7 +1,7 @@
 """Raw memory for the compiled modules: where a buffer's bytes are, and new buffers to write into.
 
 The one place where the compiled code and the plain sources differ: compiled, these hand out C pointers; uncompiled
-the very objects, which index alike. A pointer is good as long as the object it was taken from is held and not
+the objects themselves, which are indexed in the same way. A pointer is valid as long as the object it was taken from is held and not
 resized; a view pins its buffer, so that nobody else can resize that either. Nothing here checks bounds.
 """
 

@@ -32,7 +32,7 @@ DELETED = "<DELETE>"
 """In place of the value of a tombstone."""
 
 _CONSUMER_PROTOCOL = "consumer"
-"""The protocol type of groups whose members hand in subscriptions and get assignments in Kafka's own format."""
+"""The protocol type of groups whose members send subscriptions and get assignments in Kafka's own format."""
 
 _NUMBER = struct.Struct(">h")
 _ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
@@ -119,7 +119,7 @@ def _group(values: Values) -> dict[str, Any]:
 
 
 def _meaning(schema: Schema, data: bytes) -> dict[str, Any] | bytes:
-    """Read what a member handed in or got; the bytes themselves where they are nothing of that kind."""
+    """Read a member's subscription or assignment; other bytes are returned as they are."""
     try:
         version, rest = _number_and_rest(data, schema.name)
         if version >= schema.versions.stop:

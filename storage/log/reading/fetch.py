@@ -1,6 +1,6 @@
 """Reads by offset: whole batches, in windows as large as the reader asks for.
 
-A read finds its place through the offset index, unless an earlier read ended there: a reader that goes on gets there
+A read finds its position through the offset index, unless an earlier read ended there: a reader that continues gets there
 without a search (kafka-storage.md#reading-by-offset).
 """
 
@@ -44,7 +44,7 @@ def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetc
             return fetched
         index += 1
         position = 0
-    return nothing_at(offset, bound.segment)
+    return empty_fetch(offset, bound.segment)
 
 
 def _start(chain: Chain, offset: Offset, places: Places) -> tuple[int, int | None]:
@@ -65,7 +65,7 @@ def _remember(places: Places, fetched: Fetched) -> None:
     places[fetched.next_offset] = fetched.segment_base_offset, fetched.position + len(fetched.data)
 
 
-def nothing_at(offset: Offset, segment: Segment) -> Fetched:
+def empty_fetch(offset: Offset, segment: Segment) -> Fetched:
     """Return the result of a read where there is nothing yet."""
     return Fetched(
         data=memoryview(b""),

@@ -10,7 +10,7 @@ from storage.disk.names import SegmentFileKind
 from storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
 from storage.log.parts import LogParts
 from storage.log.reading import describe
-from storage.log.reading.fetch import fetch, nothing_at
+from storage.log.reading.fetch import empty_fetch, fetch
 from storage.log.reading.times import Search, TimeSearch
 from storage.log.state import LogState
 from storage.model import (
@@ -66,10 +66,12 @@ class LogReader:
             offline=parts.offline,
             segments=len(state.chain.segments),
             log_bytes=state.log_bytes(),
-            index_bytes=self._as_known(
+            index_bytes=self._or_default(
                 lambda state: describe.index_bytes(state.chain, parts.directory, parts.files), 0
             ),
-            first_timestamp=self._as_known(lambda state: describe.first_timestamp(state.chain), NO_TIMESTAMP),
+            first_timestamp=self._or_default(
+                lambda state: describe.first_timestamp(state.chain), NO_TIMESTAMP
+            ),
             last_timestamp=self.newest_timestamp(),
             first_dirty_offset=cleaning and cleaning.first_dirty_offset,
             cleanable_ratio=cleaning and cleaning.cleanable_ratio,
@@ -78,10 +80,10 @@ class LogReader:
 
     def newest_timestamp(self) -> Timestamp:
         """Return the largest time of all records; -1 where none has one, or where the disk does not answer."""
-        return self._as_known(lambda state: describe.largest_timestamp(state.chain), NO_TIMESTAMP)
+        return self._or_default(lambda state: describe.largest_timestamp(state.chain), NO_TIMESTAMP)
 
     def segments(self) -> Sequence[SegmentInfo]:
-        return self._looking(describe.describe_segments)
+        return self._with_segments(describe.describe_segments)
 
     def segment_of(self, name: str) -> SegmentInfo | None:
         def look(state: LogState) -> SegmentInfo | None:
@@ -90,10 +92,10 @@ class LogReader:
                 return None
             return describe.describe_segment(state, state.chain.floor(segment.base_offset))
 
-        return self._looking(look)
+        return self._with_segments(look)
 
     def open_segment_file(self, name: str) -> memoryview:
-        return self._looking(lambda state: self._map_segment_file(state, name))
+        return self._with_segments(lambda state: self._map_segment_file(state, name))
 
     def _map_segment_file(self, state: LogState, name: str) -> memoryview:
         path = self._parts.directory / name
@@ -142,7 +144,7 @@ class LogReader:
             raise self._out_of_range(state, offset)
         bound = state.bound(isolation)
         if offset >= bound.offset:
-            return nothing_at(offset, state.chain.active)
+            return empty_fetch(offset, state.chain.active)
         fetched = fetch(state, bound, offset, max_bytes)
         if state.aborted and isolation is Isolation.READ_COMMITTED:
             return fetched._replace(aborted=overlapping(state.aborted, offset, fetched.next_offset))
@@ -174,7 +176,7 @@ class LogReader:
             search = Search(timestamp, state.start_offset, trace, max_bytes)
             return self._times.find(state.chain, state.bound(isolation), search)
 
-        return self._looking(look)
+        return self._with_segments(look)
 
     def earliest(self) -> TimestampOffset:
         """Return the log start, with the epoch that wrote it where it is known (ListOffsets -2)."""
@@ -197,14 +199,14 @@ class LogReader:
                 return look(self._parts.state)
 
         # The active segment may know a larger one already, of a batch behind what the state shows.
-        return self._looking(look) or self._looking(look_between_appends)
+        return self._with_segments(look) or self._with_segments(look_between_appends)
 
     def locate(self, offset: Offset, trace: Trace | None = None) -> Location | None:
         """Return the batch that holds `offset` or the next one after a gap; `trace` is called with each step.
 
         Raises OffsetOutOfRangeError, CorruptionError, SegmentDeletedError.
         """
-        return self._looking(lambda state: self._locate(state, offset, trace))
+        return self._with_segments(lambda state: self._locate(state, offset, trace))
 
     def _locate(self, state: LogState, offset: Offset, trace: Trace | None) -> Location | None:
         if not state.start_offset <= offset < state.end_offset:
@@ -218,7 +220,7 @@ class LogReader:
                 return Location(segment.base_offset, batch)
         return None
 
-    def _looking(self, look: Callable[[LogState], _Value]) -> _Value:
+    def _with_segments(self, look: Callable[[LogState], _Value]) -> _Value:
         """Look at files of segments; again where others took their places meanwhile.
 
         Raises SegmentDeletedError where a file of the segments that are there is gone.
@@ -246,9 +248,9 @@ class LogReader:
                 f"{error.filename or self._parts.directory}: removed while it was read"
             ) from error
 
-    def _as_known(self, ask: Callable[[LogState], _Value], otherwise: _Value) -> _Value:
-        """Ask the disk, and do without an answer: a status is read for the very reason that the disk is gone."""
+    def _or_default(self, ask: Callable[[LogState], _Value], otherwise: _Value) -> _Value:
+        """Read from the disk, or return `otherwise` where that fails: a status is often read because the disk is gone."""
         try:
-            return self._looking(ask)
+            return self._with_segments(ask)
         except (OSError, SegmentDeletedError):
             return otherwise

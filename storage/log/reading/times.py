@@ -99,7 +99,7 @@ class Search:
         self._start_offset = start_offset
         self._left = max_bytes
         self._in_vain_bytes = 0
-        """Of records taken apart because their batches said that one of them was as late, and none was."""
+        """Bytes of records decoded because their batches said that one of them was as late, and none was."""
 
     def in_segment(self, segment: Segment, limit: int) -> TimestampOffset | None:
         """Return the first record there, below the position `limit`. Raises CorruptionError."""
@@ -155,7 +155,7 @@ class Search:
                 for found, offset in zip(columns.timestamps, columns.offsets, strict=True):
                     if found >= self.timestamp and offset >= self._start_offset:
                         return TimestampOffset(Timestamp(found), Offset(offset), batch.leader_epoch)
-                self._count_in_vain(columns.size_bytes, batch)
+                self._count_wasted(columns.size_bytes, batch)
         except CorruptBatchError as error:
             if most < MAX_CONTENT_BYTES and isinstance(error, OversizeBatchError):
                 raise SearchTooLongError(f"{segment.log.path}: a batch of more than {most} bytes") from error
@@ -168,7 +168,7 @@ class Search:
         if self._left < 0:
             raise SearchTooLongError("more bytes lie on the way to a time than the search may go through")
 
-    def _count_in_vain(self, size_bytes: int, batch: BatchHeader) -> None:
+    def _count_wasted(self, size_bytes: int, batch: BatchHeader) -> None:
         """Raise OversizeBatchError once headers that claim too much have cost too much, or SearchTooLongError."""
         if self._left is not None:
             self._spend(self._left, size_bytes)

@@ -46,7 +46,7 @@ class RenamingDisk(NativeFileSystem):
     def __init__(self) -> None:
         super().__init__(max_open_files=1)
         self.at_each_step = None
-        self._looking = []
+        self._with_segments = []
 
     def rename(self, source, target):
         self._step()
@@ -60,7 +60,7 @@ class RenamingDisk(NativeFileSystem):
 
     def found(self):
         """What was seen; the first error is raised."""
-        return [each.result() for each in self._looking]
+        return [each.result() for each in self._with_segments]
 
     def _step(self):
         if self.at_each_step is None:
@@ -77,7 +77,7 @@ class RenamingDisk(NativeFileSystem):
         thread.start()
         # Long enough for whoever does not wait for the log's lock; who does is met again in `found`.
         thread.join(0.02)
-        self._looking.append(looking)
+        self._with_segments.append(looking)
 
 
 @pytest.mark.parametrize("look", LOOKS)
