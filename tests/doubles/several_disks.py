@@ -1,13 +1,25 @@
-"""Several simulated disks as one file system: a path belongs to the disk whose directory it lies in."""
+"""Several simulated disks as one file system, and an engine over two of them.
+
+A path belongs to the disk whose directory it lies in.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from storage.config.broker import EngineConfig
 from storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
+from storage.manager import LogManager, open_engine
 from storage.model import Buffer, Timestamp
+from tests.doubles.engines import QUIET, append_lines, read_lines
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
+
+A, B = Path("/a"), Path("/b")
+ALWAYS = 1_000_000
+WRITES = ("write_bytes", "pwrite", "rename", "sync", "make_directory", "sync_directory", "unlink")
 
 
 class SeveralDisks:
@@ -86,3 +98,60 @@ class SeveralDisks:
 
     def space(self, path: Path) -> DiskSpace:
         return self.of(path).space(path)
+
+
+def opened(
+    disks: SeveralDisks, clock: ManualClock | None = None, *directories: Path, config: EngineConfig = QUIET
+) -> LogManager:
+    return open_engine(
+        directories or (A, B),
+        read_only=disks.read_only,
+        files=disks,
+        clock=clock or ManualClock(),
+        config=config,
+    )
+
+
+def places(engine: LogManager) -> dict[str, str]:
+    """Each partition's directory."""
+    return {
+        f"{name}-{number}": str(partition.directory.parent)
+        for name, topic in engine.topics().items()
+        for number, partition in topic.partitions().items()
+    }
+
+
+def states(engine: LogManager) -> dict[str, str]:
+    """Each partition's state, without the reason."""
+    return {
+        f"{name}-{number}": partition.status().state.split(":")[0]
+        for name, topic in engine.topics().items()
+        for number, partition in topic.partitions().items()
+    }
+
+
+def contents(engine: LogManager) -> dict[str, list[str]]:
+    return {
+        f"{name}-{number}": read_lines(partition)
+        for name, topic in engine.topics().items()
+        for number, partition in topic.partitions().items()
+    }
+
+
+def break_disk(disk: SimulatedDisk) -> None:
+    """Every change fails from now on, as on a disk that the kernel made read-only."""
+    for operation in WRITES:
+        disk.fail(operation, times=ALWAYS)
+
+
+def filled(disks: SeveralDisks, clock: ManualClock | None = None) -> LogManager:
+    """A topic with a partition in each directory, a line in both."""
+    engine = opened(disks, clock)
+    engine.create_topic("t", partitions=2, overrides={"max.message.bytes": "7000"})
+    for number, partition in engine.topic("t").partitions().items():
+        append_lines(partition, f"{number}\n")
+    return engine
+
+
+def topic_files(disks: SeveralDisks) -> list[dict[str, object]]:
+    return [json.loads(disks.read_bytes(root / "topicfs.topics")) for root in (A, B)]

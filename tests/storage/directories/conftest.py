@@ -1,0 +1,13 @@
+"""What tests of data directories are given."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.doubles.several_disks import A, B, SeveralDisks
+from tests.doubles.simulated_disk import SimulatedDisk
+
+
+@pytest.fixture
+def disks() -> SeveralDisks:
+    return SeveralDisks({A: SimulatedDisk(), B: SimulatedDisk()})

@@ -1,0 +1,186 @@
+"""A data directory that fails takes only its own partitions offline, and can come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from storage.engine import Partition
+from storage.errors import PartitionOfflineError, StorageError
+from storage.log.log import Log
+from storage.manager import LogManager
+from tests.doubles.engines import append_lines, read_lines
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.several_disks import (
+    A,
+    B,
+    SeveralDisks,
+    break_disk,
+    contents,
+    filled,
+    opened,
+    places,
+    states,
+    topic_files,
+)
+
+pytestmark = pytest.mark.slow
+
+
+def fail_by_checkpoint(engine: LogManager, disks: SeveralDisks, clock: ManualClock) -> None:
+    """A duty finds that the high watermarks cannot be written."""
+    break_disk(disks.disks[B])
+    clock.advance(10_000)
+    engine.maintenance(clock())
+
+
+def fail_by_settings(engine: LogManager, disks: SeveralDisks, clock: ManualClock) -> None:
+    """A change of settings meets the trouble first; it is made where it can be."""
+    break_disk(disks.disks[B])
+    engine.alter_config("t", {"max.message.bytes": "8000"})
+
+
+FAILURES = [fail_by_checkpoint, fail_by_settings]
+
+
+@pytest.mark.parametrize("fail", FAILURES)
+def test_a_failed_directory_takes_only_its_own_partitions_offline(
+    disks: SeveralDisks, clock: ManualClock, fail: Callable[[LogManager, SeveralDisks, ManualClock], None]
+) -> None:
+    """The others take writes, all can be read, new partitions go elsewhere; status says why."""
+    engine = filled(disks, clock)
+    fail(engine, disks, clock)
+    assert {"t-0": "online", "t-1": "offline"} == states(engine)
+    assert "/b failed: " in engine.partition("t", 1).status().state
+    assert "Input/output error" in engine.partition("t", 1).status().state
+    with pytest.raises(PartitionOfflineError, match="/b failed"):
+        append_lines(engine.partition("t", 1), "x\n")
+    append_lines(engine.partition("t", 0), "more\n")
+    assert {"t-0": ["0", "more"], "t-1": ["1"]} == contents(engine)
+    assert [
+        ("/a", "online", 1),
+        ("/b", "offline", 1),
+    ] == [(one.path, one.state.split(":")[0], one.partitions) for one in engine.directories()]
+    assert [line for line in engine.warnings if line.startswith("/b: failed")] != []
+    engine.create_topic("u", partitions=2)
+    engine.add_partitions("t", total=3)
+    assert ["/a", "/a", "/a"] == [places(engine)[name] for name in ("u-0", "u-1", "t-2")]
+    engine.close()
+    assert disks.exists(A / ".kafka_cleanshutdown")
+    assert not disks.exists(B / ".kafka_cleanshutdown")
+
+
+def test_a_directory_that_vanished_has_failed(disks: SeveralDisks, clock: ManualClock) -> None:
+    """It is found out within a second, though nothing had to be written there."""
+    engine = filled(disks, clock)
+    disks.disks[B].rename(B, Path("/away"))
+    clock.advance(1_000)
+    engine.maintenance(clock())
+    assert {"t-0": "online", "t-1": "offline"} == states(engine)
+    status = engine.partition("t", 1).status()
+    assert (
+        "offline: /b failed: No such file or directory: /b/meta.properties",
+        0,
+    ) == (status.state, status.index_bytes)
+    disks.disks[B].rename(Path("/away"), B)
+    append_lines(engine.reopen_partition("t", 1), "more\n")
+    assert {"t-0": ["0"], "t-1": ["1", "more"]} == contents(engine)
+
+
+def test_a_partition_of_its_own_trouble_is_offline_alone(disks: SeveralDisks, clock: ManualClock) -> None:
+    """A flush that fails says something of one file; its neighbours in the directory go on."""
+    engine = filled(disks, clock)
+    engine.create_topic("u", partitions=2)
+    disks.disks[B].fail("sync", suffix="t-1/00000000000000000000.log")
+    with pytest.raises(OSError, match="t-1"):
+        engine.partition("t", 1).sync()
+    assert {"t-0": "online", "t-1": "offline", "u-0": "online", "u-1": "online"} == states(engine)
+    assert ["online", "online"] == [one.state for one in engine.directories()]
+
+
+def test_reopening_one_partition_brings_its_directory_back(disks: SeveralDisks, clock: ManualClock) -> None:
+    """All that stood there is served again, with what was written before; settings changed meanwhile arrive."""
+    engine = filled(disks, clock)
+    engine.create_topic("u", partitions=2)
+    append_lines(engine.partition("u", 1), "u\n")
+    fail_by_checkpoint(engine, disks, clock)
+    with pytest.raises(OSError, match="Input/output"):
+        engine.reopen_partition("t", 1)
+    assert {"t-0": "online", "t-1": "offline", "u-0": "online", "u-1": "offline"} == states(engine)
+    engine.alter_config("t", {"max.message.bytes": "9000"})
+    disks.disks[B].heal()
+    heard: list[dict[str, str]] = []
+    engine.listen(lambda: heard.append(states(engine)))
+    engine.partition("u", 1).listen(lambda: heard.append({}))
+    engine.reopen_partition("t", 1)
+    assert heard == [dict.fromkeys(("t-0", "t-1", "u-0", "u-1"), "online"), {}]
+    assert ["u"] == contents(engine)["u-1"]
+    append_lines(engine.partition("t", 1), "more\n")
+    assert 9000 == engine.partition("t", 1).config.max_message_bytes
+    engine.close()
+    assert topic_files(disks)[0] == topic_files(disks)[1]
+    again = opened(disks, clock)
+    assert {"t-0": ["0"], "t-1": ["1", "more"], "u-0": [], "u-1": ["u"]} == contents(again)
+    assert () == again.warnings
+
+
+def test_a_topic_deleted_without_a_directory_is_gone_when_that_comes_back(
+    disks: SeveralDisks, clock: ManualClock
+) -> None:
+    """Its name cannot be used again before: what is left would be taken for the new topic's."""
+    engine = filled(disks, clock)
+    engine.create_topic("other", partitions=2)
+    fail_by_checkpoint(engine, disks, clock)
+    engine.delete_topic("t")
+    assert ["other"] == list(engine.topics())
+    with pytest.raises(StorageError, match="may be left in /b"):
+        engine.create_topic("t")
+    disks.disks[B].heal()
+    assert disks.exists(B / "t-1")
+    engine.reopen_partition("other", 1)
+    assert not disks.exists(B / "t-1")
+    assert "t" not in topic_files(disks)[0]["topics"]
+    assert [] == read_lines(engine.create_topic("t", partitions=2).partitions()[1])
+    clock.advance(100_000)
+    engine.maintenance(clock())
+    engine.close()
+    names = [entry.name for entry in disks.list_directory(B) if entry.is_directory]
+    assert ["other-1", "t-1"] == names
+
+
+def test_without_any_directory_nothing_can_be_changed(disks: SeveralDisks, clock: ManualClock) -> None:
+    """What was acknowledged must stand somewhere; reads go on, and one can come back alone."""
+    engine = filled(disks, clock)
+    for disk in disks.disks.values():
+        break_disk(disk)
+    clock.advance(10_000)
+    engine.maintenance(clock())
+    assert {"offline"} == set(states(engine).values())
+    for change in (
+        lambda: engine.alter_config("t", {"segment.ms": "5"}),
+        lambda: engine.create_topic("u"),
+        lambda: engine.delete_topic("t"),
+    ):
+        with pytest.raises(OSError, match="no data directory serves"):
+            change()
+    assert "segment.ms" not in engine.topic("t").overrides
+    assert {"t-0": ["0"], "t-1": ["1"]} == contents(engine)
+    disks.disks[A].heal()
+    engine.reopen_partition("t", 0)
+    engine.alter_config("t", {"segment.ms": "5"})
+    assert {"t-0": "online", "t-1": "offline"} == states(engine)
+
+
+def test_partitions_are_logs_again_after_reopening(disks: SeveralDisks, clock: ManualClock) -> None:
+    """The old object stays offline whoever holds it; the new one is another."""
+    engine = filled(disks, clock)
+    fail_by_checkpoint(engine, disks, clock)
+    old: Partition = engine.partition("t", 1)
+    disks.disks[B].heal()
+    new = engine.reopen_partition("t", 1)
+    assert isinstance(new, Log)
+    assert new is not old
+    with pytest.raises(PartitionOfflineError):
+        append_lines(old, "x\n")

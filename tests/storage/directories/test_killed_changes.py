@@ -1,0 +1,97 @@
+"""A change of topics is made in all data directories or in none, also when the process is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from storage.manager import LogManager
+from tests.doubles.engines import read_lines
+from tests.doubles.mortal_disk import End, Killed
+from tests.doubles.several_disks import A, B, SeveralDisks, filled, opened, states, topic_files
+from tests.doubles.simulated_disk import SimulatedDisk
+
+pytestmark = pytest.mark.slow
+
+
+class MortalDisks(SeveralDisks):
+    """Disks whose user dies before the change number `last_step` + 1, whichever disk that is on."""
+
+    def __init__(self) -> None:
+        self.last_step: int | None = None
+        self.steps = 0
+        super().__init__({A: _Mortal(self), B: _Mortal(self)})
+
+
+class _Mortal(SimulatedDisk):
+    def __init__(self, together: MortalDisks) -> None:
+        super().__init__()
+        self.together = together
+
+    def happens(self, operation: str, path: Path, *, changes: bool) -> None:
+        together = self.together
+        if changes and together.last_step is not None:
+            if together.steps >= together.last_step:
+                raise Killed(f"{operation} {path}")
+            together.steps += 1
+        super().happens(operation, path, changes=changes)
+
+
+State = dict[str, tuple[dict[str, str], dict[int, list[str]]]]
+
+
+def state_of(engine: LogManager) -> State:
+    return {
+        name: (dict(topic.overrides), {n: read_lines(p) for n, p in topic.partitions().items()})
+        for name, topic in engine.topics().items()
+    }
+
+
+CHANGES: dict[str, Callable[[LogManager], object]] = {
+    "create": lambda engine: engine.create_topic("fresh", partitions=3, overrides={"segment.ms": "7"}),
+    "extend": lambda engine: engine.add_partitions("t", total=5),
+    "delete": lambda engine: engine.delete_topic("t"),
+    "alter": lambda engine: engine.alter_config("t", {"segment.ms": "9"}),
+}
+
+
+@pytest.mark.parametrize("end", End, ids=str)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_kill_leaves_the_old_state_or_the_new(change: Callable[[LogManager], object], *, end: End) -> None:
+    """Whichever step on whichever disk is the last; afterwards both directories say the same."""
+    disks = MortalDisks()
+    filled(disks).close()
+    start = deepcopy(disks)
+    engine = opened(disks)
+    allowed = [state_of(engine)]
+    change(engine)
+    allowed.append(state_of(engine))
+    steps, completed = 0, False
+    seen = []
+    while not completed:
+        disks = deepcopy(start)
+        for seed, disk in enumerate(disks.disks.values()):
+            disk._random.seed(steps * 2 + seed)
+        engine = opened(disks)
+        disks.last_step, disks.steps = steps, 0
+        try:
+            change(engine)
+            completed = True
+        except Killed:
+            pass
+        disks.last_step = None
+        for disk in disks.disks.values():
+            end.of(disk)
+        again = opened(disks)
+        state = state_of(again)
+        assert state in allowed, f"after {steps} steps"
+        assert topic_files(disks)[0] == topic_files(disks)[1]
+        assert "offline" not in states(again).values()
+        seen.append(allowed.index(state))
+        steps += 1
+        assert steps < 500
+    assert seen == sorted(seen)
+    assert {0, 1} == set(seen)
