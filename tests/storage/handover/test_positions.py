@@ -26,8 +26,7 @@ from storage.handover.positions import TOPIC, GroupPartition, read_positions
 from storage.handover.takeover import BrokerDirectories, Takeover
 from storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
 from storage.partitioning import coordinator_partition
-from tests.doubles.simulated_disk import SimulatedDisk
-from tests.storage.handover.test_partition_copy import (
+from tests.doubles.handover import (
     DATA,
     LOG_DIR,
     NOW,
@@ -41,6 +40,7 @@ from tests.storage.handover.test_partition_copy import (
     served,
     taken,
 )
+from tests.doubles.simulated_disk import SimulatedDisk
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,215 @@
+"""A data directory and a broker's log directory on a simulated disk; our engine stands in for the broker."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from storage.checkpoints.meta_properties import read_meta_properties
+from storage.codec.columns import decode
+from storage.config.broker import EngineConfig
+from storage.engine import Engine, Partition
+from storage.errors import StorageError
+from storage.handover.cluster import ClusterTopic, GroupPosition
+from storage.handover.handover import Handover
+from storage.handover.takeover import BrokerDirectories, Takeover
+from storage.manager import open_engine
+from storage.model import Offset, Record, TopicPartition
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.mortal_disk import End
+from tests.doubles.records import NOW, batch
+from tests.doubles.simulated_disk import SimulatedDisk
+
+DATA, LOG_DIR = Path("/data"), Path("/log")
+SETTINGS = {
+    "retention.ms": "-1",
+    "internal.segment.bytes": "400",
+    "index.interval.bytes": "100",
+    "segment.index.bytes": "800",
+}
+CONFIG = EngineConfig(recovery_threads=1)
+CHANGES = frozenset(
+    {
+        "pwrite",
+        "rename",
+        "link",
+        "make_directory",
+        "remove_directory",
+        "unlink",
+        "write_bytes",
+        "sync_directory",
+        "sync",
+    }
+)
+
+
+class StopError(OSError):
+    """The run ends here."""
+
+
+class StoppingDisk(SimulatedDisk):
+    """A disk that refuses every change below `watched` from the n-th one on, as after a kill."""
+
+    watched = Path("/")
+    changes_left: int | None = None
+    changes_seen = 0
+
+    def happens(self, operation: str, path: Path, *, changes: bool) -> None:
+        if operation in CHANGES and path.is_relative_to(self.watched):
+            self.changes_seen += 1
+            if self.changes_left is not None:
+                if self.changes_left == 0:
+                    raise StopError(f"{operation} {path}")
+                self.changes_left -= 1
+        super().happens(operation, path, changes=changes)
+
+
+def served(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> Engine:
+    return open_engine(directory, files=disk, clock=ManualClock(NOW), config=CONFIG)
+
+
+@dataclass
+class OwnCluster:
+    """A cluster of one node, whose log directory our own engine serves."""
+
+    disk: SimulatedDisk
+    known: dict[str, ClusterTopic] = field(default_factory=dict)
+    settings: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    groups: dict[str, dict[TopicPartition, GroupPosition]] = field(default_factory=dict)
+
+    def cluster_id(self) -> str:
+        meta = read_meta_properties(self.disk, LOG_DIR)
+        assert meta is not None
+        return meta.cluster_id or ""
+
+    def find_topic(self, name: str) -> ClusterTopic | None:
+        engine = served(self.disk, LOG_DIR)
+        topic = engine.topics().get(name)
+        found = topic and ClusterTopic(topic.topic_id, len(topic.partitions()), frozenset({1}))
+        engine.close()
+        return found
+
+    def create_topic(
+        self, name: str, *, partitions: int, settings: Mapping[str, str], node_id: int
+    ) -> ClusterTopic:
+        assert 1 == node_id
+        engine = served(self.disk, LOG_DIR)
+        engine.create_topic(name, partitions=partitions, overrides=settings)
+        engine.close()
+        found = self.find_topic(name)
+        assert found is not None
+        return found
+
+    def change_settings(self, name: str, settings: Mapping[str, str]) -> None:
+        engine = served(self.disk, LOG_DIR)
+        engine.alter_config(name, dict(settings))
+        engine.close()
+
+    def offsets(self, name: str, partitions: int) -> dict[int, range]:
+        engine = served(self.disk, LOG_DIR)
+        found = {
+            number: range(partition.offsets().log_start_offset, partition.offsets().log_end_offset)
+            for number, partition in engine.topic(name).partitions().items()
+        }
+        engine.close()
+        return found
+
+    def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+        present = self.groups.get(group, {})
+        return {each: present[each].offset for each in partitions if each in present}
+
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
+        self.groups.setdefault(group, {}).update(positions)
+
+
+def numbered(first: int, count: int) -> bytearray:
+    """A batch of so many records, whose values and times count from `first`."""
+    numbers = range(first, first + count)
+    return batch(*[b"value %d" % n for n in numbers], timestamp=[NOW + n for n in numbers], key=b"key")
+
+
+def read(partition: Partition) -> list[Record]:
+    found: list[Record] = []
+    offset = start = partition.offsets().log_start_offset
+    while len((fetched := partition.read(offset, max_bytes=10_000)).data):
+        found += [record for columns in decode(fetched.data) for record in columns if record.offset >= start]
+        offset = fetched.next_offset
+    return found
+
+
+def contents(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> dict[TopicPartition, list[Record]]:
+    """What a directory serves."""
+    engine = served(disk, directory)
+    found = {
+        TopicPartition(topic.name, number): read(partition)
+        for topic in engine.topics().values()
+        for number, partition in topic.partitions().items()
+    }
+    engine.close()
+    return found
+
+
+def prepared_disk(source: Path) -> tuple[StoppingDisk, dict[TopicPartition, list[Record]]]:
+    """Two topics in `source`, one with a log start inside a batch; both directories formatted."""
+    disk = StoppingDisk(seed=7)
+    for directory in (DATA, LOG_DIR):
+        served(disk, directory).close()
+    disk.sync_directory(Path("/"))
+    engine = served(disk, source)
+    orders = engine.create_topic("orders", partitions=2, overrides=SETTINGS)
+    for number, partition in orders.partitions().items():
+        for first in range(0, 16, 4):
+            partition.append(numbered(first + number, 4))
+    trimmed = engine.create_topic("trimmed", overrides=SETTINGS).partitions()[0]
+    for first in range(0, 15, 5):
+        trimmed.append(numbered(first, 5))
+    trimmed.delete_records(Offset(7))
+    engine.close()
+    return disk, contents(disk, source)
+
+
+def given(disk: SimulatedDisk) -> Handover:
+    """A handover as a new run of the command begins it."""
+    return Handover([DATA], [LOG_DIR], report=lambda _: None, files=disk)
+
+
+def taken(disk: SimulatedDisk, *, link: bool = False) -> None:
+    source = BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True)
+    Takeover(source, [DATA], report=lambda _: None, files=disk).take(link=link)
+
+
+def interrupt_everywhere(
+    base: StoppingDisk,
+    run: Callable[[StoppingDisk], None],
+    check: Callable[[StoppingDisk], None],
+    *,
+    every: int,
+) -> None:
+    """Refuse the n-th change and all after it, for one n in `every`; run again, and check what came out.
+
+    By turns it is a kill or the power fails, and whoever serves the target starts in between.
+    """
+    whole = copy.deepcopy(base)
+    whole.changes_seen = 0
+    run(whole)
+    check(whole)
+    assert whole.changes_seen > 20
+    for turn, number in enumerate(range(0, whole.changes_seen, every)):
+        disk = copy.deepcopy(base)
+        disk.changes_left = number
+        # What fails last of all, when everything is in place, is only a warning.
+        with suppress(OSError, StorageError):
+            run(disk)
+        disk.changes_left = None
+        tuple(End)[turn % len(End)].of(disk)
+        if turn % 3 == 0:
+            served(disk, disk.watched).close()
+        run(disk)
+        check(disk)
+
+
+def below(disk: SimulatedDisk, directory: Path) -> dict[str, bytes]:
+    return {path: data for path, data in disk.tree().items() if Path(path).is_relative_to(directory)}

@@ -1,0 +1,85 @@
+"""Handover and takeover, interrupted at every step."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+
+import pytest
+
+from storage.checkpoints.offset_checkpoint import read_lines
+from storage.disk import names
+from storage.errors import StorageError
+from storage.model import TopicPartition
+from tests.doubles.handover import (
+    DATA,
+    LOG_DIR,
+    OwnCluster,
+    StoppingDisk,
+    below,
+    contents,
+    given,
+    interrupt_everywhere,
+    prepared_disk,
+    taken,
+)
+from tests.doubles.mortal_disk import End
+
+pytestmark = pytest.mark.slow
+
+
+def test_placing_is_gone_on_with_wherever_it_stopped() -> None:
+    """Killed or without power at any step, with a start of the broker in between: in the end all is in place."""
+    disk, records = prepared_disk(DATA)
+    given(disk).prepare(OwnCluster(disk))
+    disk.watched = LOG_DIR
+
+    def check(disk: StoppingDisk) -> None:
+        assert records == contents(disk, LOG_DIR)
+        assert records == contents(disk, DATA)
+
+    interrupt_everywhere(disk, lambda disk: given(disk).place(), check, every=2)
+
+
+def test_taking_is_gone_on_with_wherever_it_stopped() -> None:
+    """The same for the way back; the broker's directory is only read."""
+    disk, records = prepared_disk(LOG_DIR)
+    before = below(disk, LOG_DIR)
+    disk.watched = DATA
+
+    def check(disk: StoppingDisk) -> None:
+        assert records == contents(disk, DATA)
+        assert before == below(disk, LOG_DIR)
+
+    # Loading and recovery, which follow, are interrupted by tests of their own.
+    interrupt_everywhere(disk, taken, check, every=5)
+
+
+@pytest.mark.parametrize("end", End, ids=str)
+def test_the_broker_never_has_our_files_without_our_offsets(end: End) -> None:
+    """Whatever ends the handover, and when: where our records stand, the checkpoints say from where to where they go.
+
+    A broker that starts then would else serve records below the log start, and recover what is whole.
+    """
+    base, _ = prepared_disk(DATA)
+    given(base).prepare(OwnCluster(base))
+    base.watched = LOG_DIR
+    seen = set()
+    partition = TopicPartition("trimmed", 0)
+    log = LOG_DIR / "trimmed-0" / f"{0:020d}.log"
+    for number in range(400):
+        disk = copy.deepcopy(base)
+        disk.changes_left = number
+        with suppress(OSError, StorageError):
+            given(disk).place()
+        ended = disk.changes_left == 0
+        disk.changes_left = None
+        end.of(disk)
+        placed = disk.exists(log) and disk.size(log) > 0
+        seen.add(placed)
+        if placed:
+            lines = read_lines(disk, LOG_DIR, partition)
+            assert (7, 15) == (lines[names.LOG_START_OFFSETS], lines[names.RECOVERY_POINTS]), number
+        if not ended:
+            break
+    assert {False, True} == seen
