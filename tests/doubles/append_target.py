@@ -1,0 +1,79 @@
+"""A file opened for appending, over a target that keeps its lines in memory."""
+
+from __future__ import annotations
+
+import errno
+import threading
+
+import pytest
+
+from fusefs.appending.handle import Acks, AppendHandle, Appending
+from fusefs.appending.linger_buffer import LingerBuffer
+from fusefs.blocking import Blocking
+from fusefs.errors import FileError, errno_of
+from fusefs.forms import FormError
+from fusefs.reports import Reports
+from storage.errors import RecordTooLargeError, StorageError
+from storage.model import Timestamp
+
+
+class MemoryTarget:
+    """A target that keeps lines in a list; a line `bad` is refused, and it can be full."""
+
+    name = "orders/0/log"
+
+    def __init__(self) -> None:
+        self.max_record_bytes = 20
+        self.kept: list[bytes] = []
+        self.durable: list[bytes] = []
+        self.full = False
+        self.error: OSError | None = None
+        """What every append fails with."""
+        self.door = threading.Event()
+        """Appends wait before it."""
+        self.door.set()
+        self.syncs = 0
+
+    def check(self, lines: bytes) -> None:
+        if b"bad\n" in lines:
+            raise FormError(lines.split(b"\n").index(b"bad") + 1, "this line is bad")
+        if max(map(len, lines.split(b"\n"))) > self.max_record_bytes:
+            raise RecordTooLargeError("this line is too long")
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        self.check(lines)
+        self.door.wait()
+        if self.full:
+            raise OSError(errno.ENOSPC, "no room")
+        if self.error is not None:
+            raise self.error
+        self.kept.append(lines)
+        if durable:
+            self.durable.append(lines)
+
+    def sync(self) -> None:
+        self.syncs += 1
+
+
+class OpenFile:
+    """A handle on a target in memory; its opener's process may still hold the file."""
+
+    def __init__(self, acks: Acks = Acks.LEADER, *, durable: bool = False) -> None:
+        self.target = MemoryTarget()
+        self.held = False
+        self.reports = Reports(lambda: Timestamp(0))
+        self.appending = Appending(
+            acks=acks,
+            linger_buffer=LingerBuffer(linger_ms=0),
+            blocking=Blocking(),
+            reports=self.reports,
+            still_held=lambda pid, path: self.held and (pid, path) == (7, "/orders/0/log"),
+        )
+        self.handle = AppendHandle(self.target, self.appending, opener_pid=7, durable=durable)
+
+
+async def fails(awaited: object, number: int) -> None:
+    """Await it; it raises that errno, or an error of that errno."""
+    with pytest.raises((FileError, FormError, OSError, StorageError)) as caught:
+        await awaited  # type: ignore[misc]
+    assert errno.errorcode[number] == errno.errorcode[errno_of(caught.value)]

@@ -1,0 +1,155 @@
+"""Writes with acks=0, which are answered before they are appended, and how acks are spelled."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import trio
+import trio.testing
+
+from fusefs.appending.failed_write import MAX_REQUEST_BYTES
+from fusefs.appending.framing import BATCHES
+from fusefs.appending.handle import Acks, AppendHandle
+from storage.errors import InvalidConfigError
+from tests.doubles.append_target import OpenFile, fails
+from tests.doubles.records import batch
+
+
+async def test_acks_0_tells_an_earlier_failure_again_where_the_kernel_may_drop_it():
+    """The failure of lines that were answered reaches the program, not only the second request of its write(2)."""
+    file = OpenFile(Acks.NONE)
+    file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES
+    await file.handle.write(b"x" * (MAX_REQUEST_BYTES - 1) + b"\n")
+    file.handle.failed(OSError(errno.ENOSPC, "no room"))
+
+    await fails(file.handle.write(b"a\n"), errno.ENOSPC)
+    await fails(file.handle.write(b"a\n"), errno.ENOSPC)
+    await file.handle.write(b"a\n")
+    file.appending.linger_buffer.append_all()
+
+    assert [b"a\n"] == file.target.kept[1:]
+
+
+async def test_what_waits_for_the_disk_does_not_overtake_what_was_gathered():
+    """A file opened with O_SYNC beside one that is answered at once: lines stand in the order of the writes."""
+    file = OpenFile(Acks.NONE)
+    synchronous = AppendHandle(file.target, file.appending, opener_pid=8, durable=True)
+    await file.handle.write(b"a\n")
+
+    await synchronous.write(b"b\n")
+
+    assert [b"a\n", b"b\n"] == file.target.kept
+
+
+async def test_acks_0_fsync_tells_what_befell_the_lines_it_appends():
+    """They were not on disk when it answered."""
+    file = OpenFile(Acks.NONE)
+    await file.handle.write(b"a\n")
+    file.target.full = True
+
+    await fails(file.handle.fsync(), errno.ENOSPC)
+
+    assert 0 == file.target.syncs
+
+
+async def test_acks_0_gathers_no_batches():
+    """One that is refused must not take others' with it: its error belongs to its own write."""
+    file = OpenFile(Acks.NONE)
+    file.target.max_record_bytes = 1000
+    handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)
+    data = bytes(batch(b"1", timestamp=1))
+
+    await handle.write(data)
+
+    assert file.target.kept == [data]
+
+
+async def test_what_was_gathered_is_appended_when_the_mount_ends():
+    """The wait is cut short, the lines are not lost."""
+    file = OpenFile(Acks.NONE)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(file.appending.linger_buffer.run)
+        await trio.testing.wait_all_tasks_blocked()
+        await file.handle.write(b"a\n")
+        nursery.cancel_scope.cancel()
+
+    assert [b"a\n"] == file.target.kept
+
+
+async def test_acks_0_reports_what_fails_after_the_file_was_closed():
+    """There is no call left to tell it in."""
+    file = OpenFile(Acks.NONE)
+    await file.handle.write(b"a\n")
+    await file.handle.flush()
+    await file.handle.release()
+    file.target.full = True
+
+    file.appending.linger_buffer.append_all()
+
+    assert "lost when the file was closed" in file.reports.lines()[-1]
+
+
+async def test_acks_0_gathers_the_lines_of_all_writers():
+    """Writes of several handles within the linger time become one append."""
+    file = OpenFile(Acks.NONE)
+    other = AppendHandle(file.target, file.appending, opener_pid=8, durable=False)
+    await file.handle.write(b"a\n")
+    await other.write(b"b\n")
+    assert [] == file.target.kept
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(file.appending.linger_buffer.run)
+        while not file.target.kept:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+
+    assert [b"a\nb\n"] == file.target.kept
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "flush"])
+async def test_acks_0_tells_a_failure_at_the_next_call_of_that_handle(call: str):
+    """Once: the call after that one is served."""
+    file = OpenFile(Acks.NONE)
+    await file.handle.write(b"a\n")
+    file.target.full = True
+    file.appending.linger_buffer.append_all()
+    file.target.full = False
+
+    await fails(file.handle.write(b"b\n") if call == "write" else getattr(file.handle, call)(), errno.ENOSPC)
+    await file.handle.flush()
+
+
+async def test_acks_0_refuses_a_bad_line_at_once():
+    """A line's own fault belongs to the write that brings it, whatever the acks."""
+    file = OpenFile(Acks.NONE)
+
+    await fails(file.handle.write(b"bad\n"), errno.EINVAL)
+
+    file.appending.linger_buffer.append_all()
+    assert [] == file.target.kept
+
+
+async def test_acks_0_fsync_appends_what_was_gathered():
+    """fsync(2) means on disk, also there."""
+    file = OpenFile(Acks.NONE)
+    await file.handle.write(b"a\n")
+
+    await file.handle.fsync()
+
+    assert [b"a\n"] == file.target.kept
+    assert 1 == file.target.syncs
+
+
+@pytest.mark.parametrize(
+    ("text", "acks"), [("0", Acks.NONE), ("1", Acks.LEADER), ("all", Acks.ALL), ("-1", Acks.ALL)]
+)
+def test_acks_are_spelled_as_kafka_does(text: str, acks: Acks):
+    """0, 1, all or -1."""
+    assert Acks.parse(text) is acks
+
+
+def test_other_acks_are_refused():
+    """With the spellings that are valid."""
+    with pytest.raises(InvalidConfigError, match="0, 1, all or -1"):
+        Acks.parse("2")

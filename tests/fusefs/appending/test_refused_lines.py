@@ -1,0 +1,313 @@
+"""Writes that are refused: what is dropped, what waits, and which call is told of the error."""
+
+from __future__ import annotations
+
+import errno
+from typing import NamedTuple
+
+import pytest
+
+from fusefs.appending.failed_write import MAX_REQUEST_BYTES, SMALLEST_CUT_BYTES, may_go_on
+from fusefs.appending.framing import BATCHES
+from fusefs.appending.handle import Acks, AppendHandle
+from storage.errors import InvalidRecordError, RecordTooLargeError
+from tests.doubles.append_target import OpenFile, fails
+from tests.doubles.records import batch
+
+
+async def test_a_refused_write_keeps_nothing_and_drops_what_waited():
+    """Good lines of the same request are not kept; what follows the refused line is."""
+    file = OpenFile()
+    await file.handle.write(b"wait")
+
+    await fails(file.handle.write(b"ed\nbad\nmore"), errno.EINVAL)
+    await file.handle.write(b" of that\ngood\n")
+
+    assert [b"good\n"] == file.target.kept
+
+
+async def test_a_full_disk_leaves_the_handle_as_it_was():
+    """The write can be tried again: then it brings what it would have brought."""
+    file = OpenFile()
+    await file.handle.write(b"be")
+    file.target.full = True
+    await fails(file.handle.write(b"gun\n"), errno.ENOSPC)
+    file.target.full = False
+
+    await file.handle.write(b"gun\n")
+
+    assert [b"begun\n"] == file.target.kept
+
+
+async def test_a_begun_line_beyond_the_bound_is_refused_in_the_write_that_brings_it():
+    """The waiting bytes are dropped, and input is skipped to the next newline."""
+    file = OpenFile()
+    await file.handle.write(b"x" * 15)
+
+    with pytest.raises(RecordTooLargeError):
+        await file.handle.write(b"x" * 15)
+    await file.handle.write(b"still of that line\nnext\n")
+
+    assert [b"next\n"] == file.target.kept
+
+
+def long_lines() -> OpenFile:
+    """A handle whose lines may have a little more than fits into one request."""
+    file = OpenFile()
+    file.target.max_record_bytes = MAX_REQUEST_BYTES + 12
+    return file
+
+
+async def test_the_rest_of_a_line_too_long_is_refused_when_it_comes_again():
+    """One write(2) in two requests: the kernel drops the error of the second, and the program repeats it."""
+    file = long_lines()
+    await file.handle.write(b"before\n" + b"x" * (MAX_REQUEST_BYTES - 7))
+
+    for _again in range(3):
+        await fails(file.handle.write(b"x" * 50_000 + b"\n"), errno.EMSGSIZE)
+    await file.handle.flush()
+    await file.handle.write(b"after\n")
+
+    assert [b"before\n", b"after\n"] == file.target.kept
+
+
+async def test_more_data_than_was_refused_is_still_the_refused_piece():
+    """A program with a buffer appends to it what it writes next, and tries again with all of it."""
+    file = long_lines()
+    await file.handle.write(b"x" * MAX_REQUEST_BYTES)
+    await fails(file.handle.write(b"rest of the line\n"), errno.EMSGSIZE)
+
+    for _again in range(2):
+        await fails(file.handle.write(b"rest of the line\nnext\n"), errno.EMSGSIZE)
+
+    assert [] == file.target.kept
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSPC])
+async def test_a_repeated_piece_is_judged_again_behind_the_line_it_goes_on_with(number: int):
+    """What the refusal was for may be over by then: the line is whole, and the begun part of it is not lost."""
+    file = long_lines()
+    await file.handle.write(b"x" * MAX_REQUEST_BYTES)
+    file.target.error = OSError(number, "not now")
+    await fails(file.handle.write(b"y\nz\n"), number)
+    file.target.error = None
+
+    await file.handle.write(b"y\nz\n")
+
+    assert [b"x" * MAX_REQUEST_BYTES + b"y\nz\n"] == file.target.kept
+
+
+@pytest.mark.parametrize("call", ["write", "flush", "fsync"])
+async def test_an_error_that_the_kernel_may_have_dropped_is_told_at_the_next_call(call: str):
+    """A program that does not look at the count of a short write learns of it all the same; once."""
+    file = OpenFile()
+    file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES
+    await file.handle.write(b"x" * (MAX_REQUEST_BYTES - 1) + b"\n")
+    await fails(file.handle.write(b"bad\n"), errno.EINVAL)
+
+    await fails(
+        file.handle.write(b"other\n") if call == "write" else getattr(file.handle, call)(), errno.EINVAL
+    )
+    await file.handle.write(b"next\n")
+    await file.handle.flush()
+    await file.handle.fsync()
+
+    assert [b"next\n"] == file.target.kept[1:]
+
+
+async def test_an_error_that_nobody_was_told_stands_in_the_reports():
+    """The mount ends before the program closes its file."""
+    file = OpenFile()
+    file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES
+    await file.handle.write(b"x" * MAX_REQUEST_BYTES)
+    await fails(file.handle.write(b"y\nbad\n"), errno.EINVAL)
+
+    await file.handle.release()
+
+    assert [] == file.target.kept
+    assert "this line is bad" in file.reports.lines()[-1]
+
+
+async def test_after_a_request_of_its_own_the_next_write_is_a_line_of_its_own():
+    """The kernel drops no error of a request that is the first of its write(2): the program knows."""
+    file = OpenFile()
+    await file.handle.write(b"good\n")
+    await fails(file.handle.write(b"bad\n"), errno.EINVAL)
+
+    await file.handle.write(b"next\n")
+
+    assert [b"good\n", b"next\n"] == file.target.kept
+
+
+@pytest.mark.parametrize(("size", "may"), [(SMALLEST_CUT_BYTES, False), (SMALLEST_CUT_BYTES + 1, True)])
+def test_a_request_that_was_cut_off_is_a_large_one(size: int, may: bool):
+    """More than half of what the kernel sends at most."""
+    assert may is may_go_on(size)
+
+
+async def test_a_begun_line_of_exactly_the_limit_waits():
+    """One byte more is refused."""
+    file = OpenFile()
+
+    await file.handle.write(b"x" * 20)
+    await fails(file.handle.write(b"x\n"), errno.EMSGSIZE)
+    await file.handle.write(b"y" * 20)
+    await file.handle.flush()
+
+    assert [b"y" * 20 + b"\n"] == file.target.kept
+
+
+async def test_a_write_of_a_refused_lines_rest_alone_is_refused_as_well():
+    """Not a byte of it is kept; with its newline the line is over."""
+    file = OpenFile()
+    await file.handle.write(b"x" * 15)
+    await fails(file.handle.write(b"x" * 15), errno.EMSGSIZE)
+
+    await fails(file.handle.write(b"more of that line"), errno.EMSGSIZE)
+    await fails(file.handle.write(b"its end\n"), errno.EMSGSIZE)
+    await file.handle.write(b"next\n")
+
+    assert [b"next\n"] == file.target.kept
+
+
+async def test_a_refused_rest_is_known_again_in_a_smaller_piece():
+    """A program that goes over to a line a write does not make a record of a line's end."""
+    file = OpenFile()
+    await file.handle.write(b"begun ")
+    await fails(file.handle.write(b"rest\nbad\n"), errno.EINVAL)
+
+    await fails(file.handle.write(b"rest\n"), errno.EINVAL)
+    await file.handle.write(b"good\n")
+
+    assert [b"good\n"] == file.target.kept
+
+
+class Closing(NamedTuple):
+    """A way in which an open file ends."""
+
+    name: str
+    held: bool
+
+
+ENDS = [Closing("flush", held=False), Closing("release", held=True)]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.name)
+@pytest.mark.parametrize("acks", Acks)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EAGAIN])
+async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, end: Closing):
+    """The writer was told of the error: the part that waited does not become a record when the file is closed."""
+    file = OpenFile(acks)
+    file.held = end.held
+    await file.handle.write(b"whole\nbegun ")
+    file.appending.linger_buffer.append_all()
+    file.target.error = OSError(number, "not now")
+    if acks is Acks.NONE:
+        file.handle.failed(file.target.error)
+    await fails(file.handle.write(b"rest\n"), number)
+    file.target.error = None
+
+    await getattr(file.handle, end.name)()
+    await file.handle.release()
+    file.appending.linger_buffer.append_all()
+
+    assert [b"whole\n"] == file.target.kept
+
+
+async def test_a_line_that_follows_a_failed_rest_stands_alone():
+    """The failed line's beginning is not joined with the next line that is written."""
+    file = OpenFile()
+    await file.handle.write(b"begun ")
+    file.target.full = True
+    await fails(file.handle.write(b"rest\n"), errno.ENOSPC)
+    file.target.full = False
+
+    await file.handle.write(b"next\n")
+
+    assert [b"next\n"] == file.target.kept
+
+
+async def test_a_line_begun_in_a_write_that_failed_is_refused_to_its_end():
+    """Its beginning is nowhere: its rest is no record."""
+    file = OpenFile()
+    file.target.full = True
+    await fails(file.handle.write(b"whole\nbegun "), errno.ENOSPC)
+    file.target.full = False
+
+    await fails(file.handle.write(b"rest\n"), errno.ENOSPC)
+    await file.handle.write(b"next\n")
+
+    assert [b"next\n"] == file.target.kept
+
+
+async def test_fsync_does_not_answer_for_a_line_whose_rest_failed():
+    """It fails as the write did, and leaves the line to a program that tries again."""
+    file = OpenFile()
+    await file.handle.write(b"begun ")
+    file.target.full = True
+    await fails(file.handle.write(b"rest\n"), errno.ENOSPC)
+    file.target.full = False
+
+    for _again in range(2):
+        await fails(file.handle.fsync(), errno.ENOSPC)
+    await file.handle.write(b"rest\n")
+    await file.handle.fsync()
+
+    assert [b"begun rest\n"] == file.target.kept
+
+
+async def test_a_begun_line_that_fsync_finds_no_room_for_waits_on():
+    """A second fsync(2) that succeeds has put it on disk."""
+    file = OpenFile()
+    await file.handle.write(b"begun")
+    file.target.full = True
+    await fails(file.handle.fsync(), errno.ENOSPC)
+    file.target.full = False
+
+    await file.handle.fsync()
+
+    assert [b"begun\n"] == file.target.kept
+
+
+@pytest.mark.parametrize("call", ["flush", "fsync"])
+async def test_the_rest_of_a_line_refused_at_its_beginning_is_no_record(call: str):
+    """A child goes on with the line whose beginning was refused when its parent closed the file."""
+    file = OpenFile()
+    await file.handle.write(b"bad")
+    await fails(getattr(file.handle, call)(), errno.EINVAL)
+
+    await fails(file.handle.write(b" or not\n"), errno.EINVAL)
+    await file.handle.write(b"next\n")
+
+    assert [b"next\n"] == file.target.kept
+
+
+async def test_batches_after_one_that_found_no_room_are_taken():
+    """The failed write ended between two batches: it is known where the next one begins."""
+    file = OpenFile()
+    file.target.max_record_bytes = 1000
+    handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)
+    first, second = bytes(batch(b"1", timestamp=1)), bytes(batch(b"2", timestamp=2))
+    file.target.full = True
+    await fails(handle.write(first), errno.ENOSPC)
+    file.target.full = False
+
+    await handle.write(second)
+
+    assert file.target.kept == [second]
+
+
+async def test_batches_after_a_refused_one_are_not_taken():
+    """Nobody knows where the next one begins; the refused write itself is judged again when it is repeated."""
+    file = OpenFile()
+    file.target.max_record_bytes = 1000
+    handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)
+    good = bytes(batch(b"1", timestamp=1))
+    file.target.error = OSError(errno.EINVAL, "a bad batch")
+    await fails(handle.write(good), errno.EINVAL)
+    file.target.error = None
+
+    with pytest.raises(InvalidRecordError, match="open the file again"):
+        await handle.write(bytes(batch(b"2", timestamp=2)))
+
+    assert [] == file.target.kept
