@@ -16,7 +16,7 @@ from storage.model import Appended, Offset, TopicPartition
 from storage.producers.append import Origin
 from storage.recovery.load import Checkpointed, LoadOptions, load_log
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.records import marker, produced
+from tests.doubles.records import marker, produced, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
 
 DIRECTORY = Path("/data/orders-0")
@@ -96,6 +96,10 @@ class LogOnDisk:
         """The offsets of the producer snapshots."""
         return [int(name[:20]) for name in self.names() if name.endswith(".snapshot")]
 
+    def index_files(self) -> dict[str, bytes]:
+        """Name and content of every index."""
+        return {name: self.content(name) for name in self.names() if name.endswith("index")}
+
     def content(self, name: str) -> bytes:
         return self.disk.read_bytes(DIRECTORY / name)
 
@@ -104,6 +108,14 @@ class LogOnDisk:
 
     def base_offsets(self) -> list[int]:
         return [segment.base_offset for segment in self.log.segments()]
+
+
+def filled(count: int = 12, **settings: Any) -> LogOnDisk:
+    """A log of 100-byte batches, three to a segment, with timestamps 10 apart."""
+    on_disk = LogOnDisk(**({"internal_segment_bytes": 300, "index_interval_bytes": 0} | settings))
+    for number in range(count):
+        on_disk.log.append(sized_batch(100, timestamp=number * 10))
+    return on_disk
 
 
 class Transactions:

@@ -14,7 +14,7 @@ from storage.inspect.check.partition import DirectorySituation, PartitionCheck
 from storage.model import ProducerId
 from storage.producers.append import Origin
 from tests.doubles.compacted_log import marker
-from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of, records_of
+from tests.doubles.logs import DIRECTORY, LogOnDisk, filled, offsets_of, records_of
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.records import batch, sized_batch
 
@@ -33,11 +33,9 @@ def synced(on_disk: LogOnDisk) -> LogOnDisk:
     return on_disk
 
 
-def filled() -> LogOnDisk:
+def filled_on_mortal_disk() -> LogOnDisk:
     """A closed log of twelve batches with producers, three to a segment, on disk."""
-    on_disk = LogOnDisk(disk=MortalDisk(), internal_segment_bytes=300, index_interval_bytes=0)
-    for number in range(12):
-        on_disk.log.append(sized_batch(100, timestamp=number * 10))
+    on_disk = filled(disk=MortalDisk())
     on_disk.log.close()
     write_topic_id(on_disk.disk, DIRECTORY, "1EvPSKI_SvihSIy3lMKMvg")
     return on_disk
@@ -45,13 +43,13 @@ def filled() -> LogOnDisk:
 
 def torn() -> tuple[LogOnDisk, list[int]]:
     """A batch in the second segment was half-written; nothing behind it counts."""
-    on_disk = filled()
+    on_disk = filled_on_mortal_disk()
     on_disk.disk.open(DIRECTORY / f"{3:020d}.log").truncate(250)
     return synced(on_disk), [0, 1, 2, 3, 4]
 
 
 def without_indexes() -> tuple[LogOnDisk, list[int]]:
-    on_disk = filled()
+    on_disk = filled_on_mortal_disk()
     for name in on_disk.names():
         if name.endswith("index"):
             on_disk.disk.unlink(DIRECTORY / name)
@@ -59,7 +57,7 @@ def without_indexes() -> tuple[LogOnDisk, list[int]]:
 
 
 def with_garbage_in_indexes() -> tuple[LogOnDisk, list[int]]:
-    on_disk = filled()
+    on_disk = filled_on_mortal_disk()
     for name in on_disk.names():
         if name.endswith("index"):
             on_disk.write(name, b"\x7f" * 19)
@@ -82,7 +80,7 @@ def with_a_damaged_transaction_index() -> tuple[LogOnDisk, list[int]]:
 
 def compacted() -> tuple[LogOnDisk, list[int]]:
     """A compaction had put in place nothing yet of what it made of the second and third segment."""
-    on_disk, other = filled(), LogOnDisk()
+    on_disk, other = filled_on_mortal_disk(), LogOnDisk()
     other.log.truncate_fully_and_start_at(3)
     for offset in (4, 8):
         other.log.append_as_follower(batch(b"new", offset=offset))

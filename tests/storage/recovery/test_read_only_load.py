@@ -7,15 +7,8 @@ from random import Random
 
 import pytest
 
-from tests.doubles.logs import LogOnDisk, offsets_of
-from tests.doubles.records import batch, sized_batch
-
-
-def filled(**settings) -> LogOnDisk:
-    on_disk = LogOnDisk(**({"internal_segment_bytes": 400, "index_interval_bytes": 0} | settings))
-    for number in range(10):
-        on_disk.log.append(sized_batch(100, timestamp=number * 10))
-    return on_disk
+from tests.doubles.logs import LogOnDisk, filled, offsets_of
+from tests.doubles.records import batch
 
 
 def look(on_disk: LogOnDisk, *, clean: bool, **offsets: int):
@@ -31,7 +24,7 @@ def look(on_disk: LogOnDisk, *, clean: bool, **offsets: int):
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_running_log_is_shown(clean):
     """Untrimmed indexes and all: offsets and times are found beside the process that writes."""
-    on_disk = filled()
+    on_disk = filled(10, internal_segment_bytes=400)
     if clean:
         on_disk.log.close()
     steps = look(on_disk, clean=clean)
@@ -44,7 +37,7 @@ def test_a_running_log_is_shown(clean):
 
 def test_a_torn_tail_is_not_shown():
     """What is half there, or damaged, ends the log in memory alone."""
-    on_disk = filled()
+    on_disk = filled(10, internal_segment_bytes=400)
     name = f"{8:020d}.log"
     on_disk.write(name, on_disk.content(name)[:-30])
     for clean in (True, False):
@@ -56,7 +49,7 @@ def test_a_torn_tail_is_not_shown():
 
 def test_segments_after_damage_are_not_shown():
     """As recovery would remove them."""
-    on_disk = filled()
+    on_disk = filled(10, internal_segment_bytes=400)
     name = f"{4:020d}.log"
     content = on_disk.content(name)
     on_disk.write(name, content[:170] + b"\xff" + content[171:])
@@ -69,7 +62,7 @@ def test_segments_after_damage_are_not_shown():
 
 def test_indexes_that_do_not_fit_are_made_in_memory():
     """Missing, odd-sized or pointing beyond the log: lookups work all the same."""
-    on_disk = filled()
+    on_disk = filled(10, internal_segment_bytes=400)
     on_disk.log.close()
     on_disk.disk.unlink(Path(f"/data/orders-0/{0:020d}.index"))
     on_disk.write(f"{4:020d}.index", Random(1).randbytes(13))
@@ -91,7 +84,7 @@ def test_empty_directories():
     assert (5, 5, []) == (log.log_start_offset, log.log_end_offset, offsets_of(log))
     assert "online" == log.status().state
     next(steps)
-    other = filled()
+    other = filled(10, internal_segment_bytes=400)
     steps = look(other, clean=True, log_start_offset=50)
     assert (50, 50) == ((log := next(steps)).log_start_offset, log.log_end_offset)
     next(steps)
@@ -110,7 +103,7 @@ def test_lost_epochs_are_found_in_memory():
 
 def test_only_what_is_replicated_is_shown():
     """Beside a live owner the checkpointed high watermark is the end for readers."""
-    on_disk = filled()
+    on_disk = filled(10, internal_segment_bytes=400)
     steps = look(on_disk, clean=False, high_watermark=6)
     log = next(steps)
     assert (6, 10, list(range(6))) == (log.high_watermark, log.log_end_offset, offsets_of(log))

@@ -1,0 +1,180 @@
+"""Logs with a torn tail or a damaged batch: whole batches before the damage stay, the rest is cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.doubles.logs import LogOnDisk, filled, offsets_of, records_of
+from tests.doubles.records import batch, sized_batch
+
+FIRST = "00000000000000000000"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_bytes_at_the_ends(seed):
+    """Row 38: garbage appended to `.index` and `.log`: end and every record are what they were."""
+    random = Random(seed)
+    on_disk = filled(50, internal_segment_bytes=1000)
+    before = records_of(on_disk.log)
+    on_disk.log.close()
+    last = on_disk.base_offsets()[-1]
+    for suffix in ("log", "index"):
+        name = f"{last:020d}.{suffix}"
+        on_disk.write(name, on_disk.content(name) + random.randbytes(random.randrange(1, 500)))
+    log = on_disk.load(clean=False, recovery_point=50)
+    assert (50, before) == (log.log_end_offset, records_of(log))
+    assert 50 == log.append(batch(b"next")).base_offset
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_batch_ends_the_log(seed):
+    """Row 15: one byte of record k changed: exactly 0 to k-1 survive, later segments go."""
+    random = Random(seed)
+    on_disk = filled()
+    on_disk.log.close()
+    victim = random.randrange(12)
+    name = f"{victim - victim % 3:020d}.log"
+    content = bytearray(on_disk.content(name))
+    # Base offset, leader epoch and magic are not under the checksum.
+    position = (victim % 3) * 100 + random.choice([*range(8, 12), *range(17, 100)])
+    content[position] ^= 1 << random.randrange(8)
+    on_disk.write(name, bytes(content))
+    on_disk.log = on_disk.load(clean=False)
+    assert (victim, list(range(victim))) == (on_disk.log.log_end_offset, offsets_of(on_disk.log))
+    assert victim == on_disk.log.append(batch(b"next")).base_offset
+    assert list(range(victim + 1)) == offsets_of(on_disk.reopen())
+
+
+def test_a_torn_tail_is_cut_at_every_length():
+    """However much of the last batch made it to disk, whole batches stay and the rest is cut."""
+    complete = filled(3, internal_segment_bytes=10_000)
+    complete.log.close()
+    content = complete.content(f"{FIRST}.log")
+    for size in range(200, 300, 7):
+        on_disk = LogOnDisk(internal_segment_bytes=10_000)
+        on_disk.log.close()
+        on_disk.write(f"{FIRST}.log", content[:size])
+        assert [0, 1] == offsets_of(on_disk.load(clean=False))
+        assert content[:200] == on_disk.content(f"{FIRST}.log")
+
+
+def test_segments_after_a_cut_are_renamed():
+    """What follows lost bytes is no part of the log; its files wait as `.deleted`, then go."""
+    on_disk = filled()
+    on_disk.log.close()
+    on_disk.write("00000000000000000003.log", on_disk.content("00000000000000000003.log")[:150])
+    log = on_disk.load(clean=False)
+    assert 4 == log.log_end_offset
+    waiting = [name for name in on_disk.names() if name.endswith(".log.deleted")]
+    assert [f"{offset:020d}.log.deleted" for offset in (6, 9)] == waiting
+    assert 2 == sum(
+        name.endswith(".log.deleted") for name in log.remove_deleted_files(on_disk.clock.now + 1000)
+    )
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 100, 200])
+def test_a_file_that_ends_behind_a_batch_is_not_followed_by_a_hole(kept_bytes):
+    """In a dense log what follows lost records goes, though no byte was to be cut; elsewhere it is compaction's hole."""
+    on_disk = filled()
+    on_disk.log.close()
+    name = "00000000000000000003.log"
+    on_disk.write(name, on_disk.content(name)[:kept_bytes])
+    assert 12 == on_disk.load(clean=False).log_end_offset
+    assert 3 + kept_bytes // 100 == on_disk.load(clean=False, dense=True).log_end_offset
+
+
+def test_segments_without_indexes_are_recovered_in_order():
+    """A power cut may lose both the end of one segment and the index files of the next: the log loads all the same."""
+    on_disk = filled()
+    on_disk.log.close()
+    on_disk.write("00000000000000000003.log", bytes(300))
+    for base_offset in (6, 9):
+        on_disk.disk.unlink(Path(f"/data/orders-0/{base_offset:020d}.index"))
+    assert [0, 1, 2] == offsets_of(on_disk.load(clean=False, recovery_point=3))
+
+
+def test_delayed_deletion_spares_new_files_of_the_same_name():
+    """Row 51: segments made again at the offsets of those removed by recovery are not deleted in their stead."""
+    on_disk = filled()
+    on_disk.log.close()
+    on_disk.write("00000000000000000003.log", on_disk.content("00000000000000000003.log")[:150])
+    on_disk.log = on_disk.load(clean=False)
+    for number in range(4, 12):
+        on_disk.log.append(sized_batch(100, timestamp=number))
+    assert [0, 3, 6, 9] == on_disk.base_offsets()
+    on_disk.log.remove_deleted_files(on_disk.clock.now + 1000)
+    assert list(range(12)) == offsets_of(on_disk.log)
+    assert list(range(12)) == offsets_of(on_disk.reopen())
+
+
+def test_a_torn_tail_after_a_clean_start():
+    """The marker is wrong then: better to look than to append behind half a batch."""
+    on_disk = filled(3, internal_segment_bytes=10_000)
+    on_disk.log.close()
+    on_disk.write(f"{FIRST}.log", on_disk.content(f"{FIRST}.log")[:-1])
+    log = on_disk.load(clean=True)
+    assert 2 == log.append(batch(b"next")).base_offset
+    assert [0, 1, 2] == offsets_of(log)
+
+
+def test_an_end_before_the_start_starts_over():
+    """Row 50: damage below the checkpointed start: everything goes, one segment at 4, start and end 4."""
+    on_disk = filled(6)
+    on_disk.log.close()
+    on_disk.write(f"{FIRST}.log", on_disk.content(f"{FIRST}.log")[:150])
+    log = on_disk.load(clean=False, log_start_offset=4)
+    assert (4, 4, 4) == (log.log_start_offset, log.log_end_offset, log.recovery_point + 4)
+    assert [4] == [segment.base_offset for segment in log.segments()]
+    assert 4 == log.append(batch(b"next")).base_offset
+
+
+def test_a_preallocated_file_after_a_kill():
+    """Zeros behind the last batch are no batches: the end is found and the file cut."""
+    on_disk = LogOnDisk(preallocate=True, internal_segment_bytes=5000)
+    on_disk.log.append(sized_batch(100))
+    assert 5000 == len(on_disk.content(f"{FIRST}.log"))
+    on_disk.kill()
+    assert 1 == on_disk.log.log_end_offset
+    assert 100 == len(on_disk.content(f"{FIRST}.log"))
+
+
+def test_an_offset_outside_the_segment_is_damage():
+    """A batch whose last offset the segment cannot hold ends the log there, though its checksum is right.
+
+    Unless the next one tells what it was; so here that one is as far away.
+    """
+    on_disk = filled(3, internal_segment_bytes=10_000)
+    on_disk.log.close()
+    for base_offset in (2**31 + 2, 2**40):
+        content = bytearray(on_disk.content(f"{FIRST}.log"))
+        content[100:108] = base_offset.to_bytes(8, "big")
+        content[200:208] = (2**31 + 1).to_bytes(8, "big")
+        on_disk.write(f"{FIRST}.log", bytes(content))
+        assert 1 == on_disk.load(clean=False).log_end_offset
+
+
+def test_offsets_that_do_not_ascend_are_damage():
+    """The base offset is not under the checksum: a last batch that would go back, or stand still, ends the log.
+
+    Unless one flipped bit did it.
+    """
+    for base_offset in (0, 3, 5):
+        on_disk = filled(7, internal_segment_bytes=10_000)
+        on_disk.log.close()
+        content = bytearray(on_disk.content(f"{FIRST}.log"))
+        content[600:608] = base_offset.to_bytes(8, "big")
+        on_disk.write(f"{FIRST}.log", bytes(content))
+        assert 6 == on_disk.load(clean=False).log_end_offset
+        assert content[:600] == on_disk.content(f"{FIRST}.log")
+
+
+def test_a_batch_larger_than_the_window_is_recovered():
+    """Recovery reads a mebibyte at a time; a larger batch is read whole."""
+    on_disk = LogOnDisk(internal_segment_bytes=10_000_000, max_message_bytes=5_000_000)
+    for size in (100, 3_000_000, 100):
+        on_disk.log.append(sized_batch(size))
+    on_disk.kill()
+    assert [0, 1, 2] == offsets_of(on_disk.log)
