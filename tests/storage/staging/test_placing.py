@@ -9,7 +9,7 @@ import pytest
 
 from storage.codec.batch import scan
 from storage.codec.records import decode, encode, encode_lines
-from storage.disk.names import WriteFileKind, WriteId, parse_write_file, write_file
+from storage.disk.names import WriteFileKind, WriteId, write_file
 from storage.errors import CorruptionError
 from storage.manager import LogManager
 from storage.model import Isolation, Offset, Record, Timestamp, TopicPartition
@@ -19,6 +19,7 @@ from storage.staging.placing import BESIDE_BYTES
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
+from tests.doubles.staged_writes import MAX_STEPS, files_of_writes
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,6 @@ NEW = {"clicks": NewTopic(2, {"retention.ms": "-1"})}
 PLACES = {ORDERS: LogPlacement(Offset(1)), CLICKS: LogPlacement(Offset(0), Offset(17))}
 BATCHES = [(ORDERS, (1, 3)), (CLICKS, (17, 18)), (ORDERS, (9,)), (CLICKS, (40,))]
 PLACED = {ORDERS: [0, 1, 3, 9], CLICKS: [17, 18, 40]}
-MAX_STEPS = 400
 
 
 def batch(*offsets: int) -> bytearray:
@@ -67,10 +67,6 @@ def offsets_in(engine: LogManager, name: TopicPartition) -> list[int]:
         offset = fetched.next_offset
 
 
-def left(disk: SimulatedDisk) -> list[str]:
-    return [entry.name for entry in disk.list_directory(DATA) if parse_write_file(entry.name)]
-
-
 def test_batches_stand_where_they_say():
     """Gaps stay gaps, an empty log begins at its first record, and a topic is made where it was missing."""
     disk = SimulatedDisk()
@@ -82,7 +78,7 @@ def test_batches_stand_where_they_say():
     assert (2, {"retention.ms": "-1"}) == (len(clicks.partitions()), dict(clicks.overrides))
     bounds = clicks.partitions()[1].offsets()
     assert (17, 41) == (bounds.log_start_offset, bounds.log_end_offset)
-    assert [] == left(disk)
+    assert [] == files_of_writes(disk)
     assert area.state(WRITE) is WriteState.UNKNOWN
     append_lines(clicks.partitions()[1], "next\n")
     assert 41 == offsets_in(engine, CLICKS)[-1]
@@ -113,7 +109,7 @@ def test_each_stands_there_once_wherever_it_died(end):
         engine.commit_staged_writes()
         assert PLACED == {name: offsets_in(engine, name) for name in PLACED}, steps
         # Staged files of a write that is done are its writer's to remove, or a week's.
-        assert [] == [name for name in left(disk) if not name.endswith(".staged")]
+        assert [] == [name for name in files_of_writes(disk) if not name.endswith(".staged")]
         engine.close()
     raise AssertionError("it never comes to its end")
 
@@ -140,7 +136,7 @@ def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
     refusal = area.take_refusal(WRITE)
     assert isinstance(refusal, WriteRefusedError)
     assert "orders-0: batch at offset 9, but the log ends at 11: somebody else appended" in str(refusal)
-    assert [] == left(disk)
+    assert [] == files_of_writes(disk)
 
 
 def test_another_batch_at_the_same_offset_is_not_taken_for_the_write_s():
@@ -230,7 +226,7 @@ def test_a_write_that_does_not_fit_is_refused_whole(placement, batches, reason):
     assert reason in str(area.take_refusal(WRITE))
     assert ["old"] == read_lines(engine.partition(*ORDERS))
     assert ["orders"] == list(engine.topics())
-    assert [] == left(disk)
+    assert [] == files_of_writes(disk)
 
 
 def test_a_topic_deleted_in_between_takes_its_records_with_it():
@@ -240,7 +236,7 @@ def test_a_topic_deleted_in_between_takes_its_records_with_it():
     engine.commit_staged_writes()
     assert ["clicks"] == list(engine.topics())
     assert offsets_in(engine, CLICKS) == PLACED[CLICKS]
-    assert [] == left(disk)
+    assert [] == files_of_writes(disk)
 
 
 @pytest.mark.parametrize(

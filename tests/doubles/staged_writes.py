@@ -1,0 +1,58 @@
+"""Two writes that tasks stage, and what the engine has before and after them."""
+
+from __future__ import annotations
+
+from storage.codec.records import encode_lines
+from storage.disk.names import WriteId, parse_write_file
+from storage.manager import LogManager
+from storage.model import TopicPartition
+from storage.staging.area import StagingArea
+from storage.staging.staged_file import StagedFile
+from tests.doubles.engines import DATA, engine_on, read_lines
+from tests.doubles.simulated_disk import SimulatedDisk
+
+BATCH = WriteId("b1946ac9-2d3f", 3)
+ONCE = WriteId("e59ff979-41aa")
+MAX_STEPS = 400
+TASKS = {
+    0: [("orders", 0, "a\nb\n"), ("orders", 1, "c\n"), ("orders", 0, "d\n")],
+    1: [("orders", 1, "e\nf\n"), ("clicks", 0, "g\n")],
+}
+EXPECTED = {("orders", 0): ["a", "b", "d"], ("orders", 1): ["c", "e", "f"], ("clicks", 0): ["g"]}
+BEFORE = {("orders", 0): [], ("orders", 1): [], ("clicks", 0): []}
+
+
+def populated(disk: SimulatedDisk) -> LogManager:
+    engine = engine_on(disk)
+    engine.create_topic("orders", partitions=2)
+    engine.create_topic("clicks")
+    engine.close()
+    return engine_on(disk)
+
+
+def stage(area: StagingArea, write: WriteId, task: int) -> StagedFile:
+    writer = area.stage(write, task)
+    for topic, number, text in TASKS[task]:
+        for batch in encode_lines(text.encode(), timestamp=1_700_000_000_000):
+            writer.append(TopicPartition(topic, number), batch)
+    return writer.finish()
+
+
+def submit(disk: SimulatedDisk, write: WriteId) -> StagingArea:
+    """What a writer does: every task stages, then one asks."""
+    area = StagingArea(DATA, disk)
+    area.submit(write, [stage(area, write, task) for task in TASKS])
+    return area
+
+
+def values(engine: LogManager) -> dict[tuple[str, int], list[str]]:
+    return {
+        (name, number): read_lines(partition)
+        for name, topic in engine.topics().items()
+        for number, partition in topic.partitions().items()
+    }
+
+
+def files_of_writes(disk: SimulatedDisk) -> list[str]:
+    names = (entry.name for entry in disk.list_directory(DATA))
+    return [name for name in names if parse_write_file(name)]

@@ -1,0 +1,215 @@
+"""A write is appended whole and once, whatever crashes between any two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from storage.disk.names import WriteFileKind, write_file
+from storage.manager import LogManager
+from storage.staging.manifest import decode_manifest
+from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.mortal_disk import End, MortalDisk, dies
+from tests.doubles.simulated_disk import SimulatedDisk
+from tests.doubles.staged_writes import (
+    BATCH,
+    BEFORE,
+    EXPECTED,
+    MAX_STEPS,
+    ONCE,
+    files_of_writes,
+    populated,
+    submit,
+    values,
+)
+
+pytestmark = pytest.mark.slow
+
+DAY_MS = 24 * 3600 * 1000
+
+
+@pytest.mark.parametrize("end", End, ids=str)
+def test_a_replayed_write_is_there_once_wherever_it_died(end):
+    """A crash after any step of staging, handing in and appending; then the query is restarted and replays."""
+
+    def run(disk: MortalDisk, engine: LogManager) -> None:
+        submit(disk, BATCH)
+        engine.commit_staged_writes()
+        engine.close()
+
+    for disk, _ in every_death(run, end=end):
+        engine = engine_on(disk)
+        submit(disk, BATCH)
+        engine.commit_staged_writes()
+        assert EXPECTED == values(engine)
+        assert [] == files_of_writes(disk)
+        engine.close()
+
+
+@pytest.mark.parametrize("end", End, ids=str)
+def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(end):
+    """Whole as soon as `submit` returned, whatever happens then."""
+    handed_in = []
+
+    def run(disk: MortalDisk, engine: LogManager) -> None:
+        handed_in.clear()
+        handed_in.append(submit(disk, ONCE))
+        engine.commit_staged_writes()
+
+    outcomes = set()
+    for disk, _ in every_death(run, end=end):
+        engine = engine_on(disk)
+        engine.commit_staged_writes()
+        found = values(engine)
+        outcomes.add(found == EXPECTED)
+        assert found == EXPECTED if handed_in else found in (EXPECTED, BEFORE)
+        engine.close()
+    assert {True, False} == outcomes
+
+
+def test_two_crashes_in_a_row_do_not_double():
+    """The one that goes on dies too, anywhere; the log has then parts of both."""
+    for first in range(8, MAX_STEPS, 5):
+        disk = MortalDisk(seed=first)
+        engine = populated(disk)
+        submit(disk, BATCH)
+        if not dies(disk, engine.commit_staged_writes, first):
+            break
+        disk.crash(keep=1.0)
+        engine = engine_on(disk)
+        for second in range(0, 60, 7):
+            if not dies(disk, engine.commit_staged_writes, second):
+                break
+            disk.crash()
+            engine = engine_on(disk)
+        engine.commit_staged_writes()
+        assert EXPECTED == values(engine)
+
+
+def test_others_may_append_between_a_crash_and_the_end():
+    """What is there is found by its producer, not by counting offsets."""
+    disk = MortalDisk()
+    engine = populated(disk)
+    append_lines(engine.partition("orders", 0), "old\n")
+    submit(disk, BATCH)
+    steps = next(
+        steps
+        for steps in range(MAX_STEPS)
+        if dies(disk, engine.commit_staged_writes, steps) and read_lines(engine.partition("orders", 0))[1:]
+    )
+    assert steps
+    disk.crash(keep=1.0)
+    engine = engine_on(disk)
+    append_lines(engine.partition("orders", 0), "between\n")
+    engine.commit_staged_writes()
+    found = values(engine)
+    assert sorted(found["orders", 0]) == sorted(["old", "between", "a", "b", "d"])
+    assert found["orders", 1] == EXPECTED["orders", 1]
+
+
+def half_appended() -> MortalDisk:
+    """The disk of an owner that was killed when `orders-0` had the write's first batch."""
+    for steps in range(MAX_STEPS):
+        disk = MortalDisk()
+        engine = populated(disk)
+        submit(disk, BATCH)
+        if dies(disk, engine.commit_staged_writes, steps) and read_lines(engine.partition("orders", 0)):
+            disk.crash(keep=1.0)
+            return disk
+    raise AssertionError("it never was half done")
+
+
+def test_what_a_log_has_forgotten_is_not_appended_again():
+    """Producers expire; which records are there already is seen by the records themselves."""
+    disk = half_appended()
+    engine_on(disk).close()
+    engine = engine_on(disk, clock=ManualClock(ManualClock().now + 30 * DAY_MS))
+    assert ["a", "b"] == read_lines(engine.partition("orders", 0))
+    engine.commit_staged_writes()
+    assert EXPECTED == values(engine)
+
+
+def test_a_request_for_a_committed_write_that_comes_late_is_no_write():
+    """Who was killed as it handed in may have looked before the other committed: the same write is asked for again."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    submit(disk, BATCH)
+    late = {name: disk.read_bytes(DATA / name) for name in files_of_writes(disk)}
+    engine.commit_staged_writes()
+    for name, content in late.items():
+        disk.write_bytes(DATA / name, content, sync=True)
+    engine.commit_staged_writes()
+    assert EXPECTED == values(engine)
+    assert [] == files_of_writes(disk)
+
+
+def test_a_manifest_is_gone_for_good_before_its_staged_files_go():
+    """One that came back after a crash without them could never be done."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    submit(disk, ONCE)
+    engine.commit_staged_writes()
+    calls = [
+        name if name == "sync_directory" else path.rpartition(".")[2]
+        for name, path in disk.calls
+        if (name, path) == ("sync_directory", str(DATA)) or (name == "unlink" and "topicfs.write." in path)
+    ]
+    assert ["claimed", "sync_directory", "staged", "staged"] == calls[calls.index("claimed") :][:4]
+
+
+@pytest.mark.parametrize("end", [End.POWER_LOSS, End.POWER_LOSS_KEEPING_NOTHING], ids=str)
+def test_what_others_appended_is_on_disk_before_a_write_begins(end: End):
+    """Else the ends that it noted would lie behind its own records, which would not be found again there."""
+    begun = 0
+
+    def run(disk: MortalDisk, engine: LogManager) -> None:
+        append_lines(engine.partition("orders", 0), "old\nolder\noldest\n")
+        submit(disk, BATCH)
+        engine.commit_staged_writes()
+
+    for disk, _ in every_death(run, end=end):
+        path = DATA / write_file(BATCH, WriteFileKind.CLAIMED)
+        manifest = decode_manifest(disk.read_bytes(path), file=path) if disk.exists(path) else None
+        engine = engine_on(disk)
+        if manifest is not None and manifest.begun is not None:
+            begun += 1
+            found = {
+                one: engine.partition(*one).offsets().log_end_offset for one in manifest.begun.end_offsets
+            }
+            assert all(end <= found[one] for one, end in manifest.begun.end_offsets.items())
+            assert ["old", "older", "oldest"] == read_lines(engine.partition("orders", 0))[:3]
+        engine.close()
+    assert begun
+
+
+def test_a_topic_deleted_in_between_takes_its_records_with_it():
+    """The rest of the write goes on."""
+    disk = MortalDisk()
+    engine = populated(disk)
+    submit(disk, BATCH)
+    for steps in range(MAX_STEPS):
+        assert dies(disk, engine.commit_staged_writes, steps)
+        if read_lines(engine.partition("orders", 0)):
+            break
+    disk.crash(keep=1.0)
+    engine = engine_on(disk)
+    engine.delete_topic("orders")
+    engine.commit_staged_writes()
+    assert {("clicks", 0): ["g"]} == values(engine)
+    assert [] == files_of_writes(disk)
+
+
+def every_death(
+    run: Callable[[MortalDisk, LogManager], None], *, end: End
+) -> Iterator[tuple[MortalDisk, int]]:
+    """The disk after the process, or the machine, died before each of the steps of `run`."""
+    for steps in range(MAX_STEPS):
+        disk = MortalDisk(seed=steps)
+        engine = populated(disk)
+        if not dies(disk, lambda: run(disk, engine), steps):  # noqa: B023
+            return
+        end.of(disk)
+        yield disk, steps
+    raise AssertionError("it never comes to its end")

@@ -1,0 +1,185 @@
+"""Writes that may not be appended are refused whole, and damaged files are reported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from storage.codec.records import encode, encode_lines
+from storage.disk.names import WriteFileKind, write_file
+from storage.errors import CorruptionError
+from storage.model import Offset, Record, Timestamp, TopicPartition
+from storage.staging.area import StagingArea, WriteState
+from storage.staging.committing import Committer
+from storage.staging.placement import NewTopic
+from storage.staging.placing import BESIDE_BYTES
+from storage.staging.staged_file import StagedFile
+from tests.doubles.engines import DATA, engine_on
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+from tests.doubles.staged_writes import (
+    BATCH,
+    BEFORE,
+    EXPECTED,
+    ONCE,
+    files_of_writes,
+    populated,
+    stage,
+    submit,
+    values,
+)
+
+pytestmark = pytest.mark.slow
+
+
+def big(area: StagingArea) -> StagedFile:
+    writer = area.stage(ONCE, 0)
+    writer.append(TopicPartition("clicks", 0), encode_lines(b"fits\n", timestamp=0)[0])
+    writer.append(TopicPartition("orders", 1), encode([Record(Offset(0), Timestamp(0), None, b"x" * 5000)]))
+    return writer.finish()
+
+
+def unknown(area: StagingArea) -> StagedFile:
+    writer = area.stage(ONCE, 0)
+    writer.append(TopicPartition("clicks", 0), encode_lines(b"fits\n", timestamp=0)[0])
+    writer.append(TopicPartition("nowhere", 0), encode_lines(b"lost\n", timestamp=0)[0])
+    return writer.finish()
+
+
+def internal(area: StagingArea) -> StagedFile:
+    writer = area.stage(ONCE, 0)
+    writer.append(TopicPartition("__consumer_offsets", 0), encode_lines(b"x\n", timestamp=0)[0])
+    return writer.finish()
+
+
+def damaged(area: StagingArea) -> StagedFile:
+    staged = stage(area, ONCE, 0)
+    path = DATA / staged.name
+    area.files.write_bytes(path, area.files.read_bytes(path).replace(b"b", b"B"))
+    return staged
+
+
+def cut_short(area: StagingArea) -> StagedFile:
+    staged = stage(area, ONCE, 0)
+    path = DATA / staged.name
+    area.files.write_bytes(path, area.files.read_bytes(path)[:-1])
+    return staged
+
+
+def vanished(area: StagingArea) -> StagedFile:
+    staged = stage(area, ONCE, 0)
+    area.discard([staged.name])
+    return staged
+
+
+@pytest.mark.parametrize(
+    ("prepare", "reason"),
+    [
+        (big, r"orders-1: batch of \d+ bytes, max.message.bytes is 1000"),
+        (unknown, "nowhere: no such topic"),
+        (internal, "Kafka's own"),
+        (damaged, "checksum"),
+        (cut_short, "handed in as"),
+        (vanished, "No such file"),
+    ],
+)
+def test_a_write_that_may_not_be_appended_is_refused_whole(
+    prepare: Callable[[StagingArea], StagedFile], reason: str
+):
+    """Nothing of it is in any log, whoever handed it in learns why, and no file stays."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    engine.create_topic("__consumer_offsets")
+    engine.alter_config("orders", {"max.message.bytes": "1000"})
+    area = StagingArea(DATA, disk)
+    area.submit(ONCE, [prepare(area)])
+    engine.commit_staged_writes()
+    assert area.state(ONCE) is WriteState.REFUSED
+    error = area.take_refusal(ONCE)
+    with pytest.raises(type(error), match=reason):
+        raise error
+    assert all(not lines for lines in values(engine).values())
+    assert [] == files_of_writes(disk)
+
+
+@pytest.mark.parametrize("free_bytes", [0, 512, BESIDE_BYTES])
+def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
+    """With the sizes, before a record is visible; when there is room, its replay is appended."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    area = submit(disk, BATCH)
+    disk.fill(free_bytes)
+    Committer(area, lambda name: engine.partition(*name), _no_topic, clock=ManualClock()).commit(BATCH)
+    assert BEFORE == values(engine)
+    assert area.state(BATCH) is WriteState.REFUSED
+    said = str(area.take_refusal(BATCH))
+    assert re.search(r"/data: the write has \d+ bytes of batches .* but \d+ bytes are free on the disk", said)
+    assert [] == files_of_writes(disk)
+    disk.fill(None)
+    submit(disk, BATCH)
+    engine.commit_staged_writes()
+    assert EXPECTED == values(engine)
+
+
+def test_a_refused_micro_batch_may_come_again():
+    """Once the cause is gone, its replay is appended."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    engine.delete_topic("clicks")
+    area = submit(disk, BATCH)
+    engine.commit_staged_writes()
+    assert area.state(BATCH) is WriteState.REFUSED
+    engine.create_topic("clicks")
+    submit(disk, BATCH)
+    engine.commit_staged_writes()
+    assert EXPECTED == values(engine)
+
+
+@pytest.mark.parametrize("operation", ["pwrite", "sync", "rename", "write_bytes", "sync_directory", "unlink"])
+def test_a_disk_that_fails_once_costs_nothing(operation):
+    """An I/O error at any call: the write is refused before its first record, or gone on with, never doubled."""
+    for after in range(40):
+        disk = SimulatedDisk()
+        engine = populated(disk)
+        area = submit(disk, ONCE)
+        disk.fail(operation, after=after, number=28)
+        engine.commit_staged_writes()
+        disk.heal()
+        disk.crash(keep=1.0)
+        engine = engine_on(disk)
+        engine.commit_staged_writes()
+        expected = BEFORE if area.state(ONCE) is WriteState.REFUSED else EXPECTED
+        assert values(engine) == expected, after
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 2}', b'{"version": 1, "queries": {"q": 1}}'])
+def test_a_damaged_record_is_told(content):
+    """With its name, and nothing is appended on a guess."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    disk.write_bytes(DATA / "topicfs.writes", content)
+    with pytest.raises(CorruptionError, match=r"topicfs\.writes"):
+        submit(disk, BATCH)
+    assert BEFORE == values(engine)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b'{"version": 2}', b'{"version": 1, "files": [{"name": "../x", "size": 1, "checksum": 1}]}'],
+)
+def test_a_damaged_manifest_is_told_and_stays(content):
+    """As a warning of the owner's; other writes go on."""
+    disk = SimulatedDisk()
+    engine = populated(disk)
+    path = DATA / write_file(ONCE, WriteFileKind.REQUESTED)
+    disk.write_bytes(path, content)
+    submit(disk, BATCH)
+    engine.commit_staged_writes()
+    assert EXPECTED == values(engine)
+    assert any("e59ff979" in line for line in engine.warnings)
+
+
+def _no_topic(name: str, topic: NewTopic) -> None:
+    raise AssertionError(f"nobody makes topics here: {name}, {topic}")
