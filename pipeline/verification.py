@@ -170,7 +170,7 @@ class DirectoryVerification:
         self._parts.append(_Part(examination, partition, check, wrong, first, len(self.work)))
 
     def rows(self, checked: Sequence[CheckedSegment | None]) -> Iterator[VerificationRow]:
-        """Put together what came out, in the order of `work`: a row a segment, and one where else something is wrong."""
+        """Yield the results in the order of `work`: a row a segment, and one where else something is wrong."""
         yield from self._directory_rows
         for part in self._parts:
             yield from self._part_rows(part, checked[part.first : part.end])

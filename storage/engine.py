@@ -285,7 +285,7 @@ class Engine(Protocol):
         ...
 
     def reopen_partition(self, topic: str, number: int) -> Partition:
-        """Serve a partition again after what took it offline was repaired (blocking: it is recovered).
+        """Load an offline partition again, after the cause was repaired (blocking: it is recovered).
 
         If its whole data directory had failed, that is served again with all of its partitions. New objects take the
         place of the old ones, which stay offline; listeners of both the engine and the old ones are notified. Harmless for

@@ -25,7 +25,7 @@ VARIABLE = "TOPICFS_DATA"
 
 
 def parse_directories(text: str) -> tuple[Path, ...]:
-    """Take `DIR1,DIR2` apart, as a broker's log.dirs; a comma in the name of a directory that is there belongs to it.
+    """Split `DIR1,DIR2`, as a broker's log.dirs; a comma in the name of an existing directory belongs to it.
 
     ValueError where nothing is named: click then prints the usage.
     """
@@ -38,7 +38,7 @@ def parse_directories(text: str) -> tuple[Path, ...]:
 
 
 def data_option(command: Command) -> Command:
-    """Give a command `--data DIR[,DIR]`, with the environment and then ./data behind it: `directories`."""
+    """Add `--data DIR[,DIR]` to a command, with the environment and then ./data behind it: `directories`."""
     return click.option(
         "--data",
         "-d",
@@ -91,7 +91,7 @@ def opened_for_reading(
 def opened_for_writing(
     directories: Sequence[Path], *, through_mount: str, make: bool = False
 ) -> Iterator[LogManager]:
-    """Own the directories in the block; with `make` those that are missing are created.
+    """Open the directories for the block and own them; with `make` those that are missing are created.
 
     Raises StorageError where one is missing, and DirectoryInUseError while someone else owns one; `through_mount` is what to type instead.
     """

@@ -13,7 +13,7 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,3}")
 
 @dataclass(frozen=True, slots=True)
 class TopicPath:
-    """`orders/0/42-99.json` taken apart; `partition` is None for the topic's own log files (`orders/log`)."""
+    """The parts of `orders/0/42-99.json`; `partition` is None for the topic's own log files (`orders/log`)."""
 
     topic: str
     partition: int | None

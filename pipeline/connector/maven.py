@@ -55,7 +55,7 @@ class Jars:
         return folder
 
     def _fetch(self, folder: Path, say: Callable[[str], object]) -> None:
-        """Let Maven copy the jars beside `folder`, then rename the whole: it is there complete or not at all."""
+        """Have Maven copy the jars beside `folder`, then rename the copy: it is there complete or not at all."""
         maven = shutil.which("mvn")
         if maven is None:
             raise JarsMissingError(

@@ -70,7 +70,7 @@ class TimeHistogram:
         self._add(_rebinned(other, self.level).items())
 
     def widen(self, level: int) -> None:
-        """Go over to wider buckets, unless they are as wide."""
+        """Change to wider buckets, unless they are as wide."""
         if level > self.level:
             self.buckets, self.level = _rebinned(self, level), level
 

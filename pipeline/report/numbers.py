@@ -81,7 +81,7 @@ class PartitionNumbers:
             self.times.count(times, sizes)
 
     def span(self, first_time: int | None, last_time: int | None) -> None:
-        """See that these times are among those from the first to the last."""
+        """Extend the span from the first to the last time by these times."""
         if first_time is not None:
             self.first_time = first_time if self.first_time is None else min(self.first_time, first_time)
         if last_time is not None:

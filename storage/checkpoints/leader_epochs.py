@@ -63,7 +63,7 @@ def truncate_from_end(entries: Entries, end_offset: Offset) -> Entries:
 
 
 def truncate_from_start(entries: Entries, start_offset: Offset) -> Entries:
-    """Let the epoch that holds `start_offset`, a log's new start, begin there; drop those before it."""
+    """Move the start of the epoch that holds `start_offset`, a log's new start, to it; drop those before it."""
     passed = bisect_right(entries, start_offset, key=attrgetter("start_offset"))
     if not passed:
         return entries

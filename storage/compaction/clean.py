@@ -54,10 +54,6 @@ class Cleaned:
     """Sizes of the log files, before and after."""
 
 
-def _continue_always() -> bool:
-    return True
-
-
 def cleaning_params(log: Log, checkpoint: Offset | None, now: Timestamp) -> CleaningParams:
     """Return the facts about a log that the choice depends on."""
     config, offsets = log.config, log.offsets()
@@ -84,14 +80,14 @@ def clean(
     *,
     now: Timestamp,
     map_bytes: int = DEFAULT_BYTES,
-    may_continue: Callable[[], bool] = _continue_always,
+    proceed: Callable[[], bool] = lambda: True,
 ) -> Cleaned:
-    """Do what `plan` says (blocking). `may_continue` is called again and again, and ends the pass by returning False.
+    """Carry out `plan` (blocking). `proceed` is called repeatedly, and ends the pass by returning False.
 
     Raises CorruptionError, CleaningStoppedError, OSError, and PartitionOfflineError where the log goes away meanwhile;
     groups of segments that were put in place before that stay.
     """
-    return _Pass(log, plan, now=now, map_bytes=map_bytes, may_continue=may_continue).run()
+    return _Pass(log, plan, now=now, map_bytes=map_bytes, proceed=proceed).run()
 
 
 class _Pass:
@@ -102,12 +98,12 @@ class _Pass:
         *,
         now: Timestamp,
         map_bytes: int,
-        may_continue: Callable[[], bool],
+        proceed: Callable[[], bool],
     ) -> None:
         self._log = log
         self._plan = plan
         self._now = now
-        self._continue_always = may_continue
+        self._proceed = proceed
         self._segments = [s for s in log.chain.segments[:-1] if s.base_offset < plan.end_offset]
         self._aborted = log.aborted
         self._newest = OffsetMap(map_bytes)
@@ -209,7 +205,7 @@ class _Pass:
     def _read(self, segment: Segment) -> Iterator[Window]:
         """Yield the segment's windows; checksums are left to decoding."""
         for window in windows(segment.log, 0, segment.size, window_bytes=WINDOW_BYTES):
-            if not self._continue_always():
+            if not self._proceed():
                 raise CleaningStoppedError(f"{self._log.topic}-{self._log.number}: asked to stop cleaning")
             segment.raise_problem(window)
             yield window

@@ -41,7 +41,7 @@ class DataDirectory:
         self.files.size(self.path / names.META_PROPERTIES)
 
     def contents(self) -> Contents:
-        """Look through it (NotALogDirectoryError, OSError)."""
+        """List its subdirectories (NotALogDirectoryError, OSError)."""
         return read_contents(self.files.list_directory(self.path), self.path)
 
     def partition_path(self, partition: TopicPartition) -> Path:

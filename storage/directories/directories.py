@@ -163,7 +163,7 @@ class Directories:
             self.on_failure(directory)
 
     def attempt(self, directory: OpenDirectory, action: Callable[[], object]) -> bool:
-        """Do something in one directory; return whether it could be done.
+        """Run `action`, which uses one directory; return whether it succeeded.
 
         The engine continues without a directory that fails, unless it is the last one: then the OSError is raised, as that
         of a full disk is.
@@ -178,7 +178,7 @@ class Directories:
         return True
 
     def attempt_each(self, action: Callable[[OpenDirectory], object]) -> None:
-        """Do something in every directory that serves (`attempt`)."""
+        """Run `action` for every directory that serves (`attempt`)."""
         for directory in self.online:
             self.attempt(directory, lambda: action(directory))  # noqa: B023 (called before the next round)
 

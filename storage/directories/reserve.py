@@ -62,7 +62,7 @@ class Reserve:
         self._is_there = False
 
     def lend(self, action: Callable[[], T]) -> T:
-        """Do work that frees space, or that writes checkpoints; on a full disk once more with the room of the reserve.
+        """Run `action`, which frees space or writes checkpoints; on a full disk once more with the room of the reserve.
 
         `action` either fails as if it had never begun, or can be repeated. Raises what it raises.
         """
@@ -76,7 +76,7 @@ class Reserve:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Let what happens inside use the reserve's room (OSError)."""
+        """Make the reserve's room available inside the block (OSError)."""
         with self._lock:
             self._borrowers += 1
             if self._is_there:

@@ -58,7 +58,7 @@ class DirectoryLock:
         return self._descriptor >= 0 and self._owner == os.getpid()
 
     def renew(self) -> None:
-        """Hold the lock of the directory as it now stands: it may have gone away and come back.
+        """Take the lock of the directory as it is now: it may have vanished and come back.
 
         Raises DirectoryLockedError where another process took it meanwhile, OSError; the lock is then as before.
         """

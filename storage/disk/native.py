@@ -106,7 +106,7 @@ class DescriptorPool:
     def lend(
         self, file: NativeFile, *, descriptor: _Descriptor | None = None, mapping: memoryview | None = None
     ) -> None:
-        """Let `file` hold what it just opened, after taking back from others what that makes too many."""
+        """Register what `file` just opened, after closing descriptors of others that exceed the capacity."""
         with self._lock:
             if not file.pooled:
                 self._make_room()

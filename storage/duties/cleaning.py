@@ -179,7 +179,7 @@ class Cleaner:
                 plan_cleaning(log, now),  # A pass that found the disk full may have replaced some segments.
                 now=now,
                 map_bytes=map_bytes,
-                may_continue=lambda: not self._stopping.is_set() and log.offline_reason is None,
+                proceed=lambda: not self._stopping.is_set() and log.offline_reason is None,
             )
 
         return run() if log in self._told else self._lend(log, run)

@@ -74,7 +74,7 @@ class ProducerRegistry:
         return self._producers.get(name)
 
     def put(self, name: str, producer: RegisteredProducer) -> None:
-        """Keep it; it is on disk when this returns (blocking, OSError)."""
+        """Store a producer; it is on disk when this returns (blocking, OSError)."""
         producers = {**self._producers, name: producer}
         content = {"version": VERSION, "producers": {each: asdict(one) for each, one in producers.items()}}
         write_atomically(self._files, self._path, json.dumps(content, indent=1).encode() + b"\n")

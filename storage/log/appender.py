@@ -291,7 +291,7 @@ class LogAppender:
     def begin_verification(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        """Begin to ask a producer's coordinator whether its transaction has this partition.
+        """Begin a verification: a producer's coordinator is asked whether its transaction has this partition.
 
         The guard goes with the append, once the coordinator has said yes; None: the transaction is open already, nobody
         needs to be asked. Raises ProducerFencedError for an old epoch.
@@ -357,7 +357,7 @@ class LogAppender:
             raise
 
     def _undo_roll(self, old: Segment, base_offset: Offset, cause: OSError) -> None:
-        """Go on with `old`. A new segment must not stay behind, also not after a crash: it would hide what follows."""
+        """Make `old` active again. A new segment must not stay behind, also not after a crash: it would hide what follows."""
         parts = self._parts
         parts.producers.state.end_offset = parts.state.end_offset
         try:

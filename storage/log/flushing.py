@@ -130,7 +130,7 @@ class Flusher(Protocol):
     """Runs flushes later, like an executor."""
 
     def submit(self, flush: Flush) -> None:
-        """Do `flush` later; equal ones that wait are one. Called under a log's lock: it takes no time."""
+        """Run `flush` later; equal ones that wait are one. Called under a log's lock: it does not block."""
         ...
 
     def close(self) -> None:

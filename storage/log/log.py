@@ -185,7 +185,7 @@ class Log:
         return self._newest_timestamp()
 
     def update_config(self, config: TopicConfig) -> None:
-        """Work by these settings from now on; what is fixed for a segment takes effect with the next one."""
+        """Apply new settings; what is fixed for a segment takes effect with the next one."""
         with self.parts.lock:
             self.parts.configure(config)
 

@@ -132,7 +132,7 @@ class LogParts:
         """The state in which the files are as a close in order leaves them; None where loading, or a roll, changed them."""
 
     def configure(self, config: TopicConfig) -> None:
-        """Work by these settings from now on."""
+        """Apply settings."""
         self.config = config
         self.rules = AppendRules.of(config)
 
@@ -177,7 +177,7 @@ class LogParts:
         _LOGGER.error("%s: offline: %s", self.partition, reason)
 
     def retire(self, reason: str, *, gone: bool = False) -> None:
-        """Go offline where the reason was reported before: `mark_offline` without a line in the daemon's log.
+        """Take the log offline for a reason that was reported before: `mark_offline` without a line in the daemon's log.
 
         `gone`: it will never be online again, for its topic is deleted.
         """

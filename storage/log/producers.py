@@ -330,7 +330,7 @@ def rebuild_producers(
     end_offset: Offset,
     snapshots_at: Collection[Offset] = (),
 ) -> None:
-    """Stand at `end_offset`, with a snapshot: from the newest one below it, and the batches from there on.
+    """Rebuild the state at `end_offset` from the newest snapshot below it and the batches from there on, and take a snapshot.
 
     On the way snapshots are taken at those of `snapshots_at` that begin a segment. None is taken at the log start.
     """

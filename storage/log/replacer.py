@@ -227,7 +227,7 @@ class LogReplacer:
         parts.progress.restart_at(offset)
 
     def _rebuild_producers(self) -> None:
-        """Learn again, after a cut, who the log's producers are and which transactions are open."""
+        """Rebuild the producers and the open transactions after a truncation."""
         parts, state = self._parts, self._parts.state
         if parts.first_dirty_offset is not None:
             parts.first_dirty_offset = min(parts.first_dirty_offset, state.end_offset)

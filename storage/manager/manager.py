@@ -329,7 +329,7 @@ class LogManager:
         return action() if directory is None else directory.reserve.lend(action)
 
     def _look_after_directories(self, now: Timestamp) -> None:
-        """Find out which of them are still there, and remove what is due in those."""
+        """Check which directories are still there, and remove what is due in those."""
         for directory in self._directories.online:
             try:
                 directory.data.check()

@@ -170,7 +170,7 @@ def _read_registry(directories: Directories) -> TopicRegistry:
 
 
 def _fail_unmounted(directories: Directories) -> None:
-    """Do not take for a new directory what is an empty mountpoint now, and will hold partitions when mounted."""
+    """Fail directories whose disks are not mounted: an empty mountpoint must not be taken for a new directory."""
     known: set[str] = set()
     for directory in directories.all:
         with suppress(OSError, CorruptionError):

@@ -203,7 +203,7 @@ class FollowedLog:
 
 
 def _make_room(segment: Segment, more_bytes: int) -> None:
-    """Let the indexes in memory take the entries of so many more bytes, and as many again: each growth copies them."""
+    """Enlarge the indexes in memory for the entries of so many more bytes, and as many again: each enlargement copies them."""
     more = more_bytes // max(1, segment.settings.index_interval_bytes) + 2
     for index in (segment.offset_index, segment.time_index):
         slots = index.slots

@@ -412,7 +412,7 @@ class Loader:
     def _rebuild_producers(
         self, chain: Chain, log_start_offset: Offset, end_offset: Offset, *, clean: bool
     ) -> None:
-        """Stand at the log's end, with snapshots at the last two segments' bases and there (kafka-storage.md#loaded-producers)."""
+        """Rebuild the producers at the log's end, with snapshots there and at the last two base offsets (kafka-storage.md#loaded-producers)."""
         producers = self._producers
         producers.keep_only(chain.base_offsets)
         at = [*chain.base_offsets[-2:], end_offset]

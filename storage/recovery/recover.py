@@ -137,7 +137,7 @@ def _note_epochs(batches: Batches, good: int, epochs: LeaderEpochs) -> None:
 
 @contextmanager
 def index_last(segment: Segment, directory: Path, files: FileSystem) -> Iterator[None]:
-    """Let a segment below the recovery point be rebuilt inside, so that its `.index` appears last (blocking, OSError).
+    """Rebuild a segment below the recovery point inside the block, so that its `.index` appears last (blocking, OSError).
 
     A start rebuilds the segments whose `.index` is missing. So it goes before any of the segment's
     files is touched, the new one is made under a temporary name that every start removes, and it gets its own name

@@ -68,12 +68,12 @@ class _Bounds(NamedTuple):
 
 
 def repair_headers(log: File, base_offset: Offset, next_base: Offset | None) -> list[Repair]:
-    """Look through a segment's log (blocking, OSError) and write what is certain; `next_base` is the next segment's."""
+    """Repair a segment's log where the right value is certain (blocking, OSError); `next_base` is the next segment's."""
     return [*_repair_shapes(log), *_repair_offsets(log, base_offset, next_base)]
 
 
 def _repair_shapes(log: File) -> Iterator[Repair]:
-    """Let each batch be one that can be read: with the right magic, and no negative offset (of which only the sign is known)."""
+    """Make each batch readable: with the right magic, and no negative offset (of which only the sign is known)."""
     end, position = log.size(), 0
     while position < end:
         for window in windows(log, position, end, check_crc=True):

@@ -55,8 +55,7 @@ def make_topic(directories: Directories, name: str, found: FoundTopic, warn: Say
 def partition_to_load(
     directories: Directories, topic: LogTopic, found: FoundTopic, number: int
 ) -> PartitionToLoad:
-    """Say what to load for one of a topic's partitions."""
+    """Return what to load for one of a topic's partitions."""
     partition = TopicPartition(topic.name, number)
-    return PartitionToLoad(
-        partition, topic.config, directories.by_partition.get(partition), found.refused.get(number)
-    )
+    directory = directories.by_partition.get(partition)
+    return PartitionToLoad(partition, topic.config, directory, found.refused.get(number))

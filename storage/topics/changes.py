@@ -182,7 +182,7 @@ class TopicChanges:
     def _undo(
         self, partitions: list[TopicPartition], made: Mapping[int, Log], before: TopicEntry | None
     ) -> None:
-        """Take back what was made. What the disk refuses now is finished at the next opening."""
+        """Remove what was made. What the disk refuses now is finished at the next opening."""
         by_partition = self.directories.by_partition
         placed = {partition: by_partition[partition] for partition in partitions if partition in by_partition}
         self.directories.forget(partitions)

@@ -37,7 +37,7 @@ class FoundTopic:
 
 
 def survey(directories: Directories) -> dict[OpenDirectory, Contents]:
-    """Look through every directory that serves, and note where each partition stands.
+    """List every directory that serves, and record the directory of each partition.
 
     Raises NotALogDirectoryError, DuplicatePartitionError; OSError when no directory is left.
     """
@@ -48,9 +48,8 @@ def survey(directories: Directories) -> dict[OpenDirectory, Contents]:
 
     directories.attempt_each(look)
     placed = _placements(contents)
-    directories.forget(
-        set(directories.by_partition) - set(placed) - _partitions_in(directories, directories.failed)
-    )
+    gone = set(directories.by_partition) - set(placed)
+    directories.forget(gone - _partitions_in(directories, directories.failed))
     for partition, directory in placed.items():
         directories.place(partition, directory)
     return contents
@@ -108,11 +107,8 @@ def _settle_registry(
             warn(f"{topic}: has settings but no directory any more; its settings are dropped")
         changes.update(dict.fromkeys(gone))
     for topic, one in found.items():
-        missing = [
-            number
-            for number in range(one.entry.partitions)
-            if (topic, number) not in directories.by_partition
-        ]
+        expected, present = range(one.entry.partitions), directories.by_partition
+        missing = [number for number in expected if (topic, number) not in present]
         if missing and not directories.failed:
             numbers = ", ".join(map(str, missing))
             warn(f"{topic}: not in {directories}: partition{'s' * (len(missing) != 1)} {numbers}")
@@ -204,9 +200,8 @@ def _read_ids(
         if directory is None or directory.failure is not None:
             continue
         try:
-            ids[partition.partition] = read_topic_id(
-                directory.data.files, directory.data.partition_path(partition)
-            )
+            data = directory.data
+            ids[partition.partition] = read_topic_id(data.files, data.partition_path(partition))
         except (CorruptionError, OSError) as error:
             refused[partition.partition] = str(error)
     return ids, refused

@@ -118,7 +118,7 @@ class TopicRegistry:
     def __init__(
         self, copies: Mapping[Path, RegistryCopy], files: FileSystem, *, all_directories: tuple[str, ...] = ()
     ) -> None:
-        """Take the `copies` of data directories for one registry; `settle` makes them the same.
+        """Make one registry of the `copies` of data directories; `settle` makes them the same.
 
         `all_directories`: where there are several, which they are, those included whose copies cannot be had.
         """

@@ -35,21 +35,18 @@ class Reopening:
     def partition(self, topic: LogTopic, number: int) -> Log:
         """Load one partition of a directory that serves (StorageError, OSError: then all is as before)."""
         old = topic.partitions()[number]
-        directory = self.directories.by_partition.get(name_of(old))
+        name = name_of(old)
+        directory = self.directories.by_partition.get(name)
         if directory is None:
-            raise StorageError(f"{name_of(old)}: in none of the data directories {self.directories}")
-        checkpointed = (
-            _retire(old, directory) if isinstance(old, Log) else directory.writer.checkpointed(name_of(old))
-        )
-        log = load_found(
-            PartitionToLoad(name_of(old), topic.config, directory), directory, checkpointed, clean=False
-        )
+            raise StorageError(f"{name}: in none of the data directories {self.directories}")
+        known = _retire(old, directory) if isinstance(old, Log) else directory.writer.checkpointed(name)
+        log = load_found(PartitionToLoad(name, topic.config, directory), directory, known, clean=False)
         topic.set_partitions({**topic.partitions(), number: log})
         _supersede([old])
         return log
 
     def directory(self, directory: OpenDirectory, topics: Mapping[str, LogTopic]) -> dict[str, LogTopic]:
-        """Serve a directory that failed again, as an opening would; all topics then (blocking).
+        """Load a directory that failed again, as an opening would; return all topics (blocking).
 
         A partition in it that cannot be loaded is offline, for its own reason. Raises StorageError, OSError: then the
         directory is as before.
@@ -58,7 +55,7 @@ class Reopening:
         try:
             self._take_ownership(directory)
             directory.failure = None
-            return self._load_directory(directory, topics)
+            return self._load_all(directory, topics)
         except (StorageError, OSError):
             directory.failure = failure
             self.directories.on_failure(directory)
@@ -80,9 +77,7 @@ class Reopening:
             directory.clean = clean
         self.registry.join(data.path)
 
-    def _load_directory(
-        self, directory: OpenDirectory, topics: Mapping[str, LogTopic]
-    ) -> dict[str, LogTopic]:
+    def _load_all(self, directory: OpenDirectory, topics: Mapping[str, LogTopic]) -> dict[str, LogTopic]:
         settle_meta_properties(self.directories)
         self.registry.settle()
         finish_pending(self.directories, self.registry)
@@ -124,11 +119,9 @@ def _supersede(replaced: Iterable[Partition]) -> None:
 
 def _retire(old: Log, directory: OpenDirectory) -> Checkpointed:
     """Close a log that is loaded again, and return its offsets; what it could not write is recovered."""
-    checkpointed = directory.writer.checkpointed(name_of(old))
-    checkpointed = checkpointed._replace(
-        recovery_point=old.recovery_point, log_start_offset=old.log_start_offset
-    )
+    known = directory.writer.checkpointed(name_of(old))
+    known = known._replace(recovery_point=old.recovery_point, log_start_offset=old.log_start_offset)
     old.retire("opened again")
     with suppress(OSError):
         old.close()
-    return checkpointed
+    return known

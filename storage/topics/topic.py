@@ -81,11 +81,11 @@ class LogTopic:
         return self._partitions
 
     def set_partitions(self, partitions: Mapping[int, Partition]) -> None:
-        """Take `partitions` for all there are. For the manager."""
+        """Replace the partitions. For the manager."""
         self._partitions = MappingProxyType(dict(sorted(partitions.items())))
 
     def set_overrides(self, config: TopicConfig, overrides: Mapping[str, str]) -> None:
-        """Take `overrides`, and `config` which they give. For the manager."""
+        """Replace the overrides, and the `config` that follows from them. For the manager."""
         self._settings = (config, MappingProxyType(dict(overrides)))
 
 

@@ -90,7 +90,7 @@ class _Converted(NamedTuple):
 
 
 def _records(batches: bytearray, batch: Incoming, left: int) -> Columns:
-    """Take a batch's records apart; of a compressed one at most `left` bytes, however few it has itself."""
+    """Decode a batch's records; of a compressed one at most `left` bytes, however few it has itself."""
     start, end = batch.position, batch.position + batch.size_bytes
     limit = min(max(left, 0), MAX_CONTENT_BYTES)
     try:

@@ -89,7 +89,7 @@ def config(  # noqa: PLR0913 (a command's options; keyword-only)
 
 
 def parse_changes(pairs: Iterable[str]) -> dict[str, str | None]:
-    """Take `name=value` arguments apart; `name=` is None. Raises InvalidConfigError."""
+    """Parse `name=value` arguments; `name=` is None. Raises InvalidConfigError."""
     changes: dict[str, str | None] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

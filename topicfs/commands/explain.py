@@ -69,7 +69,7 @@ def explain(place: str, *, as_program: bool, directories: tuple[Path, ...]) -> N
 
 
 def explained(name: str, selector: Selector, log: Log) -> Explanation:
-    """Do the lookups that a selector asks for. Raises SelectorError where it names nothing."""
+    """Explain the lookups of a selector. Raises SelectorError where it names nothing."""
     isolation = Isolation.READ_COMMITTED
     match selector:
         case Single(offset):

@@ -40,7 +40,7 @@ topics.add_command(online)
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Take `name=value` arguments apart. Raises InvalidConfigError."""
+    """Parse `name=value` arguments. Raises InvalidConfigError."""
     settings = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -25,7 +25,7 @@ def parse_place(text: str) -> Place:
 
 
 def place_option(command: Command) -> Command:
-    """Give a command `--data PLACE`, with the environment and then ./data behind it: `place`."""
+    """Add `--data PLACE` to a command, with the environment and then ./data behind it: `place`."""
     return click.option(
         "--data",
         "-d",
@@ -41,7 +41,7 @@ def place_option(command: Command) -> Command:
 
 
 def target_place_option(command: Command) -> Command:
-    """Give a command `--to PLACE`, for a target that is not where the sources are: `target_place`, or None."""
+    """Add `--to PLACE` to a command, for a target that is not where the sources are: `target_place`, or None."""
     return click.option(
         "--to",
         "target_place",

@@ -93,7 +93,7 @@ def _largest_first(numbers: PartitionNumbers) -> tuple[int, int]:
 
 
 def choose(numbers: Iterable[PartitionNumbers], *, top: int) -> PageTopics:
-    """Take the `top` topics with the most bytes; and one more, where it would be the only other."""
+    """Choose the `top` topics with the most bytes; and one more, where it would be the only other."""
     by_topic: dict[str, list[PartitionNumbers]] = {}
     for one in numbers:
         by_topic.setdefault(one.partition.topic, []).append(one)

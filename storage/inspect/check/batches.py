@@ -94,7 +94,7 @@ class BatchCheck:
         self.reach = max(self.reach, self.end_offset)
 
     def _check_batch(self, columns: Columns, number: int) -> Iterator[Finding]:
-        """Say what is wrong with a batch, if anything is."""
+        """Yield the findings about one batch."""
         header = columns.batches[number]
         first, last = columns.batches[number - 1].record_end if number else 0, header.record_end
         yield from self._check_header(header)

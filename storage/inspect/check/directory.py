@@ -108,7 +108,7 @@ class DirectoryCheck:
         return PartitionCheck(self._partitions[partition], situation, self._files)
 
     def joined(self, partition: TopicPartition, check: PartitionCheck) -> Iterator[Finding]:
-        """Hold a partition that was checked against the checkpoints, and against its topic's other partitions."""
+        """Compare a checked partition with the checkpoints, and with its topic's other partitions."""
         self.summary.partitions += 1
         yield from self._check_topic_id(partition, check.topic_id)
         for name, offsets in self._checkpoints.items():

@@ -23,7 +23,7 @@ class Finding(NamedTuple):
 
     @classmethod
     def of(cls, error: CorruptionError) -> Finding:
-        """Take over what a reader found."""
+        """Return the finding of an error that a reader raised."""
         return cls(error.file, Position(error.position), error.cause)
 
 

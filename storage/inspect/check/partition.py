@@ -105,7 +105,7 @@ class PartitionCheck:
             )
 
     def joined(self, spans: Sequence[SegmentSpan]) -> Iterator[Finding]:
-        """Hold the segments that were there, ascending, against each other and against the leader epochs."""
+        """Compare the checked segments, ascending, with each other and with the leader epochs."""
         end_offset = Offset(0)
         for number, span in enumerate(spans):
             if number and span.base_offset < end_offset and self._still_there(span.base_offset):

@@ -136,7 +136,7 @@ class SegmentCheck:
             advance(batches.stop - batches[0].position)
 
     def _ending(self, data: memoryview, stop: int, problem: CorruptBatchError | None) -> Iterator[Finding]:
-        """Judge what follows the last whole batch."""
+        """Check what follows the last whole batch."""
         torn = is_torn(problem)
         preallocated = not any(data[stop : stop + HEADER_SIZE])
         if self._work.active and self._work.in_use and (torn or preallocated):

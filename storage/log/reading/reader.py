@@ -221,7 +221,7 @@ class LogReader:
         return None
 
     def _with_segments(self, look: Callable[[LogState], _Value]) -> _Value:
-        """Look at files of segments; again where others took their places meanwhile.
+        """Return what `look` returns for the state; it is called again where segments were replaced meanwhile.
 
         Raises SegmentDeletedError where a file of the segments that are there is gone.
         """

@@ -105,7 +105,7 @@ def test_a_pass_that_is_told_to_stop_leaves_no_trace():
     log.fill(keys=2, rounds=4)
     before, answers = log.names(), iter([True] * 3)
     with pytest.raises(CleaningStoppedError):
-        log.clean(may_continue=lambda: next(answers, False))
+        log.clean(proceed=lambda: next(answers, False))
     assert log.names() == before
     assert 8 == len(log.records())
 
