@@ -30,6 +30,7 @@ from storage.log.log import Log
 from storage.model import Isolation, Offset, TopicPartition
 from storage.recovery.following import FileStamp, FollowedLog, grew_only
 from storage.recovery.load import Checkpointed, LoadOptions, load_log
+from storage.segment.segment import PartitionDirectory
 
 
 class _DataDirectory(NamedTuple):
@@ -181,9 +182,8 @@ class SourceDirectories:
                 options=LoadOptions(checkpointed=checkpointed),
             )
             return _Loaded(stamp, log, None)
-        followed = FollowedLog(
-            directory, partition, files=self._files, clock=system_clock, checkpointed=checkpointed
-        )
+        place = PartitionDirectory(directory, self._files, system_clock)
+        followed = FollowedLog(place, partition, checkpointed)
         return _Loaded(stamp, followed.log, followed)
 
 

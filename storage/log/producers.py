@@ -18,7 +18,6 @@ from storage.codec.binary.fields import CONTROL_MASK, TRANSACTIONAL_MASK
 from storage.codec.columns import decode
 from storage.codec.control import ControlType, control_type, read_marker
 from storage.codec.headers import sequence_plus
-from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import CorruptBatchError
 from storage.indexes.transaction_index import AbortedSpan
@@ -35,7 +34,7 @@ from storage.producers.entry import NO_SEQUENCE, SequencedBatch
 from storage.producers.state import DEFAULT_EXPIRATION_MS, ProducerState
 from storage.producers.verification import VerificationGuard
 from storage.segment.scan import Window, windows
-from storage.segment.segment import Segment
+from storage.segment.segment import PartitionDirectory, Segment
 from storage.validation.batches import Incoming, incoming_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -68,21 +67,17 @@ NOTHING_PENDING = Pending()
 class LogProducers:
     """The producers of one partition. Guarded by the log's lock."""
 
-    def __init__(  # noqa: PLR0913 (where its snapshots are and by which rules it keeps them; keyword-only)
+    def __init__(
         self,
         partition: TopicPartition,
-        directory: Path,
+        directory: PartitionDirectory,
         *,
         snapshots: Iterable[Offset],
-        files: FileSystem,
-        clock: Clock,
         rules: ProducerRules | None = None,
     ) -> None:
         """Start without producers, knowing the offsets of the snapshots in `directory`."""
         self._rules = rules or ProducerRules()
-        self._directory = directory
-        self._files = files
-        self._clock = clock
+        self._directory, self._files, self._clock = directory
         self.state = ProducerState(partition, expiration_ms=self._rules.expiration_ms)
         self._snapshots = set(snapshots)
         self._newest = max(self._snapshots, default=Offset(0))

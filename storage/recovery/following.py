@@ -9,13 +9,11 @@ the last batch: a log that was cut and written on has another one there. Everyth
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 from storage.codec.binary.fields import HEADER_SIZE
 from storage.config.topic import TopicConfig
-from storage.disk.filesystem import Clock, FileSystem
 from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
 from storage.errors import CorruptionError
 from storage.log.flushing import NoFlusher
@@ -69,7 +67,7 @@ def _is_swap(name: str) -> bool:
     return name.endswith(SegmentFileState.SWAP.value)
 
 
-class _Mark(NamedTuple):
+class _LastBatch(NamedTuple):
     """The last batch known: its position, and the bytes of its header with the checksum."""
 
     base_offset: Offset
@@ -83,22 +81,20 @@ class FollowedLog:
 
     def __init__(
         self,
-        directory: Path,
+        directory: PartitionDirectory,
         partition: TopicPartition,
-        *,
-        files: FileSystem,
-        clock: Clock,
         checkpointed: Checkpointed,
     ) -> None:
         """Load it from the recovery point on (CorruptionError, OSError; blocking)."""
-        assert files.read_only, f"{directory}: followed where it may be written"
-        self._directory = directory
+        path, files, clock = directory
+        assert files.read_only, f"{path}: followed where it may be written"
+        self._directory = path
         self._config = TopicConfig()
         self._context = LogContext(partition, files, clock, Random(), NoFlusher())  # noqa: S311 (jitter, no secret)
-        loader = Loader(directory, self._context, self._config, checkpointed, ProducerRules())
+        loader = Loader(path, self._context, self._config, checkpointed, ProducerRules())
         self.log = loader.load(clean=False, dense=False)
         self._small_files = loader.small_files
-        self._mark = self._take_mark()
+        self._last_batch = self._read_last_batch()
 
     def catch_up(self, log_start_offset: Offset, high_watermark: Offset | None) -> bool:
         """Read what was added since; return False where that does not suffice and the log must be loaded again (OSError; blocking).
@@ -120,7 +116,7 @@ class FollowedLog:
         self.log = Log(
             self._directory, loaded, self._context, config=self._config, small_files=self._small_files
         )
-        self._mark = self._take_mark()
+        self._last_batch = self._read_last_batch()
         return True
 
     def close(self) -> None:
@@ -181,21 +177,21 @@ class FollowedLog:
 
     # Known again.
 
-    def _take_mark(self) -> _Mark | None:
-        """Return the mark; None where no batch is left."""
+    def _read_last_batch(self) -> _LastBatch | None:
+        """Return the last batch; None where no batch is left."""
         end_offset = self.log.log_end_offset
         for segment in reversed(self.log.chain.segments):
             batch = segment.find_batch(end_offset - 1, segment.size) if segment.size else None
             if batch is not None:
-                return _Mark(
+                return _LastBatch(
                     segment.base_offset, batch.position, segment.log.pread(HEADER_SIZE, batch.position)
                 )
         return None
 
     def _is_as_known(self) -> bool:
-        if self._mark is None:
+        if self._last_batch is None:
             return True
-        base_offset, position, header = self._mark
+        base_offset, position, header = self._last_batch
         for segment in self.log.chain.segments:
             if segment.base_offset == base_offset and base_offset in self._base_offsets():
                 return segment.log.pread(HEADER_SIZE, position) == header

@@ -154,10 +154,8 @@ class Loader:
         self._logs = self._complete_interrupted_work()
         self._producers = LogProducers(
             self._context.partition,
-            self._directory,
+            self._place,
             snapshots=base_offsets(self._present, SegmentFileKind.SNAPSHOT),
-            files=self._files,
-            clock=self._clock,
             rules=self._producer_rules,
         )
         self._epochs = LeaderEpochs.open(self._directory, self._files)

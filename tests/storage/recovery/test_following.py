@@ -11,6 +11,7 @@ from storage.model import Isolation, Offset, Timestamp
 from storage.producers.append import Origin
 from storage.recovery.following import FileStamp, FollowedLog, grew_only
 from storage.recovery.load import Checkpointed
+from storage.segment.segment import PartitionDirectory
 from tests.doubles.logs import DIRECTORY, PARTITION, LogOnDisk
 from tests.doubles.records import marker, produced, sized_batch
 
@@ -46,13 +47,9 @@ class Beside:
             and self.followed.catch_up(Offset(start), offset)
         )
         if not caught_up:
-            self.followed = FollowedLog(
-                DIRECTORY,
-                PARTITION,
-                files=self.view,
-                clock=self.on_disk.clock,
-                checkpointed=Checkpointed(Offset(0), Offset(start), offset),
-            )
+            directory = PartitionDirectory(DIRECTORY, self.view, self.on_disk.clock)
+            checkpointed = Checkpointed(Offset(0), Offset(start), offset)
+            self.followed = FollowedLog(directory, PARTITION, checkpointed)
         self._check(start, high_watermark)
         return caught_up
 
