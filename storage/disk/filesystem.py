@@ -111,8 +111,8 @@ class FileSystem(Protocol):
         """Return the file's bytes, as the disk knows them."""
         ...
 
-    def list_directory(self, path: Path) -> list[DirectoryEntry]:
-        """Return the entries by name, ascending. FileNotFoundError, NotADirectoryError."""
+    def list_directory(self, path: Path, *, prefix: str = "") -> list[DirectoryEntry]:
+        """Return the entries whose names begin with `prefix`, by name, ascending. FileNotFoundError, NotADirectoryError."""
         ...
 
     def make_directory(self, path: Path) -> None:

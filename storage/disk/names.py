@@ -86,6 +86,7 @@ def check_topic_name(name: str) -> None:
         )
 
 
+@lru_cache(maxsize=4096)  # The partitions of one topic follow each other in a listing.
 def _is_legal_topic(name: str) -> bool:
     try:
         check_topic_name(name)
@@ -111,6 +112,9 @@ class DirectoryMark(Enum):
     DELETE = "delete"
     STRAY = "stray"
     FUTURE = "future"
+
+
+_MARKS = tuple(f"-{mark.value}" for mark in DirectoryMark if mark.value)
 
 
 class PartitionDirectoryName(NamedTuple):
@@ -143,7 +147,7 @@ def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
     A broker would take any text for a topic here, and +1 or 01 for a partition; only what a broker can have
     made is taken, so that a partition has one name.
     """
-    marked = _MARKED_DIRECTORY.fullmatch(name)
+    marked = _MARKED_DIRECTORY.fullmatch(name) if name.endswith(_MARKS) else None
     if marked:
         partition = _parse_topic_partition(marked["partition"])
         return PartitionDirectoryName(partition, DirectoryMark(marked["mark"])) if partition else None
@@ -231,6 +235,10 @@ class WriteId(NamedTuple):
 
     def __str__(self) -> str:
         return self.series if self.batch is None else f"{self.series} batch {self.batch}"
+
+
+WRITE_PREFIX = "topicfs.write."
+"""With what the names of all of a write's files begin."""
 
 
 class WriteFileKind(Enum):

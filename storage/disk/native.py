@@ -316,9 +316,12 @@ class NativeFileSystem:
     def size(self, path: Path) -> int:
         return path.lstat().st_size
 
-    def list_directory(self, path: Path) -> list[DirectoryEntry]:
+    def list_directory(self, path: Path, *, prefix: str = "") -> list[DirectoryEntry]:
         with os.scandir(path) as names:
-            return sorted((DirectoryEntry(name.name, name.is_dir()) for name in names), key=itemgetter(0))
+            entries = (
+                DirectoryEntry(name.name, name.is_dir()) for name in names if name.name.startswith(prefix)
+            )
+            return sorted(entries, key=itemgetter(0))
 
     def make_directory(self, path: Path) -> None:
         self._writable(path)

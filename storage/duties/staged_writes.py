@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from threading import Event, Lock
+from typing import NamedTuple
 
+from storage.directories.data_directory import DataDirectory
 from storage.directories.directories import Directories
 from storage.errors import StorageError
 from storage.messages import Say, reason_of
+from storage.model import Timestamp
 from storage.staging.area import StagingArea
 from storage.staging.committing import Committer
 from storage.staging.placing import CreateTopic, FindPartition
+
+SETTLED_MS = 1000
+"""A directory may change again without another time of change, but not for so long."""
+
+
+class _Empty(NamedTuple):
+    """A data directory without any file of a write."""
+
+    changed: Timestamp
+    """When the directory changed last, by its own clock."""
+    first: Timestamp
+    """When it was first seen like this, by ours."""
+    last: Timestamp
+    """When it was listed last."""
 
 
 class StagedWrites:
@@ -29,14 +48,22 @@ class StagedWrites:
         self._warn = warn
         self._running = Lock()
         self._stopping = Event()
+        self._empty: dict[Path, _Empty] = {}
+
+    def run_where_changed(self) -> None:
+        """Commit what waits (blocking), without listing again what cannot hold anything new: names may be very many."""
+        self._run(self._list_again)
 
     def run(self) -> None:
         """Commit what waits (blocking). Returns at once where another thread does it; a failure becomes a warning."""
+        self._run(lambda _: True)
+
+    def _run(self, may_hold: Callable[[DataDirectory], bool]) -> None:
         if not self._running.acquire(blocking=False):
             return
         try:
             for directory in self._directories.online:
-                if not self._stopping.is_set():
+                if not self._stopping.is_set() and may_hold(directory.data):
                     self._commit(StagingArea(directory.data.path, directory.data.files))
         finally:
             self._running.release()
@@ -46,6 +73,23 @@ class StagedWrites:
         self._stopping.set()
         with self._running:
             pass
+
+    def _list_again(self, data: DataDirectory) -> bool:
+        """Return whether there may be a file of a write. A failure is one of the listing, which reports it."""
+        try:
+            now, changed = self._directories.clock(), data.files.modified_time_ms(data.path)
+            known = self._empty.get(data.path)
+            if known is None or known.changed != changed:
+                known = _Empty(changed, now, now)
+            elif known.last - known.first >= SETTLED_MS:
+                return False
+            if StagingArea(data.path, data.files).is_empty():
+                self._empty[data.path] = known._replace(last=now)
+                return False
+        except OSError:
+            pass
+        self._empty.pop(data.path, None)
+        return True
 
     def _commit(self, area: StagingArea) -> None:
         committer = Committer(area, self._find, self._create, clock=self._directories.clock)

@@ -219,7 +219,7 @@ class LogManager:
             for directory in self._directories.online:
                 directory.reserve.restore()
         if Duty.STAGED_WRITES in due:
-            self._staged.run()
+            self._staged.run_where_changed()
         if Duty.CLEAN in due:
             # It may take long, and the other duties must not wait for it.
             self._cleaner.run(now)

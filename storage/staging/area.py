@@ -19,7 +19,14 @@ from uuid import uuid4
 
 from storage.checkpoints.atomic import write_atomically
 from storage.disk.filesystem import FileSystem
-from storage.disk.names import WriteFile, WriteFileKind, WriteId, parse_write_file, write_file
+from storage.disk.names import (
+    WRITE_PREFIX,
+    WriteFile,
+    WriteFileKind,
+    WriteId,
+    parse_write_file,
+    write_file,
+)
 from storage.errors import StorageError
 from storage.model import Timestamp
 from storage.staging.manifest import Manifest, decode_manifest, encode_manifest
@@ -126,6 +133,10 @@ class StagingArea:
 
     # For the owner.
 
+    def is_empty(self) -> bool:
+        """Return whether there is no file of any write (OSError)."""
+        return not self._listed()
+
     def waiting(self) -> list[WriteId]:
         """Return the writes to be appended: first those whose appending has begun (OSError)."""
         found = self._listed()
@@ -192,7 +203,7 @@ class StagingArea:
                 self._unlink(self.directory / write_file(*file))
 
     def _listed(self) -> list[WriteFile]:
-        entries = self.files.list_directory(self.directory)
+        entries = self.files.list_directory(self.directory, prefix=WRITE_PREFIX)
         parsed = (parse_write_file(entry.name) for entry in entries if not entry.is_directory)
         return [file for file in parsed if file is not None]
 

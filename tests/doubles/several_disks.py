@@ -56,8 +56,8 @@ class SeveralDisks:
     def size(self, path: Path) -> int:
         return self.of(path).size(path)
 
-    def list_directory(self, path: Path) -> list[DirectoryEntry]:
-        return self.of(path).list_directory(path)
+    def list_directory(self, path: Path, *, prefix: str = "") -> list[DirectoryEntry]:
+        return self.of(path).list_directory(path, prefix=prefix)
 
     def make_directory(self, path: Path) -> None:
         self.of(path).make_directory(path)

@@ -93,9 +93,12 @@ class _Directory:
     names: dict[str, _Node] = field(default_factory=dict)
     synced: dict[str, _Node] = field(default_factory=dict)
     changes: list[dict[str, _Node | None]] = field(default_factory=list)
+    modified: int = 0
+    """Number of changes: a time that is another one after each."""
 
     def change(self, names: dict[str, _Node | None]) -> None:
         _apply(self.names, names)
+        self.modified += 1
         self.changes.append(names)
 
     def sync(self) -> None:
@@ -199,10 +202,11 @@ class SimulatedDisk:
     def size(self, path: Path) -> int:
         return len(self._content(path).data)
 
-    def list_directory(self, path: Path) -> list[DirectoryEntry]:
+    def list_directory(self, path: Path, *, prefix: str = "") -> list[DirectoryEntry]:
         self.happens("list_directory", path, changes=False)
         names = self._directory(path).names
-        return [DirectoryEntry(name, isinstance(names[name], _Directory)) for name in sorted(names)]
+        shown = sorted(name for name in names if name.startswith(prefix))
+        return [DirectoryEntry(name, isinstance(names[name], _Directory)) for name in shown]
 
     def make_directory(self, path: Path) -> None:
         self.happens("make_directory", path, changes=True)
@@ -267,7 +271,7 @@ class SimulatedDisk:
         self._directory(path).sync()
 
     def modified_time_ms(self, path: Path) -> Timestamp:
-        return Timestamp(self._content(path).modified)
+        return Timestamp(self._node(path).modified)
 
     def set_modified_time(self, path: Path, modified_time: Timestamp) -> None:
         self.happens("set_modified_time", path, changes=True)

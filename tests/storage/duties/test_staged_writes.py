@@ -1,0 +1,31 @@
+"""The duty that appends what other processes handed in: when it lists the data directory."""
+
+from __future__ import annotations
+
+from storage.manager import open_engine
+from tests.doubles.engines import DATA, QUIET
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.simulated_disk import SimulatedDisk
+from tests.doubles.staged_writes import BATCH, EXPECTED, populated, submit, values
+
+
+def test_a_directory_without_writes_is_not_listed_again_and_again():
+    """It may hold a hundred thousand names. Once its time of change has stood for a second, only a change makes the duty look."""
+    disk, clock = SimulatedDisk(), ManualClock()
+    populated(disk).close()
+    engine = open_engine(DATA, files=disk, clock=clock, config=QUIET)
+
+    def listings(times: int) -> int:
+        disk.calls.clear()
+        for _ in range(times):
+            clock.advance(500)
+            engine.maintenance(clock())
+        return disk.calls.count(("list_directory", str(DATA)))
+
+    assert 3 == listings(6)
+    assert 0 == listings(6)
+    submit(disk, BATCH)
+    assert 1 <= listings(1)
+    assert EXPECTED == values(engine)
+    listings(20)
+    assert 0 == listings(6)
