@@ -91,7 +91,7 @@ def epoch_for_offset(entries: Entries, offset: Offset) -> int | None:
 
 
 def encode_epochs(entries: Entries) -> bytes:
-    return encode_table(entries)
+    return encode_table([f"{epoch} {offset}" for epoch, offset in entries])
 
 
 def decode_epochs(data: bytes, *, file: Path) -> Entries:

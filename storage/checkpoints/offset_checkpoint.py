@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from sys import intern
 
 from storage.checkpoints.atomic import write_atomically
 from storage.checkpoints.table import decode_table, encode_table, field_number
@@ -21,16 +22,15 @@ from storage.model import Offset, TopicPartition
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
-    return encode_table(
-        [(partition.topic, partition.partition, offset) for partition, offset in offsets.items()]
-    )
+    return encode_table([f"{topic} {number} {offset}" for (topic, number), offset in offsets.items()])
 
 
 def decode_offsets(data: bytes, *, file: Path) -> dict[TopicPartition, Offset]:
     """Read the file's bytes; raises CorruptionError. Of a partition named twice the later line counts."""
     offsets = {}
     for topic, number, offset in decode_table(data, width=3, file=file):
-        partition = TopicPartition(topic, field_number(number, file=file))
+        # One text for all partitions of a topic, and in all files.
+        partition = TopicPartition(intern(topic), field_number(number, file=file))
         offsets[partition] = Offset(field_number(offset, file=file))
     return offsets
 

@@ -12,20 +12,19 @@ mean no rows; everything else that is not as shown is corruption (kafka-storage.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from storage.errors import CorruptionError
 
 VERSION = 0
-_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_MOST_DIGITS = 20
+_INTEGER = re.compile(rf"[+-]?[0-9]{{1,{_MOST_DIGITS}}}")
 
 
-def encode_table(rows: Sequence[Iterable[str | int]]) -> bytes:
-    """Return the file's bytes for `rows`, in their order."""
-    lines = [str(VERSION), str(len(rows))]
-    lines.extend(" ".join(map(str, row)) for row in rows)
-    return "".join(line + "\n" for line in lines).encode()
+def encode_table(rows: Sequence[str]) -> bytes:
+    """Return the file's bytes for `rows`, each a line without its end, in their order."""
+    return "\n".join([str(VERSION), str(len(rows)), *rows, ""]).encode()
 
 
 def decode_table(data: bytes, *, width: int, file: Path) -> list[list[str]]:
@@ -49,7 +48,7 @@ def decode_table(data: bytes, *, width: int, file: Path) -> list[list[str]]:
 
 def field_number(text: str, *, file: Path) -> int:
     """Read a decimal field; raises CorruptionError."""
-    if not _INTEGER.fullmatch(text):
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS) and not _INTEGER.fullmatch(text):
         raise CorruptionError(file, 0, f"{text!r} is no number")
     return int(text)
 
