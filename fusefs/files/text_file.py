@@ -37,6 +37,10 @@ class TextFile(FileNode):
         """When the text was first seen to be another one: a copy that asks again finds the same time."""
         return self._changed * NANOSECONDS_A_MILLISECOND
 
+    def listed_mtime_ns(self) -> int:
+        """The time that readdir passes on; stat asks again."""
+        return self.mtime_ns()
+
     def _renew(self) -> None:
         """Render the text, unless somebody has it open."""
         if self._opened:
@@ -48,15 +52,15 @@ class TextFile(FileNode):
 
     def attributes(self) -> Attributes:
         self._renew()
-        return self._attributes(len(self._text))
+        return self._attributes(len(self._text), self.mtime_ns())
 
     def listed_attributes(self) -> Attributes:
         # To make the text may be too much for a listing, and stat asks again; but an open file never seems empty.
-        return self._attributes(len(self._text) if self._opened else 0)
+        return self._attributes(len(self._text) if self._opened else 0, self.listed_mtime_ns())
 
-    def _attributes(self, size: int) -> Attributes:
+    def _attributes(self, size: int, mtime_ns: int) -> Attributes:
         mode = READ_MODE if self.target() is None else LOG_MODE
-        return Attributes(mode, size, self.mtime_ns(), 0, self.node_id)
+        return Attributes(mode, size, mtime_ns, 0, self.node_id)
 
     async def open(self, access: Access, pid: int) -> Handle:
         writer = self._writer(access, pid)

@@ -41,6 +41,10 @@ class TopicFiles:
         if self.topic.internal:
             raise FileError(errno.EPERM, f"{self.topic.name} is one of Kafka's own topics")
 
+    def known(self, number: int) -> PartitionFiles | None:
+        """The files of a partition for which somebody has asked before."""
+        return self._partitions.get(number)
+
     def partition(self, number: int) -> PartitionFiles:
         """The files of a partition. Raises FileError (ENOENT)."""
         files = self._partitions.get(number)

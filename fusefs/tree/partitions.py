@@ -21,7 +21,7 @@ from fusefs.files.state import StateFile
 from fusefs.files.status import PartitionStatusFile
 from fusefs.following.follow import Followed
 from fusefs.forms import FORMS, VIEW_FORMS, Form
-from fusefs.nodes.nodes import Directory, Node
+from fusefs.nodes.nodes import DIRECTORY_MODE, Attributes, Directory, Node
 from fusefs.views.records import earliest_offset, latest_offset
 from storage.engine import Partition
 from storage.errors import CorruptionError
@@ -86,32 +86,46 @@ ONLY_WITH_RECORDS = frozenset({"earliest", "latest"})
 class PartitionDirectory(Directory):
     """`orders/0`."""
 
-    __slots__ = ("_files", "_reopened")
+    __slots__ = ("_files", "_find")
 
     def __init__(
         self,
         parent: Directory,
         name: str,
-        files: PartitionFiles,
-        reopened: Callable[[], PartitionFiles],
+        files: PartitionFiles | None,
+        find: Callable[[], PartitionFiles],
     ) -> None:
-        super().__init__(files.context, parent, name)
+        """`files` are None where nobody has asked for any: a listing of ten thousand partitions opens none."""
+        super().__init__(parent.context, parent, name)
         self._files = files
-        self._reopened = reopened
-        files.directory_id = self.node_id
+        self._find = find
+        if files is not None:
+            files.directory_id = self.node_id
 
     @property
     def files(self) -> PartitionFiles:
         """The files of the partition that serves now: a directory in use stays valid when the partition is reopened."""
-        if self._files.deleted:
+        files = self._files
+        if files is None:
+            files = self._found()
+        elif files.deleted:
             with suppress(FileError):  # Its topic is gone: so is the partition.
-                self._files = self._reopened()
-                self._files.directory_id = self.node_id
+                files = self._found()
                 self._children.clear()
-        return self._files
+        return files
+
+    def _found(self) -> PartitionFiles:
+        self._files = files = self._find()
+        files.directory_id = self.node_id
+        return files
 
     def is_current(self) -> bool:
-        return not self.files.deleted
+        return self._files is None or not self.files.deleted
+
+    def listed_attributes(self) -> Attributes:
+        if self._files is None:
+            return Attributes(DIRECTORY_MODE, 0, super().mtime_ns(), 0, self.node_id)
+        return self.attributes()
 
     def lookup(self, name: str) -> Node:
         self.files.check_exists()

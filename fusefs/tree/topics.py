@@ -95,7 +95,10 @@ class TopicDirectory(Directory):
         number = partition_number(name)
         if number is not None:
             find = partial(self.files.partition, number)
-            return PartitionDirectory(self, name, find(), find)
+            known = self.files.known(number)
+            if known is None and number not in self.files.topic.partitions():
+                find()  # It says what there is instead.
+            return PartitionDirectory(self, name, known, find)
         fixed = NAMES.get(name)
         return _times(self, name) if fixed is None else fixed[1](self, name)
 

@@ -10,6 +10,7 @@ from threading import Lock
 from types import MappingProxyType
 
 from storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
+from storage.directories.offline import loaded_logs
 from storage.disk import names
 from storage.disk.filesystem import FileSystem
 from storage.engine import Partition
@@ -55,7 +56,7 @@ class CheckpointFiles:
 class CheckpointWriter:
     """Writes the files when their content changed. Safe from any thread.
 
-    Partitions that could not be loaded keep the lines they had: nothing new is known of them. Lines of
+    Partitions that were not opened, or could not be, keep the lines they had: nothing new is known of them. Lines of
     partitions that do not exist must go (`forget`), or a later topic of the same name would be taken for
     flushed.
     """
@@ -98,6 +99,12 @@ class CheckpointWriter:
         self.write_log_start_offsets(logs)
         self.write_high_watermarks(logs)
 
+    def knows(self, partition: TopicPartition) -> bool:
+        """Return whether the files name it as every partition is named that was closed in order."""
+        with self._lock:
+            written = self._written
+            return partition in written[names.RECOVERY_POINTS] and partition in written[names.HIGH_WATERMARKS]
+
     def checkpointed(self, partition: TopicPartition) -> Checkpointed:
         """Return the files' present content about one partition."""
         with self._lock:
@@ -128,13 +135,15 @@ class CheckpointWriter:
         self, name: str, partitions: Iterable[Partition], offset_of: Callable[[Log], Offset | None]
     ) -> None:
         with self._lock:
-            offsets = {}
-            for one in partitions:
-                partition = name_of(one)
-                offset = offset_of(one) if isinstance(one, Log) else self._written[name].get(partition)
-                if offset is not None:
-                    offsets[partition] = offset
-            self._replace(name, offsets)
+            written = self._written[name]
+            changes = {}
+            for log in loaded_logs(partitions):
+                offset = offset_of(log)
+                if written.get(log.parts.partition) != offset:
+                    changes[log.parts.partition] = offset
+            if changes or name in self._malformed:
+                offsets = {**written, **changes}
+                self._replace(name, {one: offset for one, offset in offsets.items() if offset is not None})
 
     def _replace(self, name: str, offsets: Offsets) -> None:
         if offsets != self._written[name] or name in self._malformed:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from storage.config.topic import TopicConfig
-from storage.engine import Cancel, Partition
+from storage.engine import Cancel
 from storage.errors import PartitionOfflineError
 from storage.log.log import Log
 from storage.model import (
@@ -30,7 +30,7 @@ from storage.model import (
 )
 
 
-def loaded_logs(partitions: Iterable[Partition]) -> Iterator[Log]:
+def loaded_logs(partitions: Iterable[object]) -> Iterator[Log]:
     """Return those of `partitions` whose logs could be loaded, also where a log went offline later."""
     return (partition for partition in partitions if isinstance(partition, Log))
 

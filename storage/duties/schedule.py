@@ -21,12 +21,16 @@ REMOVAL_PERIOD_MS = 1_000
 STAGED_WRITES_PERIOD_MS = 500
 """Period of the check for writes that other processes submitted."""
 
+UNOPENED_PERIOD_MS = 500
+"""Time between two examinations of some of the partitions that nobody has opened."""
+
 
 class Duty(Enum):
     """Periodic work, in the order in which it is done when several duties are due."""
 
     FLUSH = "flush"
     STAGED_WRITES = "staged writes"
+    UNOPENED = "opening what has duties"
     RETENTION = "retention"
     CLEAN = "compaction"
     REMOVAL = "removal of deleted files"
@@ -52,6 +56,7 @@ def plan_duties(config: EngineConfig) -> dict[Duty, Plan]:
         Duty.FLUSH: Plan(config.flush_check_interval_ms, delay),
         Duty.RETENTION: Plan(config.retention_check_interval_ms, delay),
         Duty.STAGED_WRITES: Plan(STAGED_WRITES_PERIOD_MS, 0),
+        Duty.UNOPENED: Plan(UNOPENED_PERIOD_MS, delay),
         Duty.REMOVAL: Plan(REMOVAL_PERIOD_MS, 0),
         Duty.PRODUCERS: Plan(config.producer_id_check_interval_ms, config.producer_id_check_interval_ms),
         Duty.RECOVERY_POINTS: Plan(config.recovery_point_interval_ms, delay),

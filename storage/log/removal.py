@@ -46,6 +46,11 @@ class Removal:
         self._unlinked: list[Segment] = []
         """Segments of the last pass: a reader may have opened a file in the moment it was unlinked."""
 
+    @property
+    def pending(self) -> bool:
+        """True if there is something to unlink or to close."""
+        return bool(self._retired or self._unlinked)
+
     def retire(
         self, segment: Segment, directory: Path, due: Timestamp, *, keep_snapshot: bool = False
     ) -> list[str]:

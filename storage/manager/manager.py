@@ -32,6 +32,7 @@ from storage.topics.changes import TopicChanges, for_each
 from storage.topics.registry import TopicRegistry
 from storage.topics.reopening import Reopening
 from storage.topics.topic import LogTopic, check_new_topic, check_partitions, own_overrides
+from storage.topics.unopened import UnopenedDuties
 
 T = TypeVar("T")
 
@@ -67,6 +68,7 @@ class LogManager:
         self._staged = StagedWrites(
             directories, self._users_partition, self._create_for_a_write, warn=parts.warnings.add
         )
+        self._unopened = UnopenedDuties(directories, self.topics)
         self._listeners = Listeners()
         self._lock = RLock()
         self._duty_lock = Lock()
@@ -144,7 +146,7 @@ class LogManager:
             found = self.topic(topic)
             check_partitions(total)
             made = self._changes.extend(found, total)
-            found.set_partitions({**found.partitions(), **made})
+            found.put_partitions(made)
         if made:
             self._listeners.notify()
 
@@ -199,12 +201,14 @@ class LogManager:
 
     def maintain_now(self, now: Timestamp) -> None:
         """Do every duty whether its time has come or not, and what `plan_maintenance` lists (blocking)."""
+        self._open_all()
         if not self.read_only:
             self._for_each_log("roll", lambda log: _roll_if_due(log, now))
         self._do(now, lambda _: tuple(self._schedule.plans))
 
     def plan_maintenance(self, now: Timestamp) -> tuple[PlannedStep, ...]:
         """Return what `maintain_now` would roll, delete and compact; nothing is changed."""
+        self._open_all()
         logs = [log for log in self._logs() if log.offline_reason is None]
         return tuple(step for log in logs for step in plan_log(log, now))
 
@@ -269,8 +273,10 @@ class LogManager:
             raise errors[0]
 
     def _close_logs(self) -> dict[OpenDirectory, bool]:
-        """Close every log; of each directory, whether all went well, those offline before not being well."""
+        """Close every log that is open; of each directory, whether all went well, those offline before not being well."""
         in_order = dict.fromkeys(self._directories.all, True)
+        for topic in self._topics.values():
+            topic.open_no_more()
         partitions = list(self._partitions())
         for partition, closed in zip(partitions, for_each(partitions, self._close_log), strict=True):
             directory = self._directories.by_partition.get(name_of(partition))
@@ -294,8 +300,12 @@ class LogManager:
                 self._for_each_log(duty.value, lambda log: _flush_if_due(log, now))
             elif duty is Duty.RETENTION:
                 self._for_each_log(duty.value, lambda log: self._retain(log, now))
+            elif duty is Duty.UNOPENED:
+                self._unopened.open_due(now)
             elif duty is Duty.REMOVAL:
-                self._for_each_log(duty.value, lambda log: log.remove_deleted_files(now))
+                self._for_each_log(
+                    duty.value, lambda log: log.parts.removal.pending and log.remove_deleted_files(now)
+                )
                 self._look_after_directories(now)
             elif duty is Duty.PRODUCERS:
                 self._for_each_log(duty.value, lambda log: log.remove_expired_producers(now))
@@ -369,8 +379,14 @@ class LogManager:
         return loaded_logs(self._partitions())
 
     def _partitions(self) -> Iterator[Partition]:
+        """Give those that are open, or offline; most of very many are neither."""
         for topic in self._topics.values():
-            yield from topic.partitions().values()
+            yield from topic.opened()
+
+    def _open_all(self) -> None:
+        for topic in self._topics.values():
+            for one in topic.unopened():
+                one.open()
 
     def _warn(self, partition: Partition, what: str, error: Exception) -> None:
         self._parts.warnings.add(f"{name_of(partition)}: {what}: {reason_of(error)}")

@@ -21,7 +21,7 @@ from storage.log.flushing import BackgroundFlusher, Flusher, NoFlusher
 from storage.manager.manager import EngineParts, LogManager
 from storage.messages import WarningBook
 from storage.model import TopicPartition
-from storage.topics.assembly import assemble
+from storage.topics.assembly import MOST_AT_START, assemble
 from storage.topics.reconciliation import finish_pending, survey
 from storage.topics.registry import RegistryCopy, TopicRegistry, read_copy
 
@@ -34,6 +34,7 @@ def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
     files: FileSystem | None = None,
     clock: Clock | None = None,
     flushers: Callable[[], Flusher] | None = None,
+    most_at_start: int = MOST_AT_START,
 ) -> LogManager:
     """Open a data directory, or several as one, and make those that are missing (the parent exists); blocking.
 
@@ -41,7 +42,8 @@ def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
     created or changed on disk and no lock is taken; beside a live broker only what lies below the checkpointed
     high watermarks is shown, beside another process of this engine all that its files hold at this moment. `files` other
     than the machine's own disk have no lock and must fit `read_only`. `flushers` makes each directory's; without it a thread
-    flushes what rolls close, but on other disks than the machine's nobody does.
+    flushes what rolls close, but on other disks than the machine's nobody does. Of more than `most_at_start` partitions that
+    were closed in order each is opened when somebody asks for it first.
 
     A partition that cannot be loaded is offline, with the reason in its status; the others are served. So is, of
     several directories, what stands in one that fails.
@@ -69,7 +71,7 @@ def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
     if read_only:
         return _open_read_only(directories, warnings)
     try:
-        return _open_for_writing(directories, warnings)
+        return _open_for_writing(directories, warnings, most_at_start)
     except BaseException:
         for one in kept:
             one.release()
@@ -86,7 +88,7 @@ def _check_different(paths: Sequence[Path]) -> None:
         seen.add(path.resolve())
 
 
-def _open_for_writing(directories: Directories, warnings: WarningBook) -> LogManager:
+def _open_for_writing(directories: Directories, warnings: WarningBook, most_at_start: int) -> LogManager:
     _fail_unmounted(directories)
     directories.attempt_each(_prepare)
     if isinstance(directories.files, NativeFileSystem):
@@ -101,7 +103,7 @@ def _open_for_writing(directories: Directories, warnings: WarningBook) -> LogMan
     with ExitStack() as stack:
         for one in directories.online:
             stack.enter_context(one.reserve.lent_when_low())
-        topics = assemble(directories, registry, warnings.add)
+        topics = assemble(directories, registry, warnings.add, most_at_start=most_at_start)
         directories.attempt_each(lambda one: _forget_missing(directories, one))
     return LogManager(EngineParts(directories=directories, registry=registry, warnings=warnings), topics)
 

@@ -2,38 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from functools import partial
+from itertools import groupby
+from types import MappingProxyType
+
 from storage.directories.directories import Directories
 from storage.disk.names import DirectoryMark
+from storage.engine import Partition
 from storage.messages import Say
 from storage.model import Timestamp, TopicPartition
-from storage.topics.loading import PartitionToLoad, load_all
-from storage.topics.reconciliation import FoundTopic, find_topics, marked, survey
-from storage.topics.registry import TopicRegistry
+from storage.topics.loading import PartitionToLoad, load, load_all
+from storage.topics.reconciliation import FoundTopic, find_topics, marked, refusal, survey
+from storage.topics.registry import TopicEntry, TopicRegistry
 from storage.topics.topic import LogTopic, lenient_config
 
+MOST_AT_START = 1000
+"""Of so many partitions all are opened at the start, even where they were closed in order."""
 
-def assemble(directories: Directories, registry: TopicRegistry, warn: Say) -> dict[str, LogTopic]:
-    """Find and load every topic (blocking).
 
+def assemble(
+    directories: Directories, registry: TopicRegistry, warn: Say, *, most_at_start: int = MOST_AT_START
+) -> dict[str, LogTopic]:
+    """Find every topic, and load the partitions (blocking).
+
+    Of more than `most_at_start` that were closed in order each is loaded when somebody asks for it first.
     Raises NotALogDirectoryError, DuplicatePartitionError, OSError.
     """
-    found = find_all(directories, registry, warn)
+    found = find_all(directories, registry, warn, most_at_start=most_at_start)
     topics = {name: make_topic(directories, name, one, warn) for name, one in found.items()}
-    wanted = [
-        partition_to_load(directories, topics[name], one, number)
-        for name, one in found.items()
-        for number in one.numbers
-    ]
+    wanted = []
+    for name, one in found.items():
+        topic = topics[name]
+        later = () if one.checked else _may_wait(directories, name, one.numbers)
+        if later:
+            topic.leave_unopened(later, partial(_load_later, directories, topic, warn))
+        at_once = [number for number in one.numbers if number not in later]
+        wanted += [partition_to_load(directories, topic, one, number) for number in at_once]
     loaded = load_all(directories, wanted, warn)
-    for name, topic in topics.items():
-        topic.set_partitions({number: loaded[TopicPartition(name, number)] for number in found[name].numbers})
+    for name, group in groupby(loaded.items(), key=lambda item: item[0].topic):
+        topics[name].put_partitions({partition.partition: one for partition, one in group})
     return topics
 
 
-def find_all(directories: Directories, registry: TopicRegistry, warn: Say) -> dict[str, FoundTopic]:
-    """Find the topics in the directories, and schedule the removal of deleted partitions."""
+def _may_wait(directories: Directories, topic: str, numbers: Iterable[int]) -> Collection[int]:
+    """Return those of a topic's partitions of which all that must be known stands in the checkpoints."""
+    partitions = (TopicPartition(topic, number) for number in numbers)
+    found = ((one, directories.by_partition.get(one)) for one in partitions)
+    return {one.partition for one, place in found if place is not None and place.writer.knows(one)}
+
+
+def _load_later(directories: Directories, topic: LogTopic, warn: Say, number: int) -> Partition:
+    unchecked = FoundTopic(TopicEntry(topic.topic_id), (number,), MappingProxyType({}), checked=False)
+    return load(directories, partition_to_load(directories, topic, unchecked, number), warn)
+
+
+def find_all(
+    directories: Directories, registry: TopicRegistry, warn: Say, *, most_at_start: int | None = None
+) -> dict[str, FoundTopic]:
+    """Find the topics in the directories, and schedule the removal of deleted partitions.
+
+    Only the first partition of each topic is looked into where there are more than `most_at_start`, closed in order.
+    """
     contents = survey(directories)
-    found = find_topics(directories, registry, warn)
+    in_order = not directories.read_only and all(one.clean and one.failure is None for one in directories.all)
+    check_all = not in_order or most_at_start is None or len(directories.by_partition) <= most_at_start
+    found = find_topics(directories, registry, warn, check_all=check_all)
     due = Timestamp(directories.clock() + directories.config.topic_defaults.file_delete_delay_ms)
     for directory, name in marked(contents, DirectoryMark.DELETE):
         directory.deleted.add(name, due)
@@ -58,4 +92,5 @@ def partition_to_load(
     """Return what to load for one of a topic's partitions."""
     partition = TopicPartition(topic.name, number)
     directory = directories.by_partition.get(partition)
-    return PartitionToLoad(partition, topic.config, directory, found.refused.get(number))
+    refused = found.refused.get(number) if found.checked else refusal(directories, partition, topic.topic_id)
+    return PartitionToLoad(partition, topic.config, directory, refused)

@@ -94,7 +94,7 @@ class TopicChanges:
     def extend(self, topic: LogTopic, total: int) -> dict[int, Log]:
         """Make the partitions that a topic lacks up to `total` (OSError)."""
         entry = self.registry.entries[topic.name]
-        missing = [number for number in range(total) if number not in topic.partitions()]
+        missing = [number for number in range(total) if number not in topic.served]
         return self._make(topic.name, entry, missing, topic.config, before=entry)
 
     def alter(self, topic: LogTopic, changes: Mapping[str, str | None]) -> None:
@@ -103,7 +103,7 @@ class TopicChanges:
         config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
         self.registry.put({topic.name: replace(self.registry.entries[topic.name], overrides=overrides)})
         topic.set_overrides(config, overrides)
-        for log in loaded_logs(topic.partitions().values()):
+        for log in loaded_logs(topic.opened()):
             log.update_config(config)
 
     def delete(self, topic: LogTopic) -> None:

@@ -34,6 +34,8 @@ class FoundTopic:
     """Numbers of its partitions, ascending; also of those that must stand in a directory that failed."""
     refused: Mapping[int, str]
     """Why some of them are not the topic's own."""
+    checked: bool = True
+    """False: of the partitions' topic ids only the first was read (`refusal` for the others)."""
 
 
 def survey(directories: Directories) -> dict[OpenDirectory, Contents]:
@@ -73,28 +75,49 @@ def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
         registry.put({topic: _settled(entry) for topic, entry in registry.entries.items()})
 
 
-def find_topics(directories: Directories, registry: TopicRegistry, warn: Say) -> dict[str, FoundTopic]:
+def find_topics(
+    directories: Directories, registry: TopicRegistry, warn: Say, *, check_all: bool = True
+) -> dict[str, FoundTopic]:
     """Return the topics in the surveyed directories; those without an entry are adopted.
 
-    OSError; writes unless read-only.
+    Without `check_all` a topic whose first partition bears its id is taken for the topic it was. OSError; writes unless
+    read-only.
     """
     found = {}
     for topic, numbers in _numbers(directories, registry).items():
         kept = registry.entries.get(topic)
         if kept and kept.pending is PendingChange.DELETE:
             continue
+        if (
+            kept
+            and not check_all
+            and _read_ids(directories, topic, numbers[:1])[0] == {numbers[0]: kept.topic_id}
+        ):
+            found[topic] = FoundTopic(kept, tuple(numbers), MappingProxyType({}), checked=False)
+            continue
         ids, refused = _read_ids(directories, topic, numbers)
         entry = _settle_entry(topic, kept, ids, directories, warn)
-        refused |= {
-            number: f"its topic id is {topic_id}, the topic's is {entry.topic_id}"
-            for number, topic_id in ids.items()
-            if topic_id not in (None, entry.topic_id)
-        }
+        refused |= _of_others(ids, entry.topic_id)
         found[topic] = FoundTopic(entry, tuple(numbers), MappingProxyType(refused))
         if not directories.read_only:
             _write_missing_ids(directories, topic, ids, entry.topic_id)
     _settle_registry(directories, registry, found, warn)
     return found
+
+
+def refusal(directories: Directories, partition: TopicPartition, topic_id: str) -> str | None:
+    """Why a partition that was not checked is not the topic's own; one that names no topic gets the id (OSError)."""
+    ids, refused = _read_ids(directories, partition.topic, [partition.partition])
+    _write_missing_ids(directories, partition.topic, ids, topic_id)
+    return {**refused, **_of_others(ids, topic_id)}.get(partition.partition)
+
+
+def _of_others(ids: Mapping[int, str | None], topic_id: str) -> dict[int, str]:
+    return {
+        number: f"its topic id is {found}, the topic's is {topic_id}"
+        for number, found in ids.items()
+        if found not in (None, topic_id)
+    }
 
 
 def _settle_registry(

@@ -16,6 +16,7 @@ from storage.engine import Partition
 from storage.errors import StorageError
 from storage.log.log import Log
 from storage.messages import Say
+from storage.model import TopicPartition
 from storage.recovery.load import Checkpointed
 from storage.topics.assembly import find_all, make_topic, partition_to_load
 from storage.topics.loading import PartitionToLoad, load, load_found
@@ -41,7 +42,7 @@ class Reopening:
             raise StorageError(f"{name}: in none of the data directories {self.directories}")
         known = _retire(old, directory) if isinstance(old, Log) else directory.writer.checkpointed(name)
         log = load_found(PartitionToLoad(name, topic.config, directory), directory, known, clean=False)
-        topic.set_partitions({**topic.partitions(), number: log})
+        topic.put_partitions({number: log})
         _supersede([old])
         return log
 
@@ -52,6 +53,7 @@ class Reopening:
         directory is as before.
         """
         failure = directory.failure
+        self._take_offline(directory, topics)
         try:
             self._take_ownership(directory)
             directory.failure = None
@@ -85,25 +87,30 @@ class Reopening:
         present = dict(topics)
         for name, one in found.items():
             topic = present.get(name) or make_topic(self.directories, name, one, self.warn)
-            partitions = dict(topic.partitions())
+            before = topic.known()
+            brought: dict[int, Partition] = {}
             for number in one.numbers:
                 wanted = partition_to_load(self.directories, topic, one, number)
-                old = partitions.get(number)
-                if wanted.directory is directory or old is None:
-                    partitions[number] = self._load_again(wanted, old)
-            before = topic.partitions()
-            topic.set_partitions(partitions)
-            _supersede(old for number, old in before.items() if partitions[number] is not old)
+                if wanted.directory is directory or number not in before:
+                    brought[number] = self._load_again(wanted, before.get(number))
+            topic.put_partitions(brought)
+            _supersede(before[number] for number in brought if number in before)
             present[name] = topic
-        here = [
-            partition
-            for topic in present.values()
-            for partition in topic.partitions().values()
-            if self.directories.by_partition.get(name_of(partition)) is directory
-        ]
-        directory.writer.forget(directory.writer.partitions() - {name_of(partition) for partition in here})
-        directory.writer.write_all(here)
+        served = {TopicPartition(name, number) for name, topic in present.items() for number in topic.served}
+        directory.writer.forget(directory.writer.partitions() - (served & self._standing_in(directory)))
+        by_partition = self.directories.by_partition
+        opened = (partition for topic in present.values() for partition in topic.opened())
+        directory.writer.write_all(one for one in opened if by_partition.get(name_of(one)) is directory)
         return present
+
+    def _standing_in(self, directory: OpenDirectory) -> set[TopicPartition]:
+        return {one for one, place in self.directories.by_partition.items() if place is directory}
+
+    def _take_offline(self, directory: OpenDirectory, topics: Mapping[str, LogTopic]) -> None:
+        """Open also those for which nobody asked before it failed: they are offline, too."""
+        for topic, number in self._standing_in(directory):
+            if topic in topics:
+                topics[topic].partitions().get(number)
 
     def _load_again(self, wanted: PartitionToLoad, old: Partition | None) -> Partition:
         if not isinstance(old, Log):
@@ -112,7 +119,7 @@ class Reopening:
         return load(self.directories, wanted, self.warn, _retire(old, wanted.directory))
 
 
-def _supersede(replaced: Iterable[Partition]) -> None:
+def _supersede(replaced: Iterable[Partition | None]) -> None:
     for log in loaded_logs(replaced):
         log.supersede()
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from threading import Lock
 from types import MappingProxyType
 
 from storage.config.topic import SETTINGS, TopicConfig
 from storage.disk import names
 from storage.engine import Partition
-from storage.errors import InvalidConfigError, InvalidNameError, TopicExistsError
+from storage.errors import InvalidConfigError, InvalidNameError, PartitionOfflineError, TopicExistsError
+from storage.log.log import Log
+from storage.topics.partitions import Partitions, Served, Unopened
 
 MAX_PARTITIONS = 10_000
 """Most partitions of one topic."""
@@ -40,7 +43,10 @@ INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 
 class LogTopic:
-    """A topic over its partitions' logs. The manager alone changes it, each property by one assignment."""
+    """A topic over its partitions' logs. The manager alone changes it, each property by one assignment.
+
+    Partitions that were not opened yet are opened by whoever asks for one first, one at a time.
+    """
 
     def __init__(
         self,
@@ -49,13 +55,17 @@ class LogTopic:
         topic_id: str,
         config: TopicConfig,
         overrides: Mapping[str, str],
-        partitions: Mapping[int, Partition],
+        partitions: Mapping[int, Served],
     ) -> None:
         self._name = name
         self._topic_id = topic_id
         self._settings = (config, MappingProxyType(dict(overrides)))
-        self._partitions: Mapping[int, Partition] = {}
-        self.set_partitions(partitions)
+        self._opening = Lock()
+        self._load: Callable[[int], Partition] = self._refuse
+        self._untouched = True
+        """True while no partition is open."""
+        self._partitions: Mapping[int, Partition] = MappingProxyType({})
+        self.put_partitions(partitions)
 
     @property
     def name(self) -> str:
@@ -80,13 +90,72 @@ class LogTopic:
     def partitions(self) -> Mapping[int, Partition]:
         return self._partitions
 
-    def set_partitions(self, partitions: Mapping[int, Partition]) -> None:
-        """Replace the partitions. For the manager."""
-        self._partitions = MappingProxyType(dict(sorted(partitions.items())))
+    @property
+    def served(self) -> Mapping[int, Served]:
+        """The partitions by number, ascending, without opening one."""
+        partitions = self._partitions
+        return partitions.served if isinstance(partitions, Partitions) else partitions
+
+    def known(self) -> dict[int, Partition | None]:
+        """Return the partitions by number; None for one that nobody has asked for."""
+        return {
+            number: one.partition if isinstance(one, Unopened) else one for number, one in self.served.items()
+        }
+
+    def opened(self) -> Iterator[Partition]:
+        """Yield the partitions that were opened; one may be offline."""
+        if not self._untouched:
+            for one in list(self.served.values()):
+                opened = one.partition if isinstance(one, Unopened) else one
+                if opened is not None:
+                    yield opened
+
+    def unopened(self) -> Iterator[Unopened]:
+        """Yield the partitions that nobody has asked for."""
+        if isinstance(self._partitions, Partitions):
+            for one in list(self._partitions.served.values()):
+                if isinstance(one, Unopened) and one.partition is None:
+                    yield one
+
+    def put_partitions(self, changes: Mapping[int, Served]) -> None:
+        """Add partitions, or replace those of the same numbers. For the manager."""
+        served = {**self.served, **changes}
+        closed = any(isinstance(one, Unopened) for one in served.values())
+        if not all(isinstance(one, Unopened) for one in served.values()):
+            self._untouched = False
+        self._partitions = Partitions(served) if closed else _all_opened(served)
+
+    def leave_unopened(self, numbers: Iterable[int], load: Callable[[int], Partition]) -> None:
+        """Add partitions that `load` opens when somebody asks for them. For the manager."""
+        self._load = load
+        self.put_partitions({number: Unopened(number, self._open) for number in numbers})
+
+    def open_no_more(self) -> None:
+        """Refuse from now on what is not open yet. For the manager."""
+        with self._opening:
+            self._load = self._refuse
+
+    def _open(self, one: Unopened) -> Partition:
+        with self._opening:
+            if one.partition is None:
+                found = self._load(one.number)
+                self._untouched = False
+                one.partition = found
+                if isinstance(found, Log) and found.config is not self.config:
+                    found.update_config(self.config)  # They were altered meanwhile.
+            return one.partition
+
+    def _refuse(self, number: int) -> Partition:
+        raise PartitionOfflineError(f"{self._name}-{number}: closed")
 
     def set_overrides(self, config: TopicConfig, overrides: Mapping[str, str]) -> None:
         """Replace the overrides, and the `config` that follows from them. For the manager."""
         self._settings = (config, MappingProxyType(dict(overrides)))
+
+
+def _all_opened(served: Mapping[int, Served]) -> Mapping[int, Partition]:
+    opened = sorted((number, one) for number, one in served.items() if not isinstance(one, Unopened))
+    return MappingProxyType(dict(opened))
 
 
 def check_new_topic(name: str, existing: Iterable[str]) -> None:

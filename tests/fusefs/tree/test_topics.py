@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import stat
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import trio
 
 from fusefs.views.view import PartitionViews
+from storage.codec.records import encode_lines
 from storage.directories.checkpoints import CheckpointWriter
 from storage.engine import Engine
 from storage.manager import open_engine
@@ -170,6 +172,34 @@ async def test_a_read_only_mount_changes_nothing(tmp_path: Path):
                 await client.open(path, APPEND)
         with refused("EROFS"):
             raise client.filesystem.refuse(*client.parent("orders/new"), "creating a file")
+    engine.close()
+
+
+async def test_a_listing_opens_no_partition(tmp_path: Path):
+    """Of a directory whose partitions wait until somebody asks: readdir passes on their names, stat and the rest open one."""
+    engine = open_engine(tmp_path / "data")
+    topic = engine.create_topic("orders", partitions=3)
+    (batch,) = encode_lines(b"a\n", timestamp=1_700_000_000_000)
+    topic.partitions()[1].append(batch)
+    engine.close()
+    engine = open_engine(tmp_path / "data", most_at_start=0)
+    async with mounted(engine, tmp_path) as client:
+        assert ["config", "status", "0", "1", "2"] == client.list("orders")
+        with refused("ENOENT"):
+            client.lookup("orders/3")
+        assert [] == list(engine.topic("orders").opened())
+        handle = client.filesystem.opendir(client.lookup("orders").node_id)
+        entries = {entry.name: entry.found for entry in client.filesystem.readdir(handle, 0)}
+        listed = entries["1"].node.listed_attributes()
+        assert (stat.S_IFDIR, 0) == (stat.S_IFMT(listed.mode), listed.timeout)
+        client.filesystem.remember(entries["1"].node)
+        known = await client.filesystem.getattr(entries["1"].node.node_id)
+        assert 1_700_000_000_000_000_000 == known.mtime_ns
+        assert [1] == [partition.number for partition in engine.topic("orders").opened()]
+        assert entries["1"].node.listed_attributes() == known
+        assert b"a\n" == await client.cat("orders/1/log")
+        assert 1_700_000_000_000_000_000 == (await client.stat("orders/status")).mtime_ns
+        assert 3 == len(list(engine.topic("orders").opened()))
     engine.close()
 
 

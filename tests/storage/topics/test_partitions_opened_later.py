@@ -1,0 +1,404 @@
+"""Partitions of a large data directory that was closed in order: each is opened when somebody asks for it first."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from storage.disk.names import HIGH_WATERMARKS, RECOVERY_POINTS
+from storage.engine import Partition
+from storage.errors import PartitionOfflineError
+from storage.manager import LogManager, open_engine
+from storage.topics.unopened import AT_A_TIME
+from tests.doubles.engines import DATA, QUIET, TINY_SEGMENTS, append_lines, read_lines
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.several_disks import SeveralDisks
+from tests.doubles.simulated_disk import SimulatedDisk
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+PARTITIONS = 3
+TOPICS = ("a", "b")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def disk(clock: ManualClock) -> SimulatedDisk:
+    """Two topics of three partitions with a line each, closed in order."""
+    disk = SimulatedDisk()
+    engine = opened(disk, clock)
+    for name in TOPICS:
+        engine.create_topic(name, partitions=PARTITIONS, overrides=TINY_SEGMENTS)
+    for name, number, partition in every(engine):
+        append_lines(partition, f"{name}{number}\n", timestamp=clock())
+    engine.close()
+    disk.calls.clear()
+    return disk
+
+
+def opened(disk: SimulatedDisk, clock: ManualClock, *, most_at_start: int = 0) -> LogManager:
+    return open_engine(DATA, files=disk, clock=clock, config=QUIET, most_at_start=most_at_start)
+
+
+def every(engine: LogManager) -> list[tuple[str, int, Partition]]:
+    return [
+        (name, number, partition)
+        for name, topic in engine.topics().items()
+        for number, partition in topic.partitions().items()
+    ]
+
+
+def open_now(engine: LogManager) -> list[str]:
+    """The partitions that are open."""
+    return [f"{name}-{one.number}" for name, topic in engine.topics().items() for one in topic.opened()]
+
+
+def contents(engine: LogManager) -> dict[str, list[str]]:
+    return {f"{name}-{number}": read_lines(partition) for name, number, partition in every(engine)}
+
+
+WHOLE = {f"{name}-{number}": [f"{name}{number}"] for name in TOPICS for number in range(PARTITIONS)}
+
+
+def calls_in_partitions(disk: SimulatedDisk) -> set[tuple[str, str]]:
+    """What was done in the partitions' directories, and where."""
+    paths = ((call, Path(path)) for call, path in disk.calls)
+    return {(call, str(path.relative_to(DATA))) for call, path in paths if path.parent.parent == DATA}
+
+
+def checkpoints(disk: SimulatedDisk) -> dict[str, bytes]:
+    names = [one.name for one in disk.list_directory(DATA) if one.name.endswith("-checkpoint")]
+    return {name: disk.read_bytes(DATA / name) for name in names}
+
+
+def test_one_file_a_topic_is_read_at_the_start(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Whose topic its first partition is; and nothing at the close, which leaves the checkpoints and the mark as they were."""
+    before = checkpoints(disk)
+    disk.calls.clear()
+    engine = opened(disk, clock)
+    assert {name: [0, 1, 2] for name in TOPICS} == {
+        name: list(topic.partitions()) for name, topic in engine.topics().items()
+    }
+    assert {("read_bytes", f"{name}-0/partition.metadata") for name in TOPICS} == calls_in_partitions(disk)
+    engine.close()
+    assert 2 == len(calls_in_partitions(disk))
+    assert before == checkpoints(disk)
+    assert disk.exists(DATA / ".kafka_cleanshutdown")
+
+
+def test_few_are_all_opened_at_the_start(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """As many as the limit are few."""
+    assert list(WHOLE) == open_now(opened(disk, clock, most_at_start=len(WHOLE)))
+    disk.crash(keep=1.0)
+
+
+def test_a_partition_is_opened_when_it_is_asked_for(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """That one alone, and once; in the end each holds what it held, and what was added."""
+    engine = opened(disk, clock)
+    one = engine.partition("b", 1)
+    assert ["b-1"] == open_now(engine)
+    assert one is engine.topic("b").partitions()[1]
+    append_lines(one, "more\n")
+    engine.close()
+    engine = opened(disk, clock)
+    assert {**WHOLE, "b-1": ["b1", "more"]} == contents(engine)
+    assert list(WHOLE) == open_now(engine)
+
+
+def test_what_holds_names_and_numbers_opens_nothing(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Whether there is a partition, and how many, is known without."""
+    engine = opened(disk, clock)
+    partitions = engine.topic("a").partitions()
+    assert (3, True, False, [0, 1, 2]) == (
+        len(partitions),
+        2 in partitions,
+        3 in partitions,
+        list(partitions),
+    )
+    with pytest.raises(KeyError):
+        partitions[3]
+    assert [] == open_now(engine)
+
+
+def test_many_who_ask_at_once_get_the_same(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Two logs over the same files would overwrite each other."""
+    engine = opened(disk, clock)
+    with ThreadPoolExecutor(8) as threads:
+        asked = list(threads.map(lambda _: engine.partition("a", 0), range(64)))
+    assert {id(asked[0])} == {id(one) for one in asked}
+
+
+def test_lines_of_the_others_stay_in_the_checkpoints(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """While one partition grows; also after a kill, when all are recovered from these lines."""
+    engine = opened(disk, clock)
+    partition = engine.partition("a", 1)
+    append_lines(partition, "more\n")
+    partition.sync()
+    clock.advance(100_000)
+    engine.maintenance(clock())
+    written = {name: sorted(data.decode().splitlines()[2:]) for name, data in checkpoints(disk).items()}
+    lines = sorted(f"{name.replace('-', ' ')} {2 if name == 'a-1' else 1}" for name in WHOLE)
+    assert {RECOVERY_POINTS: lines, HIGH_WATERMARKS: lines} == {
+        name: written[name] for name in (RECOVERY_POINTS, HIGH_WATERMARKS)
+    }
+    disk.crash(keep=0.0)
+    again = opened(disk, clock)
+    assert list(WHOLE) == open_now(again)
+    assert {**WHOLE, "a-1": ["a1", "more"]} == contents(again)
+
+
+def test_what_no_checkpoint_names_is_opened_at_the_start(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Else a crash later on would find no recovery point for it."""
+    path = DATA / RECOVERY_POINTS
+    kept = [line for line in disk.read_bytes(path).split(b"\n") if line != b"a 2 1"]
+    disk.write_bytes(path, b"\n".join([kept[0], b"5", *kept[2:]]))
+    engine = opened(disk, clock)
+    assert ["a-2"] == open_now(engine)
+    engine.close()
+    assert b"a 2 1" in disk.read_bytes(path).split(b"\n")
+
+
+def test_after_an_unclean_stop_all_are_recovered_at_the_start(
+    disk: SimulatedDisk, clock: ManualClock
+) -> None:
+    """Whatever their number."""
+    disk.unlink(DATA / ".kafka_cleanshutdown")
+    path = DATA / "b-2" / "00000000000000000000.log"
+    disk.write_bytes(path, disk.read_bytes(path) + b"torn")
+    disk.write_bytes(DATA / RECOVERY_POINTS, b"0\n0\n")
+    engine = opened(disk, clock)
+    assert list(WHOLE) == open_now(engine)
+    assert not disk.read_bytes(path).endswith(b"torn")
+    assert WHOLE == contents(engine)
+
+
+def test_a_damaged_one_is_offline_alone(
+    disk: SimulatedDisk, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With its reason, from the moment somebody asks for it; then no mark is left, as with any that is offline."""
+    disk.write_bytes(DATA / "a-1" / "leader-epoch-checkpoint", b"rubbish")
+    engine = opened(disk, clock)
+    assert () == engine.warnings
+    with caplog.at_level(logging.CRITICAL):
+        partition = engine.partition("a", 1)
+    assert partition.status().state.startswith("offline: ")
+    (warning,) = engine.warnings
+    assert "a-1: offline: " in warning
+    assert "leader-epoch-checkpoint" in warning
+    assert ["a2"] == read_lines(engine.partition("a", 2))
+    engine.close()
+    assert not disk.exists(DATA / ".kafka_cleanshutdown")
+
+
+def test_a_directory_of_another_topic_is_refused(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Its id is checked before anything else is read; one without an id is the topic's and gets it."""
+    other = disk.read_bytes(DATA / "b-0" / "partition.metadata")
+    own = disk.read_bytes(DATA / "a-1" / "partition.metadata")
+    disk.write_bytes(DATA / "a-1" / "partition.metadata", other)
+    disk.unlink(DATA / "a-2" / "partition.metadata")
+    engine = opened(disk, clock)
+    state = engine.partition("a", 1).status().state
+    assert f"its topic id is {engine.topic('b').topic_id}" in state
+    assert ["a2"] == read_lines(engine.partition("a", 2))
+    assert own == disk.read_bytes(DATA / "a-2" / "partition.metadata")
+
+
+def test_a_topic_that_someone_else_made_anew_is_found_at_the_start(
+    disk: SimulatedDisk, clock: ManualClock
+) -> None:
+    """The first partition's id shows it: then each is looked into, and the old settings are dropped."""
+    other = disk.read_bytes(DATA / "b-0" / "partition.metadata")
+    for number in range(PARTITIONS):
+        disk.write_bytes(DATA / f"a-{number}" / "partition.metadata", other)
+    engine = opened(disk, clock)
+    assert "created again by someone else" in engine.warnings[0]
+    assert [f"a-{number}" for number in range(PARTITIONS)] == open_now(engine)
+
+
+def test_settings_that_were_altered_before_hold_for_what_is_opened_later(
+    disk: SimulatedDisk, clock: ManualClock
+) -> None:
+    """As for what was open then."""
+    engine = opened(disk, clock)
+    first = engine.partition("a", 0)
+    engine.alter_config("a", {"max.message.bytes": "5000"})
+    assert [5000, 5000] == [first.config.max_message_bytes, engine.partition("a", 1).config.max_message_bytes]
+
+
+def test_topics_change_around_what_is_not_open(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """One gets partitions, another is deleted; the next start finds just that."""
+    engine = opened(disk, clock)
+    engine.add_partitions("a", total=5)
+    engine.delete_topic("b")
+    assert ["a-3", "a-4"] == open_now(engine)
+    engine.close()
+    for name, data in checkpoints(disk).items():
+        assert b"b 0" not in data, name
+    engine = opened(disk, clock)
+    assert {"a-0": ["a0"], "a-1": ["a1"], "a-2": ["a2"], "a-3": [], "a-4": []} == contents(engine)
+
+
+def test_after_the_close_none_is_opened(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """The directory is the next owner's then."""
+    engine = opened(disk, clock)
+    topic = engine.topic("a")
+    engine.close()
+    disk.calls.clear()
+    with pytest.raises(PartitionOfflineError, match="a-0: closed"):
+        topic.partitions()[0]
+    assert [] == disk.calls
+
+
+def test_a_partition_is_reopened_though_nobody_asked_before(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """As `topics online` does for all."""
+    engine = opened(disk, clock)
+    assert engine.reopen_partition("a", 2) is engine.partition("a", 2)
+    assert ["a2"] == read_lines(engine.partition("a", 2))
+
+
+def test_a_directory_that_failed_serves_again(clock: ManualClock) -> None:
+    """What nobody asked for while it was gone is recovered with the rest; the other directory's stays as it is."""
+    a, b = Path("/a"), Path("/b")
+    disks = SeveralDisks({a: SimulatedDisk(), b: SimulatedDisk()})
+
+    def both() -> LogManager:
+        return open_engine((a, b), files=disks, clock=clock, config=QUIET, most_at_start=0)
+
+    engine = both()
+    for number, partition in engine.create_topic("t", partitions=4).partitions().items():
+        append_lines(partition, f"{number}\n")
+    engine.close()
+    engine = both()
+    home = next(one for one in engine._directories.all if one.data.path == b)
+    engine._directories.fail(home, OSError(5, "Input/output error"))
+    lost = next(number for number, one in engine._directories.by_partition.items() if one is home)
+    assert engine.partition(*lost).status().state.startswith("offline: /b failed")
+    engine.reopen_partition(*lost)
+    assert 2 == len(open_now(engine))
+    assert [["0"], ["1"], ["2"], ["3"]] == [
+        read_lines(one) for one in engine.topic("t").partitions().values()
+    ]
+    engine.close()
+
+
+# Duties.
+
+
+def duties(engine: LogManager, clock: ManualClock, after_ms: int) -> None:
+    clock.advance(after_ms)
+    engine.maintenance(clock())
+
+
+def test_idle_partitions_are_retained_by_time(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Not opened before the first record's time has come, nor where records stay for ever; then at once."""
+    engine = opened(disk, clock)
+    engine.alter_config("a", {"retention.ms": str(DAY_MS)})
+    for _ in range(3):
+        duties(engine, clock, 7 * HOUR_MS)
+    assert [] == open_now(engine)
+    duties(engine, clock, 3 * HOUR_MS + 60_000)
+    assert ["a-0", "a-1", "a-2"] == open_now(engine)
+    assert [(1, 1)] * 3 == [
+        (offsets.log_start_offset, offsets.log_end_offset)
+        for offsets in (engine.partition("a", number).offsets() for number in range(PARTITIONS))
+    ]
+    assert ["b0"] == read_lines(engine.partition("b", 0))
+
+
+def test_a_look_is_not_taken_twice(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """A directory in which nothing happens is listed once, and once more after its topic was altered."""
+    engine = opened(disk, clock)
+    duties(engine, clock, HOUR_MS)
+    disk.calls.clear()
+    for _ in range(3):
+        duties(engine, clock, HOUR_MS)
+    assert set() == calls_in_partitions(disk)
+    engine.alter_config("b", {"retention.ms": str(DAY_MS * 10)})
+    duties(engine, clock, HOUR_MS)
+    assert {"b-0", "b-1", "b-2"} == {path.split("/")[0] for _, path in calls_in_partitions(disk)}
+    assert [] == open_now(engine)
+
+
+def test_partitions_are_looked_at_a_few_at_a_time(clock: ManualClock) -> None:
+    """So that the other duties go on meanwhile; in the end all are."""
+    disk = SimulatedDisk()
+    engine = opened(disk, clock)
+    engine.create_topic("t", partitions=AT_A_TIME + 1)
+    engine.close()
+    engine = opened(disk, clock)
+    listed = []
+    for _ in range(2):
+        disk.calls.clear()
+        duties(engine, clock, HOUR_MS)
+        listed.append(sum(call == "list_directory" and "/t-" in path for call, path in disk.calls))
+    assert [AT_A_TIME, 1] == listed
+
+
+def test_a_deletion_that_waits_for_its_time_is_done(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Files of segments that were deleted before the close: their room is given back though nobody asks for the partition."""
+    left = DATA / "b-1" / "00000000000000000000.log.deleted"
+    disk.write_bytes(left, b"gone")
+    engine = opened(disk, clock)
+    duties(engine, clock, HOUR_MS)
+    assert ["b-1"] == open_now(engine)
+    assert not disk.exists(left)
+
+
+def several_segments(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
+    """Topic s, of whose two partitions the second has several segments, opened later."""
+    engine = opened(disk, clock)
+    first, second = engine.create_topic("s", partitions=2, overrides=TINY_SEGMENTS).partitions().values()
+    append_lines(first, "x\n", timestamp=clock())
+    while len(second.segments()) < 4:
+        append_lines(second, "x" * 50 + "\n", timestamp=clock())
+    engine.close()
+    return opened(disk, clock)
+
+
+@pytest.mark.parametrize("settings", [{"cleanup.policy": "compact"}, {"retention.bytes": "500"}])
+def test_what_has_more_than_it_should_is_opened(clock: ManualClock, settings: dict[str, str]) -> None:
+    """Sealed segments where they are compacted, more bytes than are kept: not so its neighbour with one small segment."""
+    engine = several_segments(SimulatedDisk(), clock)
+    duties(engine, clock, HOUR_MS)
+    assert [] == open_now(engine)
+    engine.alter_config("s", settings)
+    duties(engine, clock, HOUR_MS)
+    assert ["s-1"] == open_now(engine)
+
+
+def test_segments_before_the_log_start_go(clock: ManualClock) -> None:
+    """Though their owner closed before retention came by."""
+    disk = SimulatedDisk()
+    engine = several_segments(disk, clock)
+    partition = engine.partition("s", 1)
+    start = partition.segments()[2].base_offset
+    partition.delete_records(start)
+    engine.close()
+    engine = opened(disk, clock)
+    duties(engine, clock, HOUR_MS)
+    assert ["s-1"] == open_now(engine)
+    assert start == engine.partition("s", 1).segments()[0].base_offset
+
+
+def test_maintenance_that_a_person_asks_for_opens_all(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """It plans and does for each log what is due."""
+    engine = opened(disk, clock)
+    engine.plan_maintenance(clock())
+    assert list(WHOLE) == open_now(engine)
+
+
+def test_what_is_open_has_its_duties(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Neighbours that are not open keep none of them away."""
+    engine = opened(disk, clock)
+    partition = engine.partition("a", 0)
+    append_lines(partition, "more\n", timestamp=clock())
+    engine.alter_config("a", {"flush.ms": "1"})
+    duties(engine, clock, HOUR_MS)
+    assert 2 == partition.offsets().recovery_point
