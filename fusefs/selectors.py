@@ -241,7 +241,7 @@ def _resolve_times(
     start_timestamp: Timestamp, end_timestamp: Timestamp | None, partition: Partition, isolation: Isolation
 ) -> RangePlace:
     """A range of offsets; without a record at or after its start it is empty, and begins at the visible end."""
-    visible_end = partition.offsets().visible_end(isolation)
+    visible_end = partition.visible_end(isolation)
     found = _offset_at(partition, start_timestamp, isolation)
     start_offset = visible_end if found is None else found
     if end_timestamp is None:

@@ -104,6 +104,10 @@ class Partition(Protocol):
 
     def offsets(self) -> PartitionOffsets: ...
 
+    def visible_end(self, isolation: Isolation) -> Offset:
+        """Return the exclusive end of what a reader sees: what `offsets` says, for callers that ask at each read."""
+        ...
+
     def status(self) -> PartitionStatus:
         """Return the state of the partition; each segment is looked up on the disk."""
         ...

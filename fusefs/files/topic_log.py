@@ -187,5 +187,5 @@ class TopicTimesFile(MergedFile):
         with Allowance(THREAD_BYTES, inline=False):  # Each partition is looked into as one request does.
             place = resolve(self._selector, partition, isolation=isolation)
         assert isinstance(place, RangePlace)
-        end = partition.offsets().visible_end(isolation) if place.end_offset is None else place.end_offset
+        end = partition.visible_end(isolation) if place.end_offset is None else place.end_offset
         return Share(partition, place.start_offset, end)

@@ -277,16 +277,14 @@ def _offset_after_damage(
     begins = fetched.position + at - longer.position
     if longer.segment_base_offset == fetched.segment_base_offset and 0 <= begins < len(longer.data):
         return _base_offset(partition, offset, longer.data, begins, isolation)
-    return min(_segment_end(partition, offset), partition.offsets().visible_end(isolation))
+    return min(_segment_end(partition, offset), partition.visible_end(isolation))
 
 
 def _base_offset(
     partition: Partition, offset: Offset, data: memoryview, position: int, isolation: Isolation
 ) -> Offset:
     """Give the base offset of the batch at a position, kept above `offset` and within the log."""
-    return Offset(
-        min(max(base_offset_at(data, position), offset + 1), partition.offsets().visible_end(isolation))
-    )
+    return Offset(min(max(base_offset_at(data, position), offset + 1), partition.visible_end(isolation)))
 
 
 def _segment_end(partition: Partition, offset: Offset) -> Offset:
@@ -301,7 +299,7 @@ def _next_readable(partition: Partition, offset: Offset, isolation: Isolation) -
 
     Reading enters a segment by its index: offsets before the break's next index entry fail, those after it succeed.
     """
-    end_offset = partition.offsets().visible_end(isolation)
+    end_offset = partition.visible_end(isolation)
     fails, step = offset, 1
     while not _readable(partition, Offset(min(fails + step, end_offset)), isolation):
         fails, step = Offset(fails + step), step * 2
@@ -316,7 +314,7 @@ def _next_readable(partition: Partition, offset: Offset, isolation: Isolation) -
 
 
 def _readable(partition: Partition, offset: Offset, isolation: Isolation) -> bool:
-    if offset >= partition.offsets().visible_end(isolation):
+    if offset >= partition.visible_end(isolation):
         return True
     try:
         partition.read(offset, max_bytes=1, isolation=isolation)

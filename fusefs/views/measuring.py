@@ -48,7 +48,7 @@ class Source(NamedTuple):
     isolation: Isolation
 
     def visible_end(self) -> Offset:
-        return self.partition.offsets().visible_end(self.isolation)
+        return self.partition.visible_end(self.isolation)
 
     def read(self, offset: Offset, max_bytes: int) -> Stretch:
         """Read batches as the form renders them: at least one, where there is one. Raises SegmentDeletedError."""

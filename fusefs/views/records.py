@@ -165,7 +165,7 @@ def earliest_offset(
 
 def latest_offset(partition: Partition, *, isolation: Isolation = Isolation.READ_COMMITTED) -> Offset | None:
     """The last visible record; None while there is none."""
-    end_offset = partition.offsets().visible_end(isolation)
+    end_offset = partition.visible_end(isolation)
     offset = last_records_start(partition, 1, end_offset, isolation=isolation)
     return offset if offset < end_offset else None
 
@@ -181,7 +181,7 @@ def _is_visible(partition: Partition, offset: Offset, isolation: Isolation) -> b
 
 def _columns_from(partition: Partition, offset: Offset, isolation: Isolation) -> Iterator[Columns]:
     """The records from an offset on, read in growing steps. Raises CorruptionError at a damaged batch."""
-    end_offset, max_bytes = partition.offsets().visible_end(isolation), 1
+    end_offset, max_bytes = partition.visible_end(isolation), 1
     while offset < end_offset:
         stretch = read_stretch(partition, offset, max_bytes=max_bytes, isolation=isolation)
         for piece in stretch.pieces:

@@ -217,4 +217,4 @@ def _release(log: Log) -> None:
 
 def visible_end(log: Log, isolation: Isolation) -> int:
     """Return the exclusive end of what a reader of `isolation` is shown."""
-    return log.offsets().visible_end(isolation)
+    return log.visible_end(isolation)

@@ -89,6 +89,10 @@ class OfflinePartition:
             leader_epoch=NO_LEADER_EPOCH,
         )
 
+    def visible_end(self, isolation: Isolation) -> Offset:
+        del isolation
+        return self._log_start_offset
+
     def status(self) -> PartitionStatus:
         return PartitionStatus(
             offsets=self.offsets(),

@@ -65,6 +65,7 @@ class Log:
         "status",
         "truncate_fully_and_start_at",
         "truncate_to",
+        "visible_end",
     )
 
     def __init__(
@@ -82,6 +83,7 @@ class Log:
         self._appender = appender
 
         self.offsets = reader.offsets
+        self.visible_end = reader.visible_end
         self.status = reader.status
         self.segments = reader.segments
         self.segment_of = reader.segment_of

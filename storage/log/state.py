@@ -63,13 +63,18 @@ class LogState(NamedTuple):
         first, high_watermark = self.first_unstable, self.high_watermark
         return high_watermark if first is None else min(first, high_watermark)
 
+    def visible_end(self, isolation: Isolation) -> Offset:
+        """Return the exclusive end of what readers of `isolation` see."""
+        if self.replicated is None and self.first_unstable is None:  # As nearly always.
+            return self.end_offset
+        return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
+
     def bound(self, isolation: Isolation) -> Bound:
         """Return the bound of readers of `isolation` (kafka-storage.md#isolation)."""
         end = self.end
-        if self.replicated is None and self.first_unstable is None:  # As nearly always.
+        if self.replicated is None and self.first_unstable is None:
             return end
-        committed = isolation is Isolation.READ_COMMITTED
-        visible_end = self.last_stable_offset if committed else self.high_watermark
+        visible_end = self.visible_end(isolation)
         if visible_end >= end.offset:
             return end
         segment = self.chain.segments[self.chain.floor(visible_end)]

@@ -108,6 +108,9 @@ class MemoryPartition:
             leader_epoch=0,
         )
 
+    def visible_end(self, isolation: Isolation) -> Offset:
+        return self.offsets().visible_end(isolation)
+
     def status(self) -> PartitionStatus:
         return PartitionStatus(
             offsets=self.offsets(),
@@ -171,7 +174,7 @@ class MemoryPartition:
     ) -> Fetched:
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.log_end_offset)
-        visible_end = self.offsets().visible_end(isolation)
+        visible_end = self.visible_end(isolation)
         found = self._find_next(offset)
         if offset >= visible_end or found is None:
             return Fetched(memoryview(b""), Position(0), Offset(0), offset)
@@ -205,7 +208,7 @@ class MemoryPartition:
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
         del max_bytes
-        visible_end = self.offsets().visible_end(isolation)
+        visible_end = self.visible_end(isolation)
         for segment in self.memory_segments:
             for columns in decode(bytes(segment.data), control=True):
                 for record in columns:

@@ -87,9 +87,7 @@ def explained(name: str, selector: Selector, log: Log) -> Explanation:
         case Range() | LastN():
             place = resolve(selector, log, isolation=isolation)
             assert isinstance(place, RangePlace)
-            end_offset = (
-                log.offsets().visible_end(isolation) if place.end_offset is None else place.end_offset
-            )
+            end_offset = log.visible_end(isolation) if place.end_offset is None else place.end_offset
             ends = (
                 dict.fromkeys((place.start_offset, Offset(end_offset - 1)))
                 if place.start_offset < end_offset

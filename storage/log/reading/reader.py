@@ -58,6 +58,9 @@ class LogReader:
             leader_epoch=self._parts.leader_epoch,
         )
 
+    def visible_end(self, isolation: Isolation) -> Offset:
+        return self._parts.state.visible_end(isolation)
+
     def status(self) -> PartitionStatus:
         parts, state = self._parts, self._parts.state
         cleaning = parts.describe_cleaning()

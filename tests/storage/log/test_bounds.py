@@ -75,11 +75,16 @@ def test_a_truncation_at_an_aborts_marker_opens_its_transaction_again():
     log.append(produced(b"a", b"b", txn=True))
     log.append(marker(commit=False), origin=Origin.COORDINATOR)
     assert (1, 3) == (len(log.aborted), log.offsets().last_stable_offset)
+    assert [3, 3] == [log.visible_end(isolation) for isolation in Isolation]
     log.truncate_to(Offset(2))
     assert ((), 0) == (log.aborted, log.offsets().last_stable_offset)
     log.append(produced(b"c", sequence=2, txn=True))
     for each in (log, on_disk.kill()):
         assert ((), 0, 3) == (each.aborted, each.offsets().last_stable_offset, each.log_end_offset)
+        assert (0, 3) == (
+            each.visible_end(Isolation.READ_COMMITTED),
+            each.visible_end(Isolation.READ_UNCOMMITTED),
+        )
         everything = each.read(Offset(0), max_bytes=10_000, isolation=Isolation.READ_UNCOMMITTED)
         assert (3, ()) == (everything.next_offset, everything.aborted)
 
