@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 
 from fusefs.allowance import leave_event_loop
 from fusefs.appending.handle import Acks
@@ -32,7 +31,7 @@ class PartitionFiles:
         self.views = PartitionViews(
             partition, store=context.view_store(partition), isolation=context.settings.isolation
         )
-        self.news = Wakeups()
+        self.news = Wakeups(context.waiting.waker)
         self.deleted = False
         self.shown_inos: dict[str, int] = {}
         """The one number that stat shows of a growing view, through all its generations."""
@@ -46,11 +45,11 @@ class PartitionFiles:
         self._newest_ns: int | None = None
         self._segments_seen = 0
         """Number of segments in the last status; 0 where that is not known."""
-        self.news.listeners.add(self._changed)
+        self.news.listen(self._changed)
         self._cancel = partition.listen(self.news.signal)
 
     def visible_end(self) -> Offset:
-        return self.partition.offsets().visible_end(self.context.settings.isolation)
+        return self.partition.visible_end(self.context.settings.isolation)
 
     def status(self) -> PartitionStatus:
         """The partition's status. The disk is asked for each segment, so that it is a thread's work unless they were few."""
@@ -120,7 +119,3 @@ class PartitionFiles:
         self.deleted = True
         self._cancel()
         self.news.signal()
-
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` in the event loop after news of the partition."""
-        return self.news.listeners.add(listener)

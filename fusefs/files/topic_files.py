@@ -12,7 +12,7 @@ from fusefs.files.partition_files import PartitionFiles
 from fusefs.following.wakeups import Wakeups
 from fusefs.forms import Form
 from fusefs.nodes.context import MountContext
-from storage.engine import Partition, Topic
+from storage.engine import Cancel, Partition, Topic
 from storage.errors import StorageError, UnknownTopicError
 
 
@@ -26,7 +26,7 @@ class TopicFiles:
         self._partitions: dict[int, PartitionFiles] = {}
         self._targets: dict[str, TopicTarget] = {}
         self._partitioner = context.partitioners(topic.name)
-        self._news = Wakeups()
+        self._news = Wakeups(context.waiting.waker)
 
     def check_exists(self) -> None:
         """Raise FileError (ESTALE) once the topic is deleted."""
@@ -57,7 +57,7 @@ class TopicFiles:
             files = self._partitions[number] = PartitionFiles(
                 self.context, partition, internal=self.topic.internal
             )
-            files.listen(self._news.signal)
+            files.news.listen(self._news.deliver)
         return files
 
     def target(self, form: Form) -> TopicTarget:
@@ -76,11 +76,16 @@ class TopicFiles:
         self.check_exists()
         return self.topic.partitions()
 
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` in the event loop after news of any partition, present or to come."""
+    def wait(self, waiter: Callable[[], None]) -> Cancel:
+        """Call `waiter` once in the event loop after the next news of any partition, present or to come."""
         for number in self.topic.partitions():
             self.partition(number)
-        return self._news.listeners.add(listener)
+        return self._news.wait(waiter)
+
+    @property
+    def news_count(self) -> int:
+        """How often there were news of any partition."""
+        return self._news.news_count
 
     def refresh(self) -> None:
         """Follow the engine: partitions may have come, or been opened again; and notify the readers that follow the topic."""
@@ -90,7 +95,7 @@ class TopicFiles:
                 del self._partitions[number]
                 files.delete()
         if (
-            self._news.listeners
+            self._news.is_awaited
         ):  # By who follows the topic: news of a partition that has come is for them too.
             for number in partitions:
                 self.partition(number)
@@ -126,8 +131,8 @@ class AllTopics:
     def __init__(self, context: MountContext) -> None:
         self._context = context
         self._topics: dict[str, TopicFiles] = {}
-        self._news = Wakeups()
-        self._news.listeners.add(self.refresh)
+        self._news = Wakeups(context.waiting.waker)
+        self._news.listen(self.refresh)
         self._cancel = context.engine.listen(self._news.signal)
 
     def names(self) -> list[str]:

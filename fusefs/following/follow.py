@@ -12,18 +12,15 @@ from typing import Protocol
 from fusefs.allowance import INLINE_BYTES, Allowance, ThreadNeededError, leave_event_loop, take_turn
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError
+from fusefs.following.tail import FETCH_BYTES, Tail, Tails
 from fusefs.following.waiting import WaitingReads
 from fusefs.forms import Form
 from fusefs.views.decoded_fetch import Damage
 from fusefs.views.measuring import Source
 from fusefs.views.rendering import Rendering, Text
-from storage.engine import Partition
+from storage.engine import Cancel, Partition
 from storage.errors import SegmentDeletedError, StorageError
 from storage.model import Isolation, Offset
-
-FETCH_BYTES = 256 * 1024
-"""Bytes of batches read at once; at least one batch, however large."""
-
 
 INLINE_PARTITIONS = 500
 """Looked through in the event loop's thread, some microseconds each; more of them in another one."""
@@ -35,29 +32,93 @@ class Notify(Protocol):
     def notify(self) -> None: ...
 
 
+class News(Protocol):
+    """News of any of the partitions that are followed, in the event loop's thread."""
+
+    @property
+    def news_count(self) -> int:
+        """How often there were any."""
+        ...
+
+    def wait(self, waiter: Callable[[], None]) -> Cancel:
+        """Call `waiter` once, soon after the next news."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The partitions that are followed, as they are now, and the way to listen to news of any of them."""
+    """The partitions that are followed, as they are now, and the news of any of them."""
 
     path: str
     """`/orders/0/follow`: the file under the mount."""
     partitions: Callable[[], Mapping[int, Partition]]
     """The partitions by number. Raises FileError (ESTALE) once the topic is deleted."""
-    listen: Callable[[Callable[[], None]], Callable[[], None]]
+    news: News
+    tails: Tails
     form: Form
     isolation: Isolation
 
 
-class _Followed:
-    """One partition from an offset on, as `rendering.Rendered`; it may be opened again meanwhile."""
+class _Stream:
+    """One partition from an offset on, with the other followers where it is among them, else by itself."""
 
-    def __init__(self, source: Source, start_offset: Offset) -> None:
-        self.source = source
+    __slots__ = ("_bound", "_own", "_tails", "start_offset", "tail")
+
+    def __init__(self, tails: Tails, source: Source, start_offset: Offset) -> None:
+        self._tails = tails
+        self.tail = tails.attach(source)
         self.start_offset = start_offset
-        self.rendering = Rendering(self, FETCH_BYTES)
+        """Offset of the next record to be shown."""
+        self._own: Rendering | None = None
+        self._bound = start_offset
+
+    @property
+    def source(self) -> Source:
+        return self.tail.source
+
+    def replace(self, source: Source) -> None:
+        """Go on in a partition that was opened again."""
+        self.close()
+        self.tail, self._own = self._tails.attach(source), None
+
+    def close(self) -> None:
+        self._tails.detach(self.tail)
 
     def end_offset(self) -> Offset:
-        return self.source.visible_end()
+        """Exclusive end of what is rendered without the others."""
+        return min(self._bound, self.source.visible_end())
+
+    def next(self) -> Text | Damage | None:
+        """Give what comes next; None where there is nothing yet. Damage is passed. Raises SegmentDeletedError."""
+        tail = self.tail
+        partition, _, isolation = tail.source
+        while self.start_offset < (end_offset := partition.visible_end(isolation)):
+            start_offset = self.start_offset
+            chunk = tail.chunks.get(start_offset) or tail.extend(start_offset, end_offset)
+            if chunk is None:
+                found = self._alone(tail)
+                if found:
+                    return found
+            else:
+                self._own = None
+                text, self.start_offset = chunk
+                if text:
+                    return text
+                if self.start_offset == start_offset:
+                    return None
+        tail.cut(end_offset)
+        return None
+
+    def _alone(self, tail: Tail) -> Text | Damage | None:
+        """Render behind the tail, up to where the others are met."""
+        if self._own is None:
+            self._own = Rendering(self, FETCH_BYTES)
+        self._bound = tail.next_start(self.start_offset)
+        found = self._own.next_fetch(self.end_offset())
+        if isinstance(found, Damage):
+            self._own.pass_damage()
+        self.start_offset = max(self._own.next_offset, self.start_offset)
+        return found
 
 
 class FollowHandle:
@@ -82,28 +143,31 @@ class FollowHandle:
         self._opener_pid = opener_pid
         self._nonblocking = nonblocking
         self._filling = threading.Lock()
-        self._streams: dict[int, _Followed] = {}
+        self._streams: dict[int, _Stream] = {}
         for number, partition in followed.partitions().items():
-            self._stream(number, partition, partition.offsets().visible_end(followed.isolation))
+            self._add(number, partition, partition.visible_end(followed.isolation))
         self._rest: Text = b""
         self._failure: Exception | None = None
         """The error that is raised when the rest was read."""
         self._position = 0
-        self._last = b""
+        self._last: Text = b""
         self._poll: Notify | None = None
         self._cancel_poll: Callable[[], None] | None = None
 
-    def _stream(self, number: int, partition: Partition, start_offset: Offset) -> Rendering:
-        """Give what renders a partition, which begins at an offset if it is new."""
-        stream = self._streams.get(number)
-        if stream is None or stream.source.partition is not partition:
-            source = Source(partition, self._followed.form, self._followed.isolation)
-            if stream is None:
-                stream = self._streams[number] = _Followed(source, start_offset)
-            stream.source = source
-        return stream.rendering
+    def _add(self, number: int, partition: Partition, start_offset: Offset) -> _Stream:
+        source = Source(partition, self._followed.form, self._followed.isolation)
+        stream = self._streams[number] = _Stream(self._followed.tails, source, start_offset)
+        return stream
 
-    async def read(self, position: int, size: int) -> bytes:
+    def _stream(self, number: int, partition: Partition) -> _Stream:
+        """Give the stream of a partition that came after the opening, from its first record on, or that was opened again."""
+        stream = self._streams.get(number)
+        if stream is None:
+            return self._add(number, partition, partition.log_start_offset)
+        stream.replace(stream.source._replace(partition=partition))
+        return stream
+
+    async def read(self, position: int, size: int) -> Text:
         """At most `size` bytes of what has arrived and was not read yet; waits where there is none.
 
         A program that asks for one byte gets one: the rest is kept for its next read. A damaged batch is told once. Raises
@@ -112,58 +176,73 @@ class FollowHandle:
         """
         if position < self._position:
             return self._again(position, size)
-        while not self._rest and not await self._blocking.patiently(self._fill_patiently):
+        waker, news = self._waiting.waker, self._followed.news
+        if not self._rest and waker.is_busy:
+            await (
+                waker.turn()
+            )  # Otherwise hundreds of busy followers would stand between an append and its answer.
+        while not self._rest and self._failure is None:
+            heard = news.news_count
+            inline = len(self._streams) <= INLINE_PARTITIONS
+            if await self._blocking.patiently(self._fill if inline else self._fill_in_thread):
+                continue
             if self._nonblocking:
                 raise FileError(errno.EAGAIN)
-            await self._waiting.wait(self._followed.listen, pid=self._opener_pid, path=self._followed.path)
+            if heard == news.news_count:  # Otherwise something came while a thread looked.
+                await self._waiting.wait(news.wait, pid=self._opener_pid, path=self._followed.path)
         if not self._rest and self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
-        self._last, self._rest = bytes(self._rest[:size]), memoryview(self._rest)[size:] or b""
-        self._position = position + len(self._last)
-        return self._last
+        return self._take(position, size)
 
-    def _again(self, position: int, size: int) -> bytes:
+    def _take(self, position: int, size: int) -> Text:
+        rest = self._rest
+        if len(rest) <= size:
+            data, self._rest = rest, b""
+        else:
+            data, self._rest = memoryview(rest)[:size], memoryview(rest)[size:]
+        # Of a large chunk no more is held than was given out.
+        self._last = data if isinstance(data, bytes) or 2 * len(data) > _held_by(data) else bytes(data)
+        self._position = position + len(data)
+        return data
+
+    def _again(self, position: int, size: int) -> Text:
         start = len(self._last) - (self._position - position)
         if start < 0:
             raise FileError(errno.ESPIPE, "what was read before is gone; `log` has it")
         return self._last[start : start + size]
 
-    def _fill_patiently(self) -> bool:
-        if not self._rest and len(self._followed.partitions()) > INLINE_PARTITIONS:
-            leave_event_loop()
+    def _fill_in_thread(self) -> bool:
+        leave_event_loop()
         return self._fill()
 
     def _fill(self) -> bool:
         """Render what has arrived, partition by partition; False where there is nothing, neither text nor an error."""
-        take_turn(self._filling)  # Another read, or poll(2), may be at it in another thread.
+        if not self._filling.acquire(blocking=False):
+            take_turn(self._filling)  # Another read, or poll(2), is at it in another thread.
         try:
-            return self._fill_in_turn()
+            if self._rest or self._failure is not None:
+                return True
+            for number, partition in self._followed.partitions().items():
+                stream = self._streams.get(number)
+                if stream is None or stream.tail.source.partition is not partition:
+                    stream = self._stream(number, partition)
+                found = stream.next()
+                if found is not None:
+                    self._keep(found)
+                    return True
+        except SegmentDeletedError as error:
+            reason = f"records were deleted before they were read: {error}"
+            raise FileError(errno.ESTALE, reason, reported=True) from None
         finally:
             self._filling.release()
-
-    def _fill_in_turn(self) -> bool:
-        if self._rest or self._failure is not None:
-            return True
-        for number, partition in self._followed.partitions().items():
-            # A partition that came after the opening is followed from its first record.
-            rendering = self._stream(number, partition, partition.log_start_offset)
-            if not rendering.is_behind():
-                continue
-            try:
-                # With one fetch it is content: mostly a few records came.
-                found = rendering.next(b"", least=1, step=1, front=None)
-            except SegmentDeletedError as error:
-                reason = f"records were deleted before they were read: {error}"
-                raise FileError(errno.ESTALE, reason, reported=True) from None
-            if isinstance(found, Damage):
-                rendering.pass_damage()
-                self._failure = found.error
-                return True
-            if found:
-                self._rest = found
-                return True
         return False
+
+    def _keep(self, found: Text | Damage) -> None:
+        if isinstance(found, Damage):
+            self._failure = found.error
+        else:
+            self._rest = found
 
     def poll(self, notify: Notify | None) -> int:
         """The events that are ready; where none is and `notify` is given, it is called when one may be."""
@@ -177,7 +256,7 @@ class FollowHandle:
             return select.POLLIN | select.POLLRDNORM
         if notify is not None:
             self._poll = notify
-            self._cancel_poll = self._followed.listen(self._news)
+            self._cancel_poll = self._followed.news.wait(self._news)
         return 0
 
     def _news(self) -> None:
@@ -194,3 +273,11 @@ class FollowHandle:
     def release(self) -> None:
         """The last descriptor is closed."""
         self._forget_poll()
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
+
+
+def _held_by(text: memoryview) -> int:
+    """Bytes that are held as long as `text` is."""
+    return memoryview(text.obj).nbytes

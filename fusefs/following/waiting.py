@@ -12,6 +12,7 @@ import trio
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.following.signals import DescriptorHolder, Look, descriptor_holders, look
+from fusefs.following.wakeups import Waker
 
 MAX_WAITING = 1000
 """Reads that may wait at once by default; one more is EMFILE."""
@@ -64,6 +65,8 @@ class WaitingReads:
         ),
     ) -> None:
         self.bound = bound
+        self.waker = Waker()
+        """Wakes them."""
         self._blocking = blocking
         self._look_at = look
         self._holders = holders

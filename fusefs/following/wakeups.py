@@ -1,29 +1,99 @@
-"""News from any thread, delivered in the event loop's thread, many pieces of news as one."""
+"""News from any thread, delivered in the event loop's thread, many pieces of news as one.
+
+    append ─► signal ─► listeners            all of them, at once: a few, the mount's own
+                     └► waiters ─► waker     AT_ONCE of them now, as many in each turn of the event loop from then on
+
+Reads and polls that wait are woken a few in a turn, so that an append and whatever else is asked of the mount takes no
+longer with thousands of them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
 
 import trio
 
-from storage.engine import Listeners
+from storage.engine import Cancel
+
+AT_ONCE = 8
+"""Waiters woken in one turn of the event loop, the append's own included: what each then does takes some 50 µs."""
+
+Waiters: TypeAlias = dict[object, Callable[[], None]]
+
+
+class Waker:
+    """Wakes the waiters of a whole mount, in the order in which news came. Used from the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._due: deque[Waiters] = deque()
+        self._scheduled = False
+
+    @property
+    def is_busy(self) -> bool:
+        """True if others are due: who wants something of the same kind queues behind them with `turn`."""
+        return self._scheduled
+
+    async def turn(self) -> None:
+        """Wait behind those that are due."""
+        event = trio.Event()
+        self.wake({event: event.set})
+        await event.wait()
+
+    def wake(self, waiters: Waiters) -> None:
+        """Call and remove each of `waiters`, some of them later; one that is removed meanwhile is not called."""
+        self._due.append(waiters)
+        if not self._scheduled:
+            self._wake_some()
+
+    def _wake_some(self) -> None:
+        for _ in range(AT_ONCE):
+            while self._due and not self._due[0]:
+                self._due.popleft()
+            if not self._due:
+                break
+            self._due[0].popitem()[1]()
+        self._scheduled = any(self._due)
+        if self._scheduled:
+            trio.lowlevel.current_trio_token().run_sync_soon(self._wake_some)
 
 
 class Wakeups:
-    """Calls its listeners in the event loop after `signal` was called from anywhere."""
+    """Calls its listeners and its waiters in the event loop after `signal` was called from anywhere."""
 
-    def __init__(self) -> None:
-        self.listeners = Listeners()
+    def __init__(self, waker: Waker) -> None:
+        self._listeners: list[Callable[[], None]] = []
+        self.news_count = 0
+        """How often news were delivered."""
+        self._waiters: Waiters = {}
+        self._waker = waker
         self._thread = threading.get_ident()
         self._token = trio.lowlevel.current_trio_token()
         self._lock = threading.Lock()
         self._scheduled = False
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` at once with all news, as long as this lives."""
+        self._listeners.append(listener)
+
+    @property
+    def is_awaited(self) -> bool:
+        """True if anything waits for the next news."""
+        return bool(self._waiters)
+
+    def wait(self, waiter: Callable[[], None]) -> Cancel:
+        """Call `waiter` once, soon after the next news; what is returned prevents that."""
+        waiters, mark = self._waiters, object()
+        waiters[mark] = waiter
+        return lambda: waiters.pop(mark, None) and None
+
     def signal(self) -> None:
-        """Tell the listeners: at once in the event loop's own thread, soon from any other."""
+        """Tell of news: at once in the event loop's own thread, soon from any other."""
         if threading.get_ident() == self._thread:
-            self.listeners.notify()
+            self.deliver()
             return
         with self._lock:
             if self._scheduled:
@@ -35,4 +105,13 @@ class Wakeups:
     def _deliver_scheduled(self) -> None:
         with self._lock:
             self._scheduled = False
-        self.listeners.notify()
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Do what `signal` does, for a caller in the event loop's thread."""
+        self.news_count += 1
+        for listener in self._listeners:
+            listener()
+        if self._waiters:
+            waiters, self._waiters = self._waiters, {}
+            self._waker.wake(waiters)

@@ -11,6 +11,7 @@ from typing import Protocol
 from fusefs.appending.handle import Appending
 from fusefs.appending.partitioners import PartitionerFactory
 from fusefs.appending.targets import Clock
+from fusefs.following.tail import Tails
 from fusefs.following.waiting import WaitingReads
 from fusefs.nodes.measuring import MeasuringQueue
 from fusefs.reports import Reports
@@ -76,5 +77,6 @@ class MountContext:
     """Returns the lines of `@status` about the daemon itself, one `name value` each."""
     started: Timestamp
     """When the mount began: the time shown of what has none of its own."""
+    tails: Tails = field(default_factory=Tails)
     new_id: Callable[[], int] = field(default_factory=lambda: itertools.count(2).__next__)
     """Numbers for nodes, never used twice; 1 is the root's."""

@@ -169,7 +169,7 @@ class FollowFile(Handle):
     def __init__(self, follow: FollowHandle) -> None:
         self._follow = follow
 
-    async def read(self, position: int, size: int) -> bytes:
+    async def read(self, position: int, size: int) -> bytes | memoryview:
         return await self._follow.read(position, size)
 
     def poll(self, notify: Notify | None) -> int:

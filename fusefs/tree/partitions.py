@@ -45,9 +45,9 @@ def _follow(parent: PartitionDirectory, name: str, files: PartitionFiles, *, for
         files.check_exists()
         return {files.partition.number: files.partition}
 
-    isolation = files.context.settings.isolation
-    followed = Followed("/" + parent.path + "/" + name, partitions, files.listen, form, isolation)
-    return FollowNode(parent, name, followed)
+    context = files.context
+    path, isolation = f"/{parent.path}/{name}", context.settings.isolation
+    return FollowNode(parent, name, Followed(path, partitions, files.news, context.tails, form, isolation))
 
 
 def _earliest(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:

@@ -37,11 +37,9 @@ def _log(parent: TopicDirectory, name: str, *, form: Form) -> Node:
 
 
 def _follow(parent: TopicDirectory, name: str, *, form: Form) -> Node:
-    files = parent.files
-    isolation = parent.context.settings.isolation
-    return FollowNode(
-        parent, name, Followed(f"/{parent.path}/{name}", files.followed, files.listen, form, isolation)
-    )
+    files, context = parent.files, parent.context
+    path, isolation = f"/{parent.path}/{name}", context.settings.isolation
+    return FollowNode(parent, name, Followed(path, files.followed, files, context.tails, form, isolation))
 
 
 def _config(parent: TopicDirectory, name: str) -> Node:

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 from fusefs.allowance import RequestTooLargeError, ThreadNeededError, current
 from fusefs.forms import VALUES
-from fusefs.views.decoded_fetch import Damage, Piece, Stretch
+from fusefs.views.decoded_fetch import Damage, Piece, Stretch, fetch
 from fusefs.views.measuring import Source
 from fusefs.views.sparse_index import Entry
 from storage.codec.batch import scan
@@ -72,6 +72,7 @@ class Rendering:
         """Begin at the front of a view; `size` is that of one that does not grow, where it is known."""
         self._view = view
         self._straight = view.source.form is VALUES
+        self._plain = self._straight  # nothing was compressed or aborted so far
         self._pieces: deque[Piece] = deque()
         self._begun: _Begun | None = None  # of compressed batches
         self._inflates = True  # values of compressed batches could be copied lately
@@ -94,6 +95,20 @@ class Rendering:
         self._rendered = 0
         self._next_offset = offset
         self._fetch_bytes = min(size + PAGE_BYTES, self._most_fetched)
+
+    @property
+    def next_offset(self) -> Offset:
+        """Offset of the first record that is not rendered yet, or of damage that was not passed."""
+        if not self._pieces:
+            return self._next_offset
+        piece = self._pieces[0]
+        if isinstance(piece, Damage):
+            offset = piece.offset
+        elif self._rendered:
+            offset = Offset(piece.offsets[self._rendered])
+        else:
+            offset = piece.batches[0].base_offset
+        return max(offset, self._from_offset)
 
     def carries_on(self, size: int) -> bool:
         """Return whether a window for a read of `size` bytes costs no more when it begins with bytes rendered before."""
@@ -126,6 +141,26 @@ class Rendering:
             if data:
                 return b"".join((begun, data)) if begun else data
         return None
+
+    def next_fetch(self, end_offset: Offset) -> Text | Damage | None:
+        """Render what one fetch gives, below the end of the view as it is now: the way of those who follow what is appended.
+
+        None where that is nothing, and at the end. Raises SegmentDeletedError.
+        """
+        if self._plain and not self._pieces:
+            offset = self._next_offset
+            if offset >= end_offset:
+                return None
+            partition, _, isolation = self._view.source
+            fetched = fetch(partition, offset, max_bytes=self._most_fetched, isolation=isolation)
+            if isinstance(fetched, Fetched) and not fetched.aborted:
+                text = begin_text(b"", len(fetched.data))
+                end = copy_values(fetched.data, text, 0, start_offset=offset, end_offset=end_offset)
+                if end >= 0:
+                    self._next_offset = min(fetched.next_offset, end_offset)
+                    return bytes(text[:end]) if end <= PAGE_BYTES else memoryview(text)[:end].toreadonly()
+            self._plain = False  # As what comes next, mostly.
+        return self.next(b"", least=1, step=1, front=None)
 
     def _copied(self, begun: Text, least: int, step: int, front: Entry | None) -> Text | None:
         """Copy values to a window, up to what cannot be copied, which lies in `_pieces` then; None for no value at all."""

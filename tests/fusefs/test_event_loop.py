@@ -250,7 +250,7 @@ async def test_many_partitions_are_followed_in_a_thread(client: MountClient, in_
     """Each of them is looked at after news of any."""
     monkeypatch.setattr(follow, "INLINE_PARTITIONS", 1)
     monkeypatch.setattr(follows, "INLINE_PARTITIONS", 1)
-    seen = in_loop(follow.FollowHandle, "_fill_in_turn")
+    seen = in_loop(follow.FollowHandle, "_fill")
     await client.mkdir("orders")
     await client.mkdir("orders/2")
     fh = await client.open("orders/follow")

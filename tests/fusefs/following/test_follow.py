@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import select
-from collections.abc import Callable
 
 import pytest
 import trio
@@ -13,9 +12,10 @@ import trio.testing
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.following.follow import Followed, FollowHandle
+from fusefs.following.tail import Tails
 from fusefs.following.waiting import WaitingReads
+from fusefs.following.wakeups import Wakeups
 from fusefs.forms import JSON, VALUES, Form
-from storage.engine import Cancel
 from storage.model import Isolation
 from tests.doubles.memory_partition import MemoryPartition
 
@@ -41,6 +41,10 @@ class Topic:
     def __init__(self, partitions: int = 1) -> None:
         self.partitions = {number: MemoryPartition("orders", number) for number in range(partitions)}
         self.waiting = WaitingReads(Blocking())
+        self.news = Wakeups(self.waiting.waker)
+        for partition in self.partitions.values():
+            partition.listen(self.news.signal)
+        self.tails = Tails()
         self.deleted = False
 
     def present(self) -> dict[int, MemoryPartition]:
@@ -48,12 +52,10 @@ class Topic:
             raise FileError(errno.ESTALE)
         return self.partitions
 
-    def listen(self, listener: Callable[[], None]) -> Cancel:
-        cancels = [partition.listen(listener) for partition in self.partitions.values()]
-        return lambda: [cancel() for cancel in cancels] and None
-
     def follow(self, form: Form = VALUES, *, nonblocking: bool = False) -> Stream:
-        followed = Followed("/orders/0/follow", self.present, self.listen, form, Isolation.READ_COMMITTED)  # type: ignore[arg-type]
+        followed = Followed(
+            "/orders/0/follow", self.present, self.news, self.tails, form, Isolation.READ_COMMITTED
+        )
         return Stream(FollowHandle(followed, self.waiting, Blocking(), opener_pid=7, nonblocking=nonblocking))
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 
 import trio
 import trio.testing
 
-from fusefs.following.wakeups import Wakeups
+from fusefs.following.wakeups import AT_ONCE, Waker, Wakeups
 
 
 async def test_news_of_the_loops_own_thread_are_there_at_once():
     """No turn of the event loop lies between an append and its followers."""
-    wakeups, heard = Wakeups(), []
-    wakeups.listeners.add(lambda: heard.append("a"))
+    wakeups, heard = Wakeups(Waker()), []
+    wakeups.listen(lambda: heard.append("a"))
 
     wakeups.signal()
 
@@ -22,8 +23,8 @@ async def test_news_of_the_loops_own_thread_are_there_at_once():
 
 async def test_news_of_another_thread_come_into_the_loop_as_one():
     """However often they were told meanwhile."""
-    wakeups, heard = Wakeups(), []
-    wakeups.listeners.add(lambda: heard.append(trio.lowlevel.current_trio_token()))
+    wakeups, heard = Wakeups(Waker()), []
+    wakeups.listen(lambda: heard.append(trio.lowlevel.current_trio_token()))
 
     def tell() -> None:
         for _ in range(5):
@@ -40,7 +41,7 @@ async def test_news_of_another_thread_come_into_the_loop_as_one():
 
 async def test_news_that_come_while_news_are_delivered_are_delivered_too():
     """A listener may have looked already at what they are about."""
-    wakeups, heard = Wakeups(), []
+    wakeups, heard = Wakeups(Waker()), []
 
     def listen() -> None:
         heard.append("a")
@@ -49,20 +50,68 @@ async def test_news_that_come_while_news_are_delivered_are_delivered_too():
             telling.start()
             telling.join()
 
-    wakeups.listeners.add(listen)
+    wakeups.listen(listen)
     await trio.to_thread.run_sync(wakeups.signal)
     await trio.testing.wait_all_tasks_blocked()
 
     assert ["a", "a"] == heard
 
 
-async def test_a_cancelled_listener_hears_nothing():
-    """Twice is harmless."""
-    wakeups, heard = Wakeups(), []
-    cancel = wakeups.listeners.add(lambda: heard.append("a"))
+async def test_a_waiter_is_called_once():
+    """It waits again if it wants more; one that was cancelled, twice even, is not called."""
+    wakeups, heard = Wakeups(Waker()), []
+    wakeups.wait(lambda: heard.append("a"))
+    cancel = wakeups.wait(lambda: heard.append("b"))
     cancel()
     cancel()
 
     wakeups.signal()
+    wakeups.signal()
 
-    assert [] == heard
+    assert ["a"] == heard
+    assert not wakeups.is_awaited
+
+
+async def test_many_waiters_are_woken_a_few_in_a_turn():
+    """An append wakes some inside its own request; everything else that is asked gets its turn between the others."""
+    wakeups, heard = Wakeups(Waker()), []
+    for number in range(3 * AT_ONCE):
+        wakeups.wait(lambda number=number: heard.append(number))
+
+    wakeups.signal()
+    seen = [len(heard)]
+    while len(heard) < 3 * AT_ONCE:
+        await trio.lowlevel.checkpoint()
+        seen.append(len(heard))
+
+    assert AT_ONCE == seen[0]
+    assert all(later - earlier <= AT_ONCE for earlier, later in pairwise(seen))
+    assert set(range(3 * AT_ONCE)) == set(heard)
+
+
+async def test_a_waiter_cancelled_while_others_are_woken_is_not_called():
+    """And those behind it are."""
+    wakeups, heard = Wakeups(Waker()), []
+    cancels = [wakeups.wait(lambda n=number: heard.append(n)) for number in range(2 * AT_ONCE)]
+    wakeups.signal()
+    left = set(range(2 * AT_ONCE)) - set(heard)
+    cancels[min(left)]()
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert left - set(heard) == {min(left)}
+
+
+async def test_a_turn_comes_behind_those_that_are_due():
+    """And at once where nobody is."""
+    waker, heard = Waker(), []
+    await waker.turn()
+    wakeups = Wakeups(waker)
+    for _ in range(2 * AT_ONCE):
+        wakeups.wait(lambda: heard.append("a"))
+    wakeups.signal()
+
+    assert waker.is_busy
+    await waker.turn()
+
+    assert 2 * AT_ONCE == len(heard)
+    assert not waker.is_busy

@@ -1,0 +1,150 @@
+"""The tail of a partition: what came last, rendered once in a form for all who follow it.
+
+    rendered    ···┌────────┬────────┬────────┐
+                   │ chunk  │ chunk  │ chunk  │◄─ the first follower who gets here renders the next
+    followers      └────────┴────────┴────────┘
+                   ▲slow    ▲▲▲              ▲▲▲▲▲▲ waiting
+
+A follower goes from chunk to chunk. A chunk is kept for those who are behind, within a bound for the whole mount; who is
+further behind than that renders for himself, as `cat log` does, up to the next chunk that is kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TypeAlias
+
+from fusefs.allowance import take_turn
+from fusefs.views.decoded_fetch import Damage
+from fusefs.views.measuring import Source
+from fusefs.views.rendering import Rendering, Text
+from storage.model import Offset
+
+FETCH_BYTES = 256 * 1024
+"""Bytes of batches read at once; at least one batch, however large."""
+
+KEPT_BYTES = 16 * 2**20
+"""What is kept of all tails of a mount for those behind: some tens of reads each."""
+
+CHUNK_BYTES = 1024
+"""What a chunk takes in memory beside its text."""
+
+
+Chunk: TypeAlias = tuple[Text, Offset]
+"""Text that was rendered in one go, and the exclusive end of its records."""
+
+
+class Tail:
+    """The tail of one partition in one form. Safe from any thread."""
+
+    def __init__(self, source: Source, tails: Tails) -> None:
+        self.source = source
+        self.followers = 0
+        self._tails = tails
+        self._turn = threading.Lock()
+        self._rendering: Rendering | None = None
+        self.chunks: dict[Offset, Chunk] = {}
+        """By the offset of the first record; mostly each begins where another ends."""
+        self.start_offset = self._end_offset = Offset(0)
+
+    def end_offset(self) -> Offset:
+        """Exclusive end of what may be shown now."""
+        return self.source.visible_end()
+
+    def extend(self, offset: Offset, end_offset: Offset) -> Chunk | None:
+        """Render the chunk from an offset on, below the visible end, if the tail ends there; None behind the tail's end.
+
+        Raises SegmentDeletedError.
+        """
+        if not self._turn.acquire(blocking=False):
+            take_turn(self._turn)
+        try:
+            chunk = self.chunks.get(offset)
+            if chunk is not None or offset < self._end_offset:
+                return chunk
+            rendering = self._rendering
+            if rendering is None or offset > self._end_offset:
+                rendering = self._begin(offset)
+            found = rendering.next_fetch(end_offset)
+            if isinstance(found, Damage):
+                rendering.pass_damage()  # Each follower finds it by himself: all of them are behind now.
+                self._end_offset = rendering.next_offset
+                return None
+            self._end_offset = rendering.next_offset
+            text = found or b""
+            if self.followers > 1 and self._end_offset > offset:
+                self.chunks[offset] = text, self._end_offset
+                self._tails.keep(self, offset, len(text))
+            return text, self._end_offset
+        finally:
+            self._turn.release()
+
+    def _begin(self, offset: Offset) -> Rendering:
+        """Go on from a further offset: nobody followed for a while, or a newcomer is ahead of the others."""
+        self.start_offset = self._end_offset = offset
+        self._rendering = Rendering(self, FETCH_BYTES)
+        return self._rendering
+
+    def next_start(self, offset: Offset) -> Offset:
+        """Where somebody behind, at `offset`, meets the others: at the next chunk that is kept, or where the tail ends."""
+        return min((start for start in self.chunks.copy() if start > offset), default=self._end_offset)
+
+    def cut(self, end_offset: Offset) -> None:
+        """Forget everything if the log ends further in front than it did: other records may come in its place."""
+        if end_offset < self._end_offset:
+            with self._turn:
+                self.forget()
+                self._rendering = None
+
+    def drop(self, offset: Offset) -> None:
+        """Keep the chunk at an offset no longer."""
+        self.chunks.pop(offset, None)
+
+    def forget(self) -> None:
+        """Keep no chunk."""
+        self.chunks.clear()
+
+
+class Tails:
+    """The tails of a mount, as long as anybody follows them. Safe from any thread."""
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self._kept_bytes = kept_bytes
+        self._lock = threading.Lock()
+        self._tails: dict[Source, Tail] = {}
+        self._kept: deque[tuple[Tail, Offset, int]] = deque()
+        self._bytes = 0
+
+    @property
+    def kept_chunks(self) -> int:
+        """Number of chunks that are kept."""
+        return sum(len(tail.chunks) for tail in self._tails.values())
+
+    def attach(self, source: Source) -> Tail:
+        """Give the tail of a source to one more follower."""
+        with self._lock:
+            tail = self._tails.get(source)
+            if tail is None:
+                tail = self._tails[source] = Tail(source, self)
+            tail.followers += 1
+            return tail
+
+    def detach(self, tail: Tail) -> None:
+        """One follower less; of the last one nothing is kept."""
+        with self._lock:
+            tail.followers -= 1
+            if not tail.followers:
+                del self._tails[tail.source]
+                tail.forget()
+
+    def keep(self, tail: Tail, offset: Offset, text_bytes: int) -> None:
+        """Count a chunk that is kept; the oldest ones go where there are too many."""
+        size = text_bytes + CHUNK_BYTES
+        with self._lock:
+            self._kept.append((tail, offset, size))
+            self._bytes += size
+            while self._bytes > self._kept_bytes:
+                tail, offset, size = self._kept.popleft()
+                self._bytes -= size
+                tail.drop(offset)

@@ -1,0 +1,266 @@
+"""What followers share: rendered once, kept within a bound, and never a line lost or shown twice."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+import trio
+import trio.testing
+
+from fusefs.errors import FileError
+from fusefs.following import follow as follows
+from fusefs.following.tail import CHUNK_BYTES, Tails
+from fusefs.forms import JSON
+from storage.errors import CorruptionError
+from tests.fusefs.following.test_follow import Stream, Topic, fails
+
+LINE = b"x" * 99
+
+
+async def rest(follow: Stream, size: int = 1000) -> bytes:
+    """All that a follower can read now."""
+    found = []
+    try:
+        while True:
+            found.append(await follow.read(size))
+    except FileError as error:
+        assert errno.EAGAIN == error.number
+    return b"".join(found)
+
+
+async def test_what_is_appended_is_rendered_once_for_all():
+    """The batches are fetched for the first who reads; the others get its text."""
+    topic = Topic()
+    partition = topic.partitions[0]
+    followers = [topic.follow() for _ in range(5)]
+    partition.add(b"a", b"b")
+
+    assert [b"a\nb\n"] * 5 == [await follow.read(100) for follow in followers]
+    assert 1 == partition.reads
+
+
+async def test_each_form_is_rendered_by_itself():
+    """Two followers of values and one of JSON take two fetches."""
+    topic = Topic()
+    values, more_values, records = topic.follow(), topic.follow(), topic.follow(JSON)
+    topic.partitions[0].add(b"a")
+
+    assert b"a\n" == await values.read(100) == await more_values.read(100)
+    assert b'"offset":0' in await records.read(1000)
+    assert 2 == topic.partitions[0].reads
+
+
+async def test_a_slow_follower_reads_what_is_kept_no_more():
+    """It renders for itself what the others have passed, up to where it meets them, and shares with them from there on."""
+    topic = Topic()
+    topic.tails = Tails(kept_bytes=3 * (CHUNK_BYTES + 100))
+    partition = topic.partitions[0]
+    fast, other, slow = (topic.follow(nonblocking=True) for _ in range(3))
+    lines = [b"%099d" % number for number in range(10)]
+    for line in lines:
+        partition.add(line)
+        assert line + b"\n" == await rest(fast) == await rest(other)
+    reads = partition.reads
+
+    assert b"".join(line + b"\n" for line in lines) == await rest(slow)
+    assert partition.reads == reads + 1
+    partition.add(b"end")
+    assert [b"end\n"] * 3 == [await rest(slow), await rest(fast), await rest(other)]
+    assert partition.reads == reads + 2
+
+
+async def test_no_more_is_kept_than_the_bound():
+    """Over all partitions and forms; the oldest go first."""
+    topic = Topic(3)
+    topic.tails = Tails(kept_bytes=5 * (CHUNK_BYTES + 100))
+    fast, _slow = topic.follow(nonblocking=True), topic.follow()
+    for number in range(30):
+        topic.partitions[number % 3].add(LINE)
+        await rest(fast)
+
+    assert 5 == topic.tails.kept_chunks
+
+
+async def test_a_single_follower_keeps_nothing():
+    """What it has read nobody else needs."""
+    topic = Topic()
+    follow = topic.follow(nonblocking=True)
+    topic.partitions[0].add(b"a")
+    await rest(follow)
+
+    assert 0 == topic.tails.kept_chunks
+
+
+async def test_the_last_follower_takes_it_along():
+    """When nobody follows any more, nothing is kept; who comes then begins at the end."""
+    topic = Topic()
+    followers = [topic.follow(nonblocking=True) for _ in range(2)]
+    topic.partitions[0].add(b"a")
+    await rest(followers[0])
+    assert 1 == topic.tails.kept_chunks
+
+    for follow in followers:
+        follow.release()
+    assert 0 == topic.tails.kept_chunks
+    late = topic.follow(nonblocking=True)
+    topic.partitions[0].add(b"b")
+    assert b"b\n" == await rest(late)
+
+
+async def test_a_newcomer_begins_at_the_end_whatever_the_others_have_read():
+    """They read all the same, from where they are."""
+    topic = Topic()
+    early, behind = topic.follow(nonblocking=True), topic.follow(nonblocking=True)
+    topic.partitions[0].add(b"a")
+    assert b"a\n" == await rest(early)
+    topic.partitions[0].add(b"b")
+    newcomer = topic.follow(nonblocking=True)
+    topic.partitions[0].add(b"c")
+
+    assert b"c\n" == await rest(newcomer)
+    assert b"b\nc\n" == await rest(early)
+    assert b"a\nb\nc\n" == await rest(behind)
+
+
+async def test_a_batch_of_several_windows_is_shared_window_by_window():
+    """Each of them begins inside the batch; who has his own way begins there too."""
+    topic = Topic()
+    topic.tails = Tails(kept_bytes=2**20)
+    partition = topic.partitions[0]
+    followers = [topic.follow(JSON, nonblocking=True) for _ in range(3)]
+    partition.add(*(b"%099d" % number for number in range(20_000)))
+
+    expected = await rest(followers[0], 2**17)
+    assert 20_000 == expected.count(b"\n")
+    assert [expected] * 2 == [await rest(follow, 2**17) for follow in followers[1:]]
+
+
+async def test_damage_is_told_to_each_follower_once():
+    """And each reads on behind it, whether it shares or not."""
+    topic = Topic()
+    partition = topic.partitions[0]
+    followers = [topic.follow(nonblocking=True) for _ in range(3)]
+    for value in (b"a", b"b", b"c"):
+        partition.add(value)
+    partition.damage(1)
+
+    for follow in followers:
+        assert b"a\n" == await follow.read(100)
+        with pytest.raises(CorruptionError):
+            await follow.read(100)
+        assert b"c\n" == await rest(follow)
+
+
+async def test_what_was_deleted_is_missed_only_by_those_who_had_no_part_in_it():
+    """Text that is kept is read though its records are gone; who would need the log is told ESTALE, and who comes then reads on."""
+    topic = Topic()
+    partition = topic.partitions[0]
+    fast, slow = topic.follow(nonblocking=True), topic.follow(nonblocking=True)
+    partition.add(b"a")
+    await rest(fast)
+    partition.log_start_offset = 1
+    assert b"a\n" == await rest(slow)
+    partition.add(b"b")
+    partition.log_start_offset = 2
+
+    assert [errno.ESTALE] * 2 == [await fails(fast.read(10)), await fails(slow.read(10))]
+    newcomer = topic.follow(nonblocking=True)
+    partition.add(b"c")
+    assert b"c\n" == await rest(newcomer)
+
+
+async def test_a_log_that_was_cut_shows_what_came_in_its_place():
+    """What was rendered of the records that were cut off is forgotten; nobody is shown an offset twice."""
+    topic = Topic()
+    partition = topic.partitions[0]
+    fast, slow = topic.follow(nonblocking=True), topic.follow(nonblocking=True)
+    partition.add(b"a")
+    partition.add(b"b")
+    assert b"a\nb\n" == await rest(fast)
+    del partition.memory_segments[0].positions[1:], partition.memory_segments[0].base_offsets[1:]
+    del partition.memory_segments[0].last_offsets[1:]
+    del partition.memory_segments[0].data[partition.memory_segments[0].positions[0] + 70 :]
+    partition.log_end_offset = 1
+    assert b"" == await rest(fast)
+    partition.roll()
+    partition.add(b"c")
+    partition.add(b"d")
+
+    assert b"d\n" == await rest(fast)
+    assert b"a\nc\nd\n" == await rest(slow)
+
+
+async def test_a_partition_opened_again_is_followed_on():
+    """From the same offset, over its new files."""
+    topic = Topic()
+    followers = [topic.follow(nonblocking=True) for _ in range(2)]
+    topic.partitions[0].add(b"a")
+    assert b"a\n" == await rest(followers[0])
+    old = topic.partitions[0]
+    topic.partitions[0] = again = type(old)("orders", 0)
+    again.add(b"a")
+    again.add(b"b")
+
+    assert [b"b\n", b"a\nb\n"] == [await rest(follow) for follow in followers]
+
+
+async def test_news_that_come_while_a_thread_looks_are_not_missed(monkeypatch, nursery: trio.Nursery):
+    """A read looks again, for what came after the look and before it began to wait."""
+    monkeypatch.setattr(follows, "INLINE_PARTITIONS", 0)
+    topic, read = Topic(), []
+    follow = topic.follow()
+    look, looks = follow.handle._fill, []
+
+    def look_and_append() -> bool:
+        found = look()
+        looks.append(found)
+        if len(looks) == 1:
+            topic.partitions[0].add(b"a")
+        return found
+
+    monkeypatch.setattr(follow.handle, "_fill", look_and_append)
+
+    async def read_it() -> None:
+        read.append(await follow.read(100))
+
+    nursery.start_soon(read_it)
+    with trio.move_on_after(5):
+        while not read:
+            await trio.sleep(0.01)
+    nursery.cancel_scope.cancel()
+
+    assert [b"a\n"] == read
+    assert [False, True] == looks
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_the_order_each_follower_gets_every_line_once(seed: int):
+    """Followers of all speeds that come and go, over batches, markers, gaps, rolls and a small bound."""
+    chance, topic = random.Random(seed), Topic()
+    topic.tails = Tails(kept_bytes=chance.choice((1, 4000, 10**6)))
+    partition, written = topic.partitions[0], b""
+    followers: list[tuple[Stream, int, list[bytes]]] = []
+    for number in range(300):
+        match chance.randrange(8):
+            case 0 | 1 | 2:
+                values = [b"%d-%d" % (number, each) for each in range(chance.randrange(1, 5))]
+                partition.add(*values)
+                written += b"".join(value + b"\n" for value in values)
+            case 3:
+                chance.choice((partition.add_marker, partition.roll, lambda: partition.skip_offsets(2)))()
+            case 4 if len(followers) < 6:
+                followers.append((topic.follow(nonblocking=True), len(written), []))
+            case 5 if len(followers) > 4:
+                follow, start, found = followers.pop(chance.randrange(len(followers)))
+                assert written[start:].startswith(b"".join(found))
+                follow.release()
+            case _ if followers:
+                follow, _, found = chance.choice(followers)
+                try:
+                    found.append(bytes(await follow.read(chance.choice((3, 20, 1000)))))
+                except FileError as error:
+                    assert errno.EAGAIN == error.number
+    for follow, start, found in followers:
+        assert written[start:] == b"".join(found) + await rest(follow)
