@@ -75,18 +75,19 @@ async def test_a_waiter_is_called_once():
 async def test_many_waiters_are_woken_a_few_in_a_turn():
     """An append wakes some inside its own request; everything else that is asked gets its turn between the others."""
     wakeups, heard = Wakeups(Waker()), []
-    for number in range(3 * AT_ONCE):
+    for number in range(9 * AT_ONCE):
         wakeups.wait(lambda number=number: heard.append(number))
 
     wakeups.signal()
     seen = [len(heard)]
-    while len(heard) < 3 * AT_ONCE:
+    while len(heard) < 9 * AT_ONCE:
         await trio.lowlevel.checkpoint()
         seen.append(len(heard))
 
     assert AT_ONCE == seen[0]
-    assert all(later - earlier <= AT_ONCE for earlier, later in pairwise(seen))
-    assert set(range(3 * AT_ONCE)) == set(heard)
+    # The event loop runs tasks of one turn in any order: the waker's turns may lie before and behind this one's.
+    assert all(later - earlier <= 2 * AT_ONCE for earlier, later in pairwise(seen))
+    assert set(range(9 * AT_ONCE)) == set(heard)
 
 
 async def test_a_waiter_cancelled_while_others_are_woken_is_not_called():
