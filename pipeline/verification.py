@@ -117,7 +117,7 @@ def check_segment(work: SegmentWork, files: FileSystem) -> CheckedSegment | None
 
 
 class _Part(NamedTuple):
-    """A partition in one directory, and where its segments stand in the list of work."""
+    """A partition in one directory, and the range of its segments in the list of work."""
 
     examination: DirectoryCheck
     partition: TopicPartition
@@ -146,7 +146,7 @@ class DirectoryVerification:
                 self._add(examination, partition)
 
     def _find_duplicates(self, examinations: Sequence[DirectoryCheck]) -> None:
-        """Find partitions that stand twice in the directories of one broker; they may stand in those of several."""
+        """Find partitions that occur twice in the directories of one broker; those of several brokers may share one."""
         brokers: dict[object, list[DirectoryCheck]] = {}
         for examination in examinations:
             brokers.setdefault(_broker(examination.directory, self._files), []).append(examination)

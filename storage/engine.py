@@ -76,7 +76,7 @@ class Partition(Protocol):
 
     @property
     def config(self) -> TopicConfig:
-        """The topic's settings as they stand now."""
+        """The topic's settings as they are now."""
         ...
 
     @property

@@ -151,7 +151,7 @@ class NotALogDirectoryError(StorageError):
 
 
 class DuplicatePartitionError(StorageError):
-    """The same partition stands in two of the data directories: there is no knowing which one counts."""
+    """The same partition is in two of the data directories: there is no knowing which one counts."""
 
 
 class ReadOnlyError(StorageError):

@@ -1,7 +1,7 @@
 """The values that the whole engine uses: distinct integer types and small frozen records.
 
 An offset counts records in a partition, a position counts bytes in a file; they are distinct types so that one
-never stands where the other is meant. Ranges are half-open (`start_offset`, `end_offset`); only a name with
+is never used where the other is meant. Ranges are half-open (`start_offset`, `end_offset`); only a name with
 `last` is inclusive. What each bound of a log means: kafka-storage.md#terms.
 """
 
@@ -119,7 +119,7 @@ class Appended(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Whole, adjacent batches as they stand in one segment; empty when there is nothing at the offset yet.
+    """Whole, adjacent batches as they are in one segment; empty when there is nothing at the offset yet.
 
     The first batch may begin before the offset asked for (reads are batch-aligned); the reader skips.
     """
@@ -204,7 +204,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryStatus:
-    """How one of an engine's data directories stands."""
+    """The state of one of an engine's data directories."""
 
     path: str
     offline: str | None

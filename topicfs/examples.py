@@ -28,7 +28,7 @@ class _WithExamples(click.Command):
 
 
 class ExampleCommand(_WithExamples):
-    """A command with examples; they stand in its help in the order given."""
+    """A command with examples; they are in its help in the order given."""
 
 
 class ExampleGroup(_WithExamples, click.Group):

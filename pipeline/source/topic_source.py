@@ -110,7 +110,7 @@ class TopicSource:
         return OffsetRange(whole.partition, start, max(start, end))
 
     def tasks(self, ranges: list[OffsetRange]) -> list[Task]:
-        """Split ranges as the options say, else by size, and find where each part stands (StorageError, OSError).
+        """Split ranges as the options say, else by size, and find the segments of each part (StorageError, OSError).
 
         A partition's parts follow one another by ascending offset.
         """

@@ -2,6 +2,6 @@
 
 How far each partition is flushed, where it starts and how far it is replicated (offset checkpoints), which
 leader wrote what (leader epochs), whose topic a directory is (partition.metadata), whose data directory
-(meta.properties) and whether it was closed in order (the clean-shutdown marker). Each format stands with its
-reader and writer in one module; all but the marker are replaced atomically.
+(meta.properties) and whether it was closed in order (the clean-shutdown marker). Each format is in one module with its
+reader and writer; all but the marker are replaced atomically.
 """

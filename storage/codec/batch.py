@@ -239,7 +239,7 @@ def sound_rows(
 ) -> cython.Py_ssize_t:
     """Return the position at which the next one to three batches of [at, end) end, and write their rows to `row`.
 
-    Behind the room of three rows stands how many integers they take. Returns 0 where one of the batches is torn or
+    The number of integers they take follows behind the room of three rows. Returns 0 where one of the batches is torn or
     damaged; checksums are checked. This is for callers that pass over many batches and keep none.
     """
     octets: cython.p_uchar = memory.octets_of(view)

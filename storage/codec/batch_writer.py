@@ -1,6 +1,6 @@
 """Batches made from columns and from lines of text: measured first, then written into memory of that size.
 
-The record's picture stands in `columns`, the header's in `batch`. This module is compiled by Cython, and runs
+The record's picture is in `columns`, the header's in `batch`. This module is compiled by Cython, and runs
 uncompiled with the same results; nothing checks what it writes but its own measures.
 """
 

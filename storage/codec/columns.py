@@ -39,7 +39,7 @@ _MAX_RECORDS = cython.declare(cython.longlong, MAX_RECORDS)
 class Columns:
     """Records of adjacent batches: eight columns of int64, and the bytes they point into.
 
-    A length of -1 is a null key or value. Headers are kept as they stand on the wire, their count included; a
+    A length of -1 is a null key or value. Headers are kept as they are on the wire, their count included; a
     length of 0 means none. Columns are views: they cost little to take and stay valid as long as they are held.
     """
 
@@ -211,7 +211,7 @@ def decode(  # noqa: PLR0913 -- what readers choose, each by its name
 
     A run of uncompressed batches becomes one `Columns` over `data` itself; a compressed batch, and
     every entry of an old format, one of its own. Control batches are listed without records, unless `control` asks
-    for theirs; so are the batches of `aborted` transactions, which stand by ascending first offset. With `create_times`
+    for theirs; so are the batches of `aborted` transactions, given by ascending first offset. With `create_times`
     records keep their producers' times also where the broker stamped the batch (LogAppendTime), but for the old formats.
 
     Raises TornBatchError or CorruptBatchError, with the batch's position in `data`, if any of them is not whole
@@ -251,7 +251,7 @@ def decode_each(  # noqa: PLR0913 -- as `decode`
 ) -> Iterator[Columns]:
     """Yield what `decode` returns, one by one: a batch is decompressed when it is asked for, and freed when the caller drops it.
 
-    Raises as `decode`, but after all that stands before the batch at fault.
+    Raises as `decode`, but after all batches before the one at fault.
     """
     view: memoryview = memory.flat_view(data)
     batches = scan(view, start, end, check_crc=check_crc)
@@ -399,7 +399,7 @@ def _decode_span(
 def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cython.bint) -> cython.Py_ssize_t:
     """Return the number of records that the batches of `rows` declare, noted in them as `record_end`; control batches count only if asked for, hidden ones never.
 
-    `inflated`: bytes of the records where they do not stand in the batch itself, else -1.
+    `inflated`: bytes of the records where they are not in the batch itself, else -1.
     """
     row: cython.p_longlong = memory.int64s_of(rows)
     unread: cython.longlong = fields.HIDDEN_MASK if control else fields.HIDDEN_MASK | fields.CONTROL_MASK

@@ -63,7 +63,7 @@ class Codec(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """One batch's header, and where it stands.
+    """One batch's header, and its position.
 
     Batches of the old formats have it too: what they lack is -1, and a compressed one's base offset and count
     are unknown before it is inflated (its last offset, and -1).

@@ -146,7 +146,7 @@ def _take_span(
     place: cython.Py_ssize_t,
     stride: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Note position and length of the key or value whose length stands at `at`; the position after it, or -1."""
+    """Note position and length of the key or value whose length is at `at`; the position after it, or -1."""
     size: cython.Py_ssize_t = _varint_size(octets, at, stop, 5)
     length: cython.longlong = _varint(octets, at, size)
     at += size
@@ -187,7 +187,7 @@ def _headers_fit(octets: cython.p_uchar, start: cython.Py_ssize_t, stop: cython.
 
 @cython.cfunc
 def header_spans(data: memoryview, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> memoryview:
-    """Return the headers whose count stands at `start`, none where it is `stop`: four integers each."""
+    """Return the headers whose count is at `start`, none where it is `stop`: four integers each."""
     if start == stop:
         return memory.new_int64s(0)
     octets: cython.p_uchar = memory.octets_of(data)

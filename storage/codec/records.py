@@ -86,7 +86,7 @@ def _store(data: bytearray, block: array[int], at: int, stride: int, octets: byt
 
 
 def wire_headers(headers: Sequence[Header]) -> bytes:
-    """Return the header count and the headers, as they stand in a record."""
+    """Return the header count and the headers, as they are in a record."""
     parts = [varint(len(headers))]
     for key, value in headers:
         parts += (varint(len(key)), key)

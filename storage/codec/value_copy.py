@@ -188,7 +188,7 @@ def _copy_records(
     start_delta: cython.longlong,
     end_delta: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write the values of one batch's records, which stand in [at, end), from `target[written]` on; return where that ends, or -1."""
+    """Write the values of one batch's records, which are in [at, end), from `target[written]` on; return where that ends, or -1."""
     stop: cython.Py_ssize_t
     number: cython.longlong
     delta: cython.longlong

@@ -1,6 +1,6 @@
 """MD5 of keys, without an object a key: the compiled code computes eight of them side by side.
 
-Compiled; also runs as it stands. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
+Compiled; also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Collisions go to the next slot. The table refuses new keys once nine tenths are taken, and the pass then ends there;
 so memory is bounded for a log of any size. Two keys with one digest are taken for one key, as Kafka takes them.
-Compiled; also runs as it stands. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
+Compiled; also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A mark is one byte a record:
     1  it stays: the newest of its key        2  its value is null        4  beyond what the map knows
 
 Most batches lose nothing or everything. Runs of such plain batches are copied, or left out, as a whole; only the others
-are looked at one by one. Compiled; also runs as it stands.
+are looked at one by one. Compiled; also runs uncompiled.
 """
 
 from __future__ import annotations

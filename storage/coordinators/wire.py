@@ -70,7 +70,7 @@ class Schema:
     versions: range
     flexible_since: int = NEWEST
     prefix: int | None = None
-    """A record type that stands before the fields in place of a version (keys of coordinator topics)."""
+    """A record type that is before the fields in place of a version (keys of coordinator topics)."""
 
     def read(self, data: bytes | memoryview, version: int, *, lenient: bool = False) -> Values:
         """Return the fields that follow the version. Raises CorruptBatchError on bytes that are no such message.

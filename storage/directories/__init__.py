@@ -1,6 +1,6 @@
 """The data directories: their contents, their owners, their checkpoints and their failures.
 
-`data_directory` is one of them while it is owned, `directories` all of them together. `contents` sorts what stands
+`data_directory` is one of them while it is owned, `directories` all of them together. `contents` sorts what is
 there by name, `identity` says whose it is; `deletion` keeps deleted partitions until their delay has passed, `reserve` the
 room that freeing space needs. A partition whose log could not be loaded is `offline`.
 """

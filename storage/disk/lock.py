@@ -126,7 +126,7 @@ class LockHolder(NamedTuple):
     pid: int | None
     """None where the system does not report it (another pid namespace, another machine)."""
     is_this_engine: bool
-    """Not a broker, but a process of this engine: the only replica there is stands here."""
+    """Not a broker, but a process of this engine: the only replica is here."""
 
 
 def find_holder(directory: Path) -> LockHolder | None:

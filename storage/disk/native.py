@@ -268,7 +268,7 @@ class NativeFile:
             while written < len(data):
                 written += os.pwrite(number, data[written:], position + written)
         except OSError:
-            # Where the file now ends with the part that was written, nothing of what stood behind `position`
+            # Where the file now ends with the part that was written, nothing of what was behind `position`
             # is left to lose.
             if os.fstat(number).st_size == position + written:
                 os.ftruncate(number, position)

@@ -4,9 +4,9 @@ A broker renames a directory whose topic its cluster does not know to `…-stray
 topics. So there are three phases, each of which can be run again:
 
     prepare    the broker runs    it creates the topics with their settings; we note their ids; groups are put
-                                  where they stood here
+                                  where they were here
     place      the broker stands  our files take the places of its empty partitions (kafka-storage.md#moving-partitions)
-    verify     the broker runs    it serves from our log start to our log end, and groups stand where they stood
+    verify     the broker runs    it serves from our log start to our log end, and groups are where they were
 
 Our data directory stays as it is, but for the journal and, if it was not closed in order, for recovery.
 """

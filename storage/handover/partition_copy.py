@@ -1,7 +1,7 @@
 """Copying one partition's files into another data directory: whole, or not at all.
 
     1  <topic>-<p>.<hex>-delete/     the files are copied here and flushed
-    2  <topic>-<p>/                  what stood there (nothing but an empty log) is renamed to another …-delete
+    2  <topic>-<p>/                  what was there (nothing but an empty log) is renamed to another …-delete
     3  <topic>-<p>/                  the copy is renamed, the directory above flushed
 
 Between the steps a broker may start, or this engine: both remove `-delete` directories by themselves, so that a copy
@@ -9,7 +9,7 @@ that was interrupted is never taken for a partition (kafka-storage.md#names).
 
 Leader epochs are lowered where another leader continues: a broker that has led a partition in epoch 3 must not find
 batches of epoch 7 there, for consumers remember the highest epoch they saw and would take what the broker says for
-outdated. Batches may be given a lower epoch in place, for it stands outside their checksum
+outdated. Batches may be given a lower epoch in place, for it is outside their checksum
 (kafka-storage.md#batch-header, kafka-storage.md#moving-partitions).
 """
 

@@ -50,7 +50,7 @@ Positions = Mapping[GroupPartition, CommittedOffset]
 
 
 class _Change(NamedTuple):
-    """One record: where it stands, and what it says; None takes a position away."""
+    """One record: its offset, and the position it sets; None removes one."""
 
     offset: Offset
     position: CommittedOffset | None

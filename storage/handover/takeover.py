@@ -2,7 +2,7 @@
 
 The broker's log directories are only read. What is carried over is opened, and where the broker was not stopped in order
 recovered, before this reports success. Topics keep their ids; their settings come out of the cluster's metadata log.
-Where groups stand in them is written into a `__consumer_offsets` of our own.
+The positions of groups in them are written into a `__consumer_offsets` of our own.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Named producers: their progress is known across crashes, so that nothing is appended twice.
 
-`registry` is the file in which names, ids, epochs and positions stand; it also finds out what of an input
+`registry` is the file of names, ids, epochs and positions; it also finds out what of an input
 is in the log already. `producer` appends the rest. It builds on the engine's protocol alone.
 """

@@ -184,7 +184,7 @@ class NamedProducer:
         stream.seek(position)
 
     def _tail(self, stream: IO[bytes], position: int) -> bytes:
-        """Return the bytes before `position`, at most TAIL_BYTES; the stream stands at `position` afterwards."""
+        """Return the bytes before `position`, at most TAIL_BYTES; the stream is at `position` afterwards."""
         start = max(0, position - TAIL_BYTES)
         stream.seek(start)
         return stream.read(position - start)

@@ -41,7 +41,7 @@ class TimeIndex:
     __slots__ = ("_base_offset", "last", "slots")
 
     def __init__(self, file: File, base_offset: Offset, *, new_bytes: int | None = None) -> None:
-        """Open `file` as it stands; or, with `new_bytes`, as a new index preallocated to that size."""
+        """Open `file` as it is; or, with `new_bytes`, as a new index preallocated to that size."""
         self.slots = SlotFile(file, SLOT, new_bytes=new_bytes)
         self._base_offset = base_offset
         self.last = self._last()

@@ -1,4 +1,4 @@
-"""The transaction index: the aborted transactions whose markers stand in a segment.
+"""The transaction index: the aborted transactions whose markers are in a segment.
 
     slot (34 bytes):  int16 version 0 | int64 producer id | int64 first offset | int64 last offset
                       | int64 last stable offset                                           big-endian

@@ -64,7 +64,7 @@ class FlushProgress:
     def sealed(self, segment: Segment, end_offset: Offset) -> None:
         """Take note, under the log's lock, that a roll closed `segment`, which ends at `end_offset`.
 
-        OSError where it was preallocated and flushed before (blocking): what stood behind its batches, now cut off,
+        OSError where it was preallocated and flushed before (blocking): what was behind its batches, now cut off,
         could come back after a power loss, where no recovery would look for it.
         """
         with self._guard:

@@ -150,7 +150,7 @@ class LogProducers:
     # Snapshots.
 
     def take(self, offset: Offset) -> None:
-        """Write what is known below `offset`, where the state stands, unless there is a snapshot as new."""
+        """Write a snapshot of the state, which is at `offset`, unless there is one as new."""
         assert self.state.end_offset == offset, f"at {self.state.end_offset}, not {offset}"
         if offset <= self._newest:
             return
@@ -191,7 +191,7 @@ class LogProducers:
         self._newest = max(self._snapshots, default=log_start_offset)
 
     def keep_only(self, segment_base_offsets: Sequence[Offset]) -> None:
-        """Delete snapshots that stand at no segment's base, but for the newest one if it is above all of them."""
+        """Delete snapshots that are at no segment's base, but for the newest one if it is above all of them."""
         bases = set(segment_base_offsets)
         strays = sorted(self._snapshots - bases)
         if strays and strays[-1] > max(bases, default=Offset(-1)):

@@ -28,7 +28,7 @@ class _Retired(NamedTuple):
     names: tuple[str, ...]
     due: Timestamp
     replaced: bool
-    """True if another one stands at its base offset."""
+    """True if another one is at its base offset."""
 
     def without(self, names: Collection[str]) -> _Retired:
         """Return the same but for files that a later one of the same base offset has replaced."""

@@ -102,7 +102,7 @@ class LogReplacer:
         `old` has left the log meanwhile.
 
         OSError: the old ones are still in place, and `new` may be discarded. PartitionOfflineError: they may not all
-        be; `new` must stay as it stands, for loading the log again completes what was begun.
+        be; `new` must stay as it is, for loading the log again completes what was begun.
         """
         parts = self._parts
         with parts.lock:
@@ -188,7 +188,7 @@ class LogReplacer:
             try:
                 truncate()
             except BaseException as error:
-                # Half of it is done: what is appended now would stand behind records that are no longer the log's.
+                # Half of it is done: what is appended now would be behind records that are no longer the log's.
                 parts.mark_offline(f"truncating to offset {offset} failed: {error}")
                 raise
             after, bytes_after = parts.state.end_offset, parts.state.log_bytes()

@@ -21,7 +21,7 @@ Places: TypeAlias = dict[int, tuple[Offset, int]]
 
 
 class Bound(NamedTuple):
-    """An exclusive end for readers: nothing at or above `offset`, which would stand at `position` of `segment`."""
+    """An exclusive end for readers: nothing at or above `offset`, which would be at `position` of `segment`."""
 
     offset: Offset
     segment: Segment
@@ -123,5 +123,5 @@ class LogState(NamedTuple):
         )
 
     def without_aborts_from(self, offset: Offset) -> LogState:
-        """Return the value without the aborted transactions whose markers stand at `offset` or above."""
+        """Return the value without the aborted transactions whose markers are at `offset` or above."""
         return self._replace(aborted=tuple(span for span in self.aborted if span.last_offset < offset))

@@ -184,7 +184,7 @@ class LogManager:
         return self.partition(topic, number)
 
     def _failed_directories(self, partition: Partition) -> tuple[OpenDirectory, ...]:
-        """Return the directories that must serve again first: where it stands, or may stand."""
+        """Return the directories that must serve again first: those in which the partition is, or may be."""
         directory = self._directories.by_partition.get(name_of(partition))
         if directory is None:
             return self._directories.failed

@@ -46,7 +46,7 @@ def open_engine(  # noqa: PLR0913 (each is a thing of its own; keyword-only)
     were closed in order each is opened when somebody asks for it first.
 
     A partition that cannot be loaded is offline, with the reason in its status; the others are served. So is, of
-    several directories, what stands in one that fails.
+    several directories, what is in one that fails.
 
     Raises DirectoryLockedError (with the owner's process id), NotALogDirectoryError, DuplicatePartitionError (the
     same partition in two directories), CorruptionError (a damaged meta.properties or settings file), StorageError
@@ -205,6 +205,6 @@ def _continues_without(directories: Directories, directory: OpenDirectory, error
 
 
 def _forget_missing(directories: Directories, directory: OpenDirectory) -> None:
-    """Drop lines of partitions that do not stand here: a later one of that name would be taken for flushed."""
+    """Drop lines of partitions that are not here: a later one of that name would be taken for flushed."""
     here: set[TopicPartition] = {one for one, where in directories.by_partition.items() if where is directory}
     directory.writer.forget(directory.writer.partitions() - here)

@@ -1,6 +1,6 @@
 """The producers of one log: the map, its open transactions, and the bound up to which all is decided.
 
-The state stands at `end_offset`: every batch below is in it. It touches no disk; the log saves and loads it through
+The state has an `end_offset`: every batch below is in it. It touches no disk; the log saves and loads it through
 `snapshot`. Not thread-safe: the log's lock guards it.
 """
 
@@ -124,7 +124,7 @@ class ProducerState:
             self._entries[producer_id] = self._entries.pop(producer_id)
 
     def clear(self, end_offset: Offset) -> None:
-        """Forget every producer; the state then stands at `end_offset`."""
+        """Forget every producer and set the end offset."""
         self._entries.clear()
         self._open.clear()
         self._completed.clear()

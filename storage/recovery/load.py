@@ -244,7 +244,7 @@ class Loader:
         }
 
     def _replaced_by(self, swaps: list[str], names: list[str]) -> list[str]:
-        """Return the names of what stands where complete new segments belong: within [lowest base offset, highest end offset)."""
+        """Return the names of what complete new segments replace: within [lowest base offset, highest end offset)."""
         logs = [file for file in parse_names(swaps) if file.kind is SegmentFileKind.LOG]
         if not logs:
             return []
@@ -325,7 +325,7 @@ class Loader:
         newest_bases = [segment.base_offset for segment in segments[-2:]]
         for index in range(first, len(segments)):
             following = segments[index + 1 :]
-            # A broker makes a missing index before it looks for what was not flushed, and keeps what stands behind.
+            # A broker makes a missing index before it looks for what was not flushed, and keeps what is behind.
             lost = [] if segments[index].base_offset in self._unindexed else following
             before_cut = partial(self._before_cut, segments[index], following, lost)
             recovered = self._recover(segments[index], segments[:index], before_cut, newest_bases)

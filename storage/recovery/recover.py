@@ -31,7 +31,7 @@ class Recovered(NamedTuple):
     end_offset: Offset
     """One past the last good batch's last offset; the base offset without one."""
     cut_bytes: int
-    """What stood behind the last good batch."""
+    """Bytes that were behind the last good batch."""
     cause: str
     """Why the first bad batch is bad; empty where all are good."""
     overlaps: bool
@@ -48,7 +48,7 @@ def recover_segment(
 ) -> Recovered:
     """Rebuild a segment's indexes, leader epochs and producers from its log; cut the log behind the last good batch.
 
-    `producers` stand at the segment's base offset, and then at its end.
+    `producers` have the state at the segment's base offset, and then at its end.
 
     Good means: whole, of a known format, its checksum right, its offsets such as the segment may hold. What the
     records inside look like is not asked.

@@ -6,11 +6,11 @@ ascend, and what does not belong would end the log. So a batch whose checksum is
 neighbours leave it:
 
     magic          2, for the checksum is that of format v2
-    base offset    the end of what stands before, where the next batch begins just behind it; else, as after a
+    base offset    the end of the batch before, where the next batch begins just behind it; else, as after a
                    compaction, the only offset between both that is one bit away
 
 The next batch may be the first of the next segment. Where it is missing, at the end of the log, a base offset gets the end
-of what stands before only if that is one bit away, and it cannot stay: a larger one within the segment's reach may be right.
+of what is before only if that is one bit away, and it cannot stay: a larger one within the segment's reach may be right.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class _Bounds(NamedTuple):
 
     start_offset: Offset
     next_base: Offset | None
-    """Base offset of what stands behind it."""
+    """Base offset of the next batch."""
     last_possible: int
     """What the segment's indexes can hold."""
     certain: bool
-    """True if all that stands before is where it belongs."""
+    """True if all batches before have their right offsets."""
 
 
 def repair_headers(log: File, base_offset: Offset, next_base: Offset | None) -> list[Repair]:

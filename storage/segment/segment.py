@@ -3,9 +3,9 @@
     <base offset>.log          record batches, one after the other
     <base offset>.index        sparse: an offset and its position, now and then
     <base offset>.timeindex    sparse: a timestamp and its offset, now and then
-    <base offset>.txnindex     the aborted transactions whose markers stand here, where there are any
+    <base offset>.txnindex     the aborted transactions whose markers are here, where there are any
 
-Sparse means: a batch gets its entries when more than index.interval.bytes of batches stand between it and the last
+Sparse means: a batch gets its entries when more than index.interval.bytes of batches are between it and the last
 batch that got one (kafka-storage.md#sparse-entries). Index files come into being when they are first needed.
 """
 
@@ -281,7 +281,7 @@ class Segment:
             position += size_bytes
 
     def index_window(self, batches: Batches, count: int, position: int) -> None:
-        """Make the entries of `count` adjacent batches that stand in the log already, from `position` on: for recovery."""
+        """Make the entries of `count` adjacent batches that are in the log already, from `position` on: for recovery."""
         if count and not position + batches[0].position:
             self._first_timestamp = batches[0].max_timestamp
         due = due_entries(

@@ -3,8 +3,8 @@
     {"version": 1, "files": [{"name": …, "size": …, "checksum": …}],
      "begun": {"producer_id": …, "epoch": …, "end_offsets": {"orders-0": 12}}}
 
-The files stand in the order of appending. A write that keeps its offsets has a `placement` too, and version 2, so that
-an owner that knows no such writes does not take it for one that may stand anywhere. `begun` is on disk before the first record is: the process that continues finds the
+The files are in the order of appending. A write that keeps its offsets has a `placement` too, and version 2, so that
+an owner that knows no such writes does not take it for one that may be anywhere. `begun` is on disk before the first record is: the process that continues finds the
 records that are there by their producer, at or behind the noted log ends.
 """
 
@@ -43,7 +43,7 @@ class Manifest:
     files: tuple[StagedFile, ...]
     begun: Begun | None = None
     placement: Placement | None = None
-    """None: the batches stand wherever the logs end."""
+    """None: the batches are appended wherever the logs end."""
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

@@ -1,10 +1,10 @@
-"""Where the batches of a write stand that keep their offsets, as the manifest says it.
+"""The placement of a write whose batches keep their offsets, as part of the manifest.
 
     "placement": {"topics": {"orders": {"partitions": 4, "overrides": {…}}},
                   "partitions": {"orders-0": {"end": 0, "start": 17}, "clicks-0": {"end": 12}}}
 
-Batches of other writes get their offsets from the log. These have them: each stands beyond the end that its log had
-when the write was prepared, gaps between them stay gaps, and an empty log may begin where the first one stands.
+Batches of other writes get their offsets from the log. These have them: each is beyond the end that its log had
+when the write was prepared, gaps between them stay gaps, and an empty log may begin where the first one is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NewTopic(NamedTuple):
 
 
 class LogPlacement(NamedTuple):
-    """Where the batches for one partition stand."""
+    """The placement of the batches for one partition."""
 
     end: Offset
     """Where its log must end before the first of them comes."""
@@ -33,7 +33,7 @@ class LogPlacement(NamedTuple):
 
     @property
     def first(self) -> Offset:
-        """No batch stands below."""
+        """The lowest offset of a batch."""
         return self.end if self.start is None else self.start
 
 

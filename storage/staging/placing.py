@@ -1,6 +1,6 @@
 """The owner's part of a write that keeps its offsets: every batch where it says, each once.
 
-Before `begun` is in the manifest nothing stands in a log but perhaps topics that are still empty. From then on it is
+Before `begun` is in the manifest nothing is in a log but perhaps topics that are still empty. From then on it is
 continued; what of it is in the logs is found at its offset, by its checksum. Offsets that another writer took
 meanwhile cannot be had: then the write ends there, refused, with what is in place staying.
 """

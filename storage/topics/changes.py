@@ -109,7 +109,7 @@ class TopicChanges:
     def delete(self, topic: LogTopic) -> None:
         """Rename a topic's directories away, to be removed later (OSError; see `is_deleted` then).
 
-        What stands in a directory that failed is renamed when that serves again.
+        What is in a directory that failed is renamed when that serves again.
         """
         entry = self.registry.entries[topic.name]
         self.registry.put({topic.name: replace(entry, pending=PendingChange.DELETE)})
@@ -195,7 +195,7 @@ class TopicChanges:
             self.registry.put({partitions[0].topic: before})
 
     def _check_all_serve(self, name: str) -> None:
-        """Raise StorageError while something of a deleted topic may stand where it cannot be removed."""
+        """Raise StorageError while something of a deleted topic may be where it cannot be removed."""
         failed = self.directories.failed
         if failed:
             raise StorageError(
@@ -217,7 +217,7 @@ class TopicChanges:
                 directory.deleted.add(deleted_name, due, *closing)
             del partitions[number]
         # A later topic of this name must not find recovery points or start offsets of this one. The new names need no
-        # flush of their own: the registry, which stands beside them, says to the end that they are to be deleted.
+        # flush of their own: the registry, which is beside them, says to the end that they are to be deleted.
         self.directories.attempt_each(
             lambda directory: directory.writer.forget(
                 gone | {one for one in directory.writer.partitions() if one.topic == name}

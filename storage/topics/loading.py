@@ -29,7 +29,7 @@ class PartitionToLoad(NamedTuple):
     partition: TopicPartition
     config: TopicConfig
     directory: OpenDirectory | None
-    """None: it is missing, and may stand in a directory that failed."""
+    """None: it is missing, and may be in a directory that failed."""
     refused: str | None = None
     """Why it may not be loaded at all."""
 

@@ -27,11 +27,11 @@ from storage.topics.topic import NO_TOPIC_ID, own_overrides
 
 @dataclass(frozen=True, slots=True)
 class FoundTopic:
-    """A topic as it stands on disk."""
+    """A topic as it is on disk."""
 
     entry: TopicEntry
     numbers: tuple[int, ...]
-    """Numbers of its partitions, ascending; also of those that must stand in a directory that failed."""
+    """Numbers of its partitions, ascending; also of those that must be in a directory that failed."""
     refused: Mapping[int, str]
     """Why some of them are not the topic's own."""
     checked: bool = True
@@ -60,7 +60,7 @@ def survey(directories: Directories) -> dict[OpenDirectory, Contents]:
 def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
     """Complete what a kill interrupted: topics being made or deleted (OSError; writes).
 
-    What may stand in a directory that failed stays under way until that serves again.
+    What may be in a directory that failed stays under way until that serves again.
     """
     if all(entry.pending is PendingChange.NOTHING for entry in registry.entries.values()):
         return
@@ -142,7 +142,7 @@ def _settle_registry(
 
 
 def _placements(contents: Mapping[OpenDirectory, Contents]) -> dict[TopicPartition, OpenDirectory]:
-    """Return the directory of each partition; DuplicatePartitionError for one that stands in two places."""
+    """Return the directory of each partition; DuplicatePartitionError for one that is in two places."""
     placed: dict[TopicPartition, OpenDirectory] = {}
     for directory, content in contents.items():
         for partition in content.partitions:

@@ -71,7 +71,7 @@ class Reopening:
             directory.take_lock()
         clean = remove_mark(data.files, data.path)
         if directory.has_checkpoints:
-            # What is remembered is newer than what stands there, and a write of all shows that it can be done.
+            # What is remembered is newer than what is there, and a write of all shows that it can be done.
             directory.writer.invalidate()
             directory.clean = False
         else:

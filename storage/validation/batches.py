@@ -120,7 +120,7 @@ def check_as_follower(batches: bytearray, end_offset: int) -> list[Incoming]:
     """Return the batches of an append whose offsets a leader assigned. Raises InvalidRecordError when they do not ascend."""
     incoming = read_batches(batches)
     for batch in incoming:
-        # Of a compressed batch of an old format only the last offset stands in its header.
+        # Of a compressed batch of an old format only the last offset is in its header.
         first_offset = batch.base_offset if batch.magic == CURRENT_MAGIC else batch.last_offset
         if first_offset < end_offset:
             raise InvalidRecordError(f"batch at offset {first_offset}, but the log ends at {end_offset}")

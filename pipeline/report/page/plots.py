@@ -218,7 +218,7 @@ def _no_heights(axes: Axes) -> None:
 
 
 def _edges(bounds: tuple[int, int]) -> Any:
-    """Return the edges of bins as powers of two; 0 stands a step below 1."""
+    """Return the edges of bins as powers of two; 0 is a step below 1."""
     starts = np.array([bin_start(number) for number in range(bounds[0], bounds[1] + 2)], np.float64)
     return np.log2(np.maximum(starts, 0.5))
 

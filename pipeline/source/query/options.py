@@ -99,7 +99,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of a read. Defaults stand in the module's table; `parse_source_options` sets them."""
+    """The options of a read. Defaults are in the module's table; `parse_source_options` sets them."""
 
     path: str
     selection: Selection

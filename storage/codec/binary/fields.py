@@ -24,7 +24,7 @@ LOG_OVERHEAD = 12
 LEGACY_CHECKSUM_POSITION = 12
 LEGACY_ATTRIBUTES_POSITION = 17
 LEGACY_TIMESTAMP_POSITION = 18
-"""Positions in an entry of format v0 or v1, whose first fields and magic stand where a batch has them."""
+"""Positions in an entry of format v0 or v1, whose first fields and magic are where a batch has them."""
 SMALLEST_LENGTH_V0 = 14
 SMALLEST_LENGTH_V1 = 22
 SMALLEST_LENGTH = 49
@@ -59,7 +59,7 @@ VALUE_LENGTHS = 5
 HEADER_POSITIONS = 6
 HEADER_LENGTHS = 7
 COLUMN_COUNT = 8
-"""Columns of `Columns.block`, one after the other; a column of lengths stands behind that of its positions."""
+"""Columns of `Columns.block`, one after the other; a column of lengths is behind that of its positions."""
 
 HEADER_VALUE_POSITION = 2
 SPAN_SIZE = 4

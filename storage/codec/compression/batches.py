@@ -29,8 +29,8 @@ def compress_batches(
 ) -> bytearray | None:
     """Return adjacent batches with their records compressed, in a new buffer.
 
-    None where one of them is not an uncompressed batch of format v2 with records, or has more than `max_batch_bytes` as it
-    stands. Checksums are not looked at.
+    None where one of them is not an uncompressed batch of format v2 with records, or has more than `max_batch_bytes`
+    before. Checksums are not looked at.
     """
     found = scan(batches)
     if found.stop < len(batches):

@@ -60,7 +60,7 @@ def blocks(frame: memoryview, *, check_header: bool = True) -> Iterator[bytes | 
 
 
 def _checked(block: memoryview, descriptor: int) -> bytes:
-    """Return the content of a block that stands with its length and its checksum."""
+    """Return the content of a block that begins with its length and ends with its checksum."""
     head = bytes([_VERSION | _INDEPENDENT | _BLOCK_CHECKSUMS, descriptor])
     frame = b"".join((MAGIC, head, bytes([_header_checksum(head)]), block, _LENGTH.pack(0)))
     try:

@@ -62,7 +62,7 @@ class DirectoryCheck:
 
     @property
     def partitions(self) -> Mapping[TopicPartition, Path]:
-        """Where each partition stands."""
+        """The directory of each partition."""
         return self._partitions
 
     @property
@@ -194,7 +194,7 @@ class DirectoryCheck:
 
 
 def duplicates(examinations: Iterable[DirectoryCheck]) -> Iterator[Finding]:
-    """Find partitions that stand in two directories of one broker: it refuses to start on them."""
+    """Find partitions that are in two directories of one broker: it refuses to start on them."""
     places: dict[TopicPartition, Path] = {}
     for examination in examinations:
         for partition, place in examination.partitions.items():

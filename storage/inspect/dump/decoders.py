@@ -46,7 +46,7 @@ class RecordDecoder(Enum):
 
 
 class DecodedRecord(NamedTuple):
-    """What stands behind `key:` and `payload:`; None where that is left out."""
+    """The texts behind `key:` and `payload:`; None where that is left out."""
 
     key: str
     payload: str | None
