@@ -56,6 +56,6 @@ class FilteringDataSource(TopicfsDataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make `topicfs` known to a session, with filters handed down to segments and indexes."""
+    """Make `topicfs` known to a session, with filter pushdown to segments and indexes."""
     spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(FilteringDataSource)

@@ -1,4 +1,4 @@
-"""Help that teaches by example: click commands whose help ends with lines to copy."""
+"""Help with examples: click commands whose help ends with lines to copy."""
 
 from __future__ import annotations
 

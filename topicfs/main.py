@@ -43,7 +43,7 @@ class LazyGroup(ExampleGroup):
     """A group whose commands are those of COMMANDS, in that order."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return names in the order in which a newcomer needs them."""
+        """Return names in the order in which a new user needs them."""
         del ctx
         return list(COMMANDS)
 

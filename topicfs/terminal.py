@@ -36,7 +36,7 @@ def console(*, error: bool = False) -> Console:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Return a text for a table or a line of a console that comes from outside: no markup, nothing a terminal obeys."""
+    """Return a text for a table or a line of a console that comes from outside: no markup, and no control characters."""
     return Text(printable(text), style=style)
 
 

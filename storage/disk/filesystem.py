@@ -44,7 +44,7 @@ class DiskSpace(NamedTuple):
 
 
 class File(Protocol):
-    """An open file. Its descriptor may be closed and reopened behind the scenes; any thread may read.
+    """An open file. The implementation may close and reopen its descriptor; any thread may read.
 
     Changes come from one thread at a time: the caller's lock sees to it.
     """

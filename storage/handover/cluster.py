@@ -120,7 +120,7 @@ class KafkaCluster:
         )
         self._answer(self._admin.create_topics([topic], **_PATIENCE)[name])
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        # The controller has made it; the brokers hear of it a moment later.
+        # The controller has made it; the brokers know of it a moment later.
         while (found := self.find_topic(name)) is None or found.partitions < partitions:
             if time.monotonic() > deadline:
                 raise ClusterError(f"{name}: created, but not known after {TIMEOUT_SECONDS:.0f} s")

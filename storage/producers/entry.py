@@ -90,5 +90,5 @@ class ProducerEntry:
         return replace(known, batches=batches, last_timestamp=batch.timestamp)
 
     def expired(self, now: Timestamp, expiration_ms: int) -> bool:
-        """Return whether it may be forgotten: nothing open, nothing heard for `expiration_ms` (kafka-storage.md#producer-expiry)."""
+        """Return whether it may be forgotten: nothing open, and no batch for `expiration_ms` (kafka-storage.md#producer-expiry)."""
         return self.transaction_first_offset is None and now - self.last_timestamp >= expiration_ms

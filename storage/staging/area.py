@@ -45,8 +45,8 @@ class WriteRefusedError(StorageError):
 class WriteState(Enum):
     """State of a write, by its files."""
 
-    UNKNOWN = "not handed in, or withdrawn"
-    REQUESTED = "handed in"
+    UNKNOWN = "not submitted, or withdrawn"
+    REQUESTED = "submitted"
     CLAIMED = "being appended"
     REFUSED = "refused"
     COMMITTED = "committed"

@@ -4,7 +4,7 @@
     frame := partition int32 | topic length uint16 | batch length uint32 | topic UTF-8 | batch      (big-endian)
 
 A batch is a whole v2 batch at base offset 0 without a producer. The file says nothing of its end: its size and its
-CRC-32C travel in the manifest, so that a file that is not whole is never taken for one.
+CRC-32C are in the manifest, so that a file that is not whole is never taken for one.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ def check_whole(path: Path, files: FileSystem, expected: StagedFile) -> None:
         size = file.size()
         if size != expected.size:
             raise CorruptionError(
-                path, min(size, expected.size), f"{size} bytes, handed in as {expected.size}"
+                path, min(size, expected.size), f"{size} bytes, submitted as {expected.size}"
             )
         checksum = 0
         for position in range(0, size, FILE_WINDOW_BYTES):
             checksum = crc32c(file.pread(FILE_WINDOW_BYTES, Position(position)), checksum)
         if checksum != expected.checksum:
-            raise CorruptionError(path, 0, f"checksum {checksum:08x}, handed in as {expected.checksum:08x}")
+            raise CorruptionError(path, 0, f"checksum {checksum:08x}, submitted as {expected.checksum:08x}")
     finally:
         file.close()
 

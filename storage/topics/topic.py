@@ -182,7 +182,7 @@ def check_partitions(count: int) -> None:
 def own_overrides(name: str, creation_overrides: Mapping[str, str]) -> Mapping[str, str]:
     """Return the overrides of a topic to which none were given: one made here, or found without settings.
 
-    The real settings of one that was found are in a broker's metadata, out of sight; deleting its records
+    The real settings of one that was found are in a broker's metadata, which is not read; deleting its records
     by defaults would not be undone.
     """
     return INTERNAL_OVERRIDES.get(name, creation_overrides)

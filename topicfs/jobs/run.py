@@ -87,7 +87,7 @@ def job_options() -> list[click.Parameter]:
 def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place] = ()) -> None:
     """Run a job in a session of its own that reaches `places`, and print its rows (StorageError, JobFailedError).
 
-    `job` imports what it runs: that needs Spark, which a session that could be had proves to be there.
+    `job` imports what it runs: that needs Spark, which is there once a session was made.
     """
     context = click.get_current_context()
     with (

@@ -51,7 +51,7 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentWork:
-    """A segment to be checked, and what decides what is an error in it: a value that travels to the process that checks."""
+    """A segment to be checked, and what decides what is an error in it: a value that is sent to the process that checks."""
 
     directory: Path
     """The partition's."""

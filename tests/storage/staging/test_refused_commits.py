@@ -81,7 +81,7 @@ def vanished(area: StagingArea) -> StagedFile:
         (unknown, "nowhere: no such topic"),
         (internal, "Kafka's own"),
         (damaged, "checksum"),
-        (cut_short, "handed in as"),
+        (cut_short, "submitted as"),
         (vanished, "No such file"),
     ],
 )
