@@ -5,17 +5,16 @@ from __future__ import annotations
 from storage.codec.records import BatchStamp, decode, encode
 from storage.compaction.choose import plan
 from storage.compaction.clean import clean, cleaning_params
-from storage.model import Isolation, Offset, Record, Timestamp
+from storage.model import Isolation, Timestamp
 from storage.producers.append import Origin
 from tests.doubles.logs import LogOnDisk
-from tests.doubles.records import NOW, marker
+from tests.doubles.records import keyed, marker
 
 COMPACT = {"cleanup_policy": ("compact",), "min_cleanable_dirty_ratio": 0.0}
 
 
-def keyed(*pairs, **stamp):
-    records = [Record(Offset(n), NOW, key, value) for n, (key, value) in enumerate(pairs)]
-    return encode(records, BatchStamp(**stamp))
+def keyed_batch(*pairs, **stamp):
+    return encode(keyed(*pairs), BatchStamp(**stamp))
 
 
 class CompactedLog(LogOnDisk):
@@ -26,7 +25,7 @@ class CompactedLog(LogOnDisk):
         self.checkpoint = None
 
     def put(self, *pairs, **stamp):
-        return self.log.append(keyed(*pairs, **stamp))
+        return self.log.append(keyed_batch(*pairs, **stamp))
 
     def put_record(self, record):
         return self.log.append(encode([record]))

@@ -7,7 +7,7 @@ a log on disk: and it can be damaged, lose its front, and keep account of what w
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from storage.codec.batch import assign_offsets, scan
@@ -30,15 +30,9 @@ from storage.model import (
     Timestamp,
     TimestampOffset,
 )
+from tests.doubles.records import records
 
 DIRECTORY = Path("/data")
-
-
-def records(values: Iterable[bytes | None], *, key: bytes | None = None, time: int = 1000) -> list[Record]:
-    """Records of `values`, a millisecond apart from `time` on; their offsets count from 0."""
-    return [
-        Record(Offset(number), Timestamp(time + number), key, value) for number, value in enumerate(values)
-    ]
 
 
 class MemorySegment:
@@ -138,7 +132,7 @@ class MemoryPartition:
 
     def add(self, *values: bytes | None, key: bytes | None = None, time: int = 1000) -> None:
         """Append one batch of `values`."""
-        self.append(encode(records(values, key=key, time=time)))
+        self.append(encode(records(values, key=key, timestamp=range(time, time + len(values)))))
 
     def add_marker(self) -> None:
         """Append a control batch: one offset that no reader sees."""

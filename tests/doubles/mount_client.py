@@ -23,7 +23,7 @@ from fusefs.nodes.nodes import Attributes, Node
 from fusefs.reports import Reports
 from storage.disk.native import system_clock
 from storage.engine import Engine
-from storage.model import Isolation
+from storage.model import Buffer, Isolation
 
 APPEND = os.O_WRONLY | os.O_APPEND
 PID = 4242
@@ -114,11 +114,11 @@ class MountClient:
             content += data
         return content
 
-    async def append(self, path: str, data: bytes, flags: int = APPEND) -> None:
+    async def append(self, path: str, data: Buffer, flags: int = APPEND) -> None:
         """Do what `>>` does with one write."""
         fh = await self.open(path, flags)
         try:
-            assert await self.filesystem.write(fh, data) == len(data)
+            assert await self.filesystem.write(fh, bytes(data)) == len(data)
         except BaseException:
             await self.filesystem.release(fh)
             raise

@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from storage.codec.batch import assign_offsets
+from storage.codec.columns import Columns
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.records import BatchStamp, encode
-from storage.model import Offset, ProducerId, Record, Timestamp
+from storage.codec.records import BatchStamp, columns_of, encode
+from storage.model import Header, Offset, ProducerId, Record, Timestamp
 
 NOW = Timestamp(1_700_000_000_000)
+
+
+def record(
+    offset: int,
+    key: bytes | None = b"k",
+    value: bytes | None = b"v",
+    timestamp: int = NOW,
+    headers: Sequence[Header] = (),
+) -> Record:
+    return Record(Offset(offset), Timestamp(timestamp), key, value, tuple(headers))
+
+
+def records(
+    values: Sequence[bytes | None],
+    *,
+    timestamp: int | Sequence[int],
+    key: bytes | None = None,
+    offset: int = 0,
+) -> list[Record]:
+    """A record for each value, at `offset` and on; one timestamp for all or one each."""
+    timestamps = [timestamp] * len(values) if isinstance(timestamp, int) else timestamp
+    return [
+        record(offset + index, key, value, time)
+        for index, (value, time) in enumerate(zip(values, timestamps, strict=True))
+    ]
+
+
+def keyed(*pairs: tuple[bytes | None, bytes | None]) -> list[Record]:
+    """A record for each key and value, at offset 0 and on."""
+    return [record(offset, key, value) for offset, (key, value) in enumerate(pairs)]
+
+
+def columns_of_keys(keys: Iterable[bytes | None]) -> Columns:
+    """A decoded batch of records with these keys."""
+    return columns_of([record(offset, key, timestamp=0) for offset, key in enumerate(keys)])
 
 
 def batch(
@@ -22,12 +58,7 @@ def batch(
     stamp: BatchStamp | None = None,
 ) -> bytearray:
     """A batch of one record a value, at `offset` and on; one timestamp for all or one each."""
-    timestamps = [timestamp] * len(values) if isinstance(timestamp, int) else timestamp
-    records = [
-        Record(Offset(offset + index), Timestamp(time), key, value)
-        for index, (value, time) in enumerate(zip(values, timestamps, strict=True))
-    ]
-    data = encode(records, stamp or BatchStamp())
+    data = encode(records(values, timestamp=timestamp, key=key, offset=offset), stamp or BatchStamp())
     assign_offsets(data, 0, base_offset=offset, leader_epoch=epoch)
     return data
 
@@ -42,6 +73,7 @@ def sized_batch(size: int, **arguments: Any) -> bytearray:
 
 def produced(
     *values: bytes,
+    key: bytes | None = None,
     pid: int = 7,
     epoch: int = 0,
     sequence: int = 0,
@@ -53,7 +85,7 @@ def produced(
     stamp = BatchStamp(
         producer_id=ProducerId(pid), producer_epoch=epoch, base_sequence=sequence, transactional=txn
     )
-    return batch(*values or [b"v"], timestamp=NOW, stamp=stamp, offset=offset, epoch=leader_epoch)
+    return batch(*values or [b"v"], timestamp=NOW, key=key, stamp=stamp, offset=offset, epoch=leader_epoch)
 
 
 def marker(

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.codec.batch import assign_offsets, scan
-from storage.codec.records import encode
-from storage.model import Offset, Record, Timestamp
+from storage.codec.batch import scan
+from storage.model import Timestamp
+from tests.doubles.records import batch
 
 TOPIC_ID = "1EvPSKI_SvihSIy3lMKMvg"
 CREATED = Timestamp(1_700_000_000_000)
@@ -25,27 +25,25 @@ class BatchAt(NamedTuple):
 def segment_bytes(batches: Sequence[BatchAt]) -> bytes:
     """The log of a segment: its batches padded so that each ends where it is told to."""
     log = bytearray()
-    for batch in batches:
-        log += padded_batch(batch, batch.end_position - len(log))
+    for at in batches:
+        log += padded_batch(at, at.end_position - len(log))
     return bytes(log)
 
 
-def padded_batch(batch: BatchAt, size: int) -> bytearray:
+def padded_batch(at: BatchAt, size: int) -> bytearray:
     """A batch of exactly `size` bytes: its last value is as long as that takes."""
-    count = batch.last_offset - batch.first_offset + 1
-    shortest = len(_batch(count, 0))
+    shortest = len(_batch(at, 0))
     # Longer values have longer length fields: a few bytes of the difference are theirs.
     for length in range(max(0, size - shortest - 8), size - shortest + 1):
-        encoded = _batch(count, length)
+        encoded = _batch(at, length)
         if len(encoded) == size:
-            assign_offsets(encoded, 0, base_offset=batch.first_offset, leader_epoch=0)
             return encoded
-    raise AssertionError(f"no batch of {count} records has {size} bytes")
+    raise AssertionError(f"no {at} has {size} bytes")
 
 
-def _batch(count: int, last_value_length: int) -> bytearray:
-    values = [b"v"] * (count - 1) + [b"v" * last_value_length]
-    return encode([Record(Offset(at), CREATED, None, value) for at, value in enumerate(values)])
+def _batch(at: BatchAt, last_value_length: int) -> bytearray:
+    values = [b"v"] * (at.last_offset - at.first_offset) + [b"v" * last_value_length]
+    return batch(*values, timestamp=CREATED, offset=at.first_offset)
 
 
 def write_segment(directory: Path, base_offset: int, log: bytes, index: bytes = b"") -> None:

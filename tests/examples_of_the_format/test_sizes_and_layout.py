@@ -6,23 +6,17 @@ import pytest
 
 from storage.codec.records import encode, varint
 from storage.manager import open_engine
-from storage.model import Offset, Record, Timestamp
-
-NOW = Timestamp(1_700_000_000_000)
-
-
-def records(*pairs: tuple[bytes, bytes]) -> list[Record]:
-    return [Record(Offset(at), NOW, key, value) for at, (key, value) in enumerate(pairs)]
+from tests.doubles.records import keyed
 
 
 def test_one_record_key1_value1_takes_78_bytes():
     """61 bytes of batch header and 17 of record."""
-    assert 61 + 17 == len(encode(records((b"key1", b"value1"))))
+    assert 61 + 17 == len(encode(keyed((b"key1", b"value1"))))
 
 
 def test_two_records_in_one_batch_take_95_bytes():
     """The header is paid once: 61 + 17 + 17."""
-    assert 61 + 17 + 17 == len(encode(records((b"key1", b"value1"), (b"key2", b"value2"))))
+    assert 61 + 17 + 17 == len(encode(keyed((b"key1", b"value1"), (b"key2", b"value2"))))
 
 
 def test_both_stand_so_in_the_log(tmp_path):
@@ -30,9 +24,9 @@ def test_both_stand_so_in_the_log(tmp_path):
     engine = open_engine(tmp_path / "data")
     try:
         partition = engine.create_topic("t").partitions()[0]
-        partition.append(encode(records((b"key1", b"value1"))))
+        partition.append(encode(keyed((b"key1", b"value1"))))
         assert 78 == partition.status().log_bytes
-        partition.append(encode(records((b"key1", b"value1"), (b"key2", b"value2"))))
+        partition.append(encode(keyed((b"key1", b"value1"), (b"key2", b"value2"))))
         assert 78 + 95 == partition.status().log_bytes
     finally:
         engine.close()
@@ -55,7 +49,7 @@ def test_a_fresh_partition_on_disk(tmp_path):
     data = tmp_path / "data"
     engine = open_engine(data)
     try:
-        engine.create_topic("t").partitions()[0].append(encode(records((b"key1", b"value1"))))
+        engine.create_topic("t").partitions()[0].append(encode(keyed((b"key1", b"value1"))))
         sizes = {path.name: path.stat().st_size for path in (data / "t-0").iterdir()}
         assert 10_485_760 == sizes["00000000000000000000.index"]
         assert 10_485_756 == sizes["00000000000000000000.timeindex"]

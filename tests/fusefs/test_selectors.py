@@ -248,7 +248,7 @@ def orders(*, start: int = 0) -> MemoryPartition:
     partition = MemoryPartition(base_offset=100)
     for number in range(0, 10, 2):
         partition.append(
-            _batch(
+            encode(
                 [
                     Record(Offset(index), Timestamp((1000 + number + index) * 1000), None, b"v")
                     for index in (0, 1)
@@ -258,10 +258,6 @@ def orders(*, start: int = 0) -> MemoryPartition:
     if start:
         partition.delete_records(Offset(start))
     return partition
-
-
-def _batch(records: list[Record]) -> bytearray:
-    return encode(records)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from storage.codec.binary.fields import HEADER_SIZE
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, decode, encode
 from storage.manager import open_engine
-from storage.model import Header, Offset, Record, Timestamp, TimestampType, TopicPartition
+from storage.model import Header, TimestampType, TopicPartition
+from tests.doubles.records import record
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
@@ -54,7 +55,7 @@ def counted(*batches):
 
 def records(*rows):
     """Records from (timestamp, key, value)."""
-    return [Record(Offset(at), Timestamp(row[0]), row[1], row[2]) for at, row in enumerate(rows)]
+    return [record(at, key, value, time) for at, (time, key, value) in enumerate(rows)]
 
 
 @given(st.lists(st.integers(0, 2**40)))

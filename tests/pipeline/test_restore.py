@@ -12,16 +12,13 @@ from storage.codec.records import BatchStamp, encode
 from storage.disk.native import NativeFileSystem
 from storage.inspect.check.directory import DirectoryCheck
 from storage.manager import open_engine
-from storage.model import Header, Offset, Record, Timestamp, TimestampType
+from storage.model import Header, Offset, TimestampType
 from tests.doubles.engines import append_lines
+from tests.doubles.records import record
 
 pytestmark = pytest.mark.spark
 
 NEW_YEAR = 1_767_225_600_000
-
-
-def record(offset, key=b"k", value=b"v", *, after_ms=0, headers=()):
-    return Record(Offset(offset), Timestamp(NEW_YEAR + after_ms), key, value, headers)
 
 
 def put_everything(engine):
@@ -33,15 +30,19 @@ def put_everything(engine):
     first.append(
         encode(
             [
-                record(0, b"a", b"old", after_ms=-1, headers=(Header(b"h", b"v"), Header(b"n", None))),
+                record(
+                    0, b"a", b"old", timestamp=NEW_YEAR - 1, headers=(Header(b"h", b"v"), Header(b"n", None))
+                ),
                 record(1, None, None),
-                record(2, b"", b"", after_ms=-5),
+                record(2, b"", b"", timestamp=NEW_YEAR - 5),
             ]
         )
     )
     first.append_as_follower(encode([record(7), record(9), record(100)]))
     stamped = BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME, codec=Codec.GZIP)
-    first.append_as_follower(encode([record(200, after_ms=7), record(201, after_ms=7)], stamped))
+    first.append_as_follower(
+        encode([record(200, timestamp=NEW_YEAR + 7), record(201, timestamp=NEW_YEAR + 7)], stamped)
+    )
     first.append_as_follower(encode([record(202, value=bytes(1_500_000))]))
     first.append_as_follower(encode([record(2**31 + 500)]))
     append_lines(last, "\n".join("abcdef") + "\n", timestamp=NEW_YEAR)
@@ -169,7 +170,7 @@ def hold_more(engine):
     append_lines(
         engine.create_topic("orders", partitions=3).partitions()[2], "a\nb\nc\nd\ne\nf\n", timestamp=NEW_YEAR
     )
-    engine.partition("orders", 0).append(encode([record(0, b"a", b"old", after_ms=-1)]))
+    engine.partition("orders", 0).append(encode([record(0, b"a", b"old", timestamp=NEW_YEAR - 1)]))
 
 
 def begin_later(engine):

@@ -11,21 +11,14 @@ from pathlib import Path
 import pytest
 
 from storage.codec.batch import scan
-from storage.codec.records import BatchStamp
 from storage.manager import open_engine
-from storage.model import Isolation, Offset, ProducerId
+from storage.model import Isolation, Offset
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
-from tests.doubles.records import batch
+from tests.doubles.records import batch, produced
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 BROKER = VECTORS / "broker-made" / "log-dirs"
 PARTITIONS = sorted(path.name for path in BROKER.iterdir() if path.is_dir())
-
-
-def produced(*values: bytes, sequence: int = 0, epoch: int = 0) -> bytes:
-    """A batch as an idempotent producer sends it."""
-    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=epoch, base_sequence=sequence)
-    return bytes(batch(*values, timestamp=1_700_000_000_000, stamp=stamp))
 
 
 @pytest.fixture
@@ -150,7 +143,7 @@ async def test_a_batch_that_begins_below_the_log_start_is_not_there(orders: Moun
 
 async def test_it_grows_like_log(orders: MountClient):
     """An open file goes on with the batches appended since, by whatever file."""
-    await orders.append("orders/0/log.batch", bytes(batch(b"a")))
+    await orders.append("orders/0/log.batch", batch(b"a"))
     fh = await orders.open("orders/0/log.batch")
     seen = await orders.read_on(fh)
     await orders.append("orders/0/log", b"b\nc\n")
@@ -165,7 +158,7 @@ async def test_one_write_is_all_or_nothing(orders: MountClient):
     damaged = bytearray(batch(b"aaaa"))
     damaged[-2] ^= 1
     with refused("EINVAL"):
-        await orders.append("orders/0/log.batch", bytes(batch(b"good") + damaged))
+        await orders.append("orders/0/log.batch", batch(b"good") + damaged)
 
     assert b"" == await orders.cat("orders/0/log")
     assert "orders/0/log.batch: not a record batch" in orders.reports
@@ -190,7 +183,7 @@ async def test_after_a_refusal_the_handle_takes_nothing_more(orders: MountClient
     with refused("EINVAL"):
         await orders.filesystem.write(fh, bytes(batch(b"a")))
     await orders.close(fh)
-    await orders.append("orders/0/log.batch", bytes(batch(b"b")))
+    await orders.append("orders/0/log.batch", batch(b"b"))
 
     assert b"b\n" == await orders.cat("orders/0/log")
 
@@ -214,7 +207,7 @@ async def test_a_batch_too_large_is_told_as_soon_as_it_says_so(orders: MountClie
     """By its first bytes: nothing of it is held in memory."""
     await orders.append("orders/config", b"max.message.bytes=200\n")
     with refused("EMSGSIZE"):
-        await orders.append("orders/0/log.batch", bytes(batch(b"x" * 200))[:20])
+        await orders.append("orders/0/log.batch", batch(b"x" * 200)[:20])
 
 
 async def test_a_producers_errors(orders: MountClient):

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.headers import BatchStamp
-from storage.model import ProducerId
-from tests.doubles.records import batch, marker
+from tests.doubles.records import marker, produced
 from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
@@ -318,16 +316,10 @@ def test_close_tells_the_error_of_a_begun_line(shared_mount: Mount, topic: Path)
     assert reason(shared_mount, f"{topic.name}/0/log.json")
 
 
-def sequenced(value: bytes, *, sequence: int = 0, epoch: int = 0) -> bytes:
-    """A batch of one record as an idempotent producer sends it."""
-    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=epoch, base_sequence=sequence)
-    return bytes(batch(value, timestamp=1_700_000_000_000, stamp=stamp))
-
-
 @pytest.mark.parametrize("what", ["damaged", "marker", "no batch", "torn"])
 def test_einval_for_what_is_no_batch(shared_mount: Mount, topic: Path, what: str):
     """In the write that brings it, a torn one at close; the reason is told, and no other batch of the write is kept."""
-    good = sequenced(b"good")
+    good = produced(b"good")
     bad = {
         "damaged": good[:-2] + b"!" + good[-1:],
         "marker": bytes(marker(commit=False)),
@@ -345,21 +337,21 @@ def test_emsgsize_for_a_batch_beyond_the_limit(topic: Path):
     """By its header: nothing of that write is kept."""
     append(topic / "config", b"max.message.bytes=200\n")
     with fails(errno.EMSGSIZE):
-        append(topic / "0" / "log.batch", sequenced(b"good") + sequenced(b"x" * 200, sequence=1))
+        append(topic / "0" / "log.batch", produced(b"good") + produced(b"x" * 200, sequence=1))
 
     assert b"" == (topic / "0" / "log").read_bytes()
 
 
 def test_eilseq_and_estale_for_producers(shared_mount: Mount, topic: Path):
     """A sequence with a gap, and an epoch older than the newest; with their reasons. A repeat is no error."""
-    for data in (sequenced(b"a"), sequenced(b"a"), sequenced(b"b", sequence=1)):
+    for data in (produced(b"a"), produced(b"a"), produced(b"b", sequence=1)):
         append(topic / "0" / "log.batch", data)
     with fails(errno.EILSEQ):
-        append(topic / "0" / "log.batch", sequenced(b"gap", sequence=5))
+        append(topic / "0" / "log.batch", produced(b"gap", sequence=5))
     assert "sequence" in reason(shared_mount, f"{topic.name}/0/log.batch")
-    append(topic / "0" / "log.batch", sequenced(b"c", epoch=1))
+    append(topic / "0" / "log.batch", produced(b"c", epoch=1))
     with fails(errno.ESTALE):
-        append(topic / "0" / "log.batch", sequenced(b"fenced", sequence=2))
+        append(topic / "0" / "log.batch", produced(b"fenced", sequence=2))
     assert "fenced" in reason(shared_mount, f"{topic.name}/0/log.batch")
 
     assert b"a\nb\nc\n" == (topic / "0" / "log").read_bytes()

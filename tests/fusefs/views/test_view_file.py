@@ -23,7 +23,7 @@ from fusefs.views.view_file import (
 from storage.codec.records import encode
 from storage.disk.names import parse_view_file, view_file
 from storage.model import Offset, Position
-from tests.doubles.memory_partition import records
+from tests.doubles.records import records
 
 MARK = LogMark(1000, 0xDEADBEEF, Position(900), 0x01020304)
 KNOWN = Excerpt(array("q", [0, 70_000]), array("q", [100, 742]), 80_000, Offset(1000))
@@ -126,7 +126,7 @@ def test_names_carry_the_base_offset() -> None:
 
 def test_a_log_is_known_again_by_its_first_and_last_batch() -> None:
     """It may have grown; it may not be shorter, or have other batches at those places."""
-    batches = [bytes(encode(records([b"value %d" % number]))) for number in range(4)]
+    batches = [bytes(encode(records([b"value %d" % number], timestamp=1000))) for number in range(4)]
     log = memoryview(b"".join(batches))
     last = Position(len(batches[0] + batches[1]))
     mark = mark_log(log, last + len(batches[2]), last)
@@ -141,7 +141,7 @@ def test_a_log_is_known_again_by_its_first_and_last_batch() -> None:
 
 def test_a_log_without_those_batches_cannot_be_marked() -> None:
     """An empty one, and one that is shorter than what was measured of it."""
-    log = memoryview(bytes(encode(records([b"value"]))))
+    log = memoryview(bytes(encode(records([b"value"], timestamp=1000))))
     for data, size, last in ((memoryview(b""), 0, 0), (log, len(log) + 1, 0), (log, len(log), len(log))):
         with pytest.raises(ViewFileError):
             mark_log(data, size, Position(last))

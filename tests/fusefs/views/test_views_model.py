@@ -19,7 +19,8 @@ from storage.codec.columns import decode
 from storage.codec.records import encode
 from storage.errors import SegmentDeletedError
 from storage.model import Offset
-from tests.doubles.memory_partition import MemoryPartition, records
+from tests.doubles.memory_partition import MemoryPartition
+from tests.doubles.records import records
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,7 @@ class ViewsOfAPartition(RuleBasedStateMachine):
     def append(self, sizes: list[int]) -> None:
         first = self.partition.log_end_offset
         values = [bytes([97 + (first + number) % 26]) * size for number, size in enumerate(sizes)]
-        self.partition.append(encode(records(values)))
+        self.partition.append(encode(records(values, timestamp=range(1000, 1000 + len(values)))))
         last_segment = self.partition.memory_segments[-1]
         self._note(bytes(last_segment.data[last_segment.positions[-1] :]))
         self.views.appended()
@@ -66,7 +67,7 @@ class ViewsOfAPartition(RuleBasedStateMachine):
         first = self.partition.log_end_offset
         values = [
             record._replace(offset=Offset(record.offset + first))
-            for record in records([b"v%d" % delta for delta in range(10)])
+            for record in records([b"v%d" % delta for delta in range(10)], timestamp=range(1000, 1010))
             if record.offset in kept
         ]
         self.partition.add_compacted(values, last_offset=first + 9)

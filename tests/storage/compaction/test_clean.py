@@ -13,8 +13,9 @@ from storage.errors import CorruptionError, PartitionOfflineError
 from storage.log.reading.fetch import fetch
 from storage.model import Offset, ProducerId, Timestamp
 from storage.producers.append import Origin
-from tests.doubles.compacted_log import NOW, CompactedLog, marker
+from tests.doubles.compacted_log import CompactedLog
 from tests.doubles.logs import DIRECTORY
+from tests.doubles.records import NOW, marker
 from tests.doubles.simulated_disk import SimulatedDisk
 
 

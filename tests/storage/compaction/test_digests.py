@@ -8,16 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.records import columns_of
 from storage.compaction.digests import digest_of, digests_of_keys
-from storage.model import Offset, Record, Timestamp
+from tests.doubles.records import columns_of_keys
 
 BLOCK_ENDS = [0, 1, 54, 55, 56, 57, 63, 64, 65, 118, 119, 120, 127, 128, 129]
 """MD5 takes 64 bytes at a time, of which the last 9 or more say where the message ends."""
-
-
-def columns(keys):
-    return columns_of([Record(Offset(n), Timestamp(0), key, b"v") for n, key in enumerate(keys)])
 
 
 def expected(key):
@@ -27,7 +22,7 @@ def expected(key):
 
 def by_columns(keys, first, last):
     """Digests of those records that have a key, by their index."""
-    found = digests_of_keys(columns(keys), first, last).tolist()
+    found = digests_of_keys(columns_of_keys(keys), first, last).tolist()
     assert len(found) == 2 * (last - first)
     return {
         index: found[2 * (index - first) : 2 * (index - first) + 2]

@@ -9,9 +9,10 @@ from storage.errors import PartitionOfflineError
 from storage.inspect.check.partition import DirectorySituation, PartitionCheck
 from storage.model import Offset, ProducerId, Record, Timestamp
 from storage.producers.append import Origin
-from tests.doubles.compacted_log import NOW, CompactedLog, marker
+from tests.doubles.compacted_log import CompactedLog
 from tests.doubles.logs import DIRECTORY
 from tests.doubles.mortal_disk import End, MortalDisk, dies
+from tests.doubles.records import NOW, marker
 from tests.doubles.simulated_disk import BLOCK_BYTES
 
 MAX_STEPS = 400

@@ -5,14 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.records import columns_of
 from storage.compaction.offset_map import OffsetMap
 from storage.compaction.survivors import STAYS
-from storage.model import Offset, Record, Timestamp
-
-
-def records(keys):
-    return columns_of([Record(Offset(n), Timestamp(0), key, b"v") for n, key in enumerate(keys)])
+from tests.doubles.records import columns_of_keys
 
 
 def test_the_newest_offset_wins():
@@ -36,14 +31,14 @@ def test_a_full_map_takes_known_keys_only():
 def test_records_go_in_by_columns():
     """From the dirty offset on; records without a key are passed over."""
     offsets = OffsetMap(2400)
-    assert 4 == offsets.put_records(records([b"a", None, b"b", b"a"]), 0, 4, start_offset=1)
+    assert 4 == offsets.put_records(columns_of_keys([b"a", None, b"b", b"a"]), 0, 4, start_offset=1)
     assert (3, 2, 2) == (offsets.get(b"a"), offsets.get(b"b"), offsets.size)
 
 
 def test_the_first_record_without_room_is_named():
     """Row 116: those before it are in; known keys further on are not even tried."""
     offsets = OffsetMap(24 * 3)
-    assert 3 == offsets.put_records(records([b"a", b"b", b"a", b"c", b"a"]), 0, 5, start_offset=0)
+    assert 3 == offsets.put_records(columns_of_keys([b"a", b"b", b"a", b"c", b"a"]), 0, 5, start_offset=0)
     assert (2, -1, True) == (offsets.get(b"a"), offsets.get(b"c"), offsets.full)
 
 
@@ -51,7 +46,9 @@ def test_only_the_newest_records_of_known_keys_stay():
     """Keys the map does not know stay; records without a key never do."""
     offsets = OffsetMap(2400)
     offsets.put(b"a", 3)
-    assert [0, 0, STAYS, STAYS] == list(offsets.marks_of(records([b"a", None, b"b", b"a"]), end_offset=9))
+    assert [0, 0, STAYS, STAYS] == list(
+        offsets.marks_of(columns_of_keys([b"a", None, b"b", b"a"]), end_offset=9)
+    )
 
 
 @given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 2**40)), max_size=80))
@@ -70,7 +67,7 @@ def test_a_map_that_grows_forgets_nothing():
     """It begins small, whatever it may take in the end, and the offsets move with their keys."""
     offsets = OffsetMap(24 * 20_000)
     keys = [b"%d" % n for n in range(18_001)]
-    assert 18_000 == offsets.put_records(records(keys), 0, len(keys), start_offset=0)
+    assert 18_000 == offsets.put_records(columns_of_keys(keys), 0, len(keys), start_offset=0)
     assert [offsets.get(key) for key in keys] == [*range(18_000), -1]
     assert (18_000, 18_000, True) == (offsets.size, offsets.capacity, offsets.full)
 
@@ -79,6 +76,6 @@ def test_keys_meet_their_slots_after_the_map_grew():
     """Those of before and of after are told apart, and the newest offset wins as ever."""
     offsets = OffsetMap(24 * 20_000)
     keys = [b"%d" % (n % 3_000) for n in range(9_000)]
-    assert 9_000 == offsets.put_records(records(keys), 0, len(keys), start_offset=0)
+    assert 9_000 == offsets.put_records(columns_of_keys(keys), 0, len(keys), start_offset=0)
     assert [offsets.get(key) for key in keys[:3_000]] == [*range(6_000, 9_000)]
     assert 3_000 == offsets.size

@@ -7,7 +7,8 @@ import pytest
 from storage.codec.batch import assign_offsets
 from storage.errors import PartitionOfflineError
 from storage.model import Offset, ProducerId, Record, Timestamp
-from tests.doubles.compacted_log import NOW, CompactedLog, keyed, records_of
+from tests.doubles.compacted_log import CompactedLog, keyed_batch, records_of
+from tests.doubles.records import NOW
 from tests.doubles.simulated_disk import SimulatedDisk
 
 INT_MAX = 2**31 - 1
@@ -15,7 +16,7 @@ INT_MAX = 2**31 - 1
 
 def put_at(log: CompactedLog, offset: int, key: bytes, value: bytes | None = b"v") -> None:
     """Append as a follower does: at an offset of its own, perhaps with a gap before it."""
-    batch = keyed((key, value))
+    batch = keyed_batch((key, value))
     assign_offsets(batch, 0, base_offset=offset, leader_epoch=0)
     log.log.append_as_follower(batch)
 
@@ -69,7 +70,7 @@ def test_what_is_too_young_is_left_as_it_is():
     log.clock.advance(NOW - log.clock.now)
     for times in range(2):
         for number in range(6):
-            log.log.append(keyed((b"%d" % number, b"%d" % times)))
+            log.log.append(keyed_batch((b"%d" % number, b"%d" % times)))
         log.log.roll()
     for number in range(6):
         record = Record(Offset(0), Timestamp(NOW + 5000), b"%d" % number, b"young")

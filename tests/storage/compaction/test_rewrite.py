@@ -13,17 +13,12 @@ from storage.compaction.retain import LastOfProducer, RetentionParams
 from storage.compaction.rewrite import Rewriter, build_map
 from storage.compaction.transactions import PassTransactions
 from storage.indexes.transaction_index import AbortedSpan
-from storage.model import Offset, Record, Timestamp
-from tests.doubles.records import marker
+from storage.model import Offset, Timestamp
+from tests.doubles.records import NOW, marker, record
 
-NOW = Timestamp(1_700_000_100_000)
+LATER = Timestamp(NOW + 100_000)
 RETENTION = 86_400_000
 PRODUCER = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 5}
-TIME = Timestamp(1_700_000_000_000)
-
-
-def record(offset, key, value=b"v", time=TIME):
-    return Record(Offset(offset), Timestamp(time), key, value)
 
 
 def batch(*records, **fields):
@@ -31,7 +26,7 @@ def batch(*records, **fields):
     return encode(list(records), BatchStamp(**fields), **bounds)
 
 
-def cleaned(data, *, now=NOW, aborted=(), producers=None, keep_end=None, newest=None, modified=NOW):
+def cleaned(data, *, now=LATER, aborted=(), producers=None, keep_end=None, newest=None, modified=LATER):
     """One pass over `data`, whose keys all are in the map; what is left, as bytes."""
     data = memoryview(bytes(data))
     if newest is None:
@@ -77,20 +72,20 @@ def test_an_untouched_batch_is_passed_on_byte_for_byte():
 def test_a_tombstone_gets_its_horizon_as_kafka_writes_it():
     """Rows 110 and 137: from the pass's own time, whatever the record's; record times stay (golden bytes)."""
     data = batch(
-        record(16, b"a", b"1"), record(17, b"b", None, TIME + 10), base_offset=16, last_offset=18, **PRODUCER
+        record(16, b"a", b"1"), record(17, b"b", None, NOW + 10), base_offset=16, last_offset=18, **PRODUCER
     )
-    once = cleaned(data, now=NOW)
+    once = cleaned(data, now=LATER)
     header = read_header(once)
-    assert NOW + RETENTION == header.delete_horizon_ms
-    assert [TIME, TIME + 10] == [r.timestamp for r in decode(once)[0]]
+    assert LATER + RETENTION == header.delete_horizon_ms
+    assert [NOW, NOW + 10] == [r.timestamp for r in decode(once)[0]]
     assert (5, 7, 3) == (header.base_sequence, header.producer_id, header.producer_epoch)
-    assert cleaned(once, now=NOW + RETENTION - 1) == once
-    assert [16] == offsets(cleaned(once, now=NOW + RETENTION))
+    assert cleaned(once, now=LATER + RETENTION - 1) == once
+    assert [16] == offsets(cleaned(once, now=LATER + RETENTION))
 
 
 def test_the_golden_tombstone_pass():
     """A batch before, after its first pass, and emptied, byte for byte as Kafka makes them (kafka-storage.md#tombstones)."""
-    before = batch(record(0, b"a", b"1"), record(1, b"b", None, TIME + 10), **PRODUCER)
+    before = batch(record(0, b"a", b"1"), record(1, b"b", None, NOW + 10), **PRODUCER)
     assert "00000042ffffffff02287790cd0000" == bytes(before[8:23]).hex()
     after = cleaned(before)
     assert (
@@ -139,9 +134,9 @@ def test_aborted_records_go_and_their_marker_stays_for_this_pass():
     assert [1, 2] == offsets(first)
     assert read_header(first).delete_horizon_ms is None
     second = cleaned(first)
-    assert NOW + RETENTION == read_header(second).delete_horizon_ms
-    assert cleaned(second, now=NOW + RETENTION - 1) == second
-    assert [2] == offsets(cleaned(second, now=NOW + RETENTION))
+    assert LATER + RETENTION == read_header(second).delete_horizon_ms
+    assert cleaned(second, now=LATER + RETENTION - 1) == second
+    assert [2] == offsets(cleaned(second, now=LATER + RETENTION))
 
 
 def test_a_commit_marker_stays_with_its_data():
@@ -164,9 +159,9 @@ def test_an_emptied_marker_keeps_the_epoch():
     """Row 108: of a live producer without data, harmless in later passes."""
     producers = {7: LastOfProducer(None, 0)}
     with_horizon = cleaned(marker(1, commit=True))
-    emptied = cleaned(with_horizon, now=NOW + RETENTION, producers=producers)
+    emptied = cleaned(with_horizon, now=LATER + RETENTION, producers=producers)
     assert (0, True) == (read_header(emptied).record_count, read_header(emptied).is_control)
-    assert cleaned(emptied, now=NOW + 2 * RETENTION, producers=producers) == emptied
+    assert cleaned(emptied, now=LATER + 2 * RETENTION, producers=producers) == emptied
 
 
 def test_a_users_key_like_a_markers_removes_nothing():

@@ -12,25 +12,15 @@ from pathlib import Path
 import pytest
 
 from storage.codec.columns import decode
-from storage.codec.records import BatchStamp, encode
 from storage.compaction.choose import plan
 from storage.compaction.clean import clean, cleaning_params
 from storage.errors import PartitionOfflineError
-from storage.model import Isolation, Offset, ProducerId, Record
+from storage.model import Isolation, Offset
 from storage.producers.append import Origin
 from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of, records_of
 from tests.doubles.mortal_disk import End, MortalDisk, dies
-from tests.doubles.records import NOW, batch, marker
+from tests.doubles.records import NOW, batch, marker, produced
 from tests.doubles.simulated_disk import SimulatedDisk
-
-
-def keyed(value: bytes, *, producer_id: int = -1) -> bytearray:
-    stamp = BatchStamp()
-    if producer_id >= 0:
-        stamp = BatchStamp(
-            producer_id=ProducerId(producer_id), producer_epoch=0, base_sequence=0, transactional=True
-        )
-    return encode([Record(Offset(0), NOW, b"key", value)], stamp)
 
 
 def committed(on_disk: LogOnDisk) -> list[bytes | None]:
@@ -49,9 +39,9 @@ def cleaned(on_disk: LogOnDisk) -> None:
 def test_a_record_never_goes_for_one_that_a_crash_can_take():
     """Cleaning flushes what it goes by: else the synced older value would be gone, and the newer one with the crash."""
     on_disk = compacted()
-    on_disk.log.append(keyed(b"old"), durable=True)
+    on_disk.log.append(batch(b"old", key=b"key", timestamp=NOW), durable=True)
     on_disk.log.roll()
-    on_disk.log.append(keyed(b"new"))
+    on_disk.log.append(batch(b"new", key=b"key", timestamp=NOW))
     on_disk.log.roll()
     cleaned(on_disk)
     on_disk.crash(keep=0)
@@ -61,7 +51,7 @@ def test_a_record_never_goes_for_one_that_a_crash_can_take():
 def test_aborted_records_never_go_for_a_marker_that_a_crash_can_take():
     """The marker may stand in the active segment, above all that is cleaned."""
     on_disk = compacted()
-    on_disk.log.append(keyed(b"aborted", producer_id=7), durable=True)
+    on_disk.log.append(produced(b"aborted", key=b"key", txn=True), durable=True)
     on_disk.log.roll()
     on_disk.log.append(marker(commit=False), origin=Origin.COORDINATOR)
     cleaned(on_disk)
@@ -73,7 +63,7 @@ def test_aborted_records_never_go_for_a_marker_that_a_crash_can_take():
 def test_aborted_records_stay_hidden_when_their_index_cannot_be_written():
     """The log takes no more writes; those who still read it must not take them for committed."""
     on_disk = LogOnDisk()
-    on_disk.log.append(keyed(b"aborted", producer_id=7))
+    on_disk.log.append(produced(b"aborted", key=b"key", txn=True))
     on_disk.disk.fail("open", suffix=".txnindex")
     with pytest.raises(OSError, match="Input/output"):
         on_disk.log.append(marker(commit=False), origin=Origin.COORDINATOR)
@@ -227,9 +217,9 @@ def test_aborted_records_stay_hidden_while_their_marker_is_cut_off():
     """Until the transaction is undecided again: in between nobody may take its records for committed."""
     disk = LookedAtDisk()
     on_disk, seen = LogOnDisk(disk=disk), []
-    on_disk.log.append(keyed(b"aborted", producer_id=7))
+    on_disk.log.append(produced(b"aborted", key=b"key", txn=True))
     on_disk.log.append(marker(commit=False), origin=Origin.COORDINATOR)
-    on_disk.log.append(keyed(b"behind"))
+    on_disk.log.append(batch(b"behind", key=b"key", timestamp=NOW))
     disk.look = lambda: seen.append(committed(on_disk))
     on_disk.log.truncate_to(Offset(1))
     disk.look = None

@@ -13,10 +13,9 @@ from storage.codec.records import BatchStamp
 from storage.inspect.check.partition import DirectorySituation, PartitionCheck
 from storage.model import ProducerId
 from storage.producers.append import Origin
-from tests.doubles.compacted_log import marker
 from tests.doubles.logs import DIRECTORY, LogOnDisk, filled, offsets_of, records_of
 from tests.doubles.mortal_disk import End, MortalDisk, dies
-from tests.doubles.records import batch, sized_batch
+from tests.doubles.records import batch, marker, sized_batch
 
 pytestmark = pytest.mark.slow
 

@@ -14,14 +14,14 @@ from storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooL
 from storage.model import Offset, ProducerId, Record, Timestamp, TimestampType
 from storage.producers.append import Origin
 from tests.doubles.logs import LogOnDisk
-from tests.doubles.records import marker
+from tests.doubles.records import marker, record
 
 NOW = 1_700_000_000_000
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 
 
 def records(*times, key=b"k"):
-    return [Record(Offset(n), Timestamp(time), key, b"value " * 20) for n, time in enumerate(times)]
+    return [record(n, key, b"value " * 20, time) for n, time in enumerate(times)]
 
 
 def appended(batch, origin=Origin.CLIENT, **settings):
