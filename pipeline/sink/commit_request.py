@@ -106,8 +106,8 @@ class CommitRequest:
     def _wait(self, timeout_s: float) -> None:
         deadline, pause = time.monotonic() + timeout_s, FIRST_PAUSE_S
         while not self._is_done():
-            self._hand_in_again()
-            self._own_for_a_moment()
+            self._submit_again()
+            self._commit_as_owner()
             if self._is_done():
                 return
             if time.monotonic() >= deadline:
@@ -121,7 +121,7 @@ class CommitRequest:
             raise self._area.take_refusal(self._write)
         return state is WriteState.COMMITTED or (state is WriteState.UNKNOWN and self._write.batch is None)
 
-    def _hand_in_again(self) -> None:
+    def _submit_again(self) -> None:
         """Request again where an earlier driver, killed while its Python processes live on, withdrew the same micro-batch.
 
         A write that is not of a stream has one driver: if its state is unknown, it is done.
@@ -159,7 +159,7 @@ class CommitRequest:
     def _where(self) -> str:
         return ",".join(map(str, self._directories))
 
-    def _own_for_a_moment(self) -> None:
+    def _commit_as_owner(self) -> None:
         try:
             engine = open_engine(self._directories)
         except DirectoryLockedError as error:
