@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.soak.cycle import run_cycle
+from tests.soak.followers import follow_for
 from tests.soak.full_disk import keep_full
 
 
@@ -22,6 +23,15 @@ def test_everything_at_once(tmp_path: Path, request_loop: str):
         for counted, value in seen.items()
         if not value and counted != "syncs"
     } == set()
+
+
+def test_followers_of_all_speeds(tmp_path: Path):
+    """Fifty of them get every line once and in order, beside aborts, rolls and retention, and some are overtaken."""
+    counts = follow_for(tmp_path / "data", seconds=4, seed=1)
+
+    assert set() == {
+        name for name in ("lines", "commits", "aborts", "deleted", "followers") if not counts[name]
+    }
 
 
 @pytest.mark.root

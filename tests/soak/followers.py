@@ -1,0 +1,363 @@
+"""`python -m tests.soak followers [--seconds N] [--seed N]`: fifty followers of all speeds beside appends at full speed.
+
+A mount without a kernel over two topics, one of them compressed. Lines come from the event loop's thread and from
+another one, plain and in transactions that commit or abort; segments roll, and retention deletes the oldest ones. What
+each follower read, byte by byte, has to be what was appended from the offset on at which it opened `follow`, as far as
+it came: all of it in the end, unless retention overtook it, of which it is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import hashlib
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+
+import trio
+
+from fusefs.errors import FileError
+from fusefs.forms import VALUES
+from storage.disk.native import system_clock
+from storage.engine import Engine
+from storage.log.log import Log
+from storage.manager import open_engine
+from storage.model import Isolation
+from storage.producers.append import Origin
+from tests.doubles.mount_client import MountClient, mounted
+from tests.doubles.records import marker, produced
+
+FOLLOWERS = 50
+SETTINGS = {"segment.bytes": "1048576", "retention.bytes": "6000000", "retention.ms": "-1"}
+MOST_LINES = 500_000
+"""Kept in memory to compare with."""
+PATIENCE_S = 60
+"""For followers to come to the end when nothing more is appended."""
+
+
+@dataclass
+class Appended:
+    """All that was appended to a partition, and which transactions were aborted."""
+
+    lines: dict[int, bytes] = field(default_factory=dict)
+    """By offset."""
+    aborted: set[int] = field(default_factory=set)
+    """Offsets of records that nobody may see."""
+    ended: bool = False
+    """Nothing more is appended."""
+
+    def add(self, base_offset: int, values: list[bytes]) -> range:
+        """Note the records of one batch."""
+        offsets = range(base_offset, base_offset + len(values))
+        self.lines.update(zip(offsets, values, strict=True))
+        return offsets
+
+
+class Shown:
+    """What readers of a partition see of all that was appended, whatever retention deleted."""
+
+    def __init__(self, appended: Appended) -> None:
+        self._offsets = sorted(appended.lines.keys() - appended.aborted)
+        self._text = b"".join(appended.lines[offset] + b"\n" for offset in self._offsets)
+        sizes = (len(appended.lines[offset]) + 1 for offset in self._offsets)
+        self._positions = list(accumulate(sizes, initial=0))
+
+    def text_from(self, offset: int) -> memoryview:
+        return memoryview(self._text)[self._positions[bisect_left(self._offsets, offset)] :]
+
+
+class Follower:
+    """One open `follow`, and a digest of what it read."""
+
+    def __init__(self, client: MountClient, partition: Log, suffix: str) -> None:
+        self.client = client
+        self.partition = partition
+        self.suffix = suffix
+        self.position = 0
+        self.size = 0
+        self.digest = hashlib.blake2b()
+        self.overtaken = False
+        self._rest = b""
+
+    async def open(self, flags: int = os.O_RDONLY) -> None:
+        # No append of this thread comes between the two; one of another thread is known to both or comes later.
+        while True:
+            self.start_offset = self.partition.visible_end(Isolation.READ_COMMITTED)
+            self.fh = await self.client.open(f"{self.partition.topic}/0/follow{self.suffix}", flags)
+            if self.start_offset == self.partition.visible_end(Isolation.READ_COMMITTED):
+                return
+            await self.close()
+
+    async def close(self) -> None:
+        await self.client.filesystem.release(self.fh)
+
+    async def read(self, size: int) -> None:
+        """Read once. Raises FileError."""
+        try:
+            data = bytes(await self.client.filesystem.read(self.fh, self.position, size))
+        except FileError as error:
+            self.overtaken = self.overtaken or error.number == errno.ESTALE
+            raise
+        assert data, "a read of follow never ends"
+        self.position += len(data)
+        if self.suffix:
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            data = b"".join(json.loads(line)["payload"].encode() + b"\n" for line in lines)
+        self.digest.update(data)
+        self.size += len(data)
+
+    def check(self, shown: Shown, *, whole: bool) -> None:
+        """Compare what was read with what was appended. Raises AssertionError."""
+        expected = shown.text_from(self.start_offset)
+        where = f"{self.partition.topic}: from {self.start_offset} on, {self.size} bytes"
+        assert hashlib.blake2b(expected[: self.size]).digest() == self.digest.digest(), where
+        if whole and not self.overtaken:
+            assert self.size == len(expected), where
+
+
+class Run:
+    """All that goes on in one run."""
+
+    def __init__(self, client: MountClient, seed: int) -> None:
+        self.client = client
+        self.chance = random.Random(seed)
+        self.counts: Counter[str] = Counter()
+        self.appended: dict[str, Appended] = {"plain": Appended(), "packed": Appended()}
+        self._closed: list[tuple[Follower, bool]] = []
+        """Those that are closed, and whether each had to come to the end."""
+        self._open_transactions: dict[int, tuple[Log, range]] = {}
+        self._sequences: Counter[int] = Counter()
+
+    def partition(self, topic: str) -> Log:
+        partition = self.client.engine.topic(topic).partitions()[0]
+        assert isinstance(partition, Log)
+        return partition
+
+    # What is appended.
+
+    async def append_here(self, until: float) -> None:
+        """In bursts, in the event loop's thread."""
+        number = 0
+        while time.monotonic() < until and len(self.appended["plain"].lines) < MOST_LINES:
+            for _ in range(self.chance.randrange(1, 40)):
+                topic = self.chance.choice(("plain", "plain", "packed"))
+                count = self.chance.choice((1, 1, 5, 800))
+                self.append(topic, [b"here %d %s" % (number + each, b"x" * 70) for each in range(count)])
+                number += count
+                if self.chance.random() < 0.3:
+                    await trio.lowlevel.checkpoint()
+            await trio.sleep(self.chance.random() * 0.01)
+
+    def append_there(self, until: float) -> None:
+        """Plain batches and transactions, in a thread of their own; what is still open in the end is aborted."""
+        chance, number = random.Random(self.chance.random()), 0
+        while time.monotonic() < until:
+            values = [b"there %d" % (number + each) for each in range(chance.randrange(1, 60))]
+            number += len(values)
+            if chance.random() < 0.5:
+                self.append("plain", values)
+            else:
+                self.transact(chance, values)
+            time.sleep(chance.random() * 0.004)
+        for producer in list(self._open_transactions):
+            self.end_transaction(producer, commit=False)
+
+    def append(self, topic: str, values: list[bytes]) -> None:
+        text = b"".join(value + b"\n" for value in values)
+        (batch,) = VALUES.parse(text, timestamp=system_clock(), max_batch_bytes=2**20)
+        found = self.partition(topic).append(bytearray(batch), encoded_here=True)
+        self.appended[topic].add(found.base_offset, values)
+        self.counts["lines"] += len(values)
+
+    def transact(self, chance: random.Random, values: list[bytes]) -> None:
+        """Begin a transaction of one batch, and end one that was begun before."""
+        if len(self._open_transactions) > 2:
+            self.end_transaction(chance.choice(list(self._open_transactions)), commit=chance.random() < 0.5)
+        producer = chance.randrange(100, 110)
+        if producer not in self._open_transactions:
+            partition = self.partition("plain")
+            sequence = self._sequences[producer]
+            self._sequences[producer] += len(values)
+            found = partition.append(produced(*values, pid=producer, sequence=sequence, txn=True))
+            offsets = self.appended["plain"].add(found.base_offset, values)
+            self._open_transactions[producer] = partition, offsets
+
+    def end_transaction(self, producer: int, *, commit: bool) -> None:
+        partition, offsets = self._open_transactions.pop(producer)
+        if not commit:
+            self.appended["plain"].aborted.update(offsets)
+        partition.append(marker(pid=producer, commit=commit), origin=Origin.COORDINATOR)
+        self.counts["commits" if commit else "aborts"] += 1
+
+    async def maintain(self, until: float) -> None:
+        """Roll what is due and delete the oldest segments, again and again."""
+        while time.monotonic() < until:
+            await trio.to_thread.run_sync(self.client.engine.maintain_now, system_clock())
+            await trio.sleep(0.2)
+        self.counts["deleted"] = int(self.partition("plain").log_start_offset)
+
+    # Who follows.
+
+    async def follow(self, number: int, until: float) -> None:
+        """Follow at a speed of its own; who is overtaken by retention, or only passes by, opens again."""
+        chance = random.Random(number)
+        topic, suffix = chance.choice(("plain", "packed")), chance.choice(("", "", "", ".json"))
+        ways: tuple[Callable[[Follower, random.Random, float], object], ...]
+        ways = (
+            self.read_fast,
+            self.read_fast,
+            self.read_fast,
+            self.read_slowly,
+            self.read_seldom,
+            self.poll,
+            self.pass_by,
+        )
+        way = ways[number % len(ways)]
+        while True:
+            follower = Follower(self.client, self.partition(topic), suffix)
+            await follower.open(os.O_NONBLOCK if way in (self.poll, self.pass_by) else os.O_RDONLY)
+            try:
+                await way(follower, chance, until)  # type: ignore[misc] # all of them are async
+            except FileError as error:
+                assert error.number == errno.ESTALE
+                self.counts["overtaken"] += 1
+            await follower.close()
+            ended = self.appended[topic].ended
+            self._closed.append((follower, ended and way != self.pass_by))
+            if ended:
+                return
+
+    def check(self) -> None:
+        """Compare what each follower read with what was appended. Raises AssertionError."""
+        shown = {topic: Shown(appended) for topic, appended in self.appended.items()}
+        for follower, whole in self._closed:
+            follower.check(shown[follower.partition.topic], whole=whole)
+            self.counts["followers"] += 1
+            self.counts["bytes"] += follower.size
+
+    async def until_end(
+        self, follower: Follower, size: Callable[[], int], pause: Callable[[], float]
+    ) -> None:
+        """Read until all was read that will ever come."""
+        appended = self.appended[follower.partition.topic]
+        while True:
+            with trio.move_on_after(1) as waited:
+                await follower.read(size())
+            if waited.cancelled_caught and appended.ended:
+                return
+            await trio.sleep(0 if appended.ended else pause())
+
+    async def read_fast(self, follower: Follower, _chance: random.Random, _until: float) -> None:
+        await self.until_end(follower, lambda: 2**17, lambda: 0)
+
+    async def read_slowly(self, follower: Follower, chance: random.Random, _until: float) -> None:
+        await self.until_end(follower, lambda: chance.choice((1, 100, 5000)), lambda: chance.random() * 0.003)
+
+    async def read_seldom(self, follower: Follower, chance: random.Random, _until: float) -> None:
+        await self.until_end(follower, lambda: 2**16, lambda: chance.random() * 0.5)
+
+    async def poll(self, follower: Follower, chance: random.Random, _until: float) -> None:
+        """Wait until it is readable, and read with O_NONBLOCK until nothing is there."""
+        appended = self.appended[follower.partition.topic]
+        while True:
+            kernel = Notification()
+            if not self.client.filesystem.poll(follower.fh, kernel):
+                with trio.move_on_after(1) as waited:
+                    await kernel.notified.wait()
+                if waited.cancelled_caught and appended.ended:
+                    return
+                continue
+            with _nothing_new():
+                while True:
+                    await follower.read(chance.choice((100, 2**17)))
+
+    async def pass_by(self, follower: Follower, chance: random.Random, _until: float) -> None:
+        """Come, read a little or nothing, and go."""
+        for _ in range(chance.randrange(30)):
+            with _nothing_new():
+                await follower.read(2**14)
+            await trio.sleep(chance.random() * 0.01)
+
+
+class Notification:
+    """What the kernel gives to a poll."""
+
+    def __init__(self) -> None:
+        self.notified = trio.Event()
+
+    def notify(self) -> None:
+        self.notified.set()
+
+
+class _nothing_new:  # noqa: N801 - a context manager
+    """Passes over EAGAIN."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        return isinstance(error, FileError) and error.number == errno.EAGAIN
+
+
+def follow_for(directory: Path, *, seconds: float, seed: int) -> Counter[str]:
+    """One run, in a new directory; what was counted. Raises AssertionError."""
+    engine = open_engine(directory)
+    try:
+        engine.create_topic("plain", partitions=1, overrides=SETTINGS)
+        engine.create_topic("packed", partitions=1, overrides={**SETTINGS, "compression.type": "zstd"})
+        return trio.run(_run, engine, directory, seconds, seed)
+    finally:
+        engine.close()
+
+
+async def _run(engine: Engine, directory: Path, seconds: float, seed: int) -> Counter[str]:
+    until = time.monotonic() + seconds
+    async with mounted(engine, directory.parent) as client:
+        run = Run(client, seed)
+        silent = Follower(client, run.partition("plain"), "")
+        await silent.open()
+        with trio.fail_after(seconds + PATIENCE_S):
+            async with trio.open_nursery() as followers:
+                for number in range(FOLLOWERS):
+                    followers.start_soon(run.follow, number, until)
+                async with trio.open_nursery() as writers:
+                    writers.start_soon(run.append_here, until)
+                    writers.start_soon(trio.to_thread.run_sync, run.append_there, until)
+                    writers.start_soon(run.maintain, until)
+                for appended in run.appended.values():
+                    appended.ended = True
+        await silent.close()
+        assert not len(client.context.waiting)
+        assert not client.context.tails.kept_chunks
+        run.check()
+        return run.counts
+
+
+def main() -> None:
+    """Run until the time is over, a line for each run of a minute at most."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak followers", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600, help="how long in all")
+    parser.add_argument("--seed", type=int, default=1, help="of the first run")
+    asked = parser.parse_args()
+    end = time.monotonic() + asked.seconds
+    while (left := end - time.monotonic()) > 0:
+        with tempfile.TemporaryDirectory(prefix="topicfs-soak-") as directory:
+            counts = follow_for(Path(directory) / "data", seconds=min(left, 30), seed=asked.seed)
+        sys.stdout.write(f"seed {asked.seed}: {dict(counts)}\n")
+        sys.stdout.flush()
+        asked.seed += 1
+    sys.stdout.write("nothing found\n")
+
+
+if __name__ == "__main__":
+    main()
