@@ -85,11 +85,16 @@ class KernelNotifications:
         """Invalidate a name, soon: it may have to wait for a request under way, which is answered meanwhile."""
         if self._ended:
             return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._forget_names, name="forget-names", daemon=True)
-            self._thread.start()
         self._names.append((parent_id, os.fsencode(name)))
         self._some.release()
+        if self._thread is None:
+            thread = threading.Thread(target=self._forget_names, name="forget-names", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # The system has no thread left: the next name tries again.
+                log.warning("forgetting names cannot begin: %s", error)
+            else:
+                self._thread = thread
 
     def _forget_names(self) -> None:
         while True:

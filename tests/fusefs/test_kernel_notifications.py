@@ -64,6 +64,35 @@ def test_nothing_is_told_after_the_end(answer):
     assert "forget-names" not in [thread.name for thread in threading.enumerate()]
 
 
+def test_a_thread_that_cannot_begin_is_tried_again(answer, monkeypatch):
+    """With the next name, which does not lose the one before; and without one the mount ends all the same."""
+    forgotten: list[bytes] = []
+    both = threading.Event()
+    start = threading.Thread.start
+
+    def invalidate(_parent_id: int, name: bytes) -> None:
+        forgotten.append(name)
+        if name == b"two":
+            both.set()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    answer(invalidate)
+    kernel = KernelNotifications()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    kernel.forget_name(7, "one")
+    monkeypatch.setattr(threading.Thread, "start", start)
+    kernel.forget_name(7, "two")
+    assert both.wait(PATIENCE_S)
+    kernel.end()
+    assert [b"one", b"two"] == forgotten
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    never_began = KernelNotifications()
+    never_began.forget_name(7, "one")
+    never_began.end()
+
+
 def test_a_mount_that_forgot_nothing_ends_at_once():
     """There is no thread to wait for."""
     kernel = KernelNotifications()
