@@ -22,7 +22,8 @@ from storage.config.kinds import (
     read_value,
     split_list,
 )
-from storage.config.topic import SETTINGS, Setting, Synonym, TopicConfig
+from storage.config.setting import Setting, Synonym
+from storage.config.topic import SETTINGS, TopicConfig
 from storage.errors import InvalidConfigError
 
 KEEP_FOREVER: Mapping[str, str] = MappingProxyType({"retention.ms": "-1"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, get_type_hints
 
 from storage.config.kinds import (
     INT_MAX,
@@ -22,42 +22,18 @@ from storage.config.kinds import (
     Ratio,
     ThrottledReplicas,
     TimestampTypeChoice,
-    ValueKind,
     WholeNumber,
     WholeNumberOr,
     WordList,
     int_of_at_least,
     long_of_at_least,
-    read_value,
 )
+from storage.config.setting import Setting, SettingRow, Synonym, synonyms
 from storage.errors import InvalidConfigError
 from storage.model import TimestampType
 
 MILLISECONDS_PER_MINUTE = 60_000
 MILLISECONDS_PER_HOUR = 3_600_000
-
-
-class Synonym(NamedTuple):
-    """A broker setting that gives a topic setting its default."""
-
-    name: str
-    factor: int = 1
-    """What its value is multiplied by; a negative value means "none" in every unit and stays as it is."""
-
-
-def _synonyms(*names: str | Synonym) -> tuple[Synonym, ...]:
-    return tuple(name if isinstance(name, Synonym) else Synonym(name) for name in names)
-
-
-class SettingRow(NamedTuple):
-    """What the table says of a setting beside its type and default."""
-
-    kind: ValueKind
-    unit: str
-    meaning: str
-    synonyms: tuple[Synonym, ...] = ()
-    hidden: bool = False
-    """Not listed to users: for tests only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +50,7 @@ class TopicConfig:
             "",
             "What happens to old segments: delete removes them by retention.*, compact keeps the newest "
             "record of each key, both do both; with nothing, only what DeleteRecords released is removed.",
-            _synonyms("log.cleanup.policy"),
+            synonyms("log.cleanup.policy"),
         ),
     ] = ("delete",)
     compression_type: Annotated[
@@ -83,7 +59,7 @@ class TopicConfig:
             OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
             "",
             "The codec batches are kept in; producer keeps each batch as it comes.",
-            _synonyms("compression.type"),
+            synonyms("compression.type"),
         ),
     ] = "producer"
     compression_gzip_level: Annotated[
@@ -92,7 +68,7 @@ class TopicConfig:
             WholeNumberOr(WholeNumber(1, 9), -1),
             "",
             "gzip's level when compression.type is gzip; -1 is the library's own default.",
-            _synonyms("compression.gzip.level"),
+            synonyms("compression.gzip.level"),
         ),
     ] = -1
     compression_lz4_level: Annotated[
@@ -101,7 +77,7 @@ class TopicConfig:
             WholeNumber(1, 17),
             "",
             "lz4's level when compression.type is lz4.",
-            _synonyms("compression.lz4.level"),
+            synonyms("compression.lz4.level"),
         ),
     ] = 9
     compression_zstd_level: Annotated[
@@ -110,7 +86,7 @@ class TopicConfig:
             WholeNumber(-131072, 22),
             "",
             "zstd's level when compression.type is zstd.",
-            _synonyms("compression.zstd.level"),
+            synonyms("compression.zstd.level"),
         ),
     ] = 3
     delete_retention_ms: Annotated[
@@ -119,7 +95,7 @@ class TopicConfig:
             long_of_at_least(0),
             "ms",
             "How long compaction keeps tombstones and transaction markers after first seeing them.",
-            _synonyms("log.cleaner.delete.retention.ms"),
+            synonyms("log.cleaner.delete.retention.ms"),
         ),
     ] = 86_400_000
     file_delete_delay_ms: Annotated[
@@ -128,7 +104,7 @@ class TopicConfig:
             long_of_at_least(0),
             "ms",
             "How long a file stays on disk, as .deleted, after it left the log.",
-            _synonyms("log.segment.delete.delay.ms"),
+            synonyms("log.segment.delete.delay.ms"),
         ),
     ] = 60_000
     flush_messages: Annotated[
@@ -137,7 +113,7 @@ class TopicConfig:
             long_of_at_least(1),
             "records",
             "Flush to disk whenever this many records are not flushed yet.",
-            _synonyms("log.flush.interval.messages"),
+            synonyms("log.flush.interval.messages"),
         ),
     ] = LONG_MAX
     flush_ms: Annotated[
@@ -146,7 +122,7 @@ class TopicConfig:
             long_of_at_least(0),
             "ms",
             "Flush to disk when the last flush is this long ago.",
-            _synonyms("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+            synonyms("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
         ),
     ] = LONG_MAX
     index_interval_bytes: Annotated[
@@ -155,7 +131,7 @@ class TopicConfig:
             int_of_at_least(0),
             "bytes",
             "An offset index entry is due when more than this many bytes of log follow the last one.",
-            _synonyms("log.index.interval.bytes"),
+            synonyms("log.index.interval.bytes"),
         ),
     ] = 4096
     max_message_bytes: Annotated[
@@ -164,7 +140,7 @@ class TopicConfig:
             int_of_at_least(0),
             "bytes",
             "The largest record batch a log takes, its header included.",
-            _synonyms("message.max.bytes"),
+            synonyms("message.max.bytes"),
         ),
     ] = 1_048_588
     max_compaction_lag_ms: Annotated[
@@ -173,7 +149,7 @@ class TopicConfig:
             long_of_at_least(1),
             "ms",
             "The longest a record may stay uncompacted.",
-            _synonyms("log.cleaner.max.compaction.lag.ms"),
+            synonyms("log.cleaner.max.compaction.lag.ms"),
         ),
     ] = LONG_MAX
     min_compaction_lag_ms: Annotated[
@@ -182,7 +158,7 @@ class TopicConfig:
             long_of_at_least(0),
             "ms",
             "The shortest a record stays uncompacted.",
-            _synonyms("log.cleaner.min.compaction.lag.ms"),
+            synonyms("log.cleaner.min.compaction.lag.ms"),
         ),
     ] = 0
     message_timestamp_type: Annotated[
@@ -191,7 +167,7 @@ class TopicConfig:
             TimestampTypeChoice(),
             "",
             "Whether a record's timestamp is its producer's or the time of its append.",
-            _synonyms("log.message.timestamp.type"),
+            synonyms("log.message.timestamp.type"),
         ),
     ] = TimestampType.CREATE_TIME
     message_timestamp_before_max_ms: Annotated[
@@ -200,7 +176,7 @@ class TopicConfig:
             long_of_at_least(0),
             "ms",
             "How far a CreateTime timestamp may lie before the append.",
-            _synonyms("log.message.timestamp.before.max.ms"),
+            synonyms("log.message.timestamp.before.max.ms"),
         ),
     ] = LONG_MAX
     message_timestamp_after_max_ms: Annotated[
@@ -209,7 +185,7 @@ class TopicConfig:
             long_of_at_least(0),
             "ms",
             "How far a CreateTime timestamp may lie after the append.",
-            _synonyms("log.message.timestamp.after.max.ms"),
+            synonyms("log.message.timestamp.after.max.ms"),
         ),
     ] = 3_600_000
     min_cleanable_dirty_ratio: Annotated[
@@ -218,7 +194,7 @@ class TopicConfig:
             Ratio(0.0, 1.0),
             "",
             "The share of uncompacted bytes above which a log is compacted.",
-            _synonyms("log.cleaner.min.cleanable.ratio"),
+            synonyms("log.cleaner.min.cleanable.ratio"),
         ),
     ] = 0.5
     min_insync_replicas: Annotated[
@@ -227,7 +203,7 @@ class TopicConfig:
             int_of_at_least(1),
             "replicas",
             "How many replicas must hold a record for acks=all to succeed.",
-            _synonyms("min.insync.replicas"),
+            synonyms("min.insync.replicas"),
         ),
     ] = 1
     preallocate: Annotated[
@@ -236,7 +212,7 @@ class TopicConfig:
             Boolean(),
             "",
             "Whether a new segment's file takes its full size on disk at once.",
-            _synonyms("log.preallocate"),
+            synonyms("log.preallocate"),
         ),
     ] = False
     retention_bytes: Annotated[
@@ -245,7 +221,7 @@ class TopicConfig:
             WholeNumber(LONG_MIN, LONG_MAX),
             "bytes",
             "How many bytes a partition keeps at least before its oldest segments go; negative: no limit.",
-            _synonyms("log.retention.bytes"),
+            synonyms("log.retention.bytes"),
         ),
     ] = -1
     retention_ms: Annotated[
@@ -254,7 +230,7 @@ class TopicConfig:
             long_of_at_least(-1),
             "ms",
             "The age of its newest record at which a segment goes; -1: never.",
-            _synonyms(
+            synonyms(
                 "log.retention.ms",
                 Synonym("log.retention.minutes", MILLISECONDS_PER_MINUTE),
                 Synonym("log.retention.hours", MILLISECONDS_PER_HOUR),
@@ -267,7 +243,7 @@ class TopicConfig:
             int_of_at_least(1_048_576),
             "bytes",
             "The size a segment's log does not exceed.",
-            _synonyms("log.segment.bytes"),
+            synonyms("log.segment.bytes"),
         ),
     ] = 1_073_741_824
     segment_index_bytes: Annotated[
@@ -276,7 +252,7 @@ class TopicConfig:
             int_of_at_least(4),
             "bytes",
             "The size of a segment's offset index, and of its time index.",
-            _synonyms("log.index.size.max.bytes"),
+            synonyms("log.index.size.max.bytes"),
         ),
     ] = 10_485_760
     segment_jitter_ms: Annotated[
@@ -285,7 +261,7 @@ class TopicConfig:
             long_of_at_least(0),
             "ms",
             "Segments roll up to this much earlier than segment.ms, each by a random amount.",
-            _synonyms("log.roll.jitter.ms", Synonym("log.roll.jitter.hours", MILLISECONDS_PER_HOUR)),
+            synonyms("log.roll.jitter.ms", Synonym("log.roll.jitter.hours", MILLISECONDS_PER_HOUR)),
         ),
     ] = 0
     segment_ms: Annotated[
@@ -294,7 +270,7 @@ class TopicConfig:
             long_of_at_least(1),
             "ms",
             "The span of record time after which a segment rolls though it is not full.",
-            _synonyms("log.roll.ms", Synonym("log.roll.hours", MILLISECONDS_PER_HOUR)),
+            synonyms("log.roll.ms", Synonym("log.roll.hours", MILLISECONDS_PER_HOUR)),
         ),
     ] = 604_800_000
     unclean_leader_election_enable: Annotated[
@@ -303,7 +279,7 @@ class TopicConfig:
             Boolean(),
             "",
             "Whether a replica that is out of sync may lead; no meaning with one replica.",
-            _synonyms("unclean.leader.election.enable"),
+            synonyms("unclean.leader.election.enable"),
         ),
     ] = False
     remote_storage_enable: Annotated[
@@ -336,7 +312,7 @@ class TopicConfig:
             long_of_at_least(-2),
             "ms",
             "retention.ms of the local copy of a tiered topic; -2: the same as retention.ms.",
-            _synonyms("log.local.retention.ms"),
+            synonyms("log.local.retention.ms"),
         ),
     ] = -2
     local_retention_bytes: Annotated[
@@ -345,7 +321,7 @@ class TopicConfig:
             long_of_at_least(-2),
             "bytes",
             "retention.bytes of the local copy of a tiered topic; -2: the same as retention.bytes.",
-            _synonyms("log.local.retention.bytes"),
+            synonyms("log.local.retention.bytes"),
         ),
     ] = -2
     remote_copy_lag_ms: Annotated[
@@ -354,7 +330,7 @@ class TopicConfig:
             long_of_at_least(-1),
             "ms",
             "The age at which a tiered topic's segment is copied; no meaning without tiered storage.",
-            _synonyms("log.remote.copy.lag.ms"),
+            synonyms("log.remote.copy.lag.ms"),
         ),
     ] = 0
     remote_copy_lag_bytes: Annotated[
@@ -363,7 +339,7 @@ class TopicConfig:
             long_of_at_least(-1),
             "bytes",
             "The bytes after which a tiered topic's segment is copied; no meaning without tiered storage.",
-            _synonyms("log.remote.copy.lag.bytes"),
+            synonyms("log.remote.copy.lag.bytes"),
         ),
     ] = -1
     errors_deadletterqueue_group_enable: Annotated[
@@ -445,29 +421,6 @@ class TopicConfig:
             )
         if self.remote_storage_enable:
             raise InvalidConfigError("remote.storage.enable=true: tiered storage is not available here")
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One row of the table."""
-
-    name: str
-    """Kafka's: `retention.ms`."""
-    field: str
-    """TopicConfig's: `retention_ms`."""
-    default: Any
-    row: SettingRow
-
-    def parse(self, text: str) -> Any:
-        """Read a value; raises InvalidConfigError with the name, the value and what is valid."""
-        return read_value(self.name, text, self.row.kind)
-
-    def print(self, value: Any) -> str:
-        return self.row.kind.print(value)
-
-    @property
-    def default_text(self) -> str:
-        return self.print(self.default)
 
 
 def field_name(name: str) -> str:

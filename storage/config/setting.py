@@ -1,0 +1,54 @@
+"""What the table of settings consists of: the row of a setting, and its values as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from storage.config.kinds import ValueKind, read_value
+
+
+class Synonym(NamedTuple):
+    """A broker setting that gives a topic setting its default."""
+
+    name: str
+    factor: int = 1
+    """What its value is multiplied by; a negative value means "none" in every unit and stays as it is."""
+
+
+def synonyms(*names: str | Synonym) -> tuple[Synonym, ...]:
+    return tuple(name if isinstance(name, Synonym) else Synonym(name) for name in names)
+
+
+class SettingRow(NamedTuple):
+    """What the table says of a setting beside its type and default."""
+
+    kind: ValueKind
+    unit: str
+    meaning: str
+    synonyms: tuple[Synonym, ...] = ()
+    hidden: bool = False
+    """Not listed to users: for tests only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table."""
+
+    name: str
+    """Kafka's: `retention.ms`."""
+    field: str
+    """TopicConfig's: `retention_ms`."""
+    default: Any
+    row: SettingRow
+
+    def parse(self, text: str) -> Any:
+        """Read a value; raises InvalidConfigError with the name, the value and what is valid."""
+        return read_value(self.name, text, self.row.kind)
+
+    def print(self, value: Any) -> str:
+        return self.row.kind.print(value)
+
+    @property
+    def default_text(self) -> str:
+        return self.print(self.default)
