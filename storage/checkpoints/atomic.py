@@ -34,16 +34,21 @@ def prepare(files: FileSystem, path: Path, data: Buffer) -> None:
     files.write_bytes(_temporary(path), data)
 
 
-def put_in_place(files: FileSystem, path: Path) -> None:
-    """Flush what `prepare` wrote and rename it into place: the second half of `write_atomically` (OSError; blocking)."""
+def put_in_place(files: FileSystem, path: Path, *, flush: bool = True) -> None:
+    """Flush what `prepare` wrote and rename it into place: the second half of `write_atomically` (OSError; blocking).
+
+    Without `flush` the disk has the content already, and gets the name together with others.
+    """
     temporary = _temporary(path)
-    file = files.open(temporary)
-    try:
-        file.sync()
-    finally:
-        file.close()
+    if flush:
+        file = files.open(temporary)
+        try:
+            file.sync()
+        finally:
+            file.close()
     files.rename(temporary, path)
-    files.sync_directory(path.parent)
+    if flush:
+        files.sync_directory(path.parent)
 
 
 def _temporary(path: Path) -> Path:

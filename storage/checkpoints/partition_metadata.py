@@ -61,9 +61,9 @@ def prepare_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:
     prepare(files, directory / names.PARTITION_METADATA, encode_partition_metadata(topic_id))
 
 
-def place_topic_id(files: FileSystem, directory: Path) -> None:
+def place_topic_id(files: FileSystem, directory: Path, *, flush: bool = True) -> None:
     """Put what was prepared on disk under its name (OSError; blocking)."""
-    put_in_place(files, directory / names.PARTITION_METADATA)
+    put_in_place(files, directory / names.PARTITION_METADATA, flush=flush)
 
 
 def write_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:

@@ -13,6 +13,7 @@ from storage.checkpoints.partition_metadata import (
     write_topic_id,
 )
 from storage.config.broker import EngineConfig
+from storage.config.topic import TopicConfig
 from storage.directories.contents import Contents, read_contents
 from storage.disk import names
 from storage.disk.filesystem import Clock, FileSystem
@@ -58,19 +59,28 @@ class DataDirectory:
             self.files.make_directory(path)
         write_topic_id(self.files, path, topic_id)
 
-    def begin_partition(self, partition: TopicPartition, topic_id: str) -> None:
-        """Make a partition's directory without waiting for the disk (OSError); `end_partition` does the rest."""
+    def begin_partition(self, partition: TopicPartition, topic_id: str, config: TopicConfig) -> None:
+        """Make a partition's directory without waiting for the disk (OSError); `end_partition` does the rest.
+
+        It is as a close in order leaves an empty log: until the first record comes there is nothing else to put on disk.
+        """
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)
+        if not config.preallocate:
+            for name in names.EMPTY_LOG:
+                self.files.open(path / name, create=True).close()
         if read_topic_id(self.files, path) is None:
             prepare_topic_id(self.files, path, topic_id)
 
-    def end_partition(self, partition: TopicPartition, topic_id: str) -> None:
-        """Put the partition's topic id on disk (OSError, CorruptionError; blocking). Its name needs `sync`."""
+    def end_partition(self, partition: TopicPartition, topic_id: str, *, flush: bool) -> None:
+        """Put the partition's topic id on disk (OSError, CorruptionError; blocking). Its name needs `sync`.
+
+        Without `flush` that is between two calls of `sync_all`, which do it for very many.
+        """
         path = self.partition_path(partition)
         if read_topic_id(self.files, path) is None:
-            place_topic_id(self.files, path)
+            place_topic_id(self.files, path, flush=flush)
         else:
             write_topic_id(self.files, path, topic_id)
 
@@ -98,6 +108,10 @@ class DataDirectory:
     def sync(self) -> None:
         """Put the directory's names on disk (OSError; blocking)."""
         self.files.sync_directory(self.path)
+
+    def sync_all(self) -> None:
+        """Put everything in the directory on disk (OSError; blocking)."""
+        self.files.sync_all(self.path)
 
 
 def partitions_of(topic: str, numbers: range) -> Iterator[TopicPartition]:

@@ -207,6 +207,15 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
     return SegmentFileName(Offset(int(match["base"])), SegmentFileKind("." + match["kind"]), state)
 
 
+EMPTY_LOG = (
+    segment_file(Offset(0), SegmentFileKind.LOG),
+    segment_file(Offset(0), SegmentFileKind.OFFSET_INDEX),
+    segment_file(Offset(0), SegmentFileKind.TIME_INDEX),
+    LEADER_EPOCHS,
+)
+"""The files, all of them empty, of a log that never held a record and was closed in order."""
+
+
 def view_file(base_offset: Offset) -> str:
     """Build the name of the file that caches where a segment's rendered records begin."""
     return f"{base_offset:020d}{VIEW_SUFFIX}"

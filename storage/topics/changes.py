@@ -48,6 +48,8 @@ T = TypeVar("T")
 
 FEW = 16
 """Up to so many items are handled one after the other."""
+MANY = 500
+"""Of more new partitions than this the whole disk is flushed, twice, instead of two files each."""
 THREADS = 8
 """A file system combines what several threads sync at a time."""
 
@@ -141,14 +143,17 @@ class TopicChanges:
         try:
             # To write that down may have taken the reserve, which is for what frees space.
             self.directories.check_room()
-            self._make_directories(partitions, entry.topic_id)
+            self._make_directories(partitions, entry.topic_id, config)
             with collection_paused():
                 for partition in partitions:
                     self.progress.say(f"{partition} of {len(partitions)} new partitions is opened")
                     directory = self.directories.by_partition[partition]
                     made[partition.partition] = load_new(partition, config, directory)
-            for directory in {self.directories.by_partition[partition] for partition in partitions}:
-                directory.data.sync()
+            for directory in self._directories_of(partitions):
+                if len(partitions) > MANY:
+                    directory.data.sync_all()
+                else:
+                    directory.data.sync()
             self.registry.put({name: replace(entry, pending=PendingChange.NOTHING, partitions=total)})
         except (OSError, StorageError):
             self._undo(partitions, made, before)
@@ -157,17 +162,31 @@ class TopicChanges:
             self.progress.done()
         return made
 
-    def _make_directories(self, partitions: list[TopicPartition], topic_id: str) -> None:
-        """Make all directories, then sync them, several at a time: one by one each would wait twice for the disk."""
+    def _make_directories(self, partitions: list[TopicPartition], topic_id: str, config: TopicConfig) -> None:
+        """Make all directories, then sync them, several at a time: one by one each would wait twice for the disk.
+
+        Of very many the disk as a whole is synced: here what is in them, and in the end their names.
+        """
         for partition in partitions:
             self.progress.say(f"{partition} of {len(partitions)} new partitions is made")
-            self._choose(partition).data.begin_partition(partition, topic_id)
+            self._choose(partition).data.begin_partition(partition, topic_id, config)
+        flush_each = len(partitions) <= MANY
 
         def end(partition: TopicPartition) -> None:
             self.progress.say(f"{partition} of {len(partitions)} new partitions is put on disk")
-            self.directories.by_partition[partition].data.end_partition(partition, topic_id)
+            data = self.directories.by_partition[partition].data
+            data.end_partition(partition, topic_id, flush=flush_each)
 
-        for_each(partitions, end)
+        if flush_each:
+            for_each(partitions, end)
+            return
+        for directory in self._directories_of(partitions):
+            directory.data.sync_all()
+        for partition in partitions:
+            end(partition)
+
+    def _directories_of(self, partitions: Iterable[TopicPartition]) -> set[OpenDirectory]:
+        return {self.directories.by_partition[partition] for partition in partitions}
 
     def _choose(self, partition: TopicPartition) -> OpenDirectory:
         """Return the directory for a new partition: where a failed attempt left it, or the one with the fewest."""

@@ -90,6 +90,9 @@ class SeveralDisks:
         for disk in above or [self.of(path)]:
             disk.sync_directory(path)
 
+    def sync_all(self, path: Path) -> None:
+        self.of(path).sync_all(path)
+
     def modified_time_ms(self, path: Path) -> Timestamp:
         return self.of(path).modified_time_ms(path)
 

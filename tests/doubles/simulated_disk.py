@@ -270,6 +270,18 @@ class SimulatedDisk:
         self.happens("sync_directory", path, changes=True)
         self._directory(path).sync()
 
+    def sync_all(self, path: Path) -> None:
+        self.happens("sync_all", path, changes=True)
+        self._sync_below(self._directory(path))
+
+    def _sync_below(self, directory: _Directory) -> None:
+        directory.sync()
+        for node in directory.names.values():
+            if isinstance(node, _Directory):
+                self._sync_below(node)
+            else:
+                node.synced = node.on_platter()
+
     def modified_time_ms(self, path: Path) -> Timestamp:
         return Timestamp(self._node(path).modified)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import resource
@@ -168,11 +169,35 @@ def test_directories(disk, tmp_path):
     disk.remove_directory(tmp_path / "d" / "c")
     disk.unlink(tmp_path / "d" / "a")
     disk.sync_directory(tmp_path / "d")
+    disk.sync_all(tmp_path)
     assert not disk.exists(tmp_path / "d" / "a")
     assert 1 == disk.size(tmp_path / "d" / "b")
     with pytest.raises(FileNotFoundError):
         disk.list_directory(tmp_path / "none")
+    with pytest.raises(FileNotFoundError):
+        disk.sync_all(tmp_path / "none")
     assert disk.space(tmp_path).available_blocks > 0
+
+
+def test_a_disk_that_cannot_be_flushed_says_so(disk, tmp_path, monkeypatch):
+    """With the error of the system call and the directory's name."""
+
+    def fail(descriptor):
+        ctypes.set_errno(errno.EIO)
+        return -1
+
+    monkeypatch.setattr("storage.disk.native._SYNC_DISK", fail)
+    with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}'") as failed:
+        disk.sync_all(tmp_path)
+    assert errno.EIO == failed.value.errno
+
+
+def test_names_that_begin_alike(disk, tmp_path):
+    """Others are no entries of the listing."""
+    for name in ("topic-0", "topicfs.write.a", "topicfs.write.b"):
+        disk.write_bytes(tmp_path / name, b"")
+    listed = disk.list_directory(tmp_path, prefix="topicfs.write.")
+    assert ["topicfs.write.a", "topicfs.write.b"] == [entry.name for entry in listed]
 
 
 def test_modified_times(disk, tmp_path):
@@ -201,6 +226,7 @@ def test_nothing_changes_on_a_disk_opened_read_only(disk, tmp_path):
         lambda: view.unlink(path),
         lambda: view.write_bytes(path, b"2"),
         lambda: view.sync_directory(tmp_path),
+        lambda: view.sync_all(tmp_path),
         lambda: view.set_modified_time(path, Timestamp(1)),
     ]
     for attempt in attempts:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from storage.manager import LogManager
-from storage.topics.changes import FEW, for_each
-from tests.doubles.engines import DATA, append_lines, engine_on
+from storage.topics.changes import FEW, MANY, for_each
+from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.simulated_disk import SimulatedDisk
 
 COUNT = FEW + 24
@@ -55,6 +55,68 @@ def test_partitions_that_were_made_survive_a_loss_of_power(seed: int) -> None:
     assert ({"online"}, COUNT) == (states, len(again.topic("t").partitions()))
     assert topic.topic_id == again.topic("t").topic_id
     assert topic.topic_id.encode() in disk.read_bytes(DATA / f"t-{COUNT - 1}" / "partition.metadata")
+
+
+def test_of_very_many_the_whole_disk_is_flushed_twice() -> None:
+    """Once with all that is in them, and once with their names; no file of them is flushed by itself."""
+    disk = SimulatedDisk()
+    engine = engine_on(disk)
+    engine.create_topic("t")
+    disk.calls.clear()
+    engine.add_partitions("t", total=MANY + 2)
+    calls = [call for call, path in disk.calls if "/t-" in path or (call, path) == ("sync_all", str(DATA))]
+    first, second = (index for index, call in enumerate(calls) if call == "sync_all")
+    renames = [index for index, call in enumerate(calls) if call == "rename"]
+    assert MANY + 1 == len(renames)
+    assert first < min(renames)
+    assert max(renames) < second == len(calls) - 1
+    assert {"sync", "sync_directory"}.isdisjoint(calls)
+
+
+def test_very_many_survive_a_loss_of_power() -> None:
+    """Each with its topic's id."""
+    disk = SimulatedDisk()
+    topic = engine_on(disk).create_topic("t", partitions=MANY + 1)
+    disk.crash(keep=0.0)
+    again = engine_on(disk)
+    assert {"online"} == {one.status().state for one in again.topic("t").partitions().values()}
+    assert (topic.topic_id, MANY + 1) == (again.topic("t").topic_id, len(again.topic("t").partitions()))
+    assert topic.topic_id.encode() in disk.read_bytes(DATA / f"t-{MANY}" / "partition.metadata")
+
+
+@pytest.mark.parametrize("works", [0, 1])
+def test_very_many_that_cannot_be_flushed_leave_none(works: int) -> None:
+    """Nor after the next start; once the disk works they can be made."""
+    disk = SimulatedDisk()
+    engine = engine_on(disk)
+    disk.fail("sync_all", after=works)
+    with pytest.raises(OSError, match="Input/output error"):
+        engine.create_topic("t", partitions=MANY + 1)
+    assert [] == [entry.name for entry in disk.list_directory(DATA) if entry.is_directory]
+    assert MANY + 1 == len(engine.create_topic("t", partitions=MANY + 1).partitions())
+
+
+def test_what_was_just_made_is_closed_without_the_disk() -> None:
+    """It has been put on disk in the state in which a close leaves an empty log."""
+    disk = SimulatedDisk()
+    engine = engine_on(disk)
+    engine.create_topic("t", partitions=2)
+    disk.calls.clear()
+    engine.close()
+    changes = {"sync", "sync_directory", "truncate", "write_bytes", "pwrite"}
+    assert [] == [(call, path) for call, path in disk.calls if "/t-" in path and call in changes]
+    disk.crash(keep=0.0)
+    again = engine_on(disk)
+    append_lines(again.partition("t", 1), "x\n")
+    assert ["x"] == read_lines(again.partition("t", 1))
+
+
+def test_a_segment_of_a_new_partition_is_preallocated_where_that_is_set() -> None:
+    """As at a roll."""
+    disk = SimulatedDisk()
+    topic = engine_on(disk).create_topic("t", overrides={"preallocate": "true", "segment.bytes": "1048576"})
+    assert 1048576 == disk.size(DATA / "t-0" / "00000000000000000000.log")
+    assert [0] == list(topic.partitions())
 
 
 def test_what_is_being_done_can_be_seen() -> None:
