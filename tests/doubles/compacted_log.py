@@ -8,7 +8,7 @@ from storage.compaction.clean import clean, cleaning_params
 from storage.model import Isolation, Timestamp
 from storage.producers.append import Origin
 from tests.doubles.logs import LogOnDisk
-from tests.doubles.records import keyed, marker
+from tests.doubles.records import keyed, marker, read_records
 
 COMPACT = {"cleanup_policy": ("compact",), "min_cleanable_dirty_ratio": 0.0}
 
@@ -69,13 +69,4 @@ class CompactedLog(LogOnDisk):
         return {r.key: r.value for r in self.records() if r.value is not None}
 
     def records(self):
-        return records_of(self.log)
-
-
-def records_of(log, isolation=Isolation.READ_COMMITTED):
-    offset, found = log.log_start_offset, []
-    while len((fetched := log.read(offset, max_bytes=300, isolation=isolation)).data):
-        for columns in decode(fetched.data):
-            found += [record for record in columns if record.offset >= offset]
-        offset = fetched.next_offset
-    return found
+        return read_records(self.log, max_bytes=300, isolation=Isolation.READ_COMMITTED)

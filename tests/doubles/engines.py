@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.codec.records import decode, encode_lines
+from storage.codec.records import encode_lines
 from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
 from storage.engine import Partition
@@ -12,6 +12,7 @@ from storage.log.flushing import Flusher, NoFlusher
 from storage.manager import LogManager, open_engine
 from storage.model import Appended
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
 
 DATA = Path("/data")
@@ -50,17 +51,7 @@ def append_lines(partition: Partition, text: str, *, timestamp: int = 1_700_000_
 
 def read_lines(partition: Partition) -> list[str]:
     """Every visible value from the log start on."""
-    offsets = partition.offsets()
-    lines: list[str] = []
-    offset = offsets.log_start_offset
-    while True:
-        fetched = partition.read(offset, max_bytes=1 << 20)
-        if not fetched.data:
-            return lines
-        for columns in decode(fetched.data):
-            records = (columns.record(index) for index in range(len(columns.offsets)))
-            lines.extend((one.value or b"").decode() for one in records if one.offset >= offset)
-        offset = fetched.next_offset
+    return [(each.value or b"").decode() for each in read_records(partition)]
 
 
 QUIET = EngineConfig(recovery_threads=1, topic_defaults=TopicConfig(segment_index_bytes=1200))

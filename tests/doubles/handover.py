@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from storage.checkpoints.meta_properties import read_meta_properties
-from storage.codec.columns import decode
 from storage.config.broker import EngineConfig
-from storage.engine import Engine, Partition
+from storage.engine import Engine
 from storage.errors import StorageError
 from storage.handover.cluster import ClusterTopic, GroupPosition
 from storage.handover.handover import Handover
@@ -20,7 +19,7 @@ from storage.manager import open_engine
 from storage.model import Offset, Record, TopicPartition
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End
-from tests.doubles.records import NOW, batch
+from tests.doubles.records import NOW, batch, read_records
 from tests.doubles.simulated_disk import SimulatedDisk
 
 DATA, LOG_DIR = Path("/data"), Path("/log")
@@ -131,20 +130,11 @@ def numbered(first: int, count: int) -> bytearray:
     return batch(*[b"value %d" % n for n in numbers], timestamp=[NOW + n for n in numbers], key=b"key")
 
 
-def read(partition: Partition) -> list[Record]:
-    found: list[Record] = []
-    offset = start = partition.offsets().log_start_offset
-    while len((fetched := partition.read(offset, max_bytes=10_000)).data):
-        found += [record for columns in decode(fetched.data) for record in columns if record.offset >= start]
-        offset = fetched.next_offset
-    return found
-
-
 def contents(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> dict[TopicPartition, list[Record]]:
     """What a directory serves."""
     engine = served(disk, directory)
     found = {
-        TopicPartition(topic.name, number): read(partition)
+        TopicPartition(topic.name, number): read_records(partition)
         for topic in engine.topics().values()
         for number, partition in topic.partitions().items()
     }

@@ -6,7 +6,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from storage.codec.records import decode
 from storage.config.topic import TopicConfig
 from storage.indexes.transaction_index import AbortedSpan
 from storage.log.flushing import Flusher, NoFlusher
@@ -16,7 +15,7 @@ from storage.model import Appended, Offset, TopicPartition
 from storage.producers.append import Origin
 from storage.recovery.load import Checkpointed, LoadOptions, load_log
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.records import marker, produced, sized_batch
+from tests.doubles.records import marker, produced, read_records, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
 
 DIRECTORY = Path("/data/orders-0")
@@ -100,6 +99,10 @@ class LogOnDisk:
         """Name and content of every index."""
         return {name: self.content(name) for name in self.names() if name.endswith("index")}
 
+    def temporary_files(self) -> list[str]:
+        """Names of files that an interrupted operation left, or that wait to be deleted."""
+        return [name for name in self.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
+
     def content(self, name: str) -> bytes:
         return self.disk.read_bytes(DIRECTORY / name)
 
@@ -148,16 +151,8 @@ class Transactions:
 def records_of(
     log: Log, start: int | None = None, *, max_bytes: int = 4096
 ) -> list[tuple[int, bytes | None]]:
-    """Offset and value of every record from `start` (or the log start) on, read window by window."""
-    offset = log.log_start_offset if start is None else Offset(start)
-    first = offset
-    found = []
-    while len((fetched := log.read(offset, max_bytes=max_bytes)).data):
-        for columns in decode(fetched.data):
-            found.extend((record.offset, record.value) for record in columns if record.offset >= first)
-        assert fetched.next_offset > offset, "a read that gives data moves on"
-        offset = fetched.next_offset
-    return found
+    """Offset and value of every record from `start` (or the log start) on."""
+    return [(each.offset, each.value) for each in read_records(log, start, max_bytes=max_bytes)]
 
 
 def offsets_of(log: Log, start: int | None = None) -> list[int]:

@@ -1,15 +1,18 @@
-"""Records, and batches as a producer and a coordinator write them."""
+"""Records, batches as a producer and a coordinator write them, and what a reader gets of them."""
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from storage.codec.batch import assign_offsets
 from storage.codec.columns import Columns
 from storage.codec.control import ControlType, EndTransactionMarker, encode_marker
-from storage.codec.records import BatchStamp, columns_of, encode
-from storage.model import Header, Offset, ProducerId, Record, Timestamp
+from storage.codec.records import BatchStamp, columns_of, decode, encode
+from storage.engine import Partition
+from storage.model import Header, Isolation, Offset, ProducerId, Record, Timestamp
 
 NOW = Timestamp(1_700_000_000_000)
 
@@ -99,3 +102,37 @@ def marker(
         producer_epoch=epoch,
         base_offset=Offset(offset),
     )
+
+
+def old_entry(
+    offset: int,
+    value: bytes | None,
+    *,
+    key: bytes | None = None,
+    magic: int = 1,
+    attributes: int = 0,
+    timestamp: int = 0,
+) -> bytes:
+    """An entry of an old format, with a right checksum."""
+    body = bytes([magic, attributes]) + (struct.pack(">q", timestamp) if magic else b"")
+    for part in (key, value):
+        body += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def read_records(
+    partition: Partition,
+    start: int | None = None,
+    *,
+    max_bytes: int = 1 << 20,
+    isolation: Isolation = Isolation.READ_COMMITTED,
+) -> list[Record]:
+    """Every record from `start` (or the log start) on, read window by window."""
+    first = partition.offsets().log_start_offset if start is None else Offset(start)
+    offset = first
+    found: list[Record] = []
+    while len((fetched := partition.read(offset, max_bytes=max_bytes, isolation=isolation)).data):
+        found += [each for columns in decode(fetched.data) for each in columns if each.offset >= first]
+        assert fetched.next_offset > offset, "a read that gives data moves on"
+        offset = fetched.next_offset
+    return found

@@ -256,7 +256,7 @@ class SimulatedDisk:
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
         self.happens("read_ends", directory / name, changes=False)
         data = bytes(self._content(directory / name).data)
-        return FileEnds(len(data), data[:length], data[-length:])
+        return ends_of(data, length)
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
         self.happens("write_bytes", path, changes=True)
@@ -458,3 +458,8 @@ def _apply(names: dict[str, _Node], change: dict[str, _Node | None]) -> None:
 
 def _error(number: int, path: Path) -> OSError:
     return OSError(number, os.strerror(number), str(path))
+
+
+def ends_of(data: bytes, length: int) -> FileEnds:
+    """The ends of a file with this content."""
+    return FileEnds(len(data), data[:length], data[-length:])

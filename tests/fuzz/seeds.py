@@ -5,10 +5,9 @@ python -m tests.fuzz.seeds tests/fuzz/corpus
 
 from __future__ import annotations
 
-import struct
 import sys
-import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from storage.codec.binary.fields import HEADER_SIZE
@@ -16,9 +15,10 @@ from storage.codec.compression.codecs import deflate
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, encode
 from storage.model import Header, Offset, ProducerId, Record, Timestamp
-from tests.doubles.records import NOW, marker
+from tests.doubles.records import NOW, marker, old_entry
 from tests.fuzz.targets import COMPRESSED, KINDS, RAW, RECORDS, WRAPPED_V0, WRAPPED_V1
 
+entry = partial(old_entry, key=b"k", timestamp=5)
 RECORDS_OF_ONE_BATCH = [
     Record(Offset(0), NOW, b"key", b"value", (Header(b"h1", b"x"), Header(b"h2", None))),
     Record(Offset(1), Timestamp(NOW - 5), None, None),
@@ -31,13 +31,6 @@ def selector(kind: int, codec: Codec = Codec.GZIP) -> bytes:
     return bytes([kind + KINDS * (codec - 1)])
 
 
-def entry(offset: int, magic: int, value: bytes) -> bytes:
-    """An entry of an old format."""
-    body = bytes([magic, 0]) + (struct.pack(">q", 5) if magic else b"")
-    body += struct.pack(">i1si", 1, b"k", len(value)) + value
-    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
-
-
 def seeds() -> Iterator[tuple[str, bytes]]:
     """Name and content of each."""
     plain = bytes(encode(RECORDS_OF_ONE_BATCH))
@@ -46,7 +39,7 @@ def seeds() -> Iterator[tuple[str, bytes]]:
         "batches",
         selector(RAW) + plain + bytes(encode(RECORDS_OF_ONE_BATCH, stamp)) + bytes(marker(epoch=1)),
     )
-    yield "entries", selector(RAW) + entry(1, 1, b"v1") + entry(2, 0, b"v0") + plain
+    yield "entries", selector(RAW) + entry(1, b"v1") + entry(2, b"v0", magic=0) + plain
     yield "torn", selector(RAW) + plain + plain[:-1]
     count = bytes([len(RECORDS_OF_ONE_BATCH)])
     yield "records", selector(RECORDS) + count + plain[HEADER_SIZE:]
@@ -55,7 +48,7 @@ def seeds() -> Iterator[tuple[str, bytes]]:
         yield f"batch-{codec.label}", selector(RAW) + compressed
         yield f"records-{codec.label}", selector(COMPRESSED, codec) + count + compressed[HEADER_SIZE:]
         for kind, magic in ((WRAPPED_V0, 0), (WRAPPED_V1, 1)):
-            inner = b"".join(entry(number, magic, b"v%d" % number) for number in range(3))
+            inner = b"".join(entry(number, b"v%d" % number, magic=magic) for number in range(3))
             yield f"wrapper-v{magic}-{codec.label}", selector(kind, codec) + deflate(codec, inner)
 
 

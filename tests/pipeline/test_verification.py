@@ -16,6 +16,7 @@ from storage.disk.native import NativeFileSystem
 from storage.indexes.transaction_index import AbortedSpan, encode
 from storage.inspect.check.directory import DirectoryCheck
 from storage.model import Offset, ProducerId
+from tests.doubles.damage import overwrite
 
 LOG_DIRS = Path(__file__).parents[1] / "vectors" / "kafka" / "log-dirs"
 FILES = NativeFileSystem(read_only=True)
@@ -45,15 +46,9 @@ def found_by_check(directory):
     return sorted(PlainFinding.of(finding) for finding in DirectoryCheck(directory, FILES).findings())
 
 
-def patch(file, position, data):
-    content = bytearray(file.read_bytes())
-    content[position : position + len(data)] = data
-    file.write_bytes(content)
-
-
 def flip(directory):
     log = directory / f"{MIDDLE}.log"
-    patch(log, 700, bytes([log.read_bytes()[700] ^ 1]))
+    overwrite(log, 700, bytes([log.read_bytes()[700] ^ 1]))
 
 
 def tear(directory):
@@ -67,7 +62,7 @@ def tear_a_sealed_one(directory):
 
 
 def repeat_offsets(directory):
-    patch(directory / f"{MIDDLE}.log", 0, (131).to_bytes(8, "big"))
+    overwrite(directory / f"{MIDDLE}.log", 0, (131).to_bytes(8, "big"))
 
 
 def overlap(directory):
@@ -86,15 +81,15 @@ def miscount(directory):
 
 
 def mislead(directory):
-    patch(directory / f"{MIDDLE}.index", 4, (2628).to_bytes(4, "big"))
+    overwrite(directory / f"{MIDDLE}.index", 4, (2628).to_bytes(4, "big"))
 
 
 def disorder(directory):
-    patch(directory / f"{MIDDLE}.index", 8, (28).to_bytes(4, "big"))
+    overwrite(directory / f"{MIDDLE}.index", 8, (28).to_bytes(4, "big"))
 
 
 def lie_about_time(directory):
-    patch(directory / f"{MIDDLE}.timeindex", 7, b"\x01")
+    overwrite(directory / f"{MIDDLE}.timeindex", 7, b"\x01")
 
 
 def abort(directory):
@@ -103,7 +98,7 @@ def abort(directory):
 
 
 def change_epoch(directory):
-    patch(directory / f"{MIDDLE}.log", 12, (5).to_bytes(4, "big"))
+    overwrite(directory / f"{MIDDLE}.log", 12, (5).to_bytes(4, "big"))
 
 
 def lose_a_log(directory):

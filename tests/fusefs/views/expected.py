@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from fusefs.forms import VALUES, Form
 from fusefs.views.reader import ViewReader
 from fusefs.views.view import View
@@ -34,6 +36,16 @@ def content(
         for segment in partition.memory_segments
         for columns in decode(bytes(segment.data))
     )
+
+
+def numbered(batches: int, *, rolled_after: Container[int]) -> MemoryPartition:
+    """Batches of three records, `value 0.0` and on; a segment ends after each of the batches named."""
+    partition = MemoryPartition()
+    for number in range(batches):
+        partition.add(*[b"value %d.%d" % (number, part) for part in range(3)])
+        if number in rolled_after:
+            partition.roll()
+    return partition
 
 
 def read_all(view: View, *, step: int = 4096) -> bytes:

@@ -14,7 +14,7 @@ from fusefs.views.view import PartitionViews
 from storage.errors import CorruptionError
 from storage.model import Offset
 from tests.doubles.memory_partition import MemoryPartition
-from tests.fusefs.views.expected import content, read_all
+from tests.fusefs.views.expected import content, numbered, read_all
 
 BATCHES = 12
 
@@ -26,12 +26,7 @@ def values(number: int) -> bytes:
 @pytest.fixture
 def partition() -> MemoryPartition:
     """Twelve batches of three records, rolled after the fourth and the eighth: batch n holds offsets from 3n on."""
-    partition = MemoryPartition()
-    for number in range(BATCHES):
-        partition.add(*[b"value %d.%d" % (number, part) for part in range(3)])
-        if number in (3, 7):
-            partition.roll()
-    return partition
+    return numbered(BATCHES, rolled_after=(3, 7))
 
 
 def without(*damaged: int) -> bytes:

@@ -10,18 +10,13 @@ from fusefs.views.view import PartitionViews, View
 from storage.errors import SegmentDeletedError
 from storage.model import Offset
 from tests.doubles.memory_partition import MemoryPartition
-from tests.fusefs.views.expected import content, read_all
+from tests.fusefs.views.expected import content, numbered, read_all
 
 
 @pytest.fixture
 def partition() -> MemoryPartition:
     """Four segments of ten batches of three records each: offsets 0 to 119."""
-    partition = MemoryPartition()
-    for number in range(40):
-        partition.add(*[b"value %d.%d" % (number, part) for part in range(3)])
-        if number % 10 == 9 and number < 39:
-            partition.roll()
-    return partition
+    return numbered(40, rolled_after=(9, 19, 29))
 
 
 def remove(partition: MemoryPartition, start: int) -> None:

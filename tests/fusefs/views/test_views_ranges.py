@@ -10,18 +10,13 @@ from fusefs.views.reader import ViewReader
 from fusefs.views.view import PartitionViews
 from storage.model import Offset
 from tests.doubles.memory_partition import MemoryPartition
-from tests.fusefs.views.expected import content, read_all
+from tests.fusefs.views.expected import content, numbered, read_all
 
 
 @pytest.fixture
 def partition() -> MemoryPartition:
     """Offsets 0 to 299, three a batch, in three segments."""
-    partition = MemoryPartition()
-    for number in range(100):
-        partition.add(*[b"value %d.%d" % (number, part) for part in range(3)])
-        if number in (30, 70):
-            partition.roll()
-    return partition
+    return numbered(100, rolled_after=(30, 70))
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")

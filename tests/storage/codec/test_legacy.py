@@ -14,17 +14,10 @@ from storage.codec.headers import Codec
 from storage.codec.records import decode, encode
 from storage.errors import CorruptBatchError
 from storage.model import Record
+from tests.doubles.records import old_entry as entry
 
 V1 = bytes.fromhex("000000000000000a00000018cf056e6e01000000000000000001000000016b0000000176")
 V0 = bytes.fromhex("000000000000000a000000101fecd70a0000000000016b0000000176")
-
-
-def entry(offset, value, *, magic=1, attributes=0, timestamp=0, key=None):
-    """One entry with a right checksum."""
-    body = bytes([magic, attributes]) + (struct.pack(">q", timestamp) if magic else b"")
-    for part in (key, value):
-        body += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
-    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 
 
 def wrapper(offset, inner, *, codec=Codec.GZIP, magic=1, attributes=0, timestamp=0):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from contextlib import suppress
 
 import pytest
@@ -15,7 +13,7 @@ from storage.model import Offset, ProducerId, Timestamp
 from storage.producers.append import Origin
 from tests.doubles.compacted_log import CompactedLog
 from tests.doubles.logs import DIRECTORY
-from tests.doubles.records import NOW, marker
+from tests.doubles.records import NOW, marker, old_entry
 from tests.doubles.simulated_disk import SimulatedDisk
 
 
@@ -302,7 +300,7 @@ def test_a_cleaned_segment_keeps_the_time_of_the_last_one_it_replaces():
 def test_tombstones_of_old_formats_go_by_the_newest_clean_segment(retention_ms, left):
     """They have no horizon of their own: their segment must be older by delete.retention.ms than the last clean one."""
     log = CompactedLog(delete_retention_ms=retention_ms)
-    log.log.append_as_follower(bytearray(old_entry(0, b"gone", None)))
+    log.log.append_as_follower(bytearray(old_entry(0, None, key=b"gone", timestamp=NOW)))
     log.log.roll()
     for number in (1, 2, 3):
         log.put((b"k", b"%d" % number))
@@ -312,14 +310,6 @@ def test_tombstones_of_old_formats_go_by_the_newest_clean_segment(retention_ms, 
     log.checkpoint = Offset(2)
     log.clean()
     assert [r.offset for r in log.records()] == left
-
-
-def old_entry(offset, key, value):
-    """A record of format v1."""
-    body = bytes([1, 0]) + struct.pack(">q", NOW)
-    for part in (key, value):
-        body += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
-    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 
 
 def test_where_readers_stood_is_forgotten_with_the_old_files():

@@ -7,7 +7,7 @@ import pytest
 from storage.codec.batch import assign_offsets
 from storage.errors import PartitionOfflineError
 from storage.model import Offset, ProducerId, Record, Timestamp
-from tests.doubles.compacted_log import CompactedLog, keyed_batch, records_of
+from tests.doubles.compacted_log import CompactedLog, keyed_batch
 from tests.doubles.records import NOW
 from tests.doubles.simulated_disk import SimulatedDisk
 
@@ -231,7 +231,7 @@ def test_a_batch_larger_than_any_window_is_cleaned():
     log.put((b"a", b"3"), (b"c", large))
     log.log.roll()
     log.clean()
-    found = records_of(log.log)
+    found = log.records()
     assert [(2, 1), (3, 1), (4, 700_000)] == [(record.offset, len(record.value)) for record in found]
 
 

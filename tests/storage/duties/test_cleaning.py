@@ -17,6 +17,7 @@ from storage.log.log import Log
 from storage.manager import LogManager, open_engine
 from storage.model import Offset, ProducerId, Record, Timestamp
 from tests.doubles.engines import DATA, QUIET, TINY_SEGMENTS, engine_on
+from tests.doubles.logs import offsets_of
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 
@@ -43,14 +44,6 @@ def topic(engine: LogManager, name: str, records: int, *, keys: int = 2, **overr
     return log
 
 
-def offsets_in(log: Log) -> list[int]:
-    offset, found = log.log_start_offset, []
-    while len((fetched := log.read(offset, max_bytes=1000)).data):
-        found += [r.offset for columns in decode(fetched.data) for r in columns if r.offset >= offset]
-        offset = fetched.next_offset
-    return found
-
-
 def clean(engine: LogManager, clock: ManualClock) -> None:
     clock.advance(BACKOFF_MS)
     engine.maintenance(clock())
@@ -63,9 +56,9 @@ def test_a_dirty_log_is_cleaned_when_the_backoff_has_passed(disk, clock):
     active = log.chain.active.base_offset
     clock.advance(BACKOFF_MS - 1)
     engine.maintenance(clock())
-    assert offsets_in(log) == list(range(9))
+    assert offsets_of(log) == list(range(9))
     clean(engine, clock)
-    assert offsets_in(log) == list(range(active - 2, 9))
+    assert offsets_of(log) == list(range(active - 2, 9))
     assert disk.read_bytes(CHECKPOINT) == b"0\n1\nt 0 %d\n" % active
     assert (log.parts.first_dirty_offset, engine.warnings) == (active, ())
 
@@ -310,7 +303,7 @@ def test_a_small_buffer_takes_several_passes_in_one_round(disk, clock):
     active = log.chain.active.base_offset
     clean(engine, clock)
     assert (log.parts.first_dirty_offset, engine.warnings) == (active, ())
-    assert len([offset for offset in offsets_in(log) if offset < active]) <= 10
+    assert len([offset for offset in offsets_of(log) if offset < active]) <= 10
 
 
 def test_status_tells_what_is_left_to_clean(disk, clock):
@@ -370,7 +363,7 @@ def test_a_cleaning_holds_up_neither_appends_nor_other_duties(disk, clock, monke
     gate.open.set()
     thread.join()
     assert log.rewrites > 0
-    assert 9 == offsets_in(log)[-1]
+    assert 9 == offsets_of(log)[-1]
 
 
 def test_retention_waits_for_a_cleaning(disk, clock, monkeypatch):
@@ -401,7 +394,7 @@ def test_close_ends_a_cleaning(disk, clock, monkeypatch):
         one.join()
     assert (0, ()) == (log.rewrites, engine.warnings)
     assert [] == [name for name in names(disk, log) if name.endswith(".cleaned")]
-    assert offsets_in(engine_on(disk, clock=clock).partition("t", 0)) == list(range(9))
+    assert offsets_of(engine_on(disk, clock=clock).partition("t", 0)) == list(range(9))
 
 
 def test_deleting_a_topic_ends_its_cleaning(disk, clock, monkeypatch):

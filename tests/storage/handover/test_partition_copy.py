@@ -26,10 +26,10 @@ from tests.doubles.handover import (
     given,
     numbered,
     prepared_disk,
-    read,
     taken,
 )
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
 
 pytestmark = pytest.mark.slow
@@ -79,7 +79,7 @@ def test_leader_epochs_are_lowered_to_the_brokers() -> None:
         follower = numbered(first, 2)
         follower[0:8], follower[12:16] = first.to_bytes(8), epoch.to_bytes(4)
         log.append_as_follower(follower)
-    records = read(log)
+    records = read_records(log)
     log.close()
     copy = PartitionCopy(
         partition=TopicPartition("orders", 0),
@@ -95,7 +95,7 @@ def test_leader_epochs_are_lowered_to_the_brokers() -> None:
     path = LOG_DIR / "orders-0" / names.LEADER_EPOCHS
     assert ((3, 0), (5, 4)) == decode_epochs(disk.read_bytes(path), file=path)
     placed = load_log(LOG_DIR / "orders-0", files=disk, config=config, clock=ManualClock(NOW), clean=False)
-    assert records == read(placed)
+    assert records == read_records(placed)
 
 
 def test_what_was_carried_is_there_after_a_power_loss() -> None:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.disk.filesystem import FileEnds
 from storage.disk.memory import MemoryFile
 from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptionError
 from storage.indexes.offset_index import SLOT, WARM_ENTRIES, OffsetIndex, may_end
 from storage.indexes.search import NO_SLOT, find_floor
 from storage.model import Offset, Position
+from tests.doubles.simulated_disk import ends_of
 
 BASE = Offset(45)
 
@@ -154,10 +154,6 @@ def test_sanity_check_for_tools():
         OffsetIndex(below, BASE).check()
 
 
-def ends_of(data: bytes) -> FileEnds:
-    return FileEnds(len(data), data[: SLOT.size], data[-SLOT.size :])
-
-
 @pytest.mark.parametrize(
     ("data", "right"),
     [
@@ -174,7 +170,7 @@ def ends_of(data: bytes) -> FileEnds:
 )
 def test_the_end_of_an_index_tells_whether_it_may_be_a_logs(data: bytes, right: bool) -> None:
     """Whole slots, the last one used, not below the base offset, and leading into the log, here of 10,000 bytes."""
-    assert right == may_end(ends_of(data), 10_000)
+    assert right == may_end(ends_of(data, SLOT.size), 10_000)
 
 
 def test_the_warm_section_is_searched_alone():

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.filesystem import FileEnds
 from storage.disk.memory import MemoryFile
 from storage.errors import CorruptionError
 from storage.indexes.time_index import SLOT, TimeEntry, TimeIndex, may_end
 from storage.model import Offset, Timestamp
+from tests.doubles.simulated_disk import ends_of
 
 BASE = Offset(45)
 ENTRIES = 30
@@ -118,10 +118,6 @@ def test_sanity_check_for_tools():
         TimeIndex(file, BASE).check()
 
 
-def ends_of(data: bytes) -> FileEnds:
-    return FileEnds(len(data), data[: SLOT.size], data[-SLOT.size :])
-
-
 @pytest.mark.parametrize(
     ("entries", "first_batch", "right"),
     [
@@ -145,10 +141,12 @@ def test_the_end_of_an_index_tells_whether_it_may_be_a_logs(
     """Row 27: whole slots, the last one used, neither below the base offset nor before the first."""
     data = b"".join(SLOT.pack(*entry) for entry in entries)
     first = TimeEntry(Timestamp(first_batch[0]), Offset(first_batch[1]))
-    assert right == may_end(ends_of(data), lambda: first, has_later=lambda: False)
+    assert right == may_end(ends_of(data, SLOT.size), lambda: first, has_later=lambda: False)
     unused_alone = entries == [(0, 0)]
-    assert (right and not unused_alone) == may_end(ends_of(data), lambda: first, has_later=lambda: True)
-    assert not may_end(ends_of(data + b"\0"), lambda: first, has_later=lambda: False)
+    assert (right and not unused_alone) == may_end(
+        ends_of(data, SLOT.size), lambda: first, has_later=lambda: True
+    )
+    assert not may_end(ends_of(data + b"\0", SLOT.size), lambda: first, has_later=lambda: False)
 
 
 def test_an_unused_slot_cannot_be_read():

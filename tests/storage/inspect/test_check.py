@@ -22,6 +22,7 @@ from storage.inspect.check.directory import DirectoryCheck, duplicates
 from storage.inspect.check.findings import Finding
 from storage.inspect.check.segment import SegmentCheck
 from storage.model import Offset, Position, ProducerId, Record, Timestamp, TopicPartition
+from tests.doubles.damage import overwrite
 
 LOG_DIRS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
 SEGMENT = "g-none-0/00000000000000000132"
@@ -50,12 +51,6 @@ def the_finding(directory: Path, file: str) -> Finding:
     findings = check(directory)
     assert [directory / file] == [finding.file for finding in findings]
     return findings[0]
-
-
-def patch(file: Path, position: int, data: bytes) -> None:
-    content = bytearray(file.read_bytes())
-    content[position : position + len(data)] = data
-    file.write_bytes(content)
 
 
 def snapshot(directory: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -93,7 +88,7 @@ def test_progress_is_told_in_bytes_of_log(directory):
 def test_a_flipped_byte_is_found_at_its_batch(directory):
     """One damaged batch is one finding: with the batch's position, and both checksums."""
     log = directory / f"{SEGMENT}.log"
-    patch(log, 700, bytes([log.read_bytes()[700] ^ 1]))
+    overwrite(log, 700, bytes([log.read_bytes()[700] ^ 1]))
     finding = the_finding(directory, f"{SEGMENT}.log")
     assert 609 == finding.position
     assert finding.cause.startswith("checksum is 0x")
@@ -103,14 +98,14 @@ def test_damage_does_not_hide_what_comes_after(directory):
     """Two damaged batches of one segment are both found."""
     log = directory / f"{SEGMENT}.log"
     for position in (700, 12_000):
-        patch(log, position, bytes([log.read_bytes()[position] ^ 1]))
+        overwrite(log, position, bytes([log.read_bytes()[position] ^ 1]))
     assert 2 == len(check(directory))
 
 
 def test_a_length_that_leads_nowhere_ends_the_segment(directory):
     """Without a length the next batch cannot be found: the finding says how much lies behind it."""
     size = (directory / f"{SEGMENT}.log").stat().st_size
-    patch(directory / f"{SEGMENT}.log", 8, b"\x7f\xff\xff\xff")
+    overwrite(directory / f"{SEGMENT}.log", 8, b"\x7f\xff\xff\xff")
     finding = check(directory)[0]
     assert (directory / f"{SEGMENT}.log", 0) == (finding.file, finding.position)
     assert f"({size} bytes; nothing behind it can be reached)" in finding.cause
@@ -135,14 +130,14 @@ def test_a_torn_tail_is_found_unless_somebody_is_writing(directory):
 def test_offsets_that_do_not_follow_are_found(directory):
     """A batch that repeats offsets (its base offset is not under the checksum) is found by the order."""
     log = directory / f"{SEGMENT}.log"
-    patch(log, 0, (131).to_bytes(8, "big"))
+    overwrite(log, 0, (131).to_bytes(8, "big"))
     causes = [finding.cause for finding in check(directory)]
     assert "base offset 131 where 132 or more must follow" in causes
 
 
 def test_leader_epochs_are_held_against_their_checkpoint(directory):
     """A batch's epoch (not under the checksum) must be the checkpoint's, and never fall."""
-    patch(directory / f"{SEGMENT}.log", 12, (5).to_bytes(4, "big"))
+    overwrite(directory / f"{SEGMENT}.log", 12, (5).to_bytes(4, "big"))
     causes = [finding.cause for finding in check(directory)]
     assert ["leader epoch 5, leader-epoch-checkpoint says 0", "leader epoch 0 after 5"] == causes
 
@@ -221,7 +216,7 @@ def test_offsets_too_far_from_the_base_are_found(tmp_path):
 def test_index_entries_that_lead_astray_are_found(directory, suffix, position, data, causes):
     """Each way an entry can be wrong: where it points, what it says, and how it stands among the others."""
     index = directory / f"{SEGMENT}{suffix}"
-    patch(index, position, data)
+    overwrite(index, position, data)
     assert causes == [finding.cause for finding in check(directory) if finding.file == index]
 
 
@@ -260,7 +255,7 @@ def test_the_older_brokers_way_of_indexing_is_accepted(directory):
     first, second = (int.from_bytes(index.read_bytes()[at : at + 4], "big") for at in (0, 8))
     ends = [header.last_offset - 132 for header in scan((directory / f"{SEGMENT}.log").read_bytes())]
     later = next(end for end in ends if first < end < second)
-    patch(index, 0, later.to_bytes(4, "big"))
+    overwrite(index, 0, later.to_bytes(4, "big"))
     assert [] == check(directory)
 
 
@@ -298,7 +293,7 @@ def test_a_segments_numbers_are_learnt_on_the_way(directory):
     _, work, _ = partition.segments()
     whole, damaged = [SegmentCheck(work, NativeFileSystem(read_only=True)) for _ in range(2)]
     assert [] == list(whole.findings(lambda _: None))
-    patch(log, 700, bytes([log.read_bytes()[700] ^ 1]))
+    overwrite(log, 700, bytes([log.read_bytes()[700] ^ 1]))
     assert 1 == len(list(damaged.findings(lambda _: None)))
     size = log.stat().st_size
     headers = list(scan(log.read_bytes()))

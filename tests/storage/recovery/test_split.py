@@ -43,10 +43,6 @@ def sync_all(on_disk: LogOnDisk) -> None:
     on_disk.disk.sync_directory(DIRECTORY)
 
 
-def temporary(on_disk: LogOnDisk) -> list[str]:
-    return [name for name in on_disk.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
-
-
 @pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.parametrize(
     ("offsets", "bases"),
@@ -67,7 +63,7 @@ def test_it_is_split_where_the_indexes_end(indexed, offsets, bases):
     on_disk.log = on_disk.load(clean=False)
     assert bases == on_disk.base_offsets()
     assert expected(*offsets) == records_of(on_disk.log)
-    assert [] == temporary(on_disk)
+    assert [] == on_disk.temporary_files()
     found = on_disk.log.offset_for_timestamp(10 + len(offsets) - 1)
     assert found is not None
     assert offsets[-1] == found.offset
@@ -83,7 +79,7 @@ def test_it_is_split_below_the_recovery_point_too():
     on_disk.log = on_disk.load(clean=False, recovery_point=3 * BEYOND)
     assert [0, BEYOND + 1, 3 * BEYOND] == on_disk.base_offsets()
     assert expected(*offsets) == records_of(on_disk.log)
-    assert [] == temporary(on_disk)
+    assert [] == on_disk.temporary_files()
     on_disk.log.close()
     assert (8, 0) == tuple(len(on_disk.content(name)) for name in on_disk.names() if name.endswith(".index"))[
         :2
@@ -179,7 +175,7 @@ def test_a_crash_at_any_step_loses_nothing(operation, keep):
         on_disk.disk.heal()
         on_disk.crash(keep=keep)
         assert expected(*offsets) == records_of(on_disk.log)
-        assert [] == temporary(on_disk)
+        assert [] == on_disk.temporary_files()
         assert [0, BEYOND, 2 * BEYOND] == on_disk.base_offsets()
     assert steps
 

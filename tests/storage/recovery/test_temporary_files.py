@@ -41,10 +41,6 @@ def remove_old(on_disk: LogOnDisk, *base_offsets: int) -> None:
             on_disk.disk.unlink(Path(f"/data/orders-0/{base_offset:020d}{suffix}"))
 
 
-def temporary(on_disk: LogOnDisk) -> list[str]:
-    return [name for name in on_disk.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
-
-
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("swapped", [(), (".log",), (".log", ".index")])
 def test_an_unfinished_compaction_is_undone(clean, swapped):
@@ -54,7 +50,7 @@ def test_an_unfinished_compaction_is_undone(clean, swapped):
     put(on_disk, new, ".swap", only=swapped)
     on_disk.log = on_disk.load(clean=clean)
     assert list(range(9)) == offsets_of(on_disk.log)
-    assert [] == temporary(on_disk)
+    assert [] == on_disk.temporary_files()
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -67,7 +63,7 @@ def test_a_finished_compaction_is_completed(clean, gone):
     on_disk.log = on_disk.load(clean=clean)
     assert [1, 2, 5, 6, 7, 8] == offsets_of(on_disk.log)
     assert [0, 6] == on_disk.base_offsets()
-    assert [] == temporary(on_disk)
+    assert [] == on_disk.temporary_files()
     assert list(records_of(on_disk.log)) == list(records_of(on_disk.reopen()))
 
 
@@ -80,7 +76,7 @@ def test_a_compaction_with_one_file_renamed_already():
     on_disk.log = on_disk.load(clean=True)
     assert [1, 2, 5, 6, 7, 8] == offsets_of(on_disk.log)
     assert new[f"{0:020d}.timeindex"] == on_disk.content(f"{0:020d}.timeindex")
-    assert [] == temporary(on_disk)
+    assert [] == on_disk.temporary_files()
 
 
 def test_a_finished_compaction_is_shown_without_touching_it():
@@ -108,7 +104,7 @@ def test_a_snapshot_goes_with_the_segment_it_stood_beside(recovery_point):
     assert f"{3:020d}.snapshot" in on_disk.names()
     on_disk.log = on_disk.load(clean=False, recovery_point=recovery_point)
     assert [0, 1, 2, 3, 5, 6, 7, 8] == offsets_of(on_disk.log)
-    assert [] == temporary(on_disk)
+    assert [] == on_disk.temporary_files()
 
 
 def test_an_old_index_is_not_taken_for_a_new_segments():

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from storage.codec.batch import scan
-from storage.codec.records import decode, encode, encode_lines
+from storage.codec.records import encode, encode_lines
 from storage.disk.names import WriteFileKind, WriteId, write_file
 from storage.errors import CorruptionError
 from storage.manager import LogManager
@@ -18,6 +18,7 @@ from storage.staging.placement import LogPlacement, NewTopic, Placement
 from storage.staging.placing import BESIDE_BYTES
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.mortal_disk import End, MortalDisk, dies
+from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.staged_writes import MAX_STEPS, files_of_writes
 
@@ -55,16 +56,9 @@ def submit(disk: SimulatedDisk, placement: Placement | None = None, batches=BATC
 
 def offsets_in(engine: LogManager, name: TopicPartition) -> list[int]:
     """The offset of every record, read as a reader does."""
-    partition = engine.partition(*name)
-    found: list[int] = []
-    offset = partition.offsets().log_start_offset
-    while True:
-        fetched = partition.read(offset, max_bytes=1 << 20, isolation=Isolation.READ_UNCOMMITTED)
-        if not fetched.data:
-            return found
-        for columns in decode(fetched.data):
-            found.extend(columns.offsets)
-        offset = fetched.next_offset
+    return [
+        each.offset for each in read_records(engine.partition(*name), isolation=Isolation.READ_UNCOMMITTED)
+    ]
 
 
 def test_batches_stand_where_they_say():

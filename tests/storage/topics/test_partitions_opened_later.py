@@ -25,11 +25,6 @@ TOPICS = ("a", "b")
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def disk(clock: ManualClock) -> SimulatedDisk:
     """Two topics of three partitions with a line each, closed in order."""
     disk = SimulatedDisk()

@@ -1,0 +1,11 @@
+"""Files that are not as they were written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def overwrite(file: Path, position: int, data: bytes) -> None:
+    content = bytearray(file.read_bytes())
+    content[position : position + len(data)] = data
+    file.write_bytes(content)
