@@ -15,6 +15,7 @@ MODULES: dict[str, str] = {
     "lookup": "mount.lookup",
     "clients": "mount.clients",
     "follow": "mount.follow",
+    "followers": "mount.followers",
     "memory": "mount.memory",
     "loops": "mount.loops",
     "codec": "engine.codec",
