@@ -86,7 +86,7 @@ class Partition(Protocol):
 
     @property
     def rewrites(self) -> int:
-        """How often compaction has rewritten segments: with each, what was counted over their bytes holds no more.
+        """Number of times compaction has rewritten segments: after each, what was counted over their bytes is no longer valid.
 
         Listeners are notified.
         """

@@ -44,7 +44,7 @@ class InvalidRecordError(StorageError):
     def __init__(self, message: str, records: tuple[int, ...] = ()) -> None:
         super().__init__(message)
         self.records = records
-        """Which records of the batch are at fault, counted from 0; empty where the batch as a whole is."""
+        """Indexes of the records at fault in the batch, from 0; empty where the batch as a whole is."""
 
 
 class InvalidTimestampError(InvalidRecordError):
@@ -72,7 +72,7 @@ class InvalidTransactionStateError(StorageError):
 
 
 class SegmentDeletedError(StorageError):
-    """What was asked for was removed by retention, compaction or deletion of the topic."""
+    """Records or a file that were removed by retention, compaction or deletion of the topic."""
 
 
 class PolicyViolationError(StorageError):

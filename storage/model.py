@@ -56,7 +56,7 @@ class TimestampType(IntEnum):
 
 
 class Isolation(Enum):
-    """Which records a reader is shown (Kafka's isolation.level)."""
+    """The isolation of a reader (Kafka's isolation.level)."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
@@ -103,7 +103,7 @@ class PartitionOffsets(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What an append did: `base_offset` of the first record it wrote, `last_offset` of the last (both inclusive).
+    """The result of an append: `base_offset` of the first record it wrote, `last_offset` of the last (both inclusive).
 
     Batches that an idempotent producer had appended before are not written again and not counted, unless all are such.
     """
@@ -127,10 +127,10 @@ class Fetched(NamedTuple):
     data: memoryview
     """Zero or more whole record batches, read-only."""
     position: Position
-    """Of `data[0]` in the segment's `.log`; 0 when empty."""
+    """Position of `data[0]` in the segment's `.log`; 0 when empty."""
     segment_base_offset: Offset
     next_offset: Offset
-    """Where to read on: one past the last offset in `data`, or the offset asked for when empty."""
+    """The offset to read next: one past the last offset in `data`, or the offset asked for when empty."""
     aborted: tuple[AbortedTransaction, ...] = ()
     """For READ_COMMITTED: the aborted transactions that overlap `data`."""
 
@@ -167,7 +167,7 @@ class SegmentInfo:
 
 
 class CleaningState(NamedTuple):
-    """How much compaction has to do in a partition."""
+    """The work of compaction in a partition."""
 
     first_dirty_offset: Offset
     """Everything below was compacted."""
@@ -194,7 +194,7 @@ class PartitionStatus:
     cleanable_ratio: float | None = None
     """The share of the cleanable bytes in them and the clean ones; None where nothing is compacted."""
     last_flush: Timestamp = NO_TIMESTAMP
-    """When it was last written to disk, or opened."""
+    """Time at which it was last written to disk, or opened."""
 
     @property
     def state(self) -> str:

@@ -48,9 +48,9 @@ class TimeHistogram:
     """Records and their bytes by time."""
 
     level: int = 0
-    """Which of WIDTHS the buckets have."""
+    """Index in WIDTHS of the buckets' width."""
     buckets: dict[int, Amount] = field(default_factory=dict)
-    """By time divided by the width."""
+    """The contents by time divided by the width."""
 
     @property
     def width_ms(self) -> int:

@@ -48,9 +48,9 @@ class PartitionNumbers:
     records: int = 0
     """Without control records."""
     untimed_records: int = 0
-    """Those whose timestamp is -1."""
+    """Number of records whose timestamp is -1."""
     stamped_records: int = 0
-    """Those that got their time by the broker (LogAppendTime)."""
+    """Number of records that got their time by the broker (LogAppendTime)."""
     first_time: int | None = None
     last_time: int | None = None
     times: TimeHistogram = field(default_factory=TimeHistogram)

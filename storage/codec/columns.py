@@ -99,7 +99,7 @@ class Columns:
 
     @property
     def header_positions(self) -> memoryview[int]:
-        """Of the header count, which the headers follow."""
+        """Positions of the header count, which the headers follow."""
         return self._column(fields.HEADER_POSITIONS)
 
     @property
@@ -164,7 +164,7 @@ class Columns:
 
     @property
     def size_bytes(self) -> int:
-        """What they take in memory, the bytes they point into included: all of a content that was inflated, of plain batches their own."""
+        """Bytes that they take in memory, those they point into included: all of a content that was inflated, of plain batches their own."""
         rows: memoryview = self._batches.rows
         row: cython.p_longlong = memory.int64s_of(rows)
         total: cython.Py_ssize_t = len(rows)

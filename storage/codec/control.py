@@ -22,7 +22,7 @@ _VALUE = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """What a control record says, by the number in its key."""
+    """The type of a control record, by the number in its key."""
 
     ABORT = 0
     COMMIT = 1

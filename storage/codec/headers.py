@@ -48,7 +48,7 @@ MAX_SEQUENCE = 2**31 - 1
 
 
 class Codec(IntEnum):
-    """How a batch's records are compressed: bits 0 to 2 of its attributes."""
+    """The codec of a batch's records: bits 0 to 2 of its attributes."""
 
     NONE = 0
     GZIP = 1
@@ -70,9 +70,9 @@ class BatchHeader(NamedTuple):
     """
 
     position: Position
-    """Of the batch's first byte in the buffer it was read from."""
+    """Position of the batch's first byte in the buffer it was read from."""
     size_bytes: int
-    """Of the whole batch, header included."""
+    """Size of the whole batch, header included."""
     base_offset: Offset
     last_offset: Offset
     leader_epoch: int
@@ -80,7 +80,7 @@ class BatchHeader(NamedTuple):
     checksum: int
     attributes: int
     base_timestamp: Timestamp
-    """As stored: the delete horizon where there is one."""
+    """The base timestamp as stored: the delete horizon where there is one."""
     max_timestamp: Timestamp
     producer_id: ProducerId
     producer_epoch: int
@@ -127,12 +127,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> Timestamp | None:
-        """When its tombstones or its marker may go; None where no compaction has set it."""
+        """The time from which its tombstones or its marker may be removed; None where no compaction has set it."""
         return self.base_timestamp if self.attributes & fields.DELETE_HORIZON_MASK else None
 
     @property
     def last_sequence(self) -> int:
-        """Of its last record; -1 where the batch carries no sequence."""
+        """Sequence number of its last record; -1 where the batch carries no sequence."""
         if self.base_sequence < 0:
             return -1
         return sequence_plus(self.base_sequence, self.last_offset - self.base_offset)
@@ -204,7 +204,7 @@ class Batches:
 
     @property
     def problem(self) -> CorruptBatchError | None:
-        """Why the scan stopped there; None where it reached its end or its limit."""
+        """The error at which the scan stopped; None where it reached its end or its limit."""
         return self._problem
 
     def __len__(self) -> int:

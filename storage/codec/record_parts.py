@@ -39,7 +39,7 @@ CAUSES = {
     fields.BYTES_REMAIN: "bytes remain after the last record",
     fields.TOO_MANY_HEADERS: f"more than {MAX_HEADERS} headers in a record",
 }
-"""Why `decode_records` refuses a batch. The last one is no fault of the batch, but a bound of this codec."""
+"""The causes why `decode_records` refuses a batch. The last one is no fault of the batch, but a bound of this codec."""
 
 _MAX_HEADERS = cython.declare(cython.longlong, MAX_HEADERS)
 

@@ -27,7 +27,7 @@ from storage.segment.segment import Segment
 from storage.segment.sparse import Placed, PlacedBatch
 
 WINDOW_BYTES = 1 << 18
-"""What is read at a time, and about what is collected before it is written.
+"""Bytes that are read at a time, and about as many that are collected before they are written.
 
 Small, for between two windows other threads get their turn: an append waits for one window at most, some
 tenths of a millisecond where nothing is compressed.

@@ -42,7 +42,7 @@ _BEYOND_MAP = cython.declare(cython.int, BEYOND_MAP)
 @cython.final
 @cython.cclass
 class OffsetMap:
-    """As many keys as nine tenths of `memory_bytes` hold at 24 bytes each."""
+    """The newest offset of each key, for as many keys as nine tenths of `memory_bytes` hold at 24 bytes each."""
 
     _table: memoryview
     _words: cython.p_longlong
@@ -63,12 +63,12 @@ class OffsetMap:
 
     @property
     def capacity(self) -> int:
-        """How many keys it takes."""
+        """Number of keys it has room for."""
         return self._capacity
 
     @property
     def size(self) -> int:
-        """How many keys it has."""
+        """Number of keys it has."""
         return self._size
 
     @property

@@ -14,7 +14,7 @@ from storage.model import Offset, ProducerId, Timestamp
 
 
 class WhenEmpty(Enum):
-    """What becomes of a batch none of whose records stays."""
+    """The treatment of a batch none of whose records stays."""
 
     DROP = "drop"
     KEEP_HEADER = "keep header"
@@ -23,7 +23,7 @@ class WhenEmpty(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LastOfProducer:
-    """What must be remembered of a live producer: its last data batch, or else its newest epoch's marker."""
+    """The last batch of a live producer: its last data batch, or else its newest epoch's marker."""
 
     last_data_offset: Offset | None
     epoch: int
@@ -45,7 +45,7 @@ class RetentionParams:
 
 @dataclass(frozen=True, slots=True)
 class BatchDecision:
-    """What to do with a batch's records, and with the batch when none is left."""
+    """The decision on a batch's records, and on the batch when none is left."""
 
     discard_records: bool
     when_empty: WhenEmpty

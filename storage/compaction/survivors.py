@@ -37,7 +37,7 @@ _FILTERED = cython.declare(cython.int, 3)
 
 
 class RunKind(IntEnum):
-    """What a run of batches has in common."""
+    """The kind of a run of batches."""
 
     SINGLE = 0
     """One batch that must be looked at by itself."""

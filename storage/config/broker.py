@@ -31,7 +31,7 @@ KEEP_FOREVER: Mapping[str, str] = MappingProxyType({"retention.ms": "-1"})
 
 
 class BrokerRow(NamedTuple):
-    """What the table says of a setting beside its type and default."""
+    """A setting's row of the table, beside its type and default."""
 
     kind: ValueKind
     unit: str
@@ -45,7 +45,7 @@ class EngineConfig:
     """The settings of an engine over its data directories. Immutable."""
 
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)
-    """What a topic goes by where it has no override."""
+    """The settings of a topic where it has no override."""
 
     creation_overrides: Mapping[str, str] = field(default_factory=lambda: KEEP_FOREVER)
     """Overrides that every topic created here gets, unless others are given."""
@@ -204,7 +204,7 @@ class EngineConfig:
 
 
 class FromProperties(NamedTuple):
-    """What a `server.properties` gave."""
+    """The settings read from a `server.properties`."""
 
     config: EngineConfig
     ignored: list[str]
@@ -212,7 +212,7 @@ class FromProperties(NamedTuple):
     log_directories: tuple[str, ...]
     """The data directories it names, as they are spelled there; none where it names none."""
     given: Mapping[str, str]
-    """By the name of each setting it gives, a topic's or the engine's own: the name it has in the file."""
+    """The name in the file of each setting that it gives, by the setting's own name."""
 
 
 class BrokerSetting(NamedTuple):
@@ -284,7 +284,7 @@ def _synonym_value(topic_setting: Setting, synonym: Synonym, text: str) -> Any:
 
 
 LOG_DIRECTORIES = ("log.dirs", "log.dir")
-"""Where a broker's data directories are named; the first one present counts."""
+"""The settings that name a broker's data directories; the first one present counts."""
 
 BROKER_SETTINGS: Mapping[str, BrokerSetting] = _read_table()
 """Every setting of the engine itself by Kafka's first name for it, in the table's order."""

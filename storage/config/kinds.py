@@ -28,7 +28,7 @@ class ValueKind(Protocol):
 
     @property
     def valid(self) -> str:
-        """What is valid, as the tail of an error: `a whole number from 0 to 10`."""
+        """The valid values, as the tail of an error: `a whole number from 0 to 10`."""
         ...
 
     def parse(self, text: str) -> Any:

@@ -12,7 +12,7 @@ from storage.config.topic import SETTINGS, TopicConfig
 
 
 class ConfigSource(Enum):
-    """Where a value comes from, the strongest first."""
+    """The source of a value, the strongest first."""
 
     TOPIC = "topic"
     """An override of the topic itself."""
@@ -28,7 +28,7 @@ class ShownSetting(NamedTuple):
     value: str
     source: ConfigSource
     file_name: str | None
-    """What the file calls it, where the value comes from there."""
+    """Its name in the file, where the value comes from there."""
     default: str
     """Kafka's."""
     unit: str

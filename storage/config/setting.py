@@ -13,7 +13,7 @@ class Synonym(NamedTuple):
 
     name: str
     factor: int = 1
-    """What its value is multiplied by; a negative value means "none" in every unit and stays as it is."""
+    """Factor by which its value is multiplied; a negative value means "none" in every unit and stays as it is."""
 
 
 def synonyms(*names: str | Synonym) -> tuple[Synonym, ...]:
@@ -21,7 +21,7 @@ def synonyms(*names: str | Synonym) -> tuple[Synonym, ...]:
 
 
 class SettingRow(NamedTuple):
-    """What the table says of a setting beside its type and default."""
+    """A setting's row of the table, beside its type and default."""
 
     kind: ValueKind
     unit: str

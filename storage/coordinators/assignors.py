@@ -26,7 +26,7 @@ class Member:
     instance_id: str | None = None
     """group.instance.id of a static member."""
     owned: tuple[TopicPartition, ...] = ()
-    """What it held before; only the sticky assignors look at it."""
+    """The partitions it held before; only the sticky assignors use them."""
     generation: int = -1
     """Generation of its claim to `owned`."""
 

@@ -73,7 +73,7 @@ GROUP_METADATA_VALUE = Schema(
 
 NEWEST_OFFSET_COMMIT_VERSION = 4
 NEWEST_GROUP_VERSION = 3
-"""What brokers write; version 4 is read."""
+"""The version that brokers write; version 4 is read."""
 
 
 class CommittedOffset(NamedTuple):

@@ -22,7 +22,7 @@ STATUSES = (
     "Dead",
     "PrepareEpochFence",
 )
-"""By the number that the record holds."""
+"""The statuses by the number in the record."""
 
 TRANSACTION_KEY = Schema(
     name="TransactionLogKey", versions=range(1), fields=(Field(name="transactionalId", kind="string"),)

@@ -31,7 +31,7 @@ class CheckpointFiles:
 
     offsets: Mapping[str, Offsets]
     malformed: frozenset[str]
-    """Those that could not be read and count as empty."""
+    """Names of the files that could not be read and count as empty."""
 
     @classmethod
     def empty(cls) -> CheckpointFiles:

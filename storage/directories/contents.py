@@ -22,7 +22,7 @@ class Contents:
     """A data directory's subdirectories, by what they are."""
 
     partitions: frozenset[TopicPartition]
-    """Those that are live; a partition's directory has the name that storage.disk.names builds."""
+    """The live partitions; a partition's directory has the name that storage.disk.names builds."""
     marked: Mapping[DirectoryMark, tuple[str, ...]]
     """The names of deleted, stray and future directories."""
 

@@ -28,7 +28,7 @@ class DeletedDirectories:
         self._warn = warn
         self._due: dict[str, _Deleted] = {}
         self._removed: list[Callable[[], None]] = []
-        """Of the last pass: a reader may have opened a file in the moment it was unlinked."""
+        """Directories removed by the last pass: a reader may have opened a file in the moment it was unlinked."""
         self._lock = Lock()
 
     def add(self, name: str, due: Timestamp, close_files: Callable[[], None] = lambda: None) -> None:

@@ -28,7 +28,7 @@ class OpenDirectory:
     def __init__(self, data: DataDirectory, warn: Say) -> None:
         self.data = data
         self.failure: str | None = None
-        """Why it does not serve; None while it does."""
+        """The reason why it does not serve; None while it does."""
         self.lock: DirectoryLock | None = None
         self.clean = False
         """True if its last owner closed it in order, so that its logs need no recovery."""

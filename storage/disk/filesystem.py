@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from storage.model import Buffer, Position, Timestamp
 
 Clock: TypeAlias = Callable[[], Timestamp]
-"""Gives the present time in milliseconds since the epoch."""
+"""Returns the present time in milliseconds since the epoch."""
 
 
 class DirectoryEntry(NamedTuple):
@@ -32,7 +32,7 @@ class FileEnds(NamedTuple):
 
 
 class DiskSpace(NamedTuple):
-    """What statvfs(2) says of the file system that holds a path."""
+    """The result of statvfs(2) for the file system that holds a path."""
 
     block_bytes: int
     total_blocks: int

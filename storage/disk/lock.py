@@ -29,7 +29,7 @@ _FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi4x")
 
 
 class _Identity(NamedTuple):
-    """Which file a path leads to."""
+    """The identity of the file that a path leads to."""
 
     device: int
     inode: int

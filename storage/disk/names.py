@@ -54,7 +54,7 @@ SKIPPED_DIRECTORIES = frozenset({f"{CLUSTER_METADATA_TOPIC}-0", "remote-log-inde
 
 MAX_TOPIC_LENGTH = 249
 MAX_NAME_BYTES = 255
-"""What file systems allow in one name."""
+"""Bytes that file systems allow in one name."""
 MAX_PARTITION = 2**31 - 1
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
@@ -106,7 +106,7 @@ def is_internal(topic: str) -> bool:
 
 
 class DirectoryMark(Enum):
-    """What the end of a directory's name says of the partition in it."""
+    """The state of a partition by the end of its directory's name."""
 
     LIVE = ""
     DELETE = "delete"
@@ -228,7 +228,7 @@ def parse_view_file(name: str) -> Offset | None:
 
 
 class WriteId(NamedTuple):
-    """What is committed as one: a micro-batch of a streaming query, or a write that happens once."""
+    """The identity of a write that is committed as one: a micro-batch of a streaming query, or a write that happens once."""
 
     query: str
     """Letters, digits and dashes; at most 64."""
@@ -239,7 +239,7 @@ class WriteId(NamedTuple):
 
     @property
     def series(self) -> str:
-        """What the micro-batches of one query into one target have in common."""
+        """The name of all micro-batches of one query into one target."""
         return f"{self.query}@{self.target}" if self.target else self.query
 
     def __str__(self) -> str:
@@ -251,7 +251,7 @@ WRITE_PREFIX = "topicfs.write."
 
 
 class WriteFileKind(Enum):
-    """What a file of a write is, by its name's end; `storage.staging` says how one follows the other."""
+    """The kind of a write's file, by its name's end; `storage.staging` says how one follows the other."""
 
     STAGED = "staged"
     REQUESTED = "requested"

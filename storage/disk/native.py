@@ -69,7 +69,7 @@ _SHARE_OF_LIMIT = 4
 """The pool holds this share of the process's limit in files. A file may hold two descriptors, its own and that of
 its mapping, so half of the limit stays for the mount, sockets and libraries."""
 _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""What link(2) answers between two disks, and on file systems that have none."""
+"""Errors of link(2) between two disks, and on file systems that have none."""
 _TAIL_BYTES = 8
 """A file that ends in so many zeros was preallocated, and is cut when its owner has done with it."""
 _MAX_COPIED_BYTES = 64 << 20

@@ -34,7 +34,7 @@ class PlannedRoll:
     open_ms: int
     """The span of time the segment covers up to now."""
     limit_ms: int
-    """What it may cover: segment.ms, less its jitter."""
+    """The span that it may cover: segment.ms, less its jitter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class PlannedDeletion:
     age_ms: int
     """Age of its newest record."""
     excess_bytes: int
-    """What the partition holds beyond retention.bytes before this segment goes; negative: it has room."""
+    """Bytes of the partition beyond retention.bytes before this segment goes; negative: it has room."""
     limit: int
     """The value of the setting that is the reason, or the log start offset."""
 

@@ -41,7 +41,7 @@ class Duty(Enum):
 
 
 class Plan(NamedTuple):
-    """How often a duty is due, and how long after opening for the first time."""
+    """The period of a duty, and its delay after opening."""
 
     period_ms: int
     delay_ms: int
@@ -67,7 +67,7 @@ def plan_duties(config: EngineConfig) -> dict[Duty, Plan]:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When each duty is due next."""
+    """The times at which each duty is due next."""
 
     plans: Mapping[Duty, Plan]
     due_at: Mapping[Duty, int]

@@ -55,7 +55,7 @@ _CONFIG = Schema(
     flexible_since=0,
 )
 _TYPES = {2: _TOPIC, 9: _REMOVE_TOPIC, 4: _CONFIG}
-"""By the number that says a record's type."""
+"""The schemas by the number of a record's type."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class ClusterImage:
     """The state of the cluster after all records of the log."""
 
     topic_ids: dict[str, str] = field(default_factory=dict)
-    """By topic."""
+    """Topic ids by topic."""
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     """The overrides of each topic that has any."""
 

@@ -54,7 +54,7 @@ class OwnTopic:
     topic_id: str
     settings: Mapping[str, str]
     offsets: Mapping[int, PartitionOffsets]
-    """By partition number."""
+    """Offsets by partition number."""
 
     def open_transactions(self) -> list[TopicPartition]:
         """Return the partitions in which a transaction was not ended."""

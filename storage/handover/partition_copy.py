@@ -64,7 +64,7 @@ def lower_batches(data: bytes, batches: Batches, highest: int) -> bytes | bytear
 
 
 COPY_BYTES = 4 << 20
-"""How much is read and written at a time."""
+"""Bytes that are read and written at a time."""
 
 _INDEXES = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
 

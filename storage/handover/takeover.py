@@ -64,9 +64,9 @@ class PositionsFound:
 
     wanted: Positions
     new: Sequence[CommittedOffset]
-    """Those of them that our directory lacks, or has of an earlier time."""
+    """Positions that our directory lacks, or has of an earlier time."""
     partitions: int
-    """How many the broker's `__consumer_offsets` has, as far as can be seen."""
+    """Number of partitions of the broker's `__consumer_offsets`, as far as can be seen."""
 
 
 class Takeover:

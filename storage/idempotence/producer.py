@@ -40,7 +40,7 @@ class InputChangedError(StorageError):
 
 
 class LineEncoder(Protocol):
-    """How lines become records; the caller knows the form and the partitioner."""
+    """The conversion of lines to records; the caller knows the form and the partitioner."""
 
     def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
         """Return whole LF-ended lines as v2 batches at base offset 0. Raises the error of a line that does not fit."""
@@ -55,7 +55,7 @@ class LineEncoder(Protocol):
 
 
 class AppendOutcome(NamedTuple):
-    """What a run did."""
+    """The result of a run."""
 
     appended: int
     """Records that this run brought."""

@@ -71,7 +71,7 @@ class OffsetIndex:
 
     @property
     def room(self) -> int:
-        """How many more entries it takes."""
+        """Number of entries it still has room for."""
         return self.slots.capacity - self.slots.entries
 
     def extend(self, entries: Sequence[tuple[int, int]]) -> None:

@@ -32,7 +32,7 @@ class TimeEntry(NamedTuple):
 
 
 UNUSED = TimeEntry(Timestamp(0), Offset(0))
-"""How a slot reads that holds no entry."""
+"""The content of a slot that holds no entry."""
 
 
 class TimeIndex:
@@ -82,7 +82,7 @@ class TimeIndex:
 
     @property
     def room(self) -> int:
-        """How many more entries it takes, but for the final one."""
+        """Number of entries it still has room for, but for the final one."""
         return max(0, self.slots.capacity - 1 - self.slots.entries)
 
     def extend(self, entries: Sequence[TimeEntry]) -> None:

@@ -169,12 +169,12 @@ class Log:
 
     @property
     def offline_reason(self) -> str | None:
-        """Why it takes no more writes; None while it does."""
+        """The reason why it takes no more writes; None while it does."""
         return self.parts.offline
 
     @property
     def rewrites(self) -> int:
-        """How often compaction has put a segment in the place of others since this was loaded."""
+        """Number of times compaction has replaced segments since this was loaded."""
         return self.parts.rewrites
 
     @property

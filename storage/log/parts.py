@@ -30,7 +30,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LogContext(NamedTuple):
-    """What a log uses and does not change."""
+    """The context of a log, which it uses and does not change."""
 
     partition: TopicPartition
     files: FileSystem
@@ -127,7 +127,7 @@ class LogParts:
                 places={},
             )
         )
-        """What readers see, as one immutable value."""
+        """The state that readers see, as one immutable value."""
         self.as_closed = self.state if loaded.as_closed else None
         """The state in which the files are as a close in order leaves them; None where loading, or a roll, changed them."""
 

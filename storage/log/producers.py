@@ -47,7 +47,7 @@ class ProducerRules(NamedTuple):
     """The rules for producers."""
 
     expiration_ms: int = DEFAULT_EXPIRATION_MS
-    """How long a silent one is remembered."""
+    """Milliseconds for which a silent producer is remembered."""
     verify_transactions: bool = False
     """True if a client's batch that opens a transaction must have the guard of a verification."""
 
@@ -58,7 +58,7 @@ class Pending(NamedTuple):
     appends: tuple[ProducerAppend, ...] = ()
     completed: tuple[CompletedTransaction, ...] = ()
     repeats: Mapping[int, SequencedBatch] = MappingProxyType({})
-    """Those that are in the log already, by their positions in the append's buffer, with where they are."""
+    """Batches that are in the log already, by their positions in the append's buffer, with their offsets."""
 
 
 NOTHING_PENDING = Pending()
@@ -83,7 +83,7 @@ class LogProducers:
         self._newest = max(self._snapshots, default=Offset(0))
         """The newest snapshot, or a bound that none is wanted at or below: the log start, where nothing is known."""
         self._saved = Offset(-1)
-        """Where the state itself was saved last."""
+        """Offset at which the state itself was saved last."""
         self._unsynced: tuple[Offset, ...] = ()
 
     # Appending.

@@ -16,7 +16,7 @@ from storage.segment.segment import SegmentSettings
 
 
 class RollReason(Enum):
-    """Why a segment is closed."""
+    """The reason why a segment is closed."""
 
     SIZE = "segment.bytes"
     TIME = "segment.ms"
@@ -25,7 +25,7 @@ class RollReason(Enum):
 
 
 class RollParameters(NamedTuple):
-    """What the decision rests on: the active segment, the limits, and what is about to be appended."""
+    """The facts of the decision: the active segment, the limits, and what is about to be appended."""
 
     size_bytes: int
     """Size of the active segment's log."""
@@ -33,7 +33,7 @@ class RollParameters(NamedTuple):
     first_timestamp: int
     """Max timestamp of the active segment's first batch; -1 where it has none."""
     created_ms: int
-    """When the active segment was created or emptied, by the wall clock."""
+    """Time at which the active segment was created or emptied, by the wall clock."""
     index_full: bool
     """True if the offset index or the time index takes no more entries."""
     max_segment_bytes: int

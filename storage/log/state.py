@@ -17,7 +17,7 @@ _new = tuple.__new__
 """Makes a named tuple in half the time of its class: every append makes one."""
 
 Places: TypeAlias = dict[int, tuple[Offset, int]]
-"""Where readers will continue: by the next offset, the base offset of its segment and the position in it."""
+"""Positions where readers will continue: by the next offset, the base offset of its segment and the position in it."""
 
 
 class Bound(NamedTuple):
@@ -43,7 +43,7 @@ class LogState(NamedTuple):
     replicated: Offset | None
     """The high watermark; None: one replica, it is always the log end."""
     first_unstable: Offset | None
-    """Where the first undecided transaction begins; None where there is none."""
+    """First offset of the first undecided transaction; None where there is none."""
     aborted: tuple[AbortedSpan, ...]
     """The aborted transactions of all segments, by ascending last offset."""
     places: Places

@@ -86,7 +86,7 @@ class LogManager:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the owner should know though no call failed; oldest first, the last hundred."""
+        """Warnings about what made no call fail; oldest first, the last hundred."""
         return self._parts.warnings.lines
 
     @property

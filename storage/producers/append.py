@@ -34,7 +34,7 @@ class Origin(Enum):
 
 
 class EndMarker(NamedTuple):
-    """What a control batch says: how a producer's transaction ended."""
+    """The end of a producer's transaction, as a control batch says it."""
 
     commit: bool
     coordinator_epoch: int

@@ -1,4 +1,4 @@
-"""What is known of one producer in one partition.
+"""The state of one producer in one partition.
 
 Sequence numbers count a producer's records from 0 to 2^31 - 1 and then from 0 again.
 """
@@ -57,7 +57,7 @@ class ProducerEntry:
     last_timestamp: Timestamp = NO_TIMESTAMP
     """Timestamp of its newest batch or marker: what expiry counts from."""
     transaction_first_offset: Offset | None = None
-    """Where its open transaction began; None when none is open."""
+    """First offset of its open transaction; None when none is open."""
     batches: tuple[SequencedBatch, ...] = ()
     """The newest five at most, oldest first."""
 

@@ -94,7 +94,7 @@ class ProducerState:
 
     @property
     def first_unstable_offset(self) -> Offset | None:
-        """Where the earliest transaction began that is open or whose marker is not replicated yet (kafka-storage.md#last-stable-offset)."""
+        """First offset of the earliest transaction that is open or whose marker is not replicated yet (kafka-storage.md#last-stable-offset)."""
         if not self._open and not self._completed:
             return None  # As nearly always: each append asks.
         return min([*self._open, *self._completed], default=None)

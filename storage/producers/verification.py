@@ -39,7 +39,7 @@ class Verification:
 
 
 class Verifications:
-    """Those of one partition, by producer. Not thread-safe: the log's lock guards them."""
+    """The verifications of one partition, by producer. Not thread-safe: the log's lock guards them."""
 
     def __init__(self) -> None:
         self._by_producer: dict[ProducerId, Verification] = {}

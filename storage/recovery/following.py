@@ -29,7 +29,7 @@ from storage.segment.segment import LARGEST_SLOT_BYTES, PartitionDirectory, Segm
 
 
 class FileStamp(NamedTuple):
-    """What identifies a file between two looks at its directory."""
+    """The identity of a file between two looks at its directory."""
 
     name: str
     inode: int

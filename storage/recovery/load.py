@@ -52,7 +52,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Checkpointed(NamedTuple):
-    """What the data directory's checkpoints say of a partition; zeros where they say nothing."""
+    """The offsets of a partition in the data directory's checkpoints; zeros where they have none."""
 
     recovery_point: Offset = _FIRST
     log_start_offset: Offset = _FIRST
@@ -73,7 +73,7 @@ class LoadOptions:
     continue behind the hole. Otherwise a hole is taken for one that compaction left, as in a broker.
     """
     producer_rules: ProducerRules = field(default_factory=ProducerRules)
-    """How long producers are remembered, and whether their transactions are verified."""
+    """The rules of how long producers are remembered, and whether their transactions are verified."""
     random: Random = _RANDOM
     """The source of the jitter of segment.ms."""
     flusher: Flusher = field(default_factory=NoFlusher)

@@ -26,14 +26,14 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Recovered(NamedTuple):
-    """What was found in a segment."""
+    """The result of a segment's recovery."""
 
     end_offset: Offset
     """One past the last good batch's last offset; the base offset without one."""
     cut_bytes: int
     """Bytes that were behind the last good batch."""
     cause: str
-    """Why the first bad batch is bad; empty where all are good."""
+    """The fault of the first bad batch; empty where all are good."""
     overlaps: bool
     """True if one of the good ones begins before the one in front of it ends: its base offset is none."""
 

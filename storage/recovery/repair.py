@@ -56,13 +56,13 @@ class Repair(NamedTuple):
 
 
 class _Bounds(NamedTuple):
-    """Where a batch's offsets may lie."""
+    """The bounds of a batch's offsets."""
 
     start_offset: Offset
     next_base: Offset | None
     """Base offset of the next batch."""
     last_possible: int
-    """What the segment's indexes can hold."""
+    """The largest offset that the segment's indexes can hold."""
     certain: bool
     """True if all batches before have their right offsets."""
 

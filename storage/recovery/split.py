@@ -34,7 +34,7 @@ class _Run(NamedTuple):
     """Adjacent batches of a window that go into one segment."""
 
     base_offset: Offset
-    """That segment's."""
+    """Base offset of that segment."""
     first: int
     end: int
 

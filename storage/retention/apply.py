@@ -11,7 +11,7 @@ from storage.retention.decide import Decision, LogFacts, decide_retention, limit
 
 
 class RetainedLog(Protocol):
-    """What retention needs of a log."""
+    """The part of a log that retention needs."""
 
     @property
     def config(self) -> TopicConfig: ...

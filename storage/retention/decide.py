@@ -24,7 +24,7 @@ from storage.model import Offset, SegmentInfo, Timestamp
 
 
 class Reason(Enum):
-    """Why a segment goes."""
+    """The reason why a segment is deleted."""
 
     LOG_START = "before the log start offset"
     SIZE = "retention.bytes"
@@ -47,7 +47,7 @@ class PlannedRemoval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What retention does to a log now."""
+    """The decision of retention on a log."""
 
     removals: tuple[PlannedRemoval, ...]
     roll_first: bool
@@ -61,7 +61,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What a decision rests on."""
+    """The facts of a decision."""
 
     segments: Sequence[SegmentInfo]
     """Oldest first, the active one last; sizes are those of the `.log` files."""

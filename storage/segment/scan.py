@@ -34,7 +34,7 @@ class Window(NamedTuple):
     position: int
     batches: Batches
     problem: CorruptBatchError | None
-    """Why the file can be read no further; a batch that only this window's end cuts is read with the next one."""
+    """The error that ends the scan of the file; a batch that only this window's end cuts is read with the next one."""
 
 
 def windows(

@@ -37,7 +37,7 @@ _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 
 
 class SegmentSettings(NamedTuple):
-    """What is fixed for a segment when it is created or loaded."""
+    """The settings that are fixed for a segment when it is created or loaded."""
 
     index_interval_bytes: int
     index_bytes: int
@@ -45,7 +45,7 @@ class SegmentSettings(NamedTuple):
     preallocated_bytes: int = 0
     """Size of a new log file; 0: it grows."""
     jitter_ms: int = 0
-    """How much earlier than segment.ms this segment rolls."""
+    """Milliseconds that this segment rolls earlier than segment.ms."""
 
 
 class PartitionDirectory(NamedTuple):
@@ -164,7 +164,7 @@ class Segment:
 
     @property
     def modified_time(self) -> Timestamp:
-        """When its log file was last changed."""
+        """Time at which its log file was last changed."""
         return self._files.modified_time_ms(self.log.path)
 
     def set_modified_time(self, modified_time: Timestamp) -> None:

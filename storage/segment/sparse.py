@@ -34,7 +34,7 @@ class PlacedBatch(NamedTuple):
 
 
 class SparseState(NamedTuple):
-    """What the rule carries from one batch to the next."""
+    """The state that the rule carries from one batch to the next."""
 
     counted_from: int
     """Position of the batch that got the last entries, or where counting began."""

@@ -23,17 +23,17 @@ from storage.staging.staged_file import StagedFile
 
 VERSION = 1
 PLACED_VERSION = 2
-"""Of a write that keeps its offsets."""
+"""Version of the manifest of a write that keeps its offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """How a write is appended."""
+    """The producer and the log ends of a write whose appending began."""
 
     producer_id: ProducerId
     epoch: int
     end_offsets: Mapping[TopicPartition, Offset]
-    """Where the logs ended, on disk, before the first record."""
+    """The log ends, on disk, before the first record."""
 
 
 @dataclass(frozen=True, slots=True)

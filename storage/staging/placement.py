@@ -27,9 +27,9 @@ class LogPlacement(NamedTuple):
     """The placement of the batches for one partition."""
 
     end: Offset
-    """Where its log must end before the first of them comes."""
+    """The log end that is required before the first of them."""
     start: Offset | None = None
-    """Where its log, which must be empty, is to begin; None: it stays as it is."""
+    """The log start to set; the log must be empty then. None: it stays as it is."""
 
     @property
     def first(self) -> Offset:

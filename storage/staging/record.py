@@ -35,9 +35,9 @@ class CommittedQuery(NamedTuple):
     """The last one committed; all before it are, too."""
     producer_id: ProducerId
     epoch: int
-    """Under which the last one was appended."""
+    """Producer epoch of the last one."""
     records: Mapping[str, int] | None = None
-    """How many the last one had, by topic; None: not noted."""
+    """Number of records of the last one, by topic; None: not noted."""
 
 
 def read_committed(directory: Path, files: FileSystem) -> Mapping[str, CommittedQuery]:

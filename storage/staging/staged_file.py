@@ -25,7 +25,7 @@ _FRAME = struct.Struct(">iHI")
 
 
 class StagedFile(NamedTuple):
-    """What a manifest says of a staged file."""
+    """A staged file's entry in the manifest."""
 
     name: str
     size: int

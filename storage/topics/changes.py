@@ -47,7 +47,7 @@ Item = TypeVar("Item")
 T = TypeVar("T")
 
 FEW = 16
-"""Up to so many items are handled one after the other."""
+"""Number of items up to which they are handled one after the other."""
 MANY = 500
 """Of more new partitions than this the whole disk is flushed, twice, instead of two files each."""
 THREADS = 8

@@ -33,7 +33,7 @@ class FoundTopic:
     numbers: tuple[int, ...]
     """Numbers of its partitions, ascending; also of those that must be in a directory that failed."""
     refused: Mapping[int, str]
-    """Why some of them are not the topic's own."""
+    """The reasons why some of them are not the topic's own."""
     checked: bool = True
     """False: of the partitions' topic ids only the first was read (`refusal` for the others)."""
 

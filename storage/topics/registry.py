@@ -53,7 +53,7 @@ class TopicEntry:
     overrides: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     pending: PendingChange = PendingChange.NOTHING
     partitions: int = 0
-    """How many there are, or are to be while `pending` is CREATE; 0: not known."""
+    """Number of partitions, or the number to create while `pending` is CREATE; 0: not known."""
 
 
 class RegistryCopy(NamedTuple):
@@ -142,7 +142,7 @@ class TopicRegistry:
 
     @property
     def entries(self) -> Mapping[str, TopicEntry]:
-        """By topic; a snapshot."""
+        """The entries by topic; a snapshot."""
         return self._entries
 
     @property

@@ -25,7 +25,7 @@ _CHECKS_TIMES_BELOW = 2**62
 
 @dataclass(frozen=True, slots=True)
 class AppendRules:
-    """What a topic's settings ask of an append."""
+    """The rules of a topic's settings for an append."""
 
     max_message_bytes: int
     max_segment_bytes: int
@@ -36,7 +36,7 @@ class AppendRules:
     before_max_ms: int
     after_max_ms: int
     codec: Codec | None
-    """What batches are compressed with in the log; None: with whatever their producer chose."""
+    """The codec of batches in the log; None: whatever their producer chose."""
     compression_level: int | None
     reads_records: bool = field(init=False)
     """True if a batch's header cannot answer even when it is known to be true."""
@@ -87,7 +87,7 @@ class Incoming(NamedTuple):
     """Position of its first byte in the append's buffer."""
     size_bytes: int
     base_offset: int
-    """As it came: a leader assigns another."""
+    """The base offset as it came: a leader assigns another."""
     last_offset: int
     records: int
     max_timestamp: int

@@ -30,10 +30,10 @@ WHOLE_BATCH_BYTES = 2**31 - 1
 """A batch that is encoded again stays one batch, whatever its size; that is checked afterwards."""
 
 APPEND_BYTES = 2 * MAX_CONTENT_BYTES
-"""What the records of one append's compressed batches take in memory, one after the other; the last may go beyond."""
+"""Bytes that the records of one append's compressed batches may take in memory, one after the other; the last may go beyond."""
 
 _SHOWN = 5
-"""How many bad records an error names."""
+"""Number of bad records that an error names."""
 
 
 def convert(
@@ -82,7 +82,7 @@ def convert(
 
 
 class _Converted(NamedTuple):
-    """What is kept of one batch's records, which may be many times as large as it."""
+    """The result for one batch: its records may be many times as large as it."""
 
     max_timestamp: int
     encoded: bytearray | None

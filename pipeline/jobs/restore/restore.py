@@ -54,7 +54,7 @@ class RestoreOptions:
     partitions: int | None = None
     """Least number of partitions of topics that are made; else as many as they had."""
     without_offsets: bool = False
-    """Gives offsets up where they cannot be kept: in a Kafka cluster."""
+    """True to give up offsets where they cannot be kept: in a Kafka cluster."""
     commit_timeout_s: float = 300.0
     """Longest wait until the directories' owner has put a round in place."""
     round_bytes: int = ROUND_BYTES

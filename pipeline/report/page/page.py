@@ -20,7 +20,7 @@ class Heading:
 
     place: str
     now_ms: int | None
-    """When the page was made; None where it is not to say so."""
+    """Time at which the page was made; None where it is not to say so."""
     top: int
     """Number of topics with plots of their own."""
     from_files: bool

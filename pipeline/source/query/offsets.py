@@ -38,7 +38,7 @@ class StreamState(NamedTuple):
 
     offsets: Offsets
     topic_ids: dict[str, str]
-    """By topic, as far as they are known."""
+    """The topics' ids, as far as they are known."""
 
 
 class Everywhere(NamedTuple):

@@ -90,7 +90,7 @@ _SPELLING = {name.lower(): name for name in KNOWN}
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which partitions are read; exactly one field is set."""
+    """The selection of partitions to read; exactly one field is set."""
 
     assigned: frozenset[TopicPartition] | None = None
     topics: tuple[str, ...] | None = None

@@ -84,4 +84,4 @@ VALUE_MISFIT = 5
 HEADERS_MISFIT = 6
 BYTES_REMAIN = 7
 TOO_MANY_HEADERS = 8
-"""What `decode_records` returns: the first, or the cause why a batch is refused (`record_parts.CAUSES`)."""
+"""The results of `decode_records`: the first, or the cause why a batch is refused (`record_parts.CAUSES`)."""

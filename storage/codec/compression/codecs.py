@@ -63,13 +63,13 @@ DEFAULT_LEVELS = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
 
 
 USUAL_PART_BYTES = 16 * 1024
-"""Of what a block or member inflates to, at least, in what producers write: where less than MAX_CONTENT_BYTES are allowed, so are fewer parts."""
+"""Bytes that a block or member inflates to, at least, in what producers write: where less than MAX_CONTENT_BYTES are allowed, so are fewer parts."""
 SMALL_PARTS = 16
-"""So many are allowed in any case."""
+"""Number of parts that is allowed in any case."""
 
 
 class _OversizeError(Exception):
-    """What is inflated exceeds a bound."""
+    """Inflated content that exceeds a bound."""
 
 
 def inflate(
@@ -190,7 +190,7 @@ def _snappy_block(block: memoryview, limit: int) -> memoryview:
 
 _DECOMPRESSORS: deque[zstandard.ZstdDecompressor] = deque(maxlen=_KEPT)
 _COMPRESSORS: deque[zstandard.ZstdCompressor] = deque(maxlen=_KEPT)
-"""Those of the default level."""
+"""Compressors of the default level."""
 
 
 def _zstd_parts(data: memoryview, limit: int) -> _Parts:

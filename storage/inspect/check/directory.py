@@ -33,7 +33,7 @@ CHECKPOINTS = {
 
 @dataclass(slots=True)
 class CheckSummary:
-    """What was looked at; counts grow while the check runs."""
+    """Counts of what was checked; they grow while the check runs."""
 
     partitions: int = 0
     log_bytes: int = 0

@@ -27,7 +27,7 @@ from storage.producers.snapshot import decode as decode_snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectorySituation:
-    """What is known of the data directory as a whole."""
+    """The state of the data directory as a whole."""
 
     in_use: bool
     """A living process owns it."""
@@ -36,7 +36,7 @@ class DirectorySituation:
 
 
 class SegmentSpan(NamedTuple):
-    """Where a checked segment begins and ends."""
+    """The offsets at which a checked segment begins and ends."""
 
     base_offset: Offset
     end_offset: Offset

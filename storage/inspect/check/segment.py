@@ -57,7 +57,7 @@ class SegmentWork:
     """The partition's."""
     base_offset: Offset
     log_bytes: int
-    """When it was listed: what the work is measured by."""
+    """Size of its log when it was listed: the measure of the work."""
     active: bool
     """The last one of its log."""
     in_use: bool

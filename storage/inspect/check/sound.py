@@ -20,16 +20,16 @@ else:
 
 
 class Expected(NamedTuple):
-    """What the next batches must be like; between them they may leave gaps."""
+    """The bounds that the next batches must keep to; between them they may leave gaps."""
 
     start_offset: int
     """The lowest base offset that may follow."""
     largest_offset: int
-    """That a record of the segment may have."""
+    """The largest offset that a record of the segment may have."""
     leader_epoch: int
-    """That of the batch before."""
+    """The leader epoch of the batch before."""
     epoch_end_offset: int
-    """Up to where (exclusive) the checkpoint has nothing against that epoch."""
+    """The offset (exclusive) up to which the checkpoint permits that epoch."""
 
 
 def end_of_sound(columns: Columns, first: int, expected: Expected) -> int:

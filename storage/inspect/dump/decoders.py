@@ -39,7 +39,7 @@ _ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 
 
 class RecordDecoder(Enum):
-    """Which topic's records a segment holds, by the flag that says so."""
+    """The topic whose records a segment holds, by the flag that says so."""
 
     OFFSETS = "offsets-decoder"
     TRANSACTIONS = "transaction-log-decoder"

@@ -21,15 +21,15 @@ from storage.inspect.dump.report import DumpReport
 from storage.model import Offset, Position, Record
 
 BEFORE_FIRST = Offset(-1)
-"""What Kafka's tool takes for the offset before a file's first record, whatever its base offset."""
+"""The offset that Kafka's tool takes for the one before a file's first record, whatever its base offset."""
 
 FILE_START = Position(0)
 
 CHECKED_FROM = 16
-"""Where the bytes under the checksum begin in an entry of the old formats, right behind it."""
+"""Position of the bytes under the checksum in an entry of the old formats, right behind it."""
 
 KEY_POSITION = (22, 30)
-"""Where a key's bytes begin in an entry of the old formats, by magic."""
+"""Position of a key's bytes in an entry of the old formats, by magic."""
 
 BATCHES_AT_A_TIME = 1024
 """Bounds memory: headers of a 1 GiB segment of small batches are not held all at once."""

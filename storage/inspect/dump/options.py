@@ -26,7 +26,7 @@ class DumpOptions:
     index_sanity_check: bool = False
     """Only the check that a broker makes of an index at start-up."""
     max_bytes: int = UNLIMITED_BYTES
-    """How many bytes of a segment are read at most."""
+    """Bytes of a segment that are read at most."""
     max_message_size: int = 5 * 1024 * 1024
     """Largest batch that an index entry may lead to, bytes."""
 

@@ -16,7 +16,7 @@ from storage.segment.scan import ENDS_EARLY, declared_size
 from storage.segment.segment import Segment
 
 _MAX_PLACES = 256
-"""How many readers at different places are remembered."""
+"""Number of readers at different places that are remembered."""
 
 
 def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetched:

@@ -33,7 +33,7 @@ _Value = TypeVar("_Value")
 
 
 class Location(NamedTuple):
-    """Where an offset was found."""
+    """The location of an offset."""
 
     segment_base_offset: Offset
     batch: BatchHeader
