@@ -1,4 +1,4 @@
-"""What the table of settings consists of: the row of a setting, and its values as text."""
+"""The parts of the table of settings: the row of a setting, and its values as text."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Setting:
     """One row of the table."""
 
     name: str
-    """Kafka's: `retention.ms`."""
+    """Kafka's name: `retention.ms`."""
     field: str
-    """TopicConfig's: `retention_ms`."""
+    """TopicConfig's name: `retention_ms`."""
     default: Any
     row: SettingRow
 

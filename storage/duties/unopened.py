@@ -1,4 +1,4 @@
-"""When a partition that nobody has opened must be opened for its duties, as its files say.
+"""The time at which an unopened partition must be opened for its duties, as its files say.
 
 Too early does no harm: once it is open the duties decide for themselves. What its last owner left half done (files to
 be removed) is done by the opening.
@@ -20,7 +20,7 @@ NOW = Timestamp(0)
 def due_at(
     directory: Path, *, files: FileSystem, config: TopicConfig, log_start_offset: Offset
 ) -> Timestamp | None:
-    """When it must be opened; None: not for its duties. OSError where the directory cannot be read."""
+    """Return the time at which it must be opened; None: not for its duties. OSError where the directory cannot be read."""
     present = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]
     if any(file is not None and file.state is not SegmentFileState.LIVE for file in present):
         return NOW
@@ -35,7 +35,7 @@ def due_at(
 def _retained_until(
     directory: Path, bases: list[Offset], files: FileSystem, config: TopicConfig
 ) -> Timestamp | None:
-    """When retention may take its first segment, at the earliest."""
+    """Return the earliest time at which retention may delete its first segment."""
     if config.retention_bytes >= 0:
         sizes = (files.size(directory / segment_file(base, SegmentFileKind.LOG)) for base in bases)
         if sum(sizes) > config.retention_bytes:

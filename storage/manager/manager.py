@@ -379,7 +379,7 @@ class LogManager:
         return loaded_logs(self._partitions())
 
     def _partitions(self) -> Iterator[Partition]:
-        """Give those that are open, or offline; most of very many are neither."""
+        """Yield the partitions that are open, or offline; most of very many are neither."""
         for topic in self._topics.values():
             yield from topic.opened()
 

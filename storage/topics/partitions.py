@@ -1,4 +1,4 @@
-"""A topic's partitions by number: where there are very many, each is opened when somebody asks for it first."""
+"""A topic's partitions by number: where there are very many, each is opened when it is used first."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from storage.model import Timestamp
 
 
 class Unopened:
-    """A partition whose last owner closed it in order, and for which nobody has asked since.
+    """A partition whose last owner closed it in order, and which was not used since.
 
-    All that is known of it stands in the names of the data directory and in the checkpoints.
+    All that is known of it is in the names of the data directory and in the checkpoints.
     """
 
     __slots__ = ("_open", "due", "examined_by", "number", "partition")
@@ -22,11 +22,11 @@ class Unopened:
         self.number = number
         self._open = open_one
         self.partition: Partition | None = None
-        """What it was opened as."""
+        """The partition once it is open."""
         self.examined_by: TopicConfig | None = None
         """The settings by which `due` was found; None: it was not yet."""
         self.due: Timestamp | None = None
-        """When its duties need it open, by those settings; None: never."""
+        """Time at which its duties need it open, by those settings; None: never."""
 
     def open(self) -> Partition:
         """Open it, unless that was done (blocking)."""
@@ -41,7 +41,7 @@ class Partitions(Mapping[int, Partition]):
 
     def __init__(self, served: Mapping[int, Served]) -> None:
         self.served = dict(sorted(served.items()))
-        """Each as it stands; for the engine."""
+        """Each partition, opened or not; for the engine."""
 
     def __getitem__(self, number: int) -> Partition:
         found = self.served[number]

@@ -106,7 +106,7 @@ def find_topics(
 
 
 def refusal(directories: Directories, partition: TopicPartition, topic_id: str) -> str | None:
-    """Why a partition that was not checked is not the topic's own; one that names no topic gets the id (OSError)."""
+    """Return why a partition that was not checked is not the topic's own; one that names no topic gets the id (OSError)."""
     ids, refused = _read_ids(directories, partition.topic, [partition.partition])
     _write_missing_ids(directories, partition.topic, ids, topic_id)
     return {**refused, **_of_others(ids, topic_id)}.get(partition.partition)

@@ -1,4 +1,4 @@
-"""The partitions that nobody has opened: those that have duties are opened.
+"""The duties of unopened partitions: those that have any are opened.
 
 They are examined in turns, a few at a time, so that a hundred thousand of them cost next to nothing. The directory of
 each is listed once; that shows when retention may first take something of it, and until then only that time is compared.
@@ -16,7 +16,7 @@ from storage.topics.partitions import Unopened
 from storage.topics.topic import LogTopic
 
 AT_A_TIME = 250
-"""How many are examined in one call, which takes a few milliseconds."""
+"""Number of partitions examined in one call, which takes a few milliseconds."""
 
 
 class UnopenedDuties:
