@@ -6,8 +6,6 @@ The broker's time of a pass stands in the delete horizons it set, so that ours c
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +22,7 @@ from storage.log.log import Log
 from storage.model import Isolation, Offset, Timestamp, TopicPartition
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing, send
+from tests.doubles.waiting import wait_until
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import DENSE_INDEX, segment_files
 
@@ -39,8 +38,6 @@ SETTINGS = {
     "min.cleanable.dirty.ratio": "1.0",
 }
 """No ratio is above 1: nothing is cleaned until a lower one is set."""
-TIMEOUT_SECONDS = 30.0
-POLL_SECONDS = 0.02
 
 
 class Pass(NamedTuple):
@@ -77,7 +74,7 @@ def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFact
         before = copy_partition(broker, folder / f"before-{number}")
         client.set_setting(TOPIC.topic, "min.cleanable.dirty.ratio", "0.0")
         active = max(int(path.stem) for path in before.glob("*.log"))
-        wait_until(lambda: cleaner_checkpoint(broker.log_dir) == active)  # noqa: B023 - asked in this turn only
+        wait_until(lambda: cleaner_checkpoint(broker.log_dir) == active, "the broker has compacted")  # noqa: B023 - asked in this turn only
         done.append(Pass(before, checkpoint, copy_partition(broker, folder / f"after-{number}")))
     return done
 
@@ -107,14 +104,6 @@ def copy_partition(broker: Broker, target: Path) -> Path:
     return shutil.copytree(
         source, target / source.name, ignore=shutil.ignore_patterns("*.deleted", "*.cleaned", "*.swap")
     )
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {TIMEOUT_SECONDS} s")
-        time.sleep(POLL_SECONDS)
 
 
 def batches_of(directory: Path) -> list[BatchHeader]:

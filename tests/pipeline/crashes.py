@@ -23,6 +23,7 @@ from storage.manager import open_engine
 from storage.model import Timestamp
 from storage.staging.area import ABANDONED_AFTER_MS, StagingArea
 from tests.doubles.engines import read_lines
+from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
 
 ROOT = Path(__file__).parents[2]
@@ -191,7 +192,9 @@ class Scene:
             logs = [self.mount.path / "lines" / str(number) / "log" for number in range(PARTITIONS)]
             return [line for log in logs for line in log.read_text().splitlines()]
         # Python workers outlive a driver that is killed: one may be in the middle of a commit, and ends it.
-        wait_until(lambda: find_holder(self.data) is None, "nobody owns the data directory")
+        wait_until(
+            lambda: find_holder(self.data) is None, "nobody owns the data directory", patience_s=DEADLINE_S
+        )
         engine = open_engine(self.data, read_only=True)
         try:
             return [line for one in engine.topic("lines").partitions().values() for line in read_lines(one)]
@@ -262,16 +265,13 @@ class Person(threading.Thread):
         self.join(DEADLINE_S)
 
 
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Wait until something is so, however busy the machine; fail the test when it does not come."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.01)
+def left(data: Path) -> list[str]:
+    """The files of writes in a data directory."""
+    return [path.name for path in data.iterdir() if parse_write_file(path.name)]
 
 
 def left_after_sweeping(data: Path) -> list[str]:
     """The files of writes in a data directory after its sweep of dead writers, as it is done a week later."""
     later = Timestamp(system_clock() + ABANDONED_AFTER_MS + 1000)
     StagingArea(data, NativeFileSystem()).discard_abandoned(later)
-    return [path.name for path in data.iterdir() if parse_write_file(path.name)]
+    return left(data)

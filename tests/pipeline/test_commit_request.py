@@ -18,6 +18,7 @@ from storage.model import TopicPartition
 from storage.staging.area import WriteRefusedError, WriteState
 from storage.staging.staged_file import StagedFile
 from tests.doubles.engines import read_lines
+from tests.pipeline.crashes import left
 
 ONCE = WriteId("0d9ec173")
 PATIENCE_S = 250
@@ -81,10 +82,6 @@ def lines(data: Path) -> list[str]:
         return read_lines(engine.partition("orders", 1))
     finally:
         engine.close()
-
-
-def left(data: Path) -> list[str]:
-    return [path.name for path in data.iterdir() if parse_write_file(path.name)]
 
 
 def test_without_an_owner_the_writer_owns_for_a_moment(data):

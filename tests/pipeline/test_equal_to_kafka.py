@@ -13,8 +13,9 @@ from pyspark.testing import assertDataFrameEqual
 from storage.disk.names import HIGH_WATERMARKS
 from storage.model import TopicPartition
 from testing.broker.client import Client, Outgoing
+from tests.doubles.waiting import wait_until
 from tests.pipeline.both_formats import Both, of_orders
-from tests.pipeline.topics_of_a_broker import NOON, checkpoint, wait_until, write_topics
+from tests.pipeline.topics_of_a_broker import NOON, checkpoint, write_topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
@@ -268,7 +269,10 @@ def test_a_checkpoint_moves_between_the_formats(both, tmp_path):
 
     for number, kind in enumerate(("kafka", "topicfs", "kafka")):
         client.produce("moving", [Outgoing(b"%d" % number)])
-        wait_until(lambda: checkpoint(both.log_dir, HIGH_WATERMARKS).get(place) == number + 1)  # noqa: B023 (at once)
+        wait_until(
+            lambda: checkpoint(both.log_dir, HIGH_WATERMARKS).get(place) == number + 1,  # noqa: B023 (at once)
+            "it is replicated",
+        )
         frame = both.stream(kind, {"subscribe": "moving", "startingOffsets": "earliest"})
         query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path))
         query.trigger(availableNow=True).start().awaitTermination()
@@ -287,7 +291,7 @@ def test_both_fail_over_a_topic_made_anew(both, tmp_path):
     for count in (3, 1):
         client.create_topic("anew")
         client.produce("anew", [Outgoing(b"%d" % number) for number in range(count)])
-        wait_until(lambda: checkpoint(both.log_dir, HIGH_WATERMARKS).get(place) == count)  # noqa: B023 (at once)
+        wait_until(lambda: checkpoint(both.log_dir, HIGH_WATERMARKS).get(place) == count, "it is replicated")  # noqa: B023 (at once)
         for kind, said in (
             ("kafka", "offset was changed from 3 to 1"),
             ("topicfs", "was deleted and created again"),
@@ -298,7 +302,7 @@ def test_both_fail_over_a_topic_made_anew(both, tmp_path):
                 with pytest.raises(StreamingQueryException, match=said):
                     run(kind)
         client.admin.delete_topics(["anew"])["anew"].result()
-        wait_until(lambda: not (both.log_dir / "anew-0").exists())
+        wait_until(lambda: not (both.log_dir / "anew-0").exists(), "it is deleted")
 
 
 @pytest.mark.parametrize(

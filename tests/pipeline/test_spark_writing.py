@@ -12,7 +12,8 @@ from storage.disk.names import WriteFileKind, parse_write_file
 from storage.manager import open_engine
 from storage.model import Header, Offset
 from storage.partitioning import partition_of_key
-from tests.pipeline.crashes import left_after_sweeping, wait_until
+from tests.doubles.waiting import wait_until
+from tests.pipeline.crashes import DEADLINE_S, left, left_after_sweeping
 
 pytestmark = pytest.mark.spark
 
@@ -42,10 +43,6 @@ def records(data, topic):
 
 def write(frame, data, **options):
     frame.write.format("topicfs").mode("append").option("path", str(data)).options(**options).save()
-
-
-def left(data):
-    return [path.name for path in data.iterdir() if parse_write_file(path.name)]
 
 
 def test_a_batch_write_has_every_row_once_in_its_keys_partition(spark, data):
@@ -81,7 +78,11 @@ def test_every_column_reaches_the_record(spark, data):
 def wait_until_idle(spark):
     """Until no task runs any more: Spark gives a query up before the tasks that it kills have ended."""
     tracker = spark.sparkContext._jsc.sc().statusTracker()
-    wait_until(lambda: not sum(one.numRunningTasks() for one in tracker.getExecutorInfos()), "no task runs")
+    wait_until(
+        lambda: not sum(one.numRunningTasks() for one in tracker.getExecutorInfos()),
+        "no task runs",
+        patience_s=DEADLINE_S,
+    )
 
 
 def test_a_task_that_fails_leaves_nothing(spark, data):
@@ -96,7 +97,7 @@ def test_a_task_that_fails_leaves_nothing(spark, data):
         write(frame, data, topic="orders")
     wait_until_idle(spark)
     assert {WriteFileKind.STAGED} >= {parse_write_file(name).kind for name in left(data)}
-    wait_until(lambda: not left_after_sweeping(data), "nothing of the write is left")
+    wait_until(lambda: not left_after_sweeping(data), "nothing of the write is left", patience_s=DEADLINE_S)
     assert {0: [], 1: [], 2: []} == records(data, "orders")
 
 

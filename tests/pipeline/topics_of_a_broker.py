@@ -11,8 +11,6 @@ orders.eu     one record; beside `orders` for patterns
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -22,14 +20,13 @@ from storage.disk import names
 from storage.disk.native import NativeFileSystem
 from storage.model import TopicPartition
 from testing.broker.client import Client, Outgoing, send
+from tests.doubles.waiting import PATIENCE_S, wait_until
 
 NOON = 1_767_268_800_000
 """2026-01-01T12:00Z: records of `orders` are a second apart from there on, in each partition."""
 
 SMALL_SEGMENTS = {"internal.segment.bytes": "2000", "index.interval.bytes": "100"}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-PATIENCE_S = 30.0
-POLL_S = 0.02
 
 
 def write_topics(client: Client, log_dir: Path) -> Producer:
@@ -57,22 +54,20 @@ def write_topics(client: Client, log_dir: Path) -> Producer:
         for number in range(count)
     }
     starts = {TopicPartition("orders", 0): 2, TopicPartition("cut", 0): 4}
-    wait_until(lambda: ends.items() <= checkpoint(log_dir, names.HIGH_WATERMARKS).items())
-    wait_until(lambda: starts.items() <= checkpoint(log_dir, names.LOG_START_OFFSETS).items())
+    wait_until(
+        lambda: ends.items() <= checkpoint(log_dir, names.HIGH_WATERMARKS).items(),
+        "the checkpoint has the ends",
+    )
+    wait_until(
+        lambda: starts.items() <= checkpoint(log_dir, names.LOG_START_OFFSETS).items(),
+        "the checkpoint has the starts",
+    )
     return open_one
 
 
 def checkpoint(log_dir: Path, name: str) -> dict[TopicPartition, int]:
     """One of the small files in which a broker says what its logs do not."""
     return dict(read_offsets(NativeFileSystem(read_only=True), log_dir / name))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {PATIENCE_S} s")
-        time.sleep(POLL_S)
 
 
 def _write_orders(client: Client, partition: int) -> None:
@@ -114,7 +109,7 @@ def _write_compacted(client: Client, log_dir: Path) -> None:
         active = max(int(path.stem) for path in partition.glob("*.log"))
         return checkpoint(log_dir, names.CLEANER_OFFSETS).get(TopicPartition("compacted", 0)) == active
 
-    wait_until(cleaned)
+    wait_until(cleaned, "the broker has compacted")
 
 
 def _write_ledger(client: Client) -> Producer:
@@ -138,7 +133,7 @@ def _write_ledger(client: Client) -> Producer:
         ends = [end + 4 for end in ends]
         # Markers are written a moment after the transaction's end was answered.
         for partition, end in enumerate(ends):
-            wait_until(lambda: client.offset_for("ledger", partition=partition) == end)  # noqa: B023 (asked at once)
+            wait_until(lambda: client.offset_for("ledger", partition=partition) == end, "the marker is there")  # noqa: B023 (asked at once)
         client.produce("ledger", [Outgoing(b"plain", timestamp=NOON + turn)], partition=turn % 2)
         ends[turn % 2] += 1
     writers[0].begin_transaction()

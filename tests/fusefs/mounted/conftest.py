@@ -8,25 +8,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.doubles.waiting import PATIENCE_S, wait_until
+
 SERVE = Path(__file__).with_name("serve.py")
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 30
-"""For what should take a second: a test that waits so long has failed."""
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Wait until something is so; fail the test when it does not come."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.01)
 
 
 def is_mounted(path: Path) -> bool:

@@ -12,7 +12,8 @@ import pytest
 from storage.codec.records import encode
 from storage.manager import open_engine
 from storage.model import Offset, Record, Timestamp
-from tests.fusefs.mounted.conftest import Mount, wait_until
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fusefs.mounted.conftest import ROOT, SERVE, Mount, is_mounted, wait_until
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import ROOT, SERVE, Mount, is_mounted
 
 pytestmark = pytest.mark.fuse
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fusefs.mounted.conftest import Mount, wait_until
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
 

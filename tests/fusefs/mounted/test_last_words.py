@@ -11,7 +11,8 @@ import pytest
 
 from fusefs.mounting.mountpoint import LastWords, read_last_words, shortened
 from tests.doubles.small_disk import fill, small_disk
-from tests.fusefs.mounted.conftest import ROOT, Mount, wait_until
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import ROOT, Mount
 
 pytestmark = pytest.mark.fuse
 

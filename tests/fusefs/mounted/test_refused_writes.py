@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fusefs.mounted.conftest import Mount, shell, wait_until
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import Mount, shell
 
 pytestmark = pytest.mark.fuse
 

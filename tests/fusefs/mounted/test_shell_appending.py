@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from testing.processes import started
-from tests.fusefs.mounted.conftest import Mount, shell, wait_until
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import Mount, shell
 
 pytestmark = pytest.mark.fuse
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fusefs.mounted.conftest import PATIENCE_S, Mount, wait_until
+from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
 

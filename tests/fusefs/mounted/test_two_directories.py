@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from fusefs.mounting.limits import disk_space
-from tests.fusefs.mounted.conftest import ROOT, Mount, wait_until
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import ROOT, Mount
 
 pytestmark = pytest.mark.fuse
 

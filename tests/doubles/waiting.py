@@ -1,0 +1,17 @@
+"""Waiting for what another process or thread does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+PATIENCE_S = 30.0
+"""For what should take a second: a test that waits so long has failed."""
+
+
+def wait_until(condition: Callable[[], object], what: str, *, patience_s: float = PATIENCE_S) -> None:
+    """Wait until something is so; fail the test when it does not come."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.01)
