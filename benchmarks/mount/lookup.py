@@ -31,6 +31,7 @@ from benchmarks.frame.question import (
     SkippedError,
     WrongResultError,
 )
+from benchmarks.mount.setup.cpu_time import one_processor
 from benchmarks.mount.setup.mounts import EMPTY, empty_filesystem, topicfs
 from benchmarks.mount.setup.page_cache import check_can_drop, drop
 from benchmarks.mount.setup.system_calls import read_small
@@ -42,8 +43,7 @@ FULL = {"10 MB": 10, "100 MB": 100, "1 GB": 1000, "10 GB": 10_000}
 SHORT = {"10 MB": 10, "100 MB": 100}
 FLAT, FLAT_FLOOR = 1.2, 3.0
 OF_EMPTY = 3.0
-OF_EMPTY_FLOORS = {"0/OFFSET": (6.5, 8.0), "0/@TIME": (8.0, 15.0)}
-"""In full and in short, where the empty file system answers many times as fast."""
+OF_EMPTY_FLOORS = {"0/OFFSET": 8.0, "0/@TIME": 18.0}
 BATCHES = 500
 """Number of batches in which records are looked up: nearly all of the smallest log's."""
 DISK = "a page of a plain file"
@@ -83,12 +83,10 @@ NAMINGS: tuple[tuple[str, Naming], ...] = (("0/OFFSET", by_offset), ("0/@TIME", 
 
 
 def cases(conditions: Conditions) -> Cases:
-    with _mounted(conditions) as (logs, empty):
+    with one_processor(), _mounted(conditions) as (logs, empty):
         for name, naming in NAMINGS:
             count = conditions.choose(full=1000, short=400)
-            full, short = OF_EMPTY_FLOORS[name]
-            floor = conditions.choose(full=full, short=short)
-            yield _case(f"{name}, warm", naming, [*logs, empty], count, floor)
+            yield _case(f"{name}, warm", naming, [*logs, empty], count, OF_EMPTY_FLOORS[name])
         try:
             check_can_drop([file for log in logs for file in log.files])
         except SkippedError:
