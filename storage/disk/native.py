@@ -63,8 +63,8 @@ def check_plain(path: Path | str, mode: int) -> None:
 
 
 _SYNC = getattr(os, "fdatasync", os.fsync)
-_SYNC_DISK = ctypes.CDLL(None, use_errno=True).syncfs
-"""Flushes the whole disk, with one call where thousands of files would take two each."""
+_SYNC_DISK = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+"""Flushes the whole disk, with one call where thousands of files would take two each; None where only all disks can be."""
 _SHARE_OF_LIMIT = 4
 """The pool holds this share of the process's limit in files. A file may hold two descriptors, its own and that of
 its mapping, so half of the limit stays for the mount, sockets and libraries."""
@@ -388,7 +388,9 @@ class NativeFileSystem:
         self._writable(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            if _SYNC_DISK(descriptor):
+            if _SYNC_DISK is None:
+                os.sync()
+            elif _SYNC_DISK(descriptor):
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number), str(path))
         finally:

@@ -192,6 +192,15 @@ def test_a_disk_that_cannot_be_flushed_says_so(disk, tmp_path, monkeypatch):
     assert errno.EIO == failed.value.errno
 
 
+def test_where_no_single_disk_can_be_flushed_all_are(disk, tmp_path, monkeypatch):
+    """As on macOS, which has no syncfs(2)."""
+    flushed = []
+    monkeypatch.setattr("storage.disk.native._SYNC_DISK", None)
+    monkeypatch.setattr("os.sync", lambda: flushed.append("all"))
+    disk.sync_all(tmp_path)
+    assert ["all"] == flushed
+
+
 def test_names_that_begin_alike(disk, tmp_path):
     """Others are no entries of the listing."""
     for name in ("topic-0", "topicfs.write.a", "topicfs.write.b"):
