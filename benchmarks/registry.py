@@ -17,6 +17,7 @@ MODULES: dict[str, str] = {
     "follow": "mount.follow",
     "followers": "mount.followers",
     "memory": "mount.memory",
+    "growth": "mount.growth",
     "loops": "mount.loops",
     "codec": "engine.codec",
     "recovery": "engine.recovery",
