@@ -13,7 +13,6 @@ from storage.checkpoints.partition_metadata import (
     write_topic_id,
 )
 from storage.config.broker import EngineConfig
-from storage.config.topic import TopicConfig
 from storage.directories.contents import Contents, read_contents
 from storage.disk import names
 from storage.disk.filesystem import Clock, FileSystem
@@ -59,15 +58,16 @@ class DataDirectory:
             self.files.make_directory(path)
         write_topic_id(self.files, path, topic_id)
 
-    def begin_partition(self, partition: TopicPartition, topic_id: str, config: TopicConfig) -> None:
+    def begin_partition(self, partition: TopicPartition, topic_id: str, *, empty_log: bool) -> None:
         """Make a partition's directory without waiting for the disk (OSError); `end_partition` does the rest.
 
-        It is as a close in order leaves an empty log: until the first record comes there is nothing else to put on disk.
+        With `empty_log` it is as a close in order leaves one: until the first record comes there is nothing else to put
+        on disk. Without it the log is made when it is loaded, its indexes preallocated.
         """
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)
-        if not config.preallocate:
+        if empty_log:
             for name in names.EMPTY_LOG:
                 self.files.open(path / name, create=True).close()
         if read_topic_id(self.files, path) is None:

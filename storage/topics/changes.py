@@ -167,10 +167,11 @@ class TopicChanges:
 
         Of very many the disk as a whole is synced: here what is in them, and in the end their names.
         """
+        flush_each = len(partitions) <= MANY
+        empty_logs = not flush_each and not config.preallocate
         for partition in partitions:
             self.progress.say(f"{partition} of {len(partitions)} new partitions is made")
-            self._choose(partition).data.begin_partition(partition, topic_id, config)
-        flush_each = len(partitions) <= MANY
+            self._choose(partition).data.begin_partition(partition, topic_id, empty_log=empty_logs)
 
         def end(partition: TopicPartition) -> None:
             self.progress.say(f"{partition} of {len(partitions)} new partitions is put on disk")

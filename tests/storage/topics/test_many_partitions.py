@@ -96,11 +96,11 @@ def test_very_many_that_cannot_be_flushed_leave_none(works: int) -> None:
     assert MANY + 1 == len(engine.create_topic("t", partitions=MANY + 1).partitions())
 
 
-def test_what_was_just_made_is_closed_without_the_disk() -> None:
-    """It has been put on disk in the state in which a close leaves an empty log."""
+def test_very_many_just_made_are_closed_without_the_disk() -> None:
+    """They have been put on disk in the state in which a close leaves an empty log."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
-    engine.create_topic("t", partitions=2)
+    engine.create_topic("t", partitions=MANY + 1)
     disk.calls.clear()
     engine.close()
     changes = {"sync", "sync_directory", "truncate", "write_bytes", "pwrite"}
