@@ -15,6 +15,7 @@ COMPILED = (
     "storage/codec/columns.py",
     "storage/codec/value_copy.py",
     "storage/codec/batch_writer.py",
+    "storage/indexes/search.py",
     "storage/segment/sparse.py",
     "storage/inspect/check/sound.py",
     "storage/compaction/survivors.py",

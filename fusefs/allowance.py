@@ -22,6 +22,7 @@ from typing import Self, TypeVar
 
 from storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from storage.errors import StorageError
+from storage.remote import ThreadNeededError
 
 T = TypeVar("T")
 
@@ -33,10 +34,6 @@ INLINE_SECONDS = 0.02
 
 THREAD_BYTES = 3 * MAX_CONTENT_BYTES
 """Bytes in a thread: some tenths of a second's worth, and more than lies between two entries of a view's index."""
-
-
-class ThreadNeededError(Exception):
-    """More than may be done in the event loop's thread: to be done again in another one."""
 
 
 class RequestTooLargeError(StorageError):

@@ -16,10 +16,11 @@ from fusefs.appending.handle import Appending
 from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.open_descriptors import holds
 from fusefs.appending.partitioners import partitioner_factory
+from fusefs.asking import Asking
 from fusefs.blocking import Blocking
 from fusefs.files.status import engine_lines
 from fusefs.filesystem import TopicFileSystem
-from fusefs.following.waiting import WaitingReads
+from fusefs.following.waiting import Program, WaitingReads
 from fusefs.mounting.background import Foreground, Readiness, run_in_background
 from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from fusefs.mounting.mountpoint import LastWords, MountError, prepare, unmount
@@ -43,6 +44,9 @@ log = logging.getLogger("topicfs")
 
 SPARE_TASKS = 64
 """Requests served beside all the reads that may wait: with every task waiting, not even `ls` would answer."""
+
+IDLE_TASKS = 64
+"""Tasks kept for reads to come: of followers that read in step each would end and be begun again for every line."""
 
 OWNER_PATIENCE_SECONDS = 2.0
 OWNER_PAUSE_SECONDS = 0.02
@@ -111,10 +115,12 @@ def open_when_free(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Engine:
-    """Open the engine; who owns the directory for a moment alone, as a pipeline does that commits, is waited for.
+    """Open the engine. Who owns the directory for a moment alone, as a pipeline does that commits, is waited for.
 
     Raises StorageError, OSError; DirectoryLockedError after a while.
     """
+    if options.opens is not None:
+        return options.opens()
     deadline = clock() + OWNER_PATIENCE_SECONDS
     while True:
         try:
@@ -166,9 +172,11 @@ class _Daemon:
         self._engine = engine
         self._readiness = readiness
         self._started = system_clock()
-        self._blocking = Blocking()
+        self._blocking = Asking() if engine.remote else Blocking()
         self._reports = Reports(system_clock)
-        self._waiting = WaitingReads(self._blocking, bound=options.max_waiting)
+        # Looking at programs must not queue behind calls that a remote engine leaves unanswered.
+        looking = Blocking() if engine.remote else self._blocking
+        self._waiting = WaitingReads(looking, bound=options.max_waiting)
         self._filesystem: TopicFileSystem | None = None
         self._kernel = KernelNotifications()
         self._request_loop = choose(options.request_loop, pyfuse3)
@@ -184,7 +192,7 @@ class _Daemon:
                     nursery.start_soon(self._maintain)
                 nursery.start_soon(self._became_ready)
                 use(self._request_loop, pyfuse3)
-                await pyfuse3.main(max_tasks=self._waiting.bound + SPARE_TASKS)
+                await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=self._waiting.bound + SPARE_TASKS)
                 told_before = set(self._reports.lines())
                 nursery.cancel_scope.cancel()
             self.lost = [line for line in self._reports.lines() if line not in told_before]
@@ -223,6 +231,7 @@ class _Daemon:
             blocking=self._blocking,
             reports=self._reports,
             still_held=holds,
+            asker=partial(Program, self._waiting) if self._engine.remote else None,
         )
         return MountContext(
             engine=self._engine,
@@ -244,24 +253,21 @@ class _Daemon:
         )
 
     def _status_lines(self) -> list[str]:
-        options = self._options
-        uptime_s = (system_clock() - self._started) // 1000
-        lines = {
-            "mountpoint": options.mountpoint.absolute(),
-            "acks": options.acks.value,
-            "linger_ms": options.linger_ms,
-            "partitioner": options.partitioner,
-            "isolation": options.isolation.value,
-            "request_loop": self._request_loop.value,
-            "uptime_s": uptime_s,
-            "open_files": self._filesystem.open_files if self._filesystem else 0,
-            "waiting_reads": f"{len(self._waiting)} of {self._waiting.bound}",
-        }
+        options, waiting = self._options, self._waiting
         return [
             f"pid {os.getpid()}",
             f"last_words {self._words.path}",
+            *(f"cluster {place}" for place in [options.place] if place),
             *engine_lines(self._engine),
-            *(f"{name} {value}" for name, value in lines.items()),
+            f"mountpoint {options.mountpoint.absolute()}",
+            f"acks {options.acks.value}",
+            f"linger_ms {options.linger_ms}",
+            f"partitioner {options.partitioner}",
+            f"isolation {options.isolation.value}",
+            f"request_loop {self._request_loop.value}",
+            f"uptime_s {(system_clock() - self._started) // 1000}",
+            f"open_files {self._filesystem.open_files if self._filesystem else 0}",
+            f"waiting_reads {len(waiting)} of {waiting.bound}",
             *(f"doing {line}" for line in [self._engine.doing] if line),
             *(f"warning {line}" for line in self._engine.warnings),
         ]
@@ -297,7 +303,7 @@ class _Daemon:
 
 
 def _named(options: MountOptions) -> str:
-    return ",".join(map(str, options.directories))
+    return options.place or ",".join(map(str, options.directories))
 
 
 def _view_stores(*, read_only: bool) -> Callable[[Partition], ViewStore | None]:

@@ -26,6 +26,7 @@ ERRNOS: dict[type[Exception], int] = {
     storage.UnknownTopicError: errno.ENOENT,
     storage.OffsetOutOfRangeError: errno.ENOENT,
     storage.NotEnoughReplicasError: errno.EAGAIN,
+    storage.PartlyAppendedError: errno.EIO,
     storage.ProducerFencedError: errno.ESTALE,
     storage.SegmentDeletedError: errno.ESTALE,
     storage.OutOfOrderSequenceError: errno.EILSEQ,
@@ -38,6 +39,7 @@ ERRNOS: dict[type[Exception], int] = {
     storage.TornBatchError: errno.EIO,
     storage.PartitionGoneError: errno.ESTALE,
     storage.PartitionOfflineError: errno.EIO,
+    storage.ClusterError: errno.EIO,
     storage.ReadOnlyError: errno.EROFS,
     storage.StorageError: errno.EIO,
 }

@@ -11,18 +11,17 @@ import errno
 import itertools
 import logging
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import NamedTuple, TypeVar
 
 import trio
 
-from fusefs.allowance import ThreadNeededError
 from fusefs.appending.flags import access_of
 from fusefs.errors import FileError, file_error
 from fusefs.following.follow import Notify
+from fusefs.following.waiting import Program
 from fusefs.mounting.limits import disk_space
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.handles import Handle
@@ -30,6 +29,7 @@ from fusefs.nodes.inodes import InodeTable
 from fusefs.nodes.nodes import Attributes, Directory, FileNode, Link, Node
 from fusefs.tree.root import RootDirectory
 from storage.errors import StorageError
+from storage.remote import ThreadNeededError, answered
 
 log = logging.getLogger("topicfs")
 
@@ -40,6 +40,9 @@ MAX_NAME = 255
 
 PASSING_NODES = 4096
 """Nodes of selectors that the kernel may hold; beyond, it is told to forget the oldest."""
+
+FORGOTTEN_SHARE = 8
+"""It is told of one in so many at once: then it asks for their directory's attributes again, and another thread runs."""
 
 
 class Found(NamedTuple):
@@ -74,7 +77,7 @@ class Change(NamedTuple):
 
 class _OpenFile(NamedTuple):
     handle: Handle
-    node: FileNode
+    node: Node
 
 
 class TopicFileSystem:
@@ -89,7 +92,6 @@ class TopicFileSystem:
         self._snapshots: dict[int, Sequence[str]] = {}
         self._next_fh = itertools.count(1).__next__
         self._passing: OrderedDict[int, Node] = OrderedDict()
-        self._counting = threading.Lock()
 
     @property
     def open_files(self) -> int:
@@ -99,19 +101,22 @@ class TopicFileSystem:
     async def running(self) -> AsyncIterator[None]:
         """Run what goes on behind: looking at waiting programs, measuring, gathering; closes every file at the end."""
         context = self.context
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(context.waiting.watch)
-            nursery.start_soon(context.measuring.run)
-            nursery.start_soon(context.appending.linger_buffer.run)
-            try:
-                yield
-            finally:
-                self.end_waiting()
-                with trio.CancelScope(shield=True):
-                    for fh in list(self._files):
-                        await self.release(fh)
-                    await self.context.appending.blocking.run(self.root.topics.close)
-                nursery.cancel_scope.cancel()
+        nothing_waits = answered({}) if context.engine.remote else nullcontext()
+        with nothing_waits:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(context.waiting.watch)
+                nursery.start_soon(context.measuring.run)
+                nursery.start_soon(context.appending.linger_buffer.run)
+                try:
+                    yield
+                finally:
+                    self.end_waiting()
+                    with trio.CancelScope(shield=True):
+                        async with trio.open_nursery() as releases:
+                            for fh in list(self._files):
+                                releases.start_soon(self.release, fh)
+                        await self.context.appending.blocking.run(self.root.topics.close)
+                    nursery.cancel_scope.cancel()
 
     def end_waiting(self) -> None:
         """Answer every waiting read: the mount ends."""
@@ -121,22 +126,26 @@ class TopicFileSystem:
 
     def lookup(self, parent_id: int, name: bytes) -> Found:
         """Find a name; the kernel holds one reference more afterwards."""
+        found = self.find(parent_id, name)
+        self.remember(found.node)
+        return found
+
+    def find(self, parent_id: int, name: bytes) -> Found:
+        """Find a name. It may be done twice, and for nobody any more, so that it counts no reference."""
         parent = self._directory(parent_id)
         try:
             node = self._lookup(parent, name)
-            found = Found(node, node.attributes())
+            return Found(node, node.attributes())
         except Exception as error:
             raise self._told(_join(parent, name), error) from error
-        self.remember(node)
-        return found
 
     def patiently(self, call: Callable[[], T], pid: int = 0) -> Awaitable[T]:
         """Do a lookup, or whatever else is mostly done at once; in a thread where it takes long.
 
         `pid` is the process that asks, 0 where it cannot be seen: what takes long may end with it.
         """
-        blocking, waiting = self.context.appending.blocking, self.context.waiting
-        return blocking.patiently(call, ended=lambda: waiting.wants_to_end(pid))
+        context = self.context
+        return context.appending.blocking.patiently(call, Program(context.waiting, pid, ""))
 
     def _lookup(self, parent: Directory, name: bytes) -> Node:
         if len(name) > MAX_NAME:
@@ -149,36 +158,38 @@ class TopicFileSystem:
 
     def remember(self, node: Node) -> None:
         """Count a reference that the kernel was given; does not let it hold too many passing ones."""
-        with self._counting:  # A lookup may take place in a thread.
-            self.inodes.remember(node)
-            if node.entry_timeout <= 1 and node.parent is not None:
-                self._passing[node.node_id] = node
-                self._passing.move_to_end(node.node_id)
-                if len(self._passing) > PASSING_NODES:
-                    _, oldest = self._passing.popitem(last=False)
-                    if oldest.lookups and oldest.parent is not None:
-                        self.context.kernel.forget_name(oldest.parent.node_id, oldest.name)
+        self.inodes.remember(node)
+        if node.entry_timeout <= 1 and node.parent is not None:
+            self._passing[node.node_id] = node
+            self._passing.move_to_end(node.node_id)
+            if len(self._passing) > PASSING_NODES:
+                self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        for _ in range(-(-PASSING_NODES // FORGOTTEN_SHARE)):
+            _, oldest = self._passing.popitem(last=False)
+            if oldest.lookups and oldest.parent is not None:
+                self.context.kernel.forget_name(oldest.parent.node_id, oldest.name)
 
     def forget(self, forgotten: Iterable[tuple[int, int]]) -> None:
         """The kernel gave back references."""
-        with self._counting:
-            self.inodes.forget(forgotten)
+        self.inodes.forget(forgotten)
 
-    async def mkdir(self, parent_id: int, name: bytes) -> Found:
+    async def mkdir(self, parent_id: int, name: bytes, pid: int = 0) -> Found:
         """Create a topic or partitions; counts a reference as lookup does."""
         parent = self._directory(parent_id)
         try:
-            node = await parent.make_directory(_text(name))
+            node = await parent.make_directory(_text(name), pid)
         except Exception as error:
             raise self._told(_join(parent, name), error) from error
         self.remember(node)
         return Found(node, node.attributes())
 
-    async def rmdir(self, parent_id: int, name: bytes) -> None:
+    async def rmdir(self, parent_id: int, name: bytes, pid: int = 0) -> None:
         """Remove a topic."""
         parent = self._directory(parent_id)
         try:
-            await parent.remove_directory(_text(name))
+            await parent.remove_directory(_text(name), pid)
         except Exception as error:
             raise self._told(_join(parent, name), error) from error
 
@@ -302,8 +313,6 @@ class TopicFileSystem:
     async def open(self, node_id: int, flags: int, pid: int) -> Opened:
         """Open a file for process `pid` (0 where it cannot be seen)."""
         node = self.inodes.get(node_id)
-        if not isinstance(node, FileNode):
-            raise FileError(errno.EISDIR)
         try:
             handle = await node.open(access_of(flags), pid)
         except Exception as error:

@@ -14,10 +14,10 @@ import functools
 import logging
 import os
 import threading
-from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from itertools import islice
+from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar, cast
 
 import pyfuse3
@@ -46,20 +46,25 @@ def _pid(ctx: Any) -> int:
     return ctx.pid if ctx else 0
 
 
+async def _answer(name: str, handled: Awaitable[T]) -> T:
+    """Wait for a handler, and let nothing but FUSEError out of it."""
+    try:
+        return await handled
+    except FileError as error:
+        raise pyfuse3.FUSEError(error.number) from None
+    except pyfuse3.FUSEError:
+        raise
+    except Exception:
+        log.exception("%s: unexpected", name)
+        raise pyfuse3.FUSEError(errno.EIO) from None
+
+
 def answered(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Let nothing but FUSEError out of a handler."""
 
     @functools.wraps(handler)
-    async def answering(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return await handler(*args, **kwargs)
-        except FileError as error:
-            raise pyfuse3.FUSEError(error.number) from None
-        except pyfuse3.FUSEError:
-            raise
-        except Exception:
-            log.exception("%s: unexpected", handler.__name__)
-            raise pyfuse3.FUSEError(errno.EIO) from None
+    def answering(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        return _answer(handler.__name__, handler(*args, **kwargs))
 
     return answering
 
@@ -71,8 +76,7 @@ class KernelNotifications:
     """
 
     def __init__(self) -> None:
-        self._names: deque[tuple[int, bytes]] = deque()
-        self._some = threading.Semaphore(0)
+        self._names: SimpleQueue[tuple[int, bytes] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._ended = False
 
@@ -85,8 +89,7 @@ class KernelNotifications:
         """Invalidate a name, soon: it may have to wait for a request under way, which is answered meanwhile."""
         if self._ended:
             return
-        self._names.append((parent_id, os.fsencode(name)))
-        self._some.release()
+        self._names.put((parent_id, os.fsencode(name)))
         if self._thread is None:
             thread = threading.Thread(target=self._forget_names, name="forget-names", daemon=True)
             try:
@@ -97,17 +100,12 @@ class KernelNotifications:
                 self._thread = thread
 
     def _forget_names(self) -> None:
-        while True:
-            self._some.acquire()
-            if self._ended:
-                return
-            parent_id, name = self._names.popleft()
+        while (forgotten := self._names.get()) and not self._ended:
             try:
-                pyfuse3.invalidate_entry(parent_id, name)
-            except (
-                OSError
-            ) as error:  # ENOENT, mostly; and whatever it still believes is over after its timeout.
-                log.debug("%s in %d: not forgotten: %s", name, parent_id, error)
+                pyfuse3.invalidate_entry(*forgotten)
+            except OSError as error:
+                # ENOENT, mostly; and whatever it still believes is over after its timeout.
+                log.debug("%s: not forgotten: %s", forgotten, error)
 
     def end(self) -> None:
         """Tell nothing any more (blocking).
@@ -116,7 +114,7 @@ class KernelNotifications:
         would ever end.
         """
         self._ended = True
-        self._some.release()
+        self._names.put(None)
         if self._thread is not None:
             self._thread.join(END_SECONDS)
 
@@ -165,9 +163,9 @@ class Operations(pyfuse3.Operations):
     async def lookup(self, parent_inode: int, name: bytes, ctx: Any) -> pyfuse3.EntryAttributes:
         """Add one to the lookup count."""
         filesystem = self._filesystem
-        return self._found(
-            await filesystem.patiently(lambda: filesystem.lookup(parent_inode, name), _pid(ctx))
-        )
+        found = await filesystem.patiently(lambda: filesystem.find(parent_inode, name), _pid(ctx))
+        filesystem.remember(found.node)
+        return self._found(found)
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         """Take from lookup counts."""
@@ -204,11 +202,11 @@ class Operations(pyfuse3.Operations):
     @answered
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: Any) -> pyfuse3.EntryAttributes:
         """Add one to the lookup count."""
-        return self._found(await self._filesystem.mkdir(parent_inode, name))
+        return self._found(await self._filesystem.mkdir(parent_inode, name, _pid(ctx)))
 
     @answered
     async def rmdir(self, parent_inode: int, name: bytes, ctx: Any) -> None:
-        await self._filesystem.rmdir(parent_inode, name)
+        await self._filesystem.rmdir(parent_inode, name, _pid(ctx))
 
     @answered
     async def create(self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: Any) -> Any:
@@ -256,21 +254,20 @@ class Operations(pyfuse3.Operations):
         # Any contiguous buffer does, whatever the stub says: a view of a mapping saves a copy.
         return cast("bytes", await self._filesystem.read(fh, off, size))
 
-    @answered
-    async def write(self, fh: int, off: int, buf: bytes) -> int:
-        return await self._filesystem.write(fh, buf)
+    # With each line of a shell all three are asked for: without a coroutine of their own.
 
-    @answered
-    async def flush(self, fh: int) -> None:
-        await self._filesystem.flush(fh)
+    def write(self, fh: int, off: int, buf: bytes) -> Coroutine[Any, Any, int]:
+        return _answer("write", self._filesystem.write(fh, buf))
+
+    def flush(self, fh: int) -> Coroutine[Any, Any, None]:
+        return _answer("flush", self._filesystem.flush(fh))
 
     @answered
     async def fsync(self, fh: int, datasync: bool) -> None:
         await self._filesystem.fsync(fh)
 
-    @answered
-    async def release(self, fh: int) -> None:
-        await self._filesystem.release(fh)
+    def release(self, fh: int) -> Coroutine[Any, Any, None]:
+        return _answer("release", self._filesystem.release(fh))
 
     @answered
     async def poll(self, inode: int, fh: int, poll_handle: Any, ctx: Any) -> int:

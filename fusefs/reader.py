@@ -16,7 +16,7 @@ from fusefs.appending.handle import Acks, Appending
 from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.open_descriptors import holds
 from fusefs.appending.partitioners import partitioner_factory
-from fusefs.blocking import Blocking
+from fusefs.blocking import Asker, Blocking
 from fusefs.errors import FileError
 from fusefs.files.follow_file import FollowNode
 from fusefs.files.log_file import ViewNode
@@ -128,16 +128,16 @@ def _described(directory: Directory) -> str:
 class _SameThread(Blocking):
     """Runs calls where they are asked for: nobody else is kept waiting."""
 
-    async def run(self, call: Callable[[], T], *, abandon: bool = False) -> T:
-        del abandon
+    async def run(self, call: Callable[[], T], *, abandon: bool = False, asker: Asker | None = None) -> T:
+        del abandon, asker
         return call()
 
-    async def patiently(self, call: Callable[[], T], *, ended: Callable[[], bool] = lambda: False) -> T:
-        del ended
+    async def patiently(self, call: Callable[[], T], asker: Asker | None = None) -> T:
+        del asker
         return call()
 
-    async def in_thread(self, call: Callable[[], T], *, ended: Callable[[], bool] = lambda: False) -> T:
-        del ended
+    async def in_thread(self, call: Callable[[], T], asker: Asker | None = None) -> T:
+        del asker
         return call()
 
 
@@ -154,8 +154,11 @@ class _NoMeasuring(MeasuringQueue):
         del view, seconds, ended
         return False
 
-    def measure_later(self, view: Measurable, then: Callable[[], None]) -> None:
-        del view, then
+    async def measure_little(self, view: Measurable, *, seconds: float) -> None:
+        del view, seconds
+
+    def measure_later(self, view: Measurable, then: Callable[[], None], *, little: bool = False) -> None:
+        del view, then, little
 
 
 class _NoReports(Reports):

@@ -17,7 +17,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from fusefs.forms import SUFFIXES
-from fusefs.views.records import contains_record, first_offset_at, last_records_start
+from fusefs.views.records import (
+    FoundRecord,
+    contains_record,
+    find_record,
+    first_offset_at,
+    first_record_at,
+    last_records_start,
+)
 from storage.engine import Partition
 from storage.model import Isolation, Offset, PartitionOffsets, Timestamp
 
@@ -176,6 +183,19 @@ def _no_selector(name: str) -> SelectorError:
     return SelectorError(f"{name}: no selector; those are 42, 42-99, 42-, -10, @TIME, @TIME-@TIME and @TIME-")
 
 
+def find_one(selector: Selector, partition: Partition, isolation: Isolation) -> FoundRecord | None:
+    """Find the record that a selector of one names; None where there is none, which `resolve` gives a reason for.
+
+    Raises CorruptionError where that cannot be told for a damaged batch.
+    """
+    match selector:
+        case Single(offset):
+            return find_record(partition, offset, isolation=isolation)
+        case AtTime(timestamp):
+            return first_record_at(partition, _since_1970(timestamp), isolation)
+    return None
+
+
 def resolve(
     selector: Selector, partition: Partition, *, isolation: Isolation = Isolation.READ_COMMITTED
 ) -> Place:
@@ -251,8 +271,12 @@ def _resolve_times(
 
 
 def _offset_at(partition: Partition, timestamp: Timestamp, isolation: Isolation) -> Offset | None:
+    return first_offset_at(partition, _since_1970(timestamp), isolation)
+
+
+def _since_1970(timestamp: Timestamp) -> Timestamp:
     # A record without a timestamp (-1) is at no time: the times before 1970 begin where those of records do.
-    return first_offset_at(partition, max(timestamp, Timestamp(0)), isolation)
+    return max(timestamp, Timestamp(0))
 
 
 def _existing(offsets: PartitionOffsets, isolation: Isolation) -> str:

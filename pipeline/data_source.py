@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from pipeline.errors import PipelineError
-from pipeline.sink.writers import TopicStreamWriter, TopicWriter, batch_writer, stream_writer
+from pipeline.sink.writers import TopicStreamWriter, TopicWriter, target_of
 from pipeline.source.batch_reader import BatchReader, FilteringBatchReader
 from pipeline.source.query.options import SourceOptions, includes_headers, parse_source_options
 from pipeline.source.query.schema import full_schema
@@ -38,10 +38,12 @@ class TopicfsDataSource(DataSource):
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
-        return batch_writer(writing_options(self.options, schema), schema, overwrite=overwrite)
+        return TopicWriter(target_of(writing_options(self.options, schema), schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:  # noqa: N802 (Spark's name)
-        return stream_writer(writing_options(self.options, schema), schema, overwrite=overwrite)
+        return TopicStreamWriter(
+            target_of(writing_options(self.options, schema), schema, overwrite=overwrite)
+        )
 
     def _reading(self, schema: StructType, *, streaming: bool) -> tuple[SourceOptions, StructType]:
         options = parse_source_options(reading_options(self.options, schema), streaming=streaming)

@@ -26,13 +26,6 @@ class SparkMissingError(PipelineError):
         super().__init__("Spark is not installed here; get it with: pip install 'topicfs[spark]'")
 
 
-class PlotsMissingError(PipelineError):
-    """Without matplotlib, of the extra `spark`, there is no page."""
-
-    def __init__(self) -> None:
-        super().__init__("matplotlib is not installed here; get it with: pip install 'topicfs[spark]'")
-
-
 class NoArchiveError(PipelineError):
     """No archive where one was expected."""
 

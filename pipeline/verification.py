@@ -72,16 +72,9 @@ class VerificationRow(NamedTuple):
 
     def of_segment(self, base_offset: int, found: CheckedSegment) -> VerificationRow:
         """Return the same with a segment's numbers."""
-        return self._replace(
-            segment=base_offset,
-            bytes=found.bytes,
-            batches=found.batches,
-            records=found.records,
-            first_offset=found.first_offset,
-            last_offset=found.last_offset,
-            largest_timestamp=found.largest_timestamp,
-            codecs=found.codecs,
-        )
+        numbers = found._asdict()
+        del numbers["end_offset"]
+        return self._replace(segment=base_offset, **numbers)
 
 
 def require_files(place: Place) -> Place:

@@ -3,6 +3,19 @@
 The embedded engine (`storage.manager`) implements it over a data directory; another engine, such as a Kafka
 cluster, can stand in its place. All calls are synchronous and safe from any thread. Those marked *blocking* may
 wait for the disk for long and belong into a thread; the others answer in microseconds.
+
+An engine that is `remote` may have to wait for its answers, and promises this:
+
+* *known*: what is so marked never waits, and raises nothing but what is said there. It is what the engine was last
+  told, by whatever keeps it up to date without being asked; listeners are called when it changes. A topic and a
+  partition are listed when all that is so marked is known of them, and not before.
+* *asked*: what is so marked may wait, and is marked with `storage.remote.asks` for that: in a thread where nothing may
+  wait it raises NotAtHandError.
+* What changes something waits, and is marked with `storage.remote.changes`: it is called in threads that may wait.
+  When it returns, what is *known* shows it.
+
+Each wait has an end: what does not answer in time raises PartitionOfflineError, and so does every call once `close`
+was called.
 """
 
 from __future__ import annotations
@@ -69,51 +82,62 @@ class Partition(Protocol):
     """One partition's log."""
 
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """Name of the topic (*known*)."""
+        ...
 
     @property
-    def number(self) -> int: ...
+    def number(self) -> int:
+        """Number of the partition in its topic (*known*)."""
+        ...
 
     @property
     def config(self) -> TopicConfig:
-        """The topic's settings as they are now."""
+        """The topic's settings as they are now (*asked*)."""
         ...
 
     @property
     def directory(self) -> Path | None:
-        """The directory of the partition's files; None for an engine that has none."""
+        """The directory of the partition's files; None for an engine that has none (*known*)."""
         ...
 
     @property
     def rewrites(self) -> int:
         """Number of times compaction has rewritten segments: after each, what was counted over their bytes is no longer valid.
 
-        Listeners are notified.
+        Listeners are notified. *Known*; a remote engine that is not told of it says 0.
         """
         ...
 
     @property
     def log_start_offset(self) -> Offset:
-        """Earliest readable: what `offsets` says, for callers that ask at each read and append."""
+        """Earliest readable: what `offsets` says, for callers that ask at each read and append (*known*)."""
         ...
 
     @property
     def newest_timestamp(self) -> Timestamp:
-        """The largest of all records, -1 where none has one: what `status` says, for callers that ask often."""
+        """The largest of all records, -1 where none has one: what `status` says, for callers that ask often (*known*).
+
+        A remote engine says -1 until it has seen a record.
+        """
         ...
 
-    def offsets(self) -> PartitionOffsets: ...
+    def offsets(self) -> PartitionOffsets:
+        """Return the bounds: log start, last stable offset, high watermark, log end (*known*)."""
+        ...
 
     def visible_end(self, isolation: Isolation) -> Offset:
-        """Return the exclusive end of what a reader sees: what `offsets` says, for callers that ask at each read."""
+        """Return the exclusive end of what a reader sees: what `offsets` says, for callers that ask at each read (*known*)."""
         ...
 
     def status(self) -> PartitionStatus:
-        """Return the state of the partition; each segment is looked up on the disk."""
+        """Return the state of the partition; each segment is looked up on the disk (*asked*)."""
         ...
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
-        """Append whole v2 batches as a leader does: all of them or none.
+        """Append whole v2 batches as a leader does: all of them or none, but for a remote engine.
+
+        That may keep the first batches and be refused a later one: it raises PartlyAppendedError then.
 
         Offsets, leader epoch and, where the topic says so, timestamps are patched in `batches` in place. On
         return they are visible to readers; with `durable` they are on disk too (blocking). With `encoded_here`
@@ -135,7 +159,7 @@ class Partition(Protocol):
         max_bytes: int,
         isolation: Isolation = Isolation.READ_COMMITTED,
     ) -> Fetched:
-        """Return whole batches from the one that holds `offset` (or the next one after a gap) on.
+        """Return whole batches from the one that holds `offset` (or the next one after a gap) on (*asked*).
 
         At most `max_bytes`, but always at least one batch where there is one; nothing at or above the visible
         end. Checksums are not checked here: decoding checks them.
@@ -151,7 +175,7 @@ class Partition(Protocol):
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        """Return the first record at or after `timestamp`; None where there is none below the visible end.
+        """Return the first record at or after `timestamp`; None where there is none below the visible end (*asked*).
 
         With `max_bytes` the search goes through about as many bytes of batches and of their records at most: raises
         SearchTooLongError where they are not enough.
@@ -159,7 +183,7 @@ class Partition(Protocol):
         ...
 
     def segments(self) -> Sequence[SegmentInfo] | None:
-        """Return the segments, the oldest first and the active one last: a snapshot. None without a `directory`."""
+        """Return the segments, the oldest first and the active one last: a snapshot. None, at once, without a `directory`."""
         ...
 
     def segment_of(self, name: str) -> SegmentInfo | None:
@@ -190,7 +214,8 @@ class Partition(Protocol):
     def listen(self, listener: Callable[[], None]) -> Cancel:
         """Call `listener` after the visible end or the log start moved, from the thread that moved it.
 
-        It must be quick and must not raise. Readers wait for more records in this way.
+        It must be quick and must not raise. Readers wait for more records in this way. From the first listener on a
+        remote engine follows what is *known*; the call itself does not wait.
         """
         ...
 
@@ -209,28 +234,32 @@ class Topic(Protocol):
     """A topic: a name, an id, its settings and its partitions."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the topic (*known*)."""
+        ...
 
     @property
     def topic_id(self) -> str:
-        """Base64url, 22 characters."""
+        """Base64url, 22 characters (*known*)."""
         ...
 
     @property
     def internal(self) -> bool:
-        """One of Kafka's own (`__consumer_offsets`, …): never written by users."""
+        """One of Kafka's own (`__consumer_offsets`, …): never written by users (*known*)."""
         ...
 
     @property
-    def config(self) -> TopicConfig: ...
+    def config(self) -> TopicConfig:
+        """The settings as they are now (*asked*). What a remote engine's settings do not know is left out."""
+        ...
 
     @property
     def overrides(self) -> Mapping[str, str]:
-        """The settings given for this topic itself, by Kafka's names."""
+        """The settings given for this topic itself, by Kafka's names (*asked*)."""
         ...
 
     def partitions(self) -> Mapping[int, Partition]:
-        """Return the partitions by number, ascending; a snapshot."""
+        """Return the partitions by number, ascending; a snapshot (*known*)."""
         ...
 
 
@@ -238,39 +267,55 @@ class Engine(Protocol):
     """Topics, and what can be done with them."""
 
     @property
-    def read_only(self) -> bool: ...
+    def read_only(self) -> bool:
+        """True if nothing may be changed (*known*)."""
+        ...
+
+    @property
+    def remote(self) -> bool:
+        """True if answers may have to be waited for, as over a network: see the module."""
+        ...
 
     @property
     def foreign(self) -> bool:
-        """True if the directory belongs to another process (opened read-only): nothing there may be changed or created."""
+        """True if the directory belongs to another process (opened read-only): nothing there may be changed or created (*known*)."""
         ...
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Warnings for the owner, about what made no call fail: a line each, the oldest first; a snapshot."""
+        """Warnings for the owner, about what made no call fail: a line each, the oldest first; a snapshot (*known*)."""
         ...
 
     @property
     def doing(self) -> str | None:
-        """The progress of a change of topics that takes long, as a line; None between two."""
+        """The progress of a change of topics that takes long, as a line; None between two (*known*)."""
         ...
 
     def topics(self) -> Mapping[str, Topic]:
-        """Return the topics by name, ascending; a snapshot."""
+        """Return the topics by name, ascending; a snapshot (*known*)."""
         ...
 
     def topic(self, name: str) -> Topic:
-        """Return the topic. Raises UnknownTopicError."""
+        """Return the topic (*known*). Raises UnknownTopicError."""
         ...
 
     def partition(self, topic: str, number: int) -> Partition:
-        """Return the partition. Raises UnknownTopicError."""
+        """Return the partition (*known*). Raises UnknownTopicError."""
         ...
 
     def create_topic(
-        self, name: str, *, partitions: int | None = None, overrides: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        overrides: Mapping[str, str] | None = None,
+        topic_id: str | None = None,
     ) -> Topic:
-        """Create a topic. Raises InvalidNameError, TopicExistsError, InvalidConfigError, ReadOnlyError, OSError."""
+        """Create a topic, with a new id unless one is given, as for the copy of another engine's topic.
+
+        Raises InvalidNameError, TopicExistsError, InvalidConfigError, ReadOnlyError, OSError; an engine that gives
+        out the ids itself refuses one (InvalidConfigError).
+        """
         ...
 
     def add_partitions(self, topic: str, *, total: int) -> None:
@@ -301,11 +346,11 @@ class Engine(Protocol):
         ...
 
     def directories(self) -> Sequence[DirectoryStatus]:
-        """Return the state of each data directory; a snapshot. Empty for an engine that has none."""
+        """Return the state of each data directory; a snapshot. Empty for an engine that has none (*known*)."""
         ...
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
-        """Call `listener` after topics or partitions came or went, or were reopened."""
+        """Call `listener` after topics or partitions came or went, or were reopened. Does not wait."""
         ...
 
     def maintenance(self, now: Timestamp) -> None:
@@ -317,5 +362,8 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Flush, checkpoint and leave the clean-shutdown marker (blocking). Idempotent."""
+        """Flush, checkpoint and leave the clean-shutdown marker (blocking). Idempotent.
+
+        A remote engine ends what is waiting, in whatever thread, and waits for no answer itself.
+        """
         ...

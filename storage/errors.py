@@ -55,6 +55,15 @@ class RecordTooLargeError(StorageError):
     """A record or batch larger than max.message.bytes (or than segment.bytes)."""
 
 
+class PartlyAppendedError(StorageError):
+    """The first batches of an append are in the log, and a later one was refused: `appended` of `batches`, and the cause."""
+
+    def __init__(self, message: str, *, appended: int, batches: int) -> None:
+        super().__init__(f"{message}; the first {appended} of {batches} batches are in the log")
+        self.appended = appended
+        self.batches = batches
+
+
 class NotEnoughReplicasError(StorageError):
     """acks=all with fewer in-sync replicas than min.insync.replicas."""
 
@@ -156,3 +165,7 @@ class DuplicatePartitionError(StorageError):
 
 class ReadOnlyError(StorageError):
     """A change was asked of an engine opened read-only."""
+
+
+class ClusterError(StorageError):
+    """A Kafka cluster that cannot be reached, or that refuses what was asked."""

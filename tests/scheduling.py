@@ -27,6 +27,8 @@ SECONDS = {
     "tests/interop/test_brokers_files_under_us.py": 55,
     "tests/pipeline/test_installed.py": 50,
     "tests/interop/test_handover.py": 45,
+    "tests/cluster/mirror/test_three_brokers.py": 45,
+    "tests/cluster/mirror/test_following.py": 45,
     "tests/topicfs/test_verify_and_report.py": 45,
     "tests/interop/test_our_files_under_a_broker.py": 40,
     "tests/fuzz/test_fuzz_requests.py": 35,

@@ -17,6 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (
     "benchmarks",
+    "cluster",
     "docs",
     "examples",
     "fusefs",

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cluster.place import is_cluster
 from storage.config.broker import EngineConfig, FromProperties
 from storage.config.properties import PropertiesError, parse_properties
 from storage.errors import DirectoryLockedError, InvalidConfigError, StorageError
 from topicfs.lines import say
 
 if TYPE_CHECKING:
-    from storage.config.broker import EngineConfig
     from storage.manager import LogManager
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -27,8 +27,13 @@ VARIABLE = "TOPICFS_DATA"
 def parse_directories(text: str) -> tuple[Path, ...]:
     """Split `DIR1,DIR2`, as a broker's log.dirs; a comma in the name of an existing directory belongs to it.
 
-    ValueError where nothing is named: click then prints the usage.
+    ValueError where nothing is named: click then prints the usage. A usage error for a cluster.
     """
+    if is_cluster(text):
+        raise click.BadParameter(
+            f"{text}: is a cluster, and this needs a directory's files; "
+            "a cluster's copy has them: topicfs mirror"
+        )
     if "," in text and Path(text).is_dir():
         return (Path(text),)
     found = tuple(Path(one.strip()) for one in text.split(",") if one.strip())
@@ -53,23 +58,25 @@ def data_option(command: Command) -> Command:
     )(command)
 
 
-class DirectoryInUseError(StorageError):
-    """A change was asked for while a daemon (or a broker) owns the directory."""
+def data_argument(command: Command) -> Command:
+    """Add `[DIR[,DIR]]` to a command that takes nothing else, with the same defaults: `directories`."""
+    return click.argument(
+        "directories",
+        metavar="[DIR[,DIR]]",
+        type=parse_directories,
+        default=DEFAULT_DIRECTORY,
+        envvar=VARIABLE,
+    )(command)
 
 
 def require_directories(directories: Sequence[Path]) -> None:
     """Raise StorageError where one of them is no directory to read."""
     for directory in directories:
-        require_directory(directory)
-
-
-def require_directory(directory: Path) -> None:
-    """Raise StorageError where there is no such directory to read."""
-    if not directory.is_dir() or not any(directory.iterdir()):
-        raise StorageError(
-            f"{directory}: no data directory there; name one with --data DIR or {VARIABLE}, "
-            f"or make a topic: topicfs topics create orders"
-        )
+        if not directory.is_dir() or not any(directory.iterdir()):
+            raise StorageError(
+                f"{directory}: no data directory there; name one with --data DIR or {VARIABLE}, "
+                f"or make a topic: topicfs topics create orders"
+            )
 
 
 @contextmanager
@@ -80,11 +87,8 @@ def opened_for_reading(
     from storage.manager import open_engine  # noqa: PLC0415 - `--help` needs no engine
 
     require_directories(directories)
-    engine = open_engine(directories, read_only=True, config=config)
-    try:
+    with closing(open_engine(directories, read_only=True, config=config)) as engine:
         yield engine
-    finally:
-        engine.close()
 
 
 @contextmanager
@@ -93,7 +97,7 @@ def opened_for_writing(
 ) -> Iterator[LogManager]:
     """Open the directories for the block and own them; with `make` those that are missing are created.
 
-    Raises StorageError where one is missing, and DirectoryInUseError while someone else owns one; `through_mount` is what to type instead.
+    Raises StorageError where one is missing, and while someone else owns one: `through_mount` is what to type instead.
     """
     from storage.manager import open_engine  # noqa: PLC0415 - `--help` needs no engine
 
@@ -109,13 +113,11 @@ def opened_for_writing(
         mountpoint = mountpoint_of(error.holder_pid)
         if mountpoint is not None:
             through_mount = through_mount.replace("MOUNTPOINT", str(mountpoint))
-        raise DirectoryInUseError(
+        raise StorageError(
             f"{_as_given(error.directory, directories)}: in use by {holder}; go through its mount: {through_mount}"
         ) from None
-    try:
+    with closing(engine):
         yield engine
-    finally:
-        engine.close()
 
 
 def _as_given(directory: Path, directories: Sequence[Path]) -> Path:
@@ -126,24 +128,13 @@ def mountpoint_of(pid: int | None) -> Path | None:
     """Find the mount that the process serves; None where there is none that can be seen."""
     # Only here: what it is found with belongs to machines with FUSE.
     from fusefs.mounting.limits import mounts  # noqa: PLC0415
-    from fusefs.mounting.mountpoint import FSTYPE  # noqa: PLC0415
+    from fusefs.mounting.mountpoint import FSTYPE, daemon_values  # noqa: PLC0415
 
     try:
-        mountpoints = [Path(path) for path in mounts(FSTYPE)]
+        mountpoints = list(mounts(FSTYPE))
     except OSError:
         return None
-    return next((path for path in mountpoints if pid is not None and _daemon_of(path) == pid), None)
-
-
-def _daemon_of(mountpoint: Path) -> int | None:
-    try:
-        for line in (mountpoint / "@status").read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == "pid":
-                return int(value)
-    except (OSError, ValueError):
-        pass
-    return None
+    return next((Path(path) for path in mountpoints if daemon_values(path).get("pid") == str(pid)), None)
 
 
 def read_config(path: Path) -> FromProperties:
@@ -159,3 +150,14 @@ def warn_of_ignored(path: Path, ignored: list[str]) -> None:
     """Print once, on standard error, the names in the file that have no meaning here."""
     if ignored:
         say(f"topicfs: {path}: without meaning here: {', '.join(ignored)}", error=True)
+
+
+def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
+    """Parse `name=value` arguments. Raises InvalidConfigError."""
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise InvalidConfigError(f"{pair}: a setting is given as name=value, as in retention.ms=3600000")
+        settings[name.strip()] = value.strip()
+    return settings

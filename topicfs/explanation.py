@@ -106,11 +106,6 @@ def _step_text(number: int, step: Step) -> Iterator[Text]:
         case SegmentsSearched():
             yield _line(f"{number} segment", f"the greatest base offset not above {step.target}:")
             yield _line("", _choice(step.base_offsets, step.chosen))
-        case SegmentPassed():
-            yield _line(
-                f"{number} segment",
-                f"{step.base_offset} ends at time {_time(step.largest_timestamp)}: passed",
-            )
         case SegmentTaken():
             yield _line(
                 f"{number} segment",

@@ -32,6 +32,7 @@ COMMANDS = {
     "check": "topicfs.commands.check:check",
     "dump": "topicfs.commands.dump:dump",
     "pipeline": "topicfs.commands.pipeline.group:pipeline",
+    "mirror": "topicfs.commands.mirror:mirror_topics",
     "handover": "topicfs.commands.handover:handover",
     "takeover": "topicfs.commands.handover:takeover",
 }

@@ -53,7 +53,9 @@ def frame(waiting: Waiting, data: bytes) -> Framed:
         return Framed(b"", Waiting(waiting.tail + data))
     if cut == len(data):
         return Framed(waiting.tail + data if waiting.tail else data, NOTHING)
-    return Framed(waiting.tail + data[:cut], Waiting(data[cut:]))
+    return Framed(
+        waiting.tail + memoryview(data)[:cut], Waiting(data[cut:])
+    )  # One copy of what may be a MiB.
 
 
 def after_refusal(data: bytes, error: Exception) -> Waiting:
@@ -82,6 +84,10 @@ class Framing(Protocol):
         """Return whether appending what was framed is nothing for the event loop's thread."""
         ...
 
+    def is_whole(self, data: bytes) -> bool:
+        """Return whether `data`, before which nothing waits, certainly is what `frame` would make of it: whole records."""
+        ...
+
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
         """Cut `data`, which follows `waiting`, behind the last whole record; what waits has at most `limit` bytes.
 
@@ -108,9 +114,10 @@ class Lines:
         del framed
         return False
 
+    def is_whole(self, data: bytes) -> bool:
+        return data.endswith(b"\n")
+
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
-        if waiting is NOTHING and data.endswith(b"\n"):
-            return Framed(data, NOTHING)  # As nearly every write does.
         framed = frame(waiting, data)
         if framed.waiting is not NOTHING and len(framed.waiting.tail) > limit:
             raise RecordTooLargeError(f"a line longer than max.message.bytes={limit}")
@@ -144,6 +151,10 @@ class RecordBatches:
         scanned = scan(framed)
         plain = zip(scanned.column("magic"), scanned.column("attributes"), strict=True)
         return any(magic != CURRENT_MAGIC or attributes & CODEC_MASK for magic, attributes in plain)
+
+    def is_whole(self, data: bytes) -> bool:
+        del data
+        return False
 
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
         if waiting.refused is not None:

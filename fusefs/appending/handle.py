@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,13 +15,17 @@ from fusefs.appending.failed_write import FailedWrite, may_go_on
 from fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
 from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.targets import LineTarget
-from fusefs.blocking import Blocking
+from fusefs.asking import UnansweredError
+from fusefs.blocking import Asker, Blocking
 from fusefs.errors import errno_of, file_error
 from fusefs.reports import Reports
 from storage.errors import InvalidConfigError
 
 REFUSALS = frozenset({errno.EINVAL, errno.EMSGSIZE})
 """The lines themselves are at fault: writing them again would fail again."""
+
+RELEASE_SECONDS = 2.0
+"""Time that a remote engine has for the begun line of a file that was closed: the end of a mount waits for no longer."""
 
 
 class Acks(Enum):
@@ -52,6 +57,13 @@ class Appending:
     reports: Reports
     still_held: Callable[[int, str], bool]
     """`holding.holds`: whether a process still has the file of that name open."""
+    asker: Callable[[int, str], Asker] | None = None
+    """With a remote engine: returns the process with that id, as it waits for an answer about that file."""
+
+    @property
+    def checks_replicas(self) -> bool:
+        """True if acks=all is refused where this engine's one replica is too few: a remote engine judges that itself."""
+        return self.acks is Acks.ALL and self.asker is None
 
 
 class AppendHandle:
@@ -71,7 +83,10 @@ class AppendHandle:
         self._appending = appending
         self._opener_pid = opener_pid
         self._durable = durable or appending.acks is Acks.ALL
-        self._gathers = appending.acks is Acks.NONE and framing.gathers and not self._durable
+        self._asker = None if appending.asker is None else appending.asker(opener_pid, "/" + target.name)
+        self._remote = self._asker is not None
+        self._threaded = self._durable or self._remote
+        self._gathers = appending.acks is Acks.NONE and framing.gathers and not self._threaded
         self._waiting = NOTHING
         """The state that the next write follows; while the last write failed, the state that it followed."""
         self._failed: FailedWrite | None = None
@@ -80,16 +95,21 @@ class AppendHandle:
         """Size of the last request, if it was taken."""
         self._failure: Exception | None = None
         self._released = False
-        self._waits = self._durable or framing.may_take_long
-        # Only where an append waits in a thread may another request of the same file come in between.
-        self._turn: AbstractAsyncContextManager[object] = trio.Lock() if self._waits else nullcontext()
+        self._unanswered: UnansweredError | None = None
+        """The end of a call that may still go on: from then on nothing is known of this file."""
+        self.waits = self._threaded or framing.may_take_long
+        """True if an append may wait in a thread: then `write` takes its bytes, and not `take`."""
+        # Only then may another request of the same file come in between.
+        self._turn: AbstractAsyncContextManager[object] = trio.Lock() if self.waits else nullcontext()
 
     async def write(self, data: bytes) -> int:
         """Take one WRITE request: its whole lines are one batch, its last begun line waits."""
-        if not self._waits:
-            self._take(data)
-            return len(data)
+        if not self.waits:
+            return self.take(data)
         async with self._turn:
+            if self._remote:  # To frame lines, too, it has to be asked: how large a record may be.
+                await self._run(lambda: self.take(data))
+                return len(data)
             lines, waiting = self._frame(data)
             if lines:
                 try:
@@ -100,9 +120,13 @@ class AppendHandle:
             self._waiting, self._failed, self._taken_bytes = waiting, None, len(data)
         return len(data)
 
-    def _take(self, data: bytes) -> None:
-        """Do what nearly every write does: few steps, none of which waits."""
-        lines, waiting = self._frame(data)
+    def take(self, data: bytes) -> int:
+        """Do what `write` does where no append waits, in few steps."""
+        sound = self._failed is None and self._failure is None
+        if sound and self._waiting is NOTHING and self._framing.is_whole(data):
+            lines, waiting = data, NOTHING  # As nearly every write does.
+        else:
+            lines, waiting = self._frame(data)
         if lines:
             try:
                 self._append(lines)
@@ -110,6 +134,7 @@ class AppendHandle:
                 self._fail(data, error, waiting)
                 raise
         self._waiting, self._failed, self._taken_bytes = waiting, None, len(data)
+        return len(data)
 
     def _frame(self, data: bytes) -> Framed:
         if self._failure is not None or self._failed is not None:
@@ -153,16 +178,30 @@ class AppendHandle:
         if self._gathers:
             self._target.check(lines)
             self._appending.linger_buffer.add(self._target, lines, self)
+        elif self._durable:
+            self._target.append(lines, durable=True)
         else:
             self._target.append(lines)
 
     async def _append_waiting(self, lines: bytes) -> None:
         """Append in a thread where the disk is waited for, or where it takes long to look into what is appended."""
-        if not self._durable and not self._framing.takes_long(lines):
+        if not self._threaded and not self._framing.takes_long(lines):
             self._append(lines)
             return
         self._appending.linger_buffer.append_now(self._target)  # What was written before stands before.
-        await self._appending.blocking.run(lambda: self._target.append(lines, durable=self._durable))
+        await self._run(lambda: self._target.append(lines, durable=self._durable))
+
+    async def _run(self, call: Callable[[], object]) -> None:
+        """Do what waits in a thread; nothing more where it was left unanswered once, for it may still go on."""
+        if self._unanswered is not None:
+            raise self._unanswered.with_traceback(None)
+        try:
+            await self._appending.blocking.run(call, asker=self._asker)
+        except UnansweredError:
+            reason = "it is not known whether the lines were kept; open the file again"
+            self._unanswered = UnansweredError(errno.EIO, reason)
+            self._appending.reports.error(self._target.name, f"interrupted: {reason}")
+            raise
 
     def failed(self, error: Exception) -> None:
         """Remember what befell lines that were answered before they were kept."""
@@ -198,8 +237,10 @@ class AppendHandle:
 
     def _is_complete(self) -> bool:
         """Return whether no append is under way, none failed and no line is begun, as at nearly every close."""
+        if self._unanswered is not None:
+            return True
         whole = self._failed is None and self._failure is None
-        return whole and not self._waits and not self._waiting.tail
+        return whole and not self.waits and not self._waiting.tail
 
     def _is_held(self) -> bool:
         return self._appending.still_held(self._opener_pid, "/" + self._target.name)
@@ -213,7 +254,7 @@ class AppendHandle:
                 await self._sync_tail()
         self._appending.linger_buffer.append_now(self._target)
         self._raise_earlier_failure()
-        await self._appending.blocking.run(self._target.sync)
+        await self._run(self._target.sync)
 
     async def _sync_tail(self) -> None:
         """Make a record of the begun line; one whose rest, or which itself, the disk has no room for can come again."""
@@ -232,14 +273,18 @@ class AppendHandle:
         self._released = True
         if self._is_complete():
             return
-        try:
-            async with self._turn:
-                self._raise_earlier_failure()
-                self._raise_unheard()
-                if self._failed is None and self._waiting.tail:
-                    await self._commit_tail()
-        except Exception as error:  # noqa: BLE001 - there is no call left to raise it in
-            self._report_lost(error)
+        self._asker = None
+        with trio.move_on_after(RELEASE_SECONDS if self._remote else math.inf) as patience:
+            try:
+                async with self._turn:
+                    self._raise_earlier_failure()
+                    self._raise_unheard()
+                    if self._failed is None and self._waiting.tail:
+                        await self._commit_tail()
+            except Exception as error:  # noqa: BLE001 - there is no call left to raise it in
+                self._report_lost(error)
+        if patience.cancelled_caught:
+            self._appending.reports.error(self._target.name, "the last line was not answered: kept or lost")
 
     def _report_lost(self, error: Exception) -> None:
         self._appending.reports.error(
@@ -251,7 +296,7 @@ class AppendHandle:
         tail, self._waiting = self._waiting.tail, NOTHING
         try:
             lines = self._framing.ended(tail)
-            if self._durable:
+            if self._threaded:
                 await self._append_waiting(lines)
             else:
                 self._append(lines)

@@ -10,6 +10,7 @@ from fusefs.forms import BATCH, Form
 from fusefs.reports import Reports
 from storage.codec.batch import read_header
 from storage.codec.columns import decode
+from storage.config.topic import TopicConfig
 from storage.engine import Partition, Topic
 from storage.errors import NotEnoughReplicasError
 from storage.model import Timestamp
@@ -54,6 +55,8 @@ class Encoder:
         self.form = form
         self._clock = clock
         self._reports = reports
+        self._limits: tuple[TopicConfig | None, int, int] = (None, 0, 0)
+        """Of the settings last seen: bytes of a batch, and of a segment."""
 
     def appends(self, lines: bytes, partition: Partition) -> list[bytearray]:
         """Adjacent v2 batches, as few as max.message.bytes allows, in as few appends as segment.bytes allows: one.
@@ -61,9 +64,12 @@ class Encoder:
         Only a write larger than a whole segment takes more, each of them all or nothing.
         Raises FormError, RecordTooLargeError.
         """
-        config = partition.config
-        segment_bytes = config.effective_segment_bytes
-        limit = min(config.max_message_bytes, segment_bytes)
+        config, limit, segment_bytes = self._limits
+        if config is not partition.config:
+            config = partition.config
+            segment_bytes = config.effective_segment_bytes
+            limit = min(config.max_message_bytes, segment_bytes)
+            self._limits = config, limit, segment_bytes
         batches = self.form.parse(lines, timestamp=self._clock(), max_batch_bytes=limit)
         if len(batches) == 1:
             return batches
@@ -77,9 +83,11 @@ class Encoder:
 
     def append(self, appends: list[bytearray], partition: Partition, name: str, *, durable: bool) -> None:
         """Append what `appends` gave; `name` is the file that took it."""
+        form = self.form
         for batches in appends:
-            partition.append(batches, durable=durable, encoded_here=self.form is not BATCH)
-            self._warn_of_retention(batches, partition, name)
+            partition.append(batches, durable=durable, encoded_here=form is not BATCH)
+            if form.tells_times:
+                self._warn_of_retention(batches, partition, name)
 
     def _warn_of_retention(self, batches: bytearray, partition: Partition, name: str) -> None:
         """Say when what was appended is so old that the next retention pass may take it away."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fusefs.allowance import leave_event_loop
 from fusefs.appending.flags import Access
 from fusefs.following.follow import INLINE_PARTITIONS, Followed, FollowHandle
+from fusefs.following.waiting import Program
 from fusefs.nodes.handles import FollowFile, Handle
 from fusefs.nodes.nodes import (
     FOR_LONG,
@@ -46,4 +47,6 @@ class FollowNode(FileNode):
                 nonblocking=access.nonblocking,
             )
 
-        return FollowFile(await blocking.patiently(begin))
+        return FollowFile(
+            await blocking.patiently(begin, Program(self.context.waiting, pid, f"/{self.path}"))
+        )

@@ -34,12 +34,23 @@ class RecordLink(Link):
 
     def is_current(self) -> bool:
         try:
-            self.target()
+            self.check_exists()
         except FileError:
             return False
         return True
 
+    def check_exists(self) -> None:
+        """Raise FileError (ENOENT) where no record is visible, as far as that is known without asking a remote engine."""
+        if not self.context.engine.remote:
+            self._offset()
+        elif self._files.is_empty():
+            raise FileError(errno.ENOENT, "no record is visible")
+
     def attributes(self) -> Attributes:
+        if (
+            self.context.engine.remote
+        ):  # What the link says, readlink(2) asks for; its size is not known here.
+            return Attributes(LINK_MODE, 0, self._files.mtime_ns(), 0, self.node_id)
         offset = self._offset()
         return Attributes(LINK_MODE, len(self._named(offset)), self._mtime_ns(offset), 0, self.node_id)
 

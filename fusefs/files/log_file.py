@@ -18,6 +18,7 @@ from fusefs.appending.framing import BATCHES, LINES
 from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
 from fusefs.files.partition_files import PartitionFiles
+from fusefs.following.waiting import Program
 from fusefs.forms import BATCH, Form
 from fusefs.nodes.handles import Handle, LogHandle
 from fusefs.nodes.nodes import (
@@ -60,7 +61,7 @@ class ViewNode(FileNode):
     def attributes(self) -> Attributes:
         self._files.check_exists()
         if not self.measured:
-            return self._attributes(0, 0)
+            return self._attributes(self._view.size if self.context.engine.remote else 0, 0)
         self._files.attributes_given(self.node_id)
         return self._attributes(self._view.size, FOR_LONG)
 
@@ -85,14 +86,22 @@ class ViewNode(FileNode):
 
     async def measure(self, pid: int) -> None:
         settings = self.context.settings
-        await self._measure(settings.open_seconds if self._opened else settings.stat_seconds, pid)
+        if not self.context.engine.remote:
+            await self._measure(settings.open_seconds if self._opened else settings.stat_seconds, pid)
+        elif self._opened and self._view.size:
+            self.context.measuring.measure_later(self._view, self._measured_behind, little=True)
 
     async def _measure(self, seconds: float, pid: int) -> None:
         """Wait so long for the exact size; never for a foreign directory, which nobody asked to be read through.
 
+        Of a remote engine no log is read for the sake of its size; but where it was read before, a little more of it is.
         Raises FileError (EINTR) once the process `pid` wants to end.
         """
         measuring, waiting = self.context.measuring, self.context.waiting
+        if self.context.engine.remote:
+            if self._view.size:
+                await measuring.measure_little(self._view, seconds=self.context.settings.stat_seconds)
+            return
         if self.context.engine.foreign or not await measuring.measure(
             self._view, seconds=seconds, ended=lambda: waiting.wants_to_end(pid)
         ):
@@ -110,8 +119,10 @@ class ViewNode(FileNode):
 
     async def open(self, access: Access, pid: int) -> Handle:
         writer = self._writer(access, pid)
+        asker = None
         if access.reads:
-            await self.context.appending.blocking.patiently(self._check_current)
+            asker = Program(self.context.waiting, pid, f"/{self.path}")
+            await self.context.appending.blocking.patiently(self._check_current, asker)
             if not self.measured:
                 await self._measure(self.context.settings.open_seconds, pid)
         self._opened += 1
@@ -121,6 +132,7 @@ class ViewNode(FileNode):
             reader,
             writer,
             self.context.appending.blocking,
+            asker=asker,
             cached=not self._view.growing and self.measured,
             emptied=access.truncates,
         )
@@ -129,10 +141,11 @@ class ViewNode(FileNode):
         self._files.check_exists()
 
     def begin_write(self) -> None:
-        self._files.written_node = self.node_id
+        self._files.check_exists()
+        self._files.attributes_forgotten(self.node_id)
 
-    def end_write(self) -> None:
-        self._files.written_node = None
+    def write_failed(self) -> None:
+        self._files.attributes_given(self.node_id)
 
     def closed(self) -> None:
         self._opened -= 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 
 from fusefs.allowance import leave_event_loop
-from fusefs.appending.handle import Acks
 from fusefs.appending.targets import Encoder, PartitionTarget
 from fusefs.errors import FileError
 from fusefs.following.wakeups import Wakeups
@@ -40,8 +39,6 @@ class PartitionFiles:
         self._front = self._front_now()
         self._targets: dict[str, PartitionTarget] = {}
         self._cached: set[int] = set()
-        self.written_node: int | None = None
-        """The node through which a write is under way."""
         self._newest_ns: int | None = None
         self._segments_seen = 0
         """Number of segments in the last status; 0 where that is not known."""
@@ -50,6 +47,10 @@ class PartitionFiles:
 
     def visible_end(self) -> Offset:
         return self.partition.visible_end(self.context.settings.isolation)
+
+    def is_empty(self) -> bool:
+        """Return whether no offset is visible; where one is, it may still be that of no record."""
+        return self.partition.log_start_offset >= self.visible_end()
 
     def status(self) -> PartitionStatus:
         """The partition's status. The disk is asked for each segment, so that it is a thread's work unless they were few."""
@@ -70,7 +71,7 @@ class PartitionFiles:
         if target is None:
             context = self.context
             encoder = Encoder(form, context.clock, context.reports)
-            acks_all = context.appending.acks is Acks.ALL
+            acks_all = context.appending.checks_replicas
             target = PartitionTarget(
                 f"{self.path}/log{form.suffix}", self.partition, encoder, acks_all=acks_all
             )
@@ -89,15 +90,19 @@ class PartitionFiles:
         """The kernel was told attributes that the next news make wrong."""
         self._cached.add(node_id)
 
+    def attributes_forgotten(self, node_id: int) -> None:
+        """The kernel forgets them by itself, as it does those of a node with its answer to a write.
+
+        A word from us would also make it ask for the mode at the next open: one request more for each `echo >>`.
+        """
+        self._cached.discard(node_id)
+
     def _changed(self) -> None:
         self._newest_ns = None
         if self._cached:
             forget = self.context.kernel.forget_attributes
-            # With its reply to a write the kernel drops size and times of that very node by itself; a word from us
-            # would also make it ask for the mode at the next open: one request more for each `echo >>`.
             for node_id in self._cached:
-                if node_id != self.written_node:
-                    forget(node_id)
+                forget(node_id)
             self._cached.clear()
         front = self._front_now()
         if front != self._front:

@@ -1,19 +1,19 @@
 """Files named by offset or time: single records and ranges. Made when they are looked up, never listed."""
 
-# ruff: noqa: ARG002 - one signature for every kind of file
-
 from __future__ import annotations
 
 import errno
 import json
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fusefs.appending.flags import Access
 from fusefs.errors import FileError, file_error
 from fusefs.files.log_file import ViewNode
 from fusefs.files.partition_files import PartitionFiles
+from fusefs.following.waiting import Program
 from fusefs.forms import Form, by_suffix
 from fusefs.nodes.handles import BytesHandle, Handle
 from fusefs.nodes.nodes import (
@@ -32,6 +32,7 @@ from fusefs.selectors import (
     SelectorError,
     Single,
     TimeRange,
+    find_one,
     parse,
     resolve,
 )
@@ -40,7 +41,7 @@ from fusefs.views.view import View
 from storage.codec.headers import BatchHeader
 from storage.disk.names import SegmentFileKind, segment_file
 from storage.errors import StorageError
-from storage.model import Header, Offset
+from storage.model import Header
 
 REMEMBERED_SECONDS = 1.0
 """For which a looked-up selector keeps its node: `-10` means the last ten as of then."""
@@ -62,8 +63,16 @@ def selected_file(parent: Directory, name: str, files: PartitionFiles) -> FileNo
         raise FileError(errno.ENOENT, error.reason, reported=not name.startswith(".")) from None
     except KeyError:
         raise FileError(errno.ENOENT) from None
+    if files.context.engine.remote:
+        return AskedFile(parent, name, files, selector, form)
+    return _resolved(parent, name, files, selector, form)
+
+
+def _resolved(
+    parent: Directory, name: str, files: PartitionFiles, selector: Selector, form: Form
+) -> FileNode:
     try:
-        return _resolved(parent, name, files, selector, form)
+        return _found_file(parent, name, files, selector, form)
     except SelectorError as error:
         raise FileError(errno.ENOENT, error.reason, reported=True) from None
     except BatchCutError as error:
@@ -72,15 +81,14 @@ def selected_file(parent: Directory, name: str, files: PartitionFiles) -> FileNo
         raise file_error(error) from error
 
 
-def _resolved(
+def _found_file(
     parent: Directory, name: str, files: PartitionFiles, selector: Selector, form: Form
 ) -> FileNode:
     isolation = files.context.settings.isolation
-    if isinstance(selector, Single):
-        # Most lookups are of one record that exists: it is read once, not first asked for and then read.
-        found = find_record(files.partition, selector.offset, isolation=isolation)
-        if found is not None:
-            return RecordFile(parent, name, files, selector, form, found)
+    # Most lookups are of one record that exists: it is read once, not first asked for and then read.
+    found = find_one(selector, files.partition, isolation)
+    if found is not None:
+        return RecordFile(parent, name, files, selector, form, found)
     place = resolve(selector, files.partition, isolation=isolation)
     if isinstance(place, RecordPlace):
         found = find_record(files.partition, place.offset, isolation=isolation)
@@ -90,6 +98,48 @@ def _resolved(
     view = files.views.range(form, place.start_offset, place.end_offset)
     kind = PassingFile if isinstance(selector, LastN | TimeRange) else RangeFile
     return kind(parent, name, files, selector, place, view)
+
+
+class AskedFile(FileNode):
+    """What a selector means to a remote engine, which stat(2) and open(2) ask for: a lookup asks nothing.
+
+    While a lookup waits, the kernel lets no other name of the same directory be looked up, nor the directory be listed.
+    """
+
+    __slots__ = ("_file", "_resolve", "_until")
+    entry_timeout = REMEMBERED_SECONDS
+
+    def __init__(
+        self, parent: Directory, name: str, files: PartitionFiles, selector: Selector, form: Form
+    ) -> None:
+        super().__init__(files.context, parent, name)
+        self._resolve = partial(_resolved, parent, name, files, selector, form)
+        self._file: FileNode | None = None
+        self._until = 0.0
+
+    def attributes(self) -> Attributes:
+        if self._file is None:
+            return Attributes(READ_MODE, 0, 0, 0, self.node_id)
+        return self._file.attributes()._replace(ino=self.node_id, timeout=0)
+
+    @property
+    def measured(self) -> bool:
+        return self._file is not None and time.monotonic() < self._until
+
+    async def measure(self, pid: int) -> None:
+        program = Program(self.context.waiting, pid, "")
+        self._file = await self.context.appending.blocking.patiently(self._resolve, program)
+        self._until = time.monotonic() + REMEMBERED_SECONDS
+
+    async def open(self, access: Access, pid: int) -> Handle:
+        refuse_writing(access)
+        if not self.measured:
+            await self.measure(pid)
+        assert self._file is not None
+        return await self._file.open(access, pid)
+
+    def xattrs(self) -> Mapping[str, bytes | None]:
+        return (self._file or self._resolve()).xattrs()
 
 
 class RecordFile(FileNode):
@@ -122,7 +172,7 @@ class RecordFile(FileNode):
         self._selector = selector
         self._form = form
         content = found.render(form, files.partition)
-        self._offset = Offset(found.columns.offsets[found.index])
+        self._offset = found.offset
         self._rewrites = files.partition.rewrites
         self._size = len(content)
         self._timestamp = found.timestamp
@@ -166,22 +216,24 @@ class RecordFile(FileNode):
         content = self._content
         if content is None:
             content = await self.context.appending.blocking.patiently(
-                lambda: self._found().render(self._form, self._files.partition)
+                lambda: self._found().render(self._form, self._files.partition),
+                Program(self.context.waiting, pid, f"/{self.path}"),
             )
         return BytesHandle(content)
 
     def xattrs(self) -> Mapping[str, bytes | None]:
         if self._xattrs is None:
-            self._xattrs = _xattrs(self._found())
+            in_file = self._files.partition.directory is not None
+            self._xattrs = _xattrs(self._found(), in_file=in_file)
         return self._xattrs
 
 
-def _xattrs(found: FoundRecord) -> Mapping[str, bytes | None]:
+def _xattrs(found: FoundRecord, *, in_file: bool) -> Mapping[str, bytes | None]:
     values: dict[str, bytes | None] = {
         "timestamp": b"%d" % found.timestamp,
         "timestamp_type": found.timestamp_type.label.encode(),
         "leader_epoch": b"%d" % found.leader_epoch,
-        "batch": _batch_place(found, found.batch),
+        "batch": _batch_place(found, found.batch, in_file=in_file),
     }
     columns, index = found.columns, found.index
     key_bytes, header_bytes = columns.key_lengths[index], columns.header_lengths[index]
@@ -195,7 +247,9 @@ def _xattrs(found: FoundRecord) -> Mapping[str, bytes | None]:
     return {f"user.kafka.{name}": value for name, value in values.items()}
 
 
-def _batch_place(found: FoundRecord, batch: BatchHeader) -> bytes:
+def _batch_place(found: FoundRecord, batch: BatchHeader, *, in_file: bool) -> bytes:
+    if not in_file:
+        return b"base_offset %d" % batch.base_offset
     segment = segment_file(found.segment_base_offset, SegmentFileKind.LOG)
     return f"base_offset {batch.base_offset} position {found.batch_position} segment {segment}".encode()
 

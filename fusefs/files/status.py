@@ -35,8 +35,7 @@ class PartitionStatusFile(TextFile):
         lines = {
             "state": status.state,
             "log_start_offset": offsets.log_start_offset,
-            "recovery_point": offsets.recovery_point,
-            "unflushed_records": unflushed_records(status),
+            **({} if self.context.engine.remote else _flushed(status)),
             "last_stable_offset": offsets.last_stable_offset,
             "high_watermark": offsets.high_watermark,
             "log_end_offset": offsets.log_end_offset,
@@ -45,11 +44,16 @@ class PartitionStatusFile(TextFile):
             "first_timestamp": spelled_time(status.first_timestamp),
             "last_timestamp": spelled_time(status.last_timestamp),
             **cleaning_lines(status),
-            "last_flush": spelled_time(status.last_flush),
-            "measured": "yes" if self._files.views.whole(VALUES).measured else "no",
-            **_known(directory=self._files.partition.directory),
+            **({} if self.context.engine.remote else {"last_flush": spelled_time(status.last_flush)}),
+            **_known(measured=self._measured(), directory=self._files.partition.directory),
         }
-        return "".join(f"{name} {printable(str(value))}\n" for name, value in lines.items())
+        return _text([f"{name} {value}" for name, value in lines.items()])
+
+    def _measured(self) -> str | None:
+        """Return whether the size of `log` is known; None where nobody measures it."""
+        if self.context.engine.remote:
+            return None
+        return "yes" if self._files.views.whole(VALUES).measured else "no"
 
 
 def cleaning_lines(status: PartitionStatus) -> dict[str, object]:
@@ -107,7 +111,11 @@ class TopicStatusFile(TextFile):
                 log_bytes=known_sum(status.log_bytes for status in all_of),
                 index_bytes=known_sum(status.index_bytes for status in all_of),
             ),
-            "unflushed_records": sum(unflushed_records(status) for status in all_of),
+            **_known(
+                unflushed_records=None
+                if self.context.engine.remote
+                else sum(unflushed_records(status) for status in all_of)
+            ),
             "first_timestamp": spelled_time(_earliest(status.first_timestamp for status in all_of)),
             "last_timestamp": spelled_time(
                 max((status.last_timestamp for status in all_of), default=NO_TIMESTAMP)
@@ -119,6 +127,11 @@ class TopicStatusFile(TextFile):
             for number, status in statuses.items()
         ]
         return "".join([*(f"{name} {value}\n" for name, value in lines.items()), *rows])
+
+
+def _flushed(status: PartitionStatus) -> dict[str, object]:
+    """The lines about what is on disk, which brokers keep to themselves."""
+    return {"recovery_point": status.offsets.recovery_point, "unflushed_records": unflushed_records(status)}
 
 
 def unflushed_records(status: PartitionStatus) -> int:
@@ -151,8 +164,12 @@ class DaemonStatusFile(TextFile):
         return (self.context.reports.newest or self.context.started) * NANOSECONDS_A_MILLISECOND
 
     def render(self) -> str:
-        lines = [*self.context.status_lines(), *self.context.reports.lines()]
-        return "".join(f"{printable(line)}\n" for line in lines)
+        return _text([*self.context.status_lines(), *self.context.reports.lines()])
+
+
+def _text(lines: Iterable[str]) -> str:
+    """The lines as a file; what is not printed as itself is escaped."""
+    return "\n".join([*map(printable, lines), ""])
 
 
 def engine_lines(engine: Engine) -> list[str]:

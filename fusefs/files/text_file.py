@@ -9,6 +9,7 @@ from fusefs.appending.flags import Access
 from fusefs.appending.handle import AppendHandle
 from fusefs.appending.targets import LineTarget
 from fusefs.errors import FileError
+from fusefs.following.waiting import Program
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.handles import Handle, TextHandle
 from fusefs.nodes.nodes import LOG_MODE, NANOSECONDS_A_MILLISECOND, READ_MODE, Attributes, Directory, FileNode
@@ -51,7 +52,10 @@ class TextFile(FileNode):
         self._text = text
 
     def attributes(self) -> Attributes:
-        self._renew()
+        if (
+            not self.context.engine.remote
+        ):  # Of its texts the size is that of the last opening: stat(2) asks nothing.
+            self._renew()
         return self._attributes(len(self._text), self.mtime_ns())
 
     def listed_attributes(self) -> Attributes:
@@ -64,7 +68,10 @@ class TextFile(FileNode):
 
     async def open(self, access: Access, pid: int) -> Handle:
         writer = self._writer(access, pid)
-        await self.context.appending.blocking.patiently(self._renew)
+        if not access.reads:
+            return TextHandle(b"", writer, closed=lambda: None)
+        asker = Program(self.context.waiting, pid, f"/{self.path}")
+        await self.context.appending.blocking.patiently(self._renew, asker)
         self._opened += 1
         return TextHandle(self._text, writer, self._closed)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping
 
-from fusefs.appending.handle import Acks
 from fusefs.appending.targets import Encoder, TopicTarget
 from fusefs.errors import FileError
 from fusefs.files.partition_files import PartitionFiles
@@ -65,7 +64,7 @@ class TopicFiles:
         target = self._targets.get(form.suffix)
         if target is None:
             encoder = Encoder(form, self.context.clock, self.context.reports)
-            acks_all = self.context.appending.acks is Acks.ALL
+            acks_all = self.context.appending.checks_replicas
             name = f"{self.topic.name}/log{form.suffix}"
             target = TopicTarget(name, self.topic, encoder, self._partitioner, acks_all=acks_all)
             self._targets[form.suffix] = target
@@ -128,8 +127,10 @@ def _counted(topic: Topic) -> str:
 class AllTopics:
     """The files of every topic, kept in step with the engine."""
 
-    def __init__(self, context: MountContext) -> None:
+    def __init__(self, context: MountContext, directory_id: int) -> None:
+        """`directory_id` is the node of the directory that has the topics."""
         self._context = context
+        self._directory_id = directory_id
         self._topics: dict[str, TopicFiles] = {}
         self._news = Wakeups(context.waiting.waker)
         self._news.listen(self.refresh)
@@ -158,6 +159,8 @@ class AllTopics:
             if present is None or present.topic_id != files.topic.topic_id:
                 del self._topics[name]
                 files.delete()
+                if self._context.engine.remote:  # Elsewhere nobody but the kernel deletes topics.
+                    self._context.kernel.forget_name(self._directory_id, name)
             else:
                 files.refresh()
 

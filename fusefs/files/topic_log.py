@@ -21,6 +21,7 @@ from fusefs.appending.framing import LINES, SPREAD_LINES
 from fusefs.appending.handle import AppendHandle
 from fusefs.errors import FileError
 from fusefs.files.topic_files import TopicFiles
+from fusefs.following.waiting import Program
 from fusefs.forms import Form
 from fusefs.nodes.handles import Handle, LogHandle
 from fusefs.nodes.nodes import (
@@ -61,10 +62,11 @@ class MergedHandle(LogHandle):
         opener_pid: int,
         emptied: bool = False,
     ) -> None:
-        super().__init__(node, None, writer, node.context.appending.blocking, emptied=emptied)
+        self._program = Program(node.context.waiting, opener_pid, f"/{node.path}")
+        super().__init__(
+            node, None, writer, node.context.appending.blocking, asker=self._program, emptied=emptied
+        )
         self._merged = merged
-        self._opener_pid = opener_pid
-        self._waiting = node.context.waiting
         self._turn = trio.Lock()
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
@@ -72,9 +74,10 @@ class MergedHandle(LogHandle):
             return await super().read(position, size)
         async with self._turn:
             self._node.check_exists()
-            while not await self._blocking.in_thread(partial(self._merged.reach, position, size)):
+            reach = partial(self._merged.reach, position, size)
+            while not await self._blocking.in_thread(reach, self._program):
                 self._node.check_exists()
-                if self._waiting.wants_to_end(self._opener_pid):
+                if self._program.wants_to_end():
                     raise FileError(errno.EINTR)
             return self._merged.read(position, size)
 
@@ -110,11 +113,12 @@ class MergedFile(FileNode):
     async def _shares(self, pid: int) -> list[Share]:
         """The records of each partition as of now, as long as process `pid` waits. Raises FileError (EINTR)."""
         context, shares = self.context, list[Share]()
+        program = Program(context.waiting, pid, f"/{self.path}")
         left = deque(self._files.topic.partitions().values())
         while left:
-            await context.appending.blocking.in_thread(partial(self._take_shares, left, shares))
+            await context.appending.blocking.in_thread(partial(self._take_shares, left, shares), program)
             self.check_exists()
-            if context.waiting.wants_to_end(pid):
+            if program.wants_to_end():
                 raise FileError(errno.EINTR)
         return shares
 
@@ -136,10 +140,10 @@ class MergedFile(FileNode):
         self._files.check_exists()
 
     def begin_write(self) -> None:
-        """The kernel remembers nothing of it that a write changes."""
+        self._files.check_exists()
 
-    def end_write(self) -> None:
-        pass
+    def write_failed(self) -> None:
+        """The kernel remembers nothing of it that a write changes."""
 
     def closed(self) -> None:
         pass

@@ -9,18 +9,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from fusefs.allowance import INLINE_BYTES, Allowance, ThreadNeededError, leave_event_loop, take_turn
+from fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.following.tail import FETCH_BYTES, Tail, Tails
-from fusefs.following.waiting import WaitingReads
+from fusefs.following.waiting import Program, WaitingReads
 from fusefs.forms import Form
-from fusefs.views.decoded_fetch import Damage
+from fusefs.views.decoded_fetch import Damage, Stretch
 from fusefs.views.measuring import Source
 from fusefs.views.rendering import Rendering, Text
 from storage.engine import Cancel, Partition
 from storage.errors import SegmentDeletedError, StorageError
-from storage.model import Isolation, Offset
+from storage.model import Fetched, Isolation, Offset
+from storage.remote import NotAtHandError, ThreadNeededError
 
 INLINE_PARTITIONS = 500
 """Looked through in the event loop's thread, some microseconds each; more of them in another one."""
@@ -88,6 +89,10 @@ class _Stream:
         """Exclusive end of what is rendered without the others."""
         return min(self._bound, self.source.visible_end())
 
+    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
+        """Read the batches from an offset on."""
+        return self.source.fetch(offset, max_bytes)
+
     def next(self) -> Text | Damage | None:
         """Give what comes next; None where there is nothing yet. Damage is passed. Raises SegmentDeletedError."""
         tail = self.tail
@@ -141,6 +146,7 @@ class FollowHandle:
         self._waiting = waiting
         self._blocking = blocking
         self._opener_pid = opener_pid
+        self._program = Program(waiting, opener_pid, followed.path)
         self._nonblocking = nonblocking
         self._filling = threading.Lock()
         self._streams: dict[int, _Stream] = {}
@@ -184,7 +190,7 @@ class FollowHandle:
         while not self._rest and self._failure is None:
             heard = news.news_count
             inline = len(self._streams) <= INLINE_PARTITIONS
-            if await self._blocking.patiently(self._fill if inline else self._fill_in_thread):
+            if await self._blocking.patiently(self._fill if inline else self._fill_in_thread, self._program):
                 continue
             if self._nonblocking:
                 raise FileError(errno.EAGAIN)
@@ -223,26 +229,30 @@ class FollowHandle:
         try:
             if self._rest or self._failure is not None:
                 return True
+            missing: NotAtHandError | None = None
             for number, partition in self._followed.partitions().items():
                 stream = self._streams.get(number)
                 if stream is None or stream.tail.source.partition is not partition:
                     stream = self._stream(number, partition)
-                found = stream.next()
+                try:
+                    found = stream.next()
+                except NotAtHandError as error:  # The partitions behind need not wait for this one.
+                    missing = missing or error
+                    continue
+                if isinstance(found, Damage):
+                    self._failure = found.error
+                    return True
                 if found is not None:
-                    self._keep(found)
+                    self._rest = found
                     return True
         except SegmentDeletedError as error:
             reason = f"records were deleted before they were read: {error}"
             raise FileError(errno.ESTALE, reason, reported=True) from None
         finally:
             self._filling.release()
+        if missing is not None:
+            raise missing
         return False
-
-    def _keep(self, found: Text | Damage) -> None:
-        if isinstance(found, Damage):
-            self._failure = found.error
-        else:
-            self._rest = found
 
     def poll(self, notify: Notify | None) -> int:
         """The events that are ready; where none is and `notify` is given, it is called when one may be."""

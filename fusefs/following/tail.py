@@ -16,10 +16,10 @@ from collections import deque
 from typing import TypeAlias
 
 from fusefs.allowance import take_turn
-from fusefs.views.decoded_fetch import Damage
+from fusefs.views.decoded_fetch import Damage, Stretch
 from fusefs.views.measuring import Source
 from fusefs.views.rendering import Rendering, Text
-from storage.model import Offset
+from storage.model import Fetched, Offset
 
 FETCH_BYTES = 256 * 1024
 """Bytes of batches read at once; at least one batch, however large."""
@@ -51,6 +51,10 @@ class Tail:
     def end_offset(self) -> Offset:
         """Exclusive end of what may be shown now."""
         return self.source.visible_end()
+
+    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
+        """Read the batches from an offset on."""
+        return self.source.fetch(offset, max_bytes)
 
     def extend(self, offset: Offset, end_offset: Offset) -> Chunk | None:
         """Render the chunk from an offset on, below the visible end, if the tail ends there; None behind the tail's end.

@@ -6,10 +6,11 @@ import errno
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import trio
 
-from fusefs.blocking import Blocking
+from fusefs.blocking import Blocking, Listen
 from fusefs.errors import FileError
 from fusefs.following.signals import DescriptorHolder, Look, descriptor_holders, look
 from fusefs.following.wakeups import Waker
@@ -51,6 +52,22 @@ class WaitingRead:
         self.woken.set()
 
 
+class Program(NamedTuple):
+    """A process that waits in a call: `fusefs.blocking.Asker`."""
+
+    waiting: WaitingReads
+    pid: int
+    """0 where it cannot be seen."""
+    path: str
+    """The open file under the mount through which it asks; "" where it asks through none."""
+
+    def wants_to_end(self) -> bool:
+        return self.waiting.wants_to_end(self.pid)
+
+    async def wait(self, listen: Listen) -> None:
+        await self.waiting.wait(listen, pid=self.pid, path=self.path)
+
+
 class WaitingReads:
     """All of a mount's. Used from the event loop's thread."""
 
@@ -77,9 +94,7 @@ class WaitingReads:
     def __len__(self) -> int:
         return len(self._reads)
 
-    async def wait(
-        self, listen: Callable[[Callable[[], None]], Callable[[], None]], *, pid: int, path: str
-    ) -> None:
+    async def wait(self, listen: Listen, *, pid: int, path: str) -> None:
         """Return when what was given to `listen` is called.
 
         Raises FileError: EMFILE beyond the bound, EINTR when the program wants to end, or what `close` says.
@@ -160,7 +175,7 @@ class WaitingReads:
 
     async def _find_guardian(self, read: WaitingRead) -> None:
         """The opener is gone: another process that holds the file reads it now, and is looked at from here on."""
-        holders = await self._search(read.path, stuck=False)
+        holders = await self._search(read.path, stuck=False) if read.path else []
         read.orphaned = False
         if holders:
             read.pid = holders[0].pid
@@ -169,7 +184,7 @@ class WaitingReads:
 
     async def _search_holders(self) -> None:
         """End reads whose descriptor came from another process than the one that reads: a child of the opener."""
-        for path in {read.path for read in self._reads}:
+        for path in {read.path for read in self._reads if read.path}:
             for holder in await self._search(path, stuck=True):
                 for read in list(self._reads):
                     if read.path == path and read.pid in holder.line:

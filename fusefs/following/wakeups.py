@@ -30,12 +30,8 @@ class Waker:
 
     def __init__(self) -> None:
         self._due: deque[Waiters] = deque()
-        self._scheduled = False
-
-    @property
-    def is_busy(self) -> bool:
+        self.is_busy = False
         """True if others are due: who wants something of the same kind queues behind them with `turn`."""
-        return self._scheduled
 
     async def turn(self) -> None:
         """Wait behind those that are due."""
@@ -46,7 +42,7 @@ class Waker:
     def wake(self, waiters: Waiters) -> None:
         """Call and remove each of `waiters`, some of them later; one that is removed meanwhile is not called."""
         self._due.append(waiters)
-        if not self._scheduled:
+        if not self.is_busy:
             self._wake_some()
 
     def _wake_some(self) -> None:
@@ -56,8 +52,8 @@ class Waker:
             if not self._due:
                 break
             self._due[0].popitem()[1]()
-        self._scheduled = any(self._due)
-        if self._scheduled:
+        self.is_busy = any(self._due)
+        if self.is_busy:
             trio.lowlevel.current_trio_token().run_sync_soon(self._wake_some)
 
 

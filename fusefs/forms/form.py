@@ -30,6 +30,11 @@ class Form(Protocol):
         """Suffix of the names of files in this form: empty, or with its dot."""
         ...
 
+    @property
+    def tells_times(self) -> bool:
+        """True if a line may tell its record's time; that of others is the `timestamp` that `parse` is given."""
+        ...
+
     def render(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> bytes:

@@ -62,6 +62,7 @@ class JsonLines:
     """See `Form`."""
 
     suffix = ".json"
+    tells_times = True
 
     def render(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int

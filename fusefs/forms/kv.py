@@ -31,6 +31,7 @@ class KeyValue:
     """See `Form`."""
 
     suffix = ".kv"
+    tells_times = False
 
     def render(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int

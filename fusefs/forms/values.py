@@ -25,6 +25,7 @@ class Values:
     """See `Form`."""
 
     suffix = ""
+    tells_times = False
 
     def render(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int

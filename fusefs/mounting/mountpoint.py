@@ -105,7 +105,7 @@ def unmount(path: Path) -> None:
         mountpoint = str(_resolved(path))
     if mountpoint not in mounts(FSTYPE):
         raise MountError(f"{path}: no topicfs is mounted there")
-    daemon = _daemon_of(mountpoint)
+    daemon = daemon_values(mountpoint)
     with ExitStack() as opened:
         process = _opened(opened, _process, daemon.get("pid"))
         words = _opened(opened, _last_words, daemon.get("last_words"))
@@ -126,7 +126,7 @@ def _resolved(path: Path) -> Path:
         return path  # A dead mount cannot be looked into.
 
 
-def _daemon_of(mountpoint: str) -> dict[str, str]:
+def daemon_values(mountpoint: str) -> dict[str, str]:
     """The values of `@status` about the daemon, by name; none where it does not answer."""
     try:
         with open(f"{mountpoint}/@status", encoding="utf-8") as file:  # noqa: PTH123 - beside the os calls around it

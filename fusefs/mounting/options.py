@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from fusefs.appending.handle import Acks
 from fusefs.following.waiting import MAX_WAITING
 from fusefs.mounting.request_loop import RequestLoop
 from storage.config.broker import EngineConfig
+from storage.engine import Engine
 from storage.model import Isolation
 
 
@@ -17,7 +19,7 @@ class MountOptions:
     """Everything `topicfs mount` can be told. The defaults here are the only ones."""
 
     directories: tuple[Path, ...]
-    """The data directories, one or more; those that are missing are made."""
+    """The data directories, one or more; those that are missing are made. None for an engine that has none."""
     mountpoint: Path
     """An existing directory, outside the data directories."""
     foreground: bool = False
@@ -44,5 +46,9 @@ class MountOptions:
     """The file of the daemon's log; without it the log goes to the terminal, or from the background nowhere."""
     debug: bool = False
     """Log every decision of interest, not only failures."""
+    opens: Callable[[], Engine] | None = None
+    """Opens another engine than that of the directories, after the daemon has left the terminal."""
+    place: str = ""
+    """Where that engine's topics are, as messages name it."""
     engine: EngineConfig | None = None
     """Settings of the engine, such as those of a server.properties."""

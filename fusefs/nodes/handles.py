@@ -9,11 +9,12 @@ import select
 from collections.abc import Callable
 from typing import Protocol
 
-from fusefs.allowance import INLINE_BYTES, Allowance, ThreadNeededError
+from fusefs.allowance import INLINE_BYTES, Allowance
 from fusefs.appending.handle import AppendHandle
-from fusefs.blocking import Blocking
+from fusefs.blocking import Asker, Blocking
 from fusefs.errors import FileError
 from fusefs.following.follow import FollowHandle, Notify
+from storage.remote import ThreadNeededError
 
 ALWAYS_READY = select.POLLIN | select.POLLOUT | select.POLLRDNORM | select.POLLWRNORM
 """Events that poll(2) reports of an ordinary file."""
@@ -68,10 +69,15 @@ class OpenedNode(Protocol):
         ...
 
     def begin_write(self) -> None:
-        """A write through this very file begins: the kernel needs no word of what it changes there."""
+        """A write through this very file begins: with its answer the kernel forgets the attributes by itself.
+
+        Raises FileError (ESTALE) once its topic is deleted.
+        """
         ...
 
-    def end_write(self) -> None: ...
+    def write_failed(self) -> None:
+        """The write was refused: the kernel may believe the attributes that it was given."""
+        ...
 
     def closed(self) -> None:
         """One handle less is open."""
@@ -88,11 +94,13 @@ class LogHandle(Handle):
         writer: AppendHandle | None,
         blocking: Blocking,
         *,
+        asker: Asker | None = None,
         cached: bool = False,
         emptied: bool = False,
     ) -> None:
         self._node = node
         self._blocking = blocking
+        self._asker = asker
         self._reader = reader
         self._writer = writer
         self.direct_io = not cached
@@ -109,19 +117,24 @@ class LogHandle(Handle):
         try:
             with Allowance(INLINE_BYTES, inline=True):
                 return read(position, size, short_at_damage=short)
-        except ThreadNeededError:
-            return await self._blocking.in_thread(lambda: read(position, size, short_at_damage=short))
+        except ThreadNeededError as reason:
+            return await self._blocking.again(
+                lambda: read(position, size, short_at_damage=short), reason, self._asker
+            )
 
     async def write(self, data: bytes) -> int:
-        if self._writer is None:
+        writer, node = self._writer, self._node
+        if writer is None:
             raise FileError(errno.EBADF)
-        self._node.check_exists()
-        self._node.begin_write()
+        node.begin_write()
         self.emptied = False
         try:
-            return await self._writer.write(data)
-        finally:
-            self._node.end_write()
+            if writer.waits:
+                return await writer.write(data)
+            return writer.take(data)
+        except BaseException:
+            node.write_failed()
+            raise
 
     async def flush(self) -> None:
         if self._writer is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import trio
 
 from fusefs.blocking import Blocking
-from storage.errors import SegmentDeletedError
+from storage.errors import SegmentDeletedError, StorageError
 
 SLICE_BYTES = 16 * 1024 * 1024
 """Measured at a time in a thread, of batches or of the records they inflate to."""
@@ -29,7 +30,7 @@ class MeasuringQueue:
     def __init__(self, blocking: Blocking) -> None:
         self._blocking = blocking
         self._under_way: dict[Measurable, trio.Event] = {}
-        self._wanted: list[tuple[Measurable, Callable[[], None]]] = []
+        self._wanted: list[tuple[Measurable, Callable[[], None], bool]] = []
         self._some_wanted = trio.Event()
 
     async def measure(
@@ -39,31 +40,41 @@ class MeasuringQueue:
         if self.measured(view):
             return True
         with trio.move_on_after(seconds):
-            while not self.measured(view) and not ended():
-                await self._slice(view)
+            while not self.measured(view) and not ended() and await self._slice(view):
+                pass
         return view.measured
 
     def measured(self, view: Measurable) -> bool:
         """Return whether the size is exact; what was appended lately is measured on the spot."""
         return view.measured
 
-    async def _slice(self, view: Measurable) -> None:
+    async def _slice(self, view: Measurable) -> bool:
+        """Measure on, or wait for who does; False where what comes next is gone.
+
+        Who looks the name up again gets a new view then.
+        """
         if view in self._under_way:
             await self._under_way[view].wait()
-            return
+            return True
         done = self._under_way[view] = trio.Event()
         try:
             await self._blocking.run(lambda: view.measure(max_bytes=SLICE_BYTES))
         except SegmentDeletedError:
-            pass  # What is known of it is all there will be: who looks the name up again gets a new view.
+            return False
         finally:
             del self._under_way[view]
             done.set()
+        return True
 
-    def measure_later(self, view: Measurable, then: Callable[[], None]) -> None:
-        """Measure `view` behind the scenes, and call `then`. Nothing waits for it."""
-        if all(view is not wanted for wanted, _then in self._wanted):
-            self._wanted.append((view, then))
+    async def measure_little(self, view: Measurable, *, seconds: float) -> None:
+        """Measure one slice of `view`, and wait for it for so long."""
+        with trio.move_on_after(seconds), suppress(StorageError):
+            await self._slice(view)
+
+    def measure_later(self, view: Measurable, then: Callable[[], None], *, little: bool = False) -> None:
+        """Measure `view` behind the scenes, or a slice of it if that is to be little, and call `then`. Nothing waits for it."""
+        if all(view is not wanted for wanted, *_ in self._wanted):
+            self._wanted.append((view, then, little))
             self._some_wanted.set()
 
     async def run(self) -> None:
@@ -72,9 +83,9 @@ class MeasuringQueue:
             await self._some_wanted.wait()
             self._some_wanted = trio.Event()
             while self._wanted:
-                view, then = self._wanted[0]
-                while not view.measured:
-                    await self._slice(view)
-                    await trio.lowlevel.checkpoint()
+                view, then, little = self._wanted[0]
+                with suppress(StorageError):  # Who asks for the size again has it tried again.
+                    while not view.measured and await self._slice(view) and not little:
+                        await trio.lowlevel.checkpoint()
                 del self._wanted[0]
                 then()

@@ -84,6 +84,10 @@ class Node(ABC):
     async def measure(self, pid: int) -> None:  # noqa: B027 - most nodes have nothing to wait for
         """Wait, within a bound and no longer than process `pid`, until the attributes are exact. Raises FileError."""
 
+    async def open(self, access: Access, pid: int) -> Handle:
+        """Open for process `pid`. Raises FileError, of what is no file EISDIR."""
+        raise FileError(errno.EISDIR)
+
     def is_current(self) -> bool:
         """Return whether the name still means this node: looked up again, it may mean another."""
         return True
@@ -136,12 +140,12 @@ class Directory(Node):
         if self._children.get(node.name) is node:
             del self._children[node.name]
 
-    async def make_directory(self, name: str) -> Directory:
-        """Do mkdir(2). Raises FileError."""
+    async def make_directory(self, name: str, pid: int) -> Directory:
+        """Do mkdir(2) for process `pid`. Raises FileError."""
         raise FileError(errno.EPERM, f"{self.path}: directories are made at the top (topics) and in topics")
 
-    async def remove_directory(self, name: str) -> None:
-        """Do rmdir(2). Raises FileError."""
+    async def remove_directory(self, name: str, pid: int) -> None:
+        """Do rmdir(2) for process `pid`. Raises FileError."""
         self.lookup(name)
         raise FileError(errno.EPERM, "topics alone are removed, by rmdir at the top", reported=True)
 
@@ -152,8 +156,7 @@ class FileNode(Node):
     __slots__ = ()
 
     @abstractmethod
-    async def open(self, access: Access, pid: int) -> Handle:
-        """Open for process `pid`. Raises FileError."""
+    async def open(self, access: Access, pid: int) -> Handle: ...
 
     def truncate(self, size: int, *, emptied: bool) -> None:
         """Change the size; `emptied`: O_TRUNC made the file look empty to its program, which has written nothing yet.

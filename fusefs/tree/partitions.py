@@ -25,7 +25,6 @@ from fusefs.nodes.nodes import DIRECTORY_MODE, Attributes, Directory, Node
 from fusefs.views.records import earliest_offset, latest_offset
 from storage.engine import Partition
 from storage.errors import CorruptionError
-from storage.model import Offset
 
 
 class Name(NamedTuple):
@@ -136,8 +135,8 @@ class PartitionDirectory(Directory):
 
     def names(self) -> Sequence[str]:
         partition, isolation = self.files.partition, self.context.settings.isolation
-        empty = _is_empty(partition.offsets().log_start_offset, self.files.visible_end())
-        if not empty:
+        empty = self.files.is_empty()
+        if not empty and not self.context.engine.remote:
             with suppress(
                 CorruptionError, RequestTooLargeError
             ):  # Where the first batch cannot be read, there is one.
@@ -155,9 +154,5 @@ class PartitionDirectory(Directory):
             return selected_file(self, name, self.files)
         node = fixed.make(self, name, self.files)
         if isinstance(node, RecordLink):
-            node.target()  # Where nothing is visible, the link does not exist.
+            node.check_exists()
         return node
-
-
-def _is_empty(start: Offset, end: Offset) -> bool:
-    return start >= end

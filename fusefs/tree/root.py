@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from fusefs.errors import FileError, file_error
 from fusefs.files.status import DaemonStatusFile
 from fusefs.files.topic_files import AllTopics, TopicFiles
+from fusefs.following.waiting import Program
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.nodes import Directory, Node
 from fusefs.tree.topics import TopicDirectory
@@ -29,7 +30,7 @@ class RootDirectory(Directory):
 
     def __init__(self, context: MountContext) -> None:
         super().__init__(context, None, "")
-        self.topics = AllTopics(context)
+        self.topics = AllTopics(context, self.node_id)
 
     def names(self) -> Sequence[str]:
         return [*NAMES, *self.topics.names()]
@@ -47,20 +48,21 @@ class RootDirectory(Directory):
         command = f"`topicfs topics delete {name} --with-records` after the unmount"
         return f"`rmdir {name}` removes the topic once it is empty, or in a mount with --allow-delete; so does {command}"
 
-    async def make_directory(self, name: str) -> Directory:
+    async def make_directory(self, name: str, pid: int) -> Directory:
         """Create a topic with as many partitions as num.partitions says."""
-        engine = self.context.engine
+        context, engine = self.context, self.context.engine
         if engine.read_only:
             raise FileError(errno.EROFS)
+        asker = Program(context.waiting, pid, "")
         try:
-            await self.context.appending.blocking.run(lambda: engine.create_topic(name))
+            await context.appending.blocking.run(lambda: engine.create_topic(name), asker=asker)
         except StorageError as error:
             raise file_error(error) from error
         node = self.lookup(name)
         assert isinstance(node, Directory)
         return node
 
-    async def remove_directory(self, name: str) -> None:
+    async def remove_directory(self, name: str, pid: int) -> None:
         """Delete a topic: an empty one, or with --allow-delete any."""
         engine = self.context.engine
         if name in NAMES:
@@ -78,7 +80,7 @@ class RootDirectory(Directory):
             engine.delete_topic(name)
 
         try:
-            await self.context.appending.blocking.run(remove)
+            await self.context.appending.blocking.run(remove, asker=Program(self.context.waiting, pid, ""))
         except StorageError as error:
             raise file_error(error) from error
         self.topics.refresh()

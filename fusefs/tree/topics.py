@@ -15,6 +15,7 @@ from fusefs.files.status import TopicStatusFile
 from fusefs.files.topic_files import TopicFiles
 from fusefs.files.topic_log import TopicLogFile, TopicTimesFile
 from fusefs.following.follow import Followed
+from fusefs.following.waiting import Program
 from fusefs.forms import FORMS, Form, by_suffix
 from fusefs.nodes.nodes import Directory, Node
 from fusefs.selectors import SelectorError, TimeRange, parse
@@ -100,7 +101,7 @@ class TopicDirectory(Directory):
         fixed = NAMES.get(name)
         return _times(self, name) if fixed is None else fixed[1](self, name)
 
-    async def make_directory(self, name: str) -> Directory:
+    async def make_directory(self, name: str, pid: int) -> Directory:
         """Create what is missing of partitions up to the one so numbered."""
         number = partition_number(name)
         if number is None:
@@ -114,7 +115,10 @@ class TopicDirectory(Directory):
             raise FileError(errno.EEXIST)
         engine = self.context.engine
         try:
-            await self._blocking.run(lambda: engine.add_partitions(self.name, total=number + 1))
+            await self._blocking.run(
+                lambda: engine.add_partitions(self.name, total=number + 1),
+                asker=Program(self.context.waiting, pid, ""),
+            )
         except StorageError as error:
             raise file_error(error) from error
         self.files.refresh()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from fusefs.allowance import ThreadNeededError, current
+from fusefs.allowance import current
 from fusefs.forms.decoding import Decode
 from storage.codec.aborted_filter import still_aborted
 from storage.codec.binary.fields import HEADER_SIZE
@@ -28,6 +28,7 @@ from storage.errors import (
     SegmentDeletedError,
 )
 from storage.model import AbortedTransaction, Fetched, Isolation, Offset
+from storage.remote import ThreadNeededError
 
 DECODED_BYTES = 4 * 2**20
 """What the records of one stretch take in memory, or one batch: a few compressed bytes may become many."""
@@ -125,7 +126,7 @@ def decoded(
             pieces.append(columns)
             end = columns.batches.stop
             taken += columns.size_bytes
-            if taken >= DECODED_BYTES or (request is not None and request.is_late):
+            if taken >= DECODED_BYTES or (request is not None and end < len(data) and request.is_late):
                 break
     except CorruptBatchError as error:
         failure = error.with_traceback(None)  # It would hold what was inflated.

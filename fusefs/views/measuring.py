@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from fusefs.allowance import Allowance, ThreadNeededError, take_turn
+from fusefs.allowance import Allowance, take_turn
 from fusefs.forms import Form, decoder_of
 from fusefs.views.decoded_fetch import Damage, Stretch, decoded, fetch
 from fusefs.views.sparse_index import Entry, SparseIndex
@@ -27,6 +27,7 @@ from storage.disk.names import SegmentFileKind, segment_file
 from storage.engine import Partition
 from storage.errors import CorruptionError, SegmentDeletedError
 from storage.model import Fetched, Isolation, Offset, Position
+from storage.remote import ThreadNeededError
 
 STRETCH_BYTES = 2**19
 """Bytes of batches measured in one piece."""
@@ -36,6 +37,8 @@ INLINE_BYTES = 4 * 2**20
 """What asking for a size may measure on the spot, of batches or of their records: a few milliseconds' worth."""
 INLINE_OFFSETS = 2**16
 """Further behind than this, asking for a size measures nothing."""
+LATEST_BYTES = 1024
+"""In memory; of a few lines that were measured last the records are kept, in every log whose size was asked for."""
 
 _FIRST = Position(0)
 
@@ -118,6 +121,8 @@ class Measure:
         self._damaged: set[tuple[Path, int]] = set()
         self._rewrites = source.partition.rewrites
         self._retired = False
+        self._latest: tuple[Offset, Stretch] | None = None
+        """What was measured last and where it begins, if that is little: who shows what was appended reads it next."""
 
     @property
     def frontier(self) -> Entry:
@@ -205,6 +210,8 @@ class Measure:
         # Where a segment is expected of which all may be remembered, a look at its first batch will do.
         wanted = 1 if self._expects_segment else max_bytes
         stretch = self.source.read(offset, wanted)
+        sound = len(stretch.pieces) == 1 and isinstance(stretch.pieces[0], Columns)
+        self._latest = (offset, stretch) if sound and stretch.decoded_bytes <= LATEST_BYTES else None
         if not stretch.pieces:
             with self._lock:
                 self._index.skip(end_offset)
@@ -222,6 +229,24 @@ class Measure:
         with self._lock:
             self._index.skip(min(stretch.next_offset, end_offset))
         return max(stretch.size_bytes, stretch.decoded_bytes, 1)
+
+    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
+        """Do what the source's `fetch` does, but without the disk for what was measured last."""
+        latest = self._latest
+        if latest is not None and latest[0] == offset and not self.retired:
+            return latest[1]
+        return self.source.fetch(offset, max_bytes)
+
+    def pass_rendered(self, begin: Entry, end: Entry) -> None:
+        """Move the frontier over what a reader rendered, if it began there: where no segments are, nothing else is kept of them."""
+        if self.source.partition.directory is not None or not self._advancing.acquire(blocking=False):
+            return
+        try:
+            with self._lock:
+                if self._index.frontier == begin:
+                    self._index.pass_rendered(end)
+        finally:
+            self._advancing.release()
 
     def _pass_columns(self, columns: Columns, stretch: Stretch, end_offset: Offset) -> None:
         partition, form, _ = self.source

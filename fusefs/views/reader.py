@@ -132,7 +132,7 @@ class ViewReader:
 
         It begins where that read did, if what was asked for reaches across: one window holds the whole answer then.
         """
-        window = self._window
+        window, next_offset = self._window, self._rendering.next_offset
         begun: Text = b""
         if self._rendering.carries_on(self._size) and window.start <= first < window.end:
             begun = memoryview(window.data)[first - window.start :]
@@ -147,6 +147,9 @@ class ViewReader:
             self._pass_damage(found, first)
         elif found is not None:
             self._earlier, self._window = window, _Window(start, start + len(found), found)
+            self._view.pass_rendered(
+                Entry(window.end, next_offset), Entry(self._window.end, self._rendering.next_offset)
+            )
         return found is not None
 
     def _pass_damage(self, damage: Damage, first: int) -> None:

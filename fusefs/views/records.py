@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fusefs.allowance import ThreadNeededError, current
+from fusefs.allowance import current
 from fusefs.forms import BATCH, Form
 from fusefs.forms.decoding import check_line
 from fusefs.views.decoded_fetch import Damage, Stretch, read_stretch, segment_path
@@ -21,6 +21,7 @@ from storage.codec.headers import Batches, BatchHeader
 from storage.engine import Partition
 from storage.errors import OffsetOutOfRangeError, OversizeBatchError, SearchTooLongError, SegmentDeletedError
 from storage.model import Isolation, Offset, Position, Record, Timestamp, TimestampOffset, TimestampType
+from storage.remote import ThreadNeededError
 
 _STRIDE = 2**20
 """Bytes of batches looked at in one piece."""
@@ -48,6 +49,10 @@ class FoundRecord:
     """The whole batch, as it stands there."""
 
     @property
+    def offset(self) -> Offset:
+        return Offset(self.columns.offsets[self.index])
+
+    @property
     def record(self) -> Record:
         return self.columns.record(self.index)
 
@@ -69,10 +74,10 @@ class FoundRecord:
         Raises BatchCutError where that batch begins with records that were deleted.
         """
         if form is BATCH:
-            log_start_offset = partition.offsets().log_start_offset
+            log_start_offset = partition.log_start_offset
             if self.batch.base_offset < log_start_offset:
                 raise BatchCutError(
-                    f"{partition.topic}-{partition.number}: the batch of offset {self.columns.offsets[self.index]} "
+                    f"{partition.topic}-{partition.number}: the batch of offset {self.offset} "
                     f"begins at {self.batch.base_offset}, and all below {log_start_offset} was deleted"
                 )
             return bytes(self.batch_bytes)
@@ -119,7 +124,9 @@ def contains_record(partition: Partition, offset: Offset, isolation: Isolation) 
     return find_record(partition, offset, isolation=isolation) is not None
 
 
-def first_offset_at(partition: Partition, timestamp: Timestamp, isolation: Isolation) -> Offset | None:
+def first_record_at(
+    partition: Partition, timestamp: Timestamp, isolation: Isolation = Isolation.READ_COMMITTED
+) -> FoundRecord | None:
     """The first visible record at or after a time; None where there is none.
 
     Where the log answers with a marker of a transaction, which no reader sees, the search goes on behind it.
@@ -127,11 +134,18 @@ def first_offset_at(partition: Partition, timestamp: Timestamp, isolation: Isola
     found = _found_by_time(partition, timestamp, isolation)
     if found is None:
         return None
-    for columns in _columns_from(partition, found.offset, isolation):
-        for index in range(columns.find(found.offset), len(columns)):
-            if columns.timestamps[index] >= timestamp:
-                return _visible(partition, Offset(columns.offsets[index]), isolation)
+    for columns, stretch in _columns_from(partition, found.offset, isolation):
+        index = columns.find_time(timestamp, found.offset)
+        if index < len(columns):
+            visible = _is_visible(partition, Offset(columns.offsets[index]), isolation)
+            return _found(columns, index, stretch) if visible else None
     return None
+
+
+def first_offset_at(partition: Partition, timestamp: Timestamp, isolation: Isolation) -> Offset | None:
+    """The offset of `first_record_at`."""
+    found = first_record_at(partition, timestamp, isolation)
+    return None if found is None else found.offset
 
 
 def _found_by_time(
@@ -155,11 +169,12 @@ def earliest_offset(
     partition: Partition, *, isolation: Isolation = Isolation.READ_COMMITTED
 ) -> Offset | None:
     """The first visible record; None while there is none."""
-    start_offset = partition.offsets().log_start_offset
-    for columns in _columns_from(partition, start_offset, isolation):
+    start_offset = partition.log_start_offset
+    for columns, _stretch in _columns_from(partition, start_offset, isolation):
         index = columns.find(start_offset)
         if index < len(columns):
-            return _visible(partition, Offset(columns.offsets[index]), isolation)
+            offset = Offset(columns.offsets[index])
+            return offset if _is_visible(partition, offset, isolation) else None
     return None
 
 
@@ -170,24 +185,24 @@ def latest_offset(partition: Partition, *, isolation: Isolation = Isolation.READ
     return offset if offset < end_offset else None
 
 
-def _visible(partition: Partition, offset: Offset, isolation: Isolation) -> Offset | None:
-    return offset if _is_visible(partition, offset, isolation) else None
-
-
 def _is_visible(partition: Partition, offset: Offset, isolation: Isolation) -> bool:
-    offsets = partition.offsets()
-    return offsets.log_start_offset <= offset < offsets.visible_end(isolation)
+    return partition.log_start_offset <= offset < partition.visible_end(isolation)
 
 
-def _columns_from(partition: Partition, offset: Offset, isolation: Isolation) -> Iterator[Columns]:
-    """The records from an offset on, read in growing steps. Raises CorruptionError at a damaged batch."""
+def _columns_from(
+    partition: Partition, offset: Offset, isolation: Isolation
+) -> Iterator[tuple[Columns, Stretch]]:
+    """The records from an offset on, read in growing steps, each with the others of its step.
+
+    Raises CorruptionError at a damaged batch.
+    """
     end_offset, max_bytes = partition.visible_end(isolation), 1
     while offset < end_offset:
         stretch = read_stretch(partition, offset, max_bytes=max_bytes, isolation=isolation)
         for piece in stretch.pieces:
             if isinstance(piece, Damage):
                 raise piece.error
-            yield piece
+            yield piece, stretch
         if not stretch.pieces:
             return
         offset, max_bytes = stretch.next_offset, _STRIDE
@@ -201,7 +216,7 @@ def last_records_start(
     `end_offset` itself where there is none. Steps back over twice as many offsets until enough records lie
     between: one step where offsets are dense. Damaged batches count by what their headers declare.
     """
-    start_offset = partition.offsets().log_start_offset
+    start_offset = partition.log_start_offset
     upper, missing = end_offset, count
     while (
         upper > start_offset and end_offset - start_offset > count

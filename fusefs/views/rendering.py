@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from fusefs.allowance import RequestTooLargeError, ThreadNeededError, current
+from fusefs.allowance import RequestTooLargeError, current
 from fusefs.forms import VALUES
 from fusefs.views.decoded_fetch import Damage, Piece, Stretch, fetch
 from fusefs.views.measuring import Source
@@ -23,6 +23,7 @@ from storage.codec.headers import Batches
 from storage.codec.value_copy import begin_text, copy_inflated, copy_values
 from storage.errors import SegmentDeletedError
 from storage.model import Fetched, Offset
+from storage.remote import ThreadNeededError
 
 WINDOW_BYTES = 2**19
 """About how much rendering a window holds, unless a read asks for more; a single record may be larger."""
@@ -50,6 +51,10 @@ class Rendered(Protocol):
 
     def end_offset(self) -> Offset:
         """Exclusive end of what may be shown now."""
+        ...
+
+    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
+        """Read the batches from an offset on, some of them perhaps decoded. See `decoded_fetch.fetch`."""
         ...
 
 
@@ -199,7 +204,7 @@ class Rendering:
             if end >= 0:
                 return end
         self._begun = None
-        fetched = source.fetch(offset, most)
+        fetched = self._view.fetch(offset, most)
         if isinstance(fetched, Stretch):
             self._keep(fetched, end_offset)
             return used
@@ -269,9 +274,11 @@ class Rendering:
         end_offset = self._end_ahead(front)
         if end_offset is None:
             return False
-        stretch = self._view.source.read(self._next_offset, self._fetch_bytes)
-        self._keep(stretch, end_offset)
-        return bool(stretch.pieces)
+        fetched = self._view.fetch(self._next_offset, self._fetch_bytes)
+        if not isinstance(fetched, Stretch):
+            fetched = self._view.source.decoded(self._next_offset, fetched)
+        self._keep(fetched, end_offset)
+        return bool(fetched.pieces)
 
     def _keep(self, stretch: Stretch, end_offset: Offset) -> None:
         """Note what was read from the next offset on, to be rendered piece by piece."""

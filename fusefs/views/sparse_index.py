@@ -132,6 +132,11 @@ class SparseIndex:
         self._batch_bytes += batch_size
         self.frontier = Entry(frontier.position + rendered_size, next_offset)
 
+    def pass_rendered(self, end: Entry) -> None:
+        """Move the frontier over what was rendered, of which nothing is known but where it ends."""
+        size = end.position - self.frontier.position
+        self._extend_by_one(size, size, end.offset)
+
     def skip(self, next_offset: Offset) -> None:
         """Move the frontier over offsets that render to nothing: a gap, or a batch that cannot be read."""
         self.frontier = Entry(self.frontier.position, max(next_offset, self.frontier.offset))

@@ -13,8 +13,9 @@ import contextlib
 import threading
 from typing import NamedTuple
 
-from fusefs.allowance import Allowance, RequestTooLargeError, ThreadNeededError
+from fusefs.allowance import Allowance, RequestTooLargeError
 from fusefs.forms import BATCH, Form
+from fusefs.views.decoded_fetch import Stretch
 from fusefs.views.measuring import INLINE_BYTES, Measure, Source
 from fusefs.views.sparse_index import Entry
 from fusefs.views.view_file import ViewStore
@@ -22,7 +23,8 @@ from storage.codec.batch import read_header
 from storage.codec.headers import BatchHeader
 from storage.engine import Partition
 from storage.errors import CorruptBatchError, CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
-from storage.model import Isolation, Offset
+from storage.model import Fetched, Isolation, Offset
+from storage.remote import NotAtHandError, ThreadNeededError
 
 
 class _Frame(NamedTuple):
@@ -104,6 +106,18 @@ class View:
         """Exclusive end of what a reader may be shown now."""
         visible_end = self.source.visible_end()
         return visible_end if self.limit is None else min(visible_end, self.limit)
+
+    def fetch(self, offset: Offset, max_bytes: int) -> Fetched | Stretch:
+        """Read the batches from an offset on."""
+        return self._frame.measure.fetch(offset, max_bytes)
+
+    def pass_rendered(self, begin: Entry, end: Entry) -> None:
+        """Take note of what a reader rendered, from one place to another: where that is all there is to know a size by."""
+        measure, origin, known_end = self._frame
+        if known_end is None:
+            measure.pass_rendered(
+                Entry(begin.position + origin, begin.offset), Entry(end.position + origin, end.offset)
+            )
 
     def front(self) -> Entry:
         """The first byte that can still be read, and its record: the view's first, until data is removed.
@@ -328,7 +342,7 @@ class PartitionViews:
         try:
             if measure is not None and measure.follow_start(start_offset):
                 return measure
-        except (CorruptionError, SegmentDeletedError, RequestTooLargeError):
+        except (CorruptionError, SegmentDeletedError, RequestTooLargeError, NotAtHandError):
             pass  # The new start cannot be placed in what was known.
         source = Source(self.partition, form, self.isolation)
         measure = Measure(source, start_offset, store=self._store)

@@ -24,7 +24,8 @@ from pipeline.places.paths import data_directories
 from pipeline.places.place import Place, place_of
 from pipeline.sink.layout import broker_settings, read_topics
 from pipeline.tasks.output import FOR_PEOPLE
-from storage.handover.cluster import ClusterError, KafkaCluster
+from storage.errors import ClusterError
+from storage.handover.cluster import KafkaCluster
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -10,11 +10,9 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from pipeline.errors import PipelineError
-from storage.checkpoints.partition_metadata import read_topic_id
 from storage.directories.contents import Contents
-from storage.disk.filesystem import DirectoryEntry, FileSystem
+from storage.disk.filesystem import DirectoryEntry
 from storage.disk.names import META_PROPERTIES
-from storage.errors import CorruptionError
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(//(?P<host>[^/]*))?(?=/)")
 """The beginning of a URI, up to its path."""
@@ -82,11 +80,3 @@ def check_is_data_directory(path: Path, entries: Iterable[DirectoryEntry], conte
     """Check that a directory's entries and contents are a data directory's (PipelineError)."""
     if not contents.partitions and META_PROPERTIES not in {entry.name for entry in entries}:
         raise PipelineError(f"{path}: no data directory: neither {META_PROPERTIES} nor a partition there")
-
-
-def topic_id_of(directory: Path, files: FileSystem) -> str | None:
-    """Read the topic id in a partition's directory; None without one, or where its file is damaged (OSError)."""
-    try:
-        return read_topic_id(files, directory)
-    except CorruptionError:
-        return None

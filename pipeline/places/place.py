@@ -14,13 +14,10 @@ import re
 import socket
 from dataclasses import dataclass
 
+from cluster.place import EXAMPLE, SCHEME, cluster_address, is_cluster
 from pipeline.errors import PipelineError
 
-SCHEME = "kafka://"
-EXAMPLE = "kafka://host:9092, or kafka://one:9092,two:9092"
-MAX_PORT = 65_535
 _ANY_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]*)(:(?P<port>[^:/]*))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +50,12 @@ class Place:
 
 
 def place_of(text: str) -> Place:
-    """Return the place that `text` names, which need not exist. Raises PipelineError."""
+    """Return the place that `text` names, which need not exist. Raises PipelineError, AddressError."""
     text = text.strip()
     if not text:
         raise PipelineError(f"a place is a data directory, or a cluster: {EXAMPLE}")
-    if text[: len(SCHEME)].lower() == SCHEME:
-        return Place(bootstrap_servers=_servers(text))
+    if is_cluster(text):
+        return Place(bootstrap_servers=cluster_address(text).bootstrap_servers)
     for name in text.split(","):
         scheme = _ANY_SCHEME.match(name.strip())
         if scheme is not None and scheme[0].lower() != "file://":
@@ -72,22 +69,6 @@ def _unfit(scheme: str) -> str:
     return f"no places of the kind {scheme} are known"
 
 
-def _servers(text: str) -> str:
-    servers = [server.strip() for server in text[len(SCHEME) :].removesuffix("/").split(",")]
-    for server in servers:
-        match = _SERVER.fullmatch(server)
-        if match is None:
-            raise PipelineError(f"{text}: {server!r} is no host:port; expected {EXAMPLE}")
-        if not match["host"]:
-            raise PipelineError(f"{text}: no host; expected {EXAMPLE}")
-        if not match["port"]:
-            raise PipelineError(f"{text}: no port of {match['host']}; expected {EXAMPLE}")
-        port = match["port"]
-        if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= MAX_PORT):
-            raise PipelineError(f"{text}: {port!r} is no port (1 to {MAX_PORT})")
-    return ",".join(servers)
-
-
 TIMEOUT_S = 5.0
 """To wait for each of the brokers named."""
 
@@ -98,10 +79,9 @@ def require_reachable(place: Place) -> None:
     Kafka's clients themselves try for minutes before they say that a cluster does not answer.
     """
     reasons = []
-    for server in (place.bootstrap_servers or "").split(","):
-        host, _, port = server.rpartition(":")
+    for server in cluster_address(str(place)).servers:
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_S).close()
+            socket.create_connection(server, timeout=TIMEOUT_S).close()
         except OSError as error:
             reasons.append(f"{server}: {error.strerror or error}")
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from pipeline.report.histograms import (
     bin_start,
     bins_of,
 )
-from pipeline.report.numbers import PartitionNumbers, SegmentLag, Stored
+from pipeline.report.numbers import COUNTS, PartitionNumbers, SegmentLag, Stored
 from storage.model import TopicPartition
 
 
@@ -25,20 +26,7 @@ def _struct(*names: str, **others: Any) -> Any:
 
 
 _SIZES = _struct("count", "total", "smallest", "largest", bins=pa.list_(_struct("start", "count")))
-_PLAIN = (
-    "segments",
-    "log_bytes",
-    "damaged_batches",
-    "changed_segments",
-    "records",
-    "untimed_records",
-    "stamped_records",
-    "null_keys",
-    "null_values",
-    "early_records",
-    "first_time",
-    "last_time",
-)
+_PLAIN = (*COUNTS, "first_time", "last_time")
 _STORED = ("batches", "batch_bytes", "uncompressed_bytes")
 """Sums over all codecs; damaged batches, and those without records, are in `log_bytes` alone."""
 SCHEMA = pa.schema(
@@ -115,13 +103,7 @@ def _times_of(row: Mapping[str, Any]) -> TimeHistogram:
 
 def _sizes_row(sizes: SizeHistogram) -> dict[str, Any]:
     bins = [{"start": bin_start(number), "count": count} for number, count in sorted(sizes.bins.items())]
-    return {
-        "count": sizes.count,
-        "total": sizes.total,
-        "smallest": sizes.smallest,
-        "largest": sizes.largest,
-        "bins": bins,
-    }
+    return {**asdict(sizes), "bins": bins}
 
 
 def _sizes_of(row: Mapping[str, Any]) -> SizeHistogram:

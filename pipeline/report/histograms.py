@@ -12,7 +12,7 @@ quarter wider than its beginning:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -169,16 +169,3 @@ def merged_times(histograms: Iterable[TimeHistogram]) -> TimeHistogram:
     for histogram in histograms:
         total.merge(histogram)
     return total
-
-
-def merged_sizes(histograms: Iterable[SizeHistogram]) -> SizeHistogram:
-    """Return the sum of several histograms."""
-    total = SizeHistogram()
-    for histogram in histograms:
-        total.merge(histogram)
-    return total
-
-
-def amounts_by_level(histogram: TimeHistogram, level: int) -> Mapping[int, Amount]:
-    """Return the amounts in buckets of a width as large or larger."""
-    return _rebinned(histogram, max(level, histogram.level))

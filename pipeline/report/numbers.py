@@ -69,7 +69,7 @@ class PartitionNumbers:
     @property
     def stored(self) -> Stored:
         """Sum over all codecs."""
-        return total_stored(self.codecs.values())
+        return sum(self.codecs.values(), NOTHING_STORED)
 
     def count_times(self, times: Integers, sizes: Integers) -> None:
         """Count records by time; -1 is none."""
@@ -105,7 +105,7 @@ class PartitionNumbers:
 
     def merge(self, other: PartitionNumbers) -> None:
         """Add what was counted of other segments."""
-        for name in _COUNTS:
+        for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for codec, stored in other.codecs.items():
             self.store(codec, stored)
@@ -117,7 +117,7 @@ class PartitionNumbers:
         self.segment_lags = sorted([*self.segment_lags, *other.segment_lags])
 
 
-_COUNTS = (
+COUNTS = (
     "segments",
     "log_bytes",
     "damaged_batches",
@@ -129,11 +129,7 @@ _COUNTS = (
     "null_values",
     "early_records",
 )
-
-
-def total_stored(parts: Iterable[Stored]) -> Stored:
-    """Return the sum."""
-    return sum(parts, NOTHING_STORED)
+"""Fields of a partition's numbers whose sum over its parts is that of the whole."""
 
 
 def merged(parts: Iterable[PartitionNumbers]) -> list[PartitionNumbers]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -31,14 +32,11 @@ def find_segments(path: str, topics: Iterable[str] | None) -> Segments:
     PipelineError, StorageError, OSError.
     """
     named = {"subscribePattern": ".*"} if topics is None else {"subscribe": ",".join(topics)}
-    source = TopicSource(parse_source_options({"path": path, **named}, streaming=False))
-    try:
+    with closing(TopicSource(parse_source_options({"path": path, **named}, streaming=False))) as source:
         ranges = [
             one for one in source.batch_ranges() if topics is not None or not is_internal(one.partition.topic)
         ]
         tasks = source.tasks(ranges)
-    finally:
-        source.close()
     segments = [replace(task, slices=(one,)) for task in tasks for one in task.slices]
     return Segments([one.partition for one in ranges], segments)
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.places.paths import check_is_data_directory, topic_id_of
+from pipeline.places.paths import check_is_data_directory
+from storage.checkpoints.partition_metadata import topic_id_of
 from storage.codec.records import DEFAULT_MAX_BATCH_BYTES
 from storage.config.topic import TopicConfig
 from storage.directories.contents import read_contents

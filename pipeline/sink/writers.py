@@ -142,17 +142,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self.target.abort(messages)
 
 
-def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> TopicWriter:
-    """Return the writer of a batch query. Raises InvalidOptionError, PipelineError, StorageError."""
-    return TopicWriter(_target(options, schema, overwrite=overwrite))
-
-
-def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> TopicStreamWriter:
-    """Return the writer of a streaming query. Raises InvalidOptionError, PipelineError, StorageError."""
-    return TopicStreamWriter(_target(options, schema, overwrite=overwrite))
-
-
-def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Target:
+def target_of(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Target:
+    """Return the target of a query's write. Raises InvalidOptionError, PipelineError, StorageError."""
     if overwrite:
         raise InvalidOptionError("a topic is only ever appended to: use mode append")
     options = parse_sink_options(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -31,11 +32,8 @@ class BatchReader(DataSourceReader):
         self._narrowing = EVERYTHING
 
     def partitions(self) -> Sequence[InputPartition]:
-        source = TopicSource(self._options)
-        try:
+        with closing(TopicSource(self._options)) as source:
             return [TaskPartition(task) for task in source.tasks(source.batch_ranges(self._narrowing))]
-        finally:
-            source.close()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         # Spark makes one partition without a task where there is nothing to read.

@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import PipelineError
-from pipeline.places.paths import check_is_data_directory, topic_id_of
+from pipeline.places.paths import check_is_data_directory
 from storage.checkpoints.clean_shutdown import is_marked_clean
 from storage.checkpoints.offset_checkpoint import read_offsets
+from storage.checkpoints.partition_metadata import topic_id_of
 from storage.config.topic import TopicConfig
 from storage.directories.contents import read_contents
 from storage.disk import names
 from storage.disk.lock import find_holder
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.log.log import Log
-from storage.model import Isolation, Offset, TopicPartition
+from storage.model import Offset, TopicPartition
 from storage.recovery.following import FileStamp, FollowedLog, grew_only
 from storage.recovery.load import Checkpointed, LoadOptions, load_log
 from storage.segment.segment import PartitionDirectory
@@ -172,17 +173,10 @@ class SourceDirectories:
         directory = data_directory.path / names.partition_directory(partition)
         recovery_point = data_directory.recovery_points.get(partition, Offset(0))
         checkpointed = Checkpointed(recovery_point, stamp.log_start_offset, stamp.high_watermark)
-        if data_directory.clean:
-            log = load_log(
-                directory,
-                files=self._files,
-                config=TopicConfig(),
-                clock=system_clock,
-                clean=True,
-                options=LoadOptions(checkpointed=checkpointed),
-            )
-            return _Loaded(stamp, log, None)
         place = PartitionDirectory(directory, self._files, system_clock)
+        if data_directory.clean:
+            log = load_log(place, TopicConfig(), clean=True, options=LoadOptions(checkpointed=checkpointed))
+            return _Loaded(stamp, log, None)
         followed = FollowedLog(place, partition, checkpointed)
         return _Loaded(stamp, followed.log, followed)
 
@@ -213,8 +207,3 @@ def _release(log: Log) -> None:
     """Close what is open, without what a close in order would write."""
     for segment in log.chain.segments:
         segment.close()
-
-
-def visible_end(log: Log, isolation: Isolation) -> int:
-    """Return the exclusive end of what a reader of `isolation` is shown."""
-    return log.visible_end(isolation)

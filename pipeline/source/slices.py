@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import PipelineError
-from pipeline.places.paths import topic_id_of
 from pipeline.source.query.ranges import OffsetRange
+from storage.checkpoints.partition_metadata import topic_id_of
 from storage.codec.aborted_filter import still_aborted
 from storage.codec.columns import Columns, decode, decode_each
 from storage.disk.filesystem import File, FileSystem

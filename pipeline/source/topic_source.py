@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,8 @@ from pipeline.errors import DataLossError
 from pipeline.places.paths import data_directories
 from pipeline.source.arrow import BATCH_ROWS, record_batch
 from pipeline.source.arrow_buffers import ColumnRange
-from pipeline.source.directories import SourceDirectories, visible_end
-from pipeline.source.query.bounds import clamp, ending_offsets, in_order, select, starting_offsets, within
+from pipeline.source.directories import SourceDirectories
+from pipeline.source.query.bounds import clamp, in_order, offsets_at, select, within
 from pipeline.source.query.narrowing import EVERYTHING, Narrowing
 from pipeline.source.query.options import SourceOptions
 from pipeline.source.query.ranges import OffsetRange, divide, split_ranges
@@ -53,7 +54,7 @@ class TopicSource:
         return self._directories.log(partition).log_start_offset
 
     def latest(self, partition: TopicPartition) -> int:
-        return visible_end(self._directories.log(partition), self.options.isolation)
+        return self._directories.log(partition).visible_end(self.options.isolation)
 
     def log_end(self, partition: TopicPartition) -> int:
         """Return the end of the log, with what is not visible to this query yet."""
@@ -74,15 +75,19 @@ class TopicSource:
 
     def start(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition for this query."""
-        options = self.options
-        return starting_offsets(
-            options.starting, partitions, self, latest_if_none_as_late=options.starting_strategy_latest
+        return offsets_at(
+            self.options.starting,
+            partitions,
+            self,
+            option="startingOffsets",
+            latest_if_none_as_late=self.options.starting_strategy_latest,
         )
 
     def batch_ranges(self, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
         """Return the ranges of a batch query, one a partition (PipelineError and its kinds)."""
         partitions = self.partitions()
-        start, end = self.start(partitions), ending_offsets(self.options.ending, partitions, self)
+        start = self.start(partitions)
+        end = offsets_at(self.options.ending, partitions, self, option="endingOffsets")
         ranges = [self.checked(in_order(one, start[one], end[one])) for one in partitions]
         return [self._narrowed(one, narrowing) for one in ranges if narrowing.admits(one.partition)]
 
@@ -173,13 +178,10 @@ def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[An
 def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | None:
     """Return the rest of a task; None where that is gone and does not matter (DataLossError)."""
     left = replace(task, range=task.range._replace(start_offset=next_offset))
-    source = TopicSource(options)
-    try:
+    with closing(TopicSource(options)) as source:
         lost = source.reason_lost(left)
         if lost is None:
             return source.task(source.checked(left.range))
-    finally:
-        source.close()
     if options.fail_on_data_loss:
         raise DataLossError(f"{lost}; failOnDataLoss=false goes on with what is there")
     _LOGGER.warning("%s", lost)

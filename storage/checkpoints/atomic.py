@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from storage.disk.filesystem import FileSystem
@@ -41,11 +41,8 @@ def put_in_place(files: FileSystem, path: Path, *, flush: bool = True) -> None:
     """
     temporary = _temporary(path)
     if flush:
-        file = files.open(temporary)
-        try:
+        with closing(files.open(temporary)) as file:
             file.sync()
-        finally:
-            file.close()
     files.rename(temporary, path)
     if flush:
         files.sync_directory(path.parent)

@@ -15,6 +15,8 @@ IdSource: TypeAlias = Callable[[], UUID]
 _TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 _RESERVED_BELOW = 100
 """Directory ids 0 to 99 have meanings of their own in Kafka; 0 and 1 are reserved for topics."""
+LAST_RESERVED_TOPIC_ID = 1
+"""0 stands for no topic, 1 for the topic of Kafka's own metadata."""
 
 
 def new_id(source: IdSource = uuid4) -> str:

@@ -56,6 +56,14 @@ def read_topic_id(files: FileSystem, directory: Path) -> str | None:
     return decode_partition_metadata(data, file=path)
 
 
+def topic_id_of(directory: Path, files: FileSystem) -> str | None:
+    """Read the topic id in a partition's directory; None without one, or where its file is damaged (OSError)."""
+    try:
+        return read_topic_id(files, directory)
+    except CorruptionError:
+        return None
+
+
 def prepare_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:
     """Write the file of a partition that is being made, under its temporary name (OSError)."""
     prepare(files, directory / names.PARTITION_METADATA, encode_partition_metadata(topic_id))

@@ -70,6 +70,24 @@ def find_end(data: Buffer) -> tuple[int, Offset]:
     return at, Offset(last_offset)
 
 
+def find_offset(data: Buffer, offset: cython.longlong, room: cython.Py_ssize_t) -> int:
+    """Return the position of the first of adjacent batches that does not end below `offset`, going by their headers alone.
+
+    It may lie behind the end of `data`, of which the batches fill `room` bytes; it is that of the first batch that is torn or
+    damaged, or whose header is cut off, where the way ends there.
+    """
+    view: memoryview = memory.flat_view(data)
+    octets: cython.p_uchar = memory.octets_of(view)
+    stop: cython.Py_ssize_t = len(view) - fields.HEADER_SIZE
+    at: cython.Py_ssize_t = 0
+    while at <= stop and 0 <= _last_offset_at(octets, at) < offset:
+        size: cython.longlong = _size_at(octets, at, room)
+        if size <= 0:
+            break
+        at += size
+    return at
+
+
 def verify_checksum(data: Buffer, header: BatchHeader) -> None:
     """Raise CorruptBatchError if the bytes under `header`'s checksum are not those it was made of."""
     batches = scan(data, header.position, header.end_position, check_crc=True, max_batches=1)
@@ -101,23 +119,54 @@ def assign_plain(
     end: cython.Py_ssize_t = len(batches)
     at: cython.Py_ssize_t = 0
     while at < end:
-        size: cython.longlong = _size_at(octets, at, end)
-        count: cython.longlong = (
-            _int32(octets, at + fields.RECORD_COUNT_POSITION) if size >= fields.HEADER_SIZE else 0
-        )
-        if (
-            not 0 < size <= max_batch_bytes
-            or octets[at + fields.MAGIC_POSITION] != fields.CURRENT_MAGIC
-            or octets[at + fields.ATTRIBUTES_POSITION] != 0
-            or octets[at + fields.ATTRIBUTES_POSITION + 1] > fields.CODEC_MASK
-            or count <= 0
-            or _int32(octets, at + fields.LAST_OFFSET_DELTA_POSITION) != count - 1
-            or _int64(octets, at + fields.MAX_TIMESTAMP_POSITION) > latest_timestamp
-            or _int64(octets, at + fields.PRODUCER_ID_POSITION) != -1
-        ):
+        size: cython.longlong = _plain_size(octets, at, end, latest_timestamp)
+        if not 0 < size <= max_batch_bytes:
             return None
         at += size
     return _assigned(octets, end, base_offset, leader_epoch)
+
+
+def assign_one(
+    batch: bytearray,
+    base_offset: cython.longlong,
+    leader_epoch: cython.longlong,
+    max_batch_bytes: cython.longlong,
+    latest_timestamp: cython.longlong,
+) -> int:
+    """Do what `assign_plain` does, for one batch, in a third of the time: its last offset, or -1 with nothing changed."""
+    octets: cython.p_uchar = memory.writable(batch)
+    end: cython.Py_ssize_t = len(batch)
+    if end > max_batch_bytes or _plain_size(octets, 0, end, latest_timestamp) != end:
+        return -1
+    _put_integer(octets, 0, base_offset, 8)
+    _put_integer(octets, fields.LEADER_EPOCH_POSITION, leader_epoch, 4)
+    return base_offset + _int32(octets, fields.LAST_OFFSET_DELTA_POSITION)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _plain_size(
+    octets: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    latest_timestamp: cython.longlong,
+) -> cython.longlong:
+    """Return the size of the batch at `at` if it is a plain one of format v2, no later than `latest_timestamp`; or 0."""
+    size: cython.longlong = _size_at(octets, at, end)
+    if size < fields.HEADER_SIZE:
+        return 0
+    count: cython.longlong = _int32(octets, at + fields.RECORD_COUNT_POSITION)
+    if (
+        octets[at + fields.MAGIC_POSITION] != fields.CURRENT_MAGIC
+        or octets[at + fields.ATTRIBUTES_POSITION] != 0
+        or octets[at + fields.ATTRIBUTES_POSITION + 1] > fields.CODEC_MASK
+        or count <= 0
+        or _int32(octets, at + fields.LAST_OFFSET_DELTA_POSITION) != count - 1
+        or _int64(octets, at + fields.MAX_TIMESTAMP_POSITION) > latest_timestamp
+        or _int64(octets, at + fields.PRODUCER_ID_POSITION) != -1
+    ):
+        return 0
+    return size
 
 
 @cython.cfunc

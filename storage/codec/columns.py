@@ -195,6 +195,17 @@ class Columns:
         """Return the index of the first record at or after `offset`; the number of records where there is none."""
         return bisect_left(self._block, offset, 0, self._count)
 
+    def find_time(self, timestamp: cython.longlong, offset: cython.longlong) -> int:
+        """Return the index of the first record at or after a time and at or after an offset; the number of records where there is none."""
+        column: cython.p_longlong = memory.int64s_of(self._block)
+        count: cython.Py_ssize_t = self._count
+        index: cython.Py_ssize_t = 0
+        while index < count and (
+            column[fields.TIMESTAMPS * count + index] < timestamp or column[index] < offset
+        ):
+            index += 1
+        return index
+
 
 def decode(  # noqa: PLR0913 -- what readers choose, each by its name
     data: Buffer,

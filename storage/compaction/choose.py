@@ -52,8 +52,6 @@ class CleaningPlan:
     overdue: bool
     """Something dirty is older than max.compaction.lag.ms."""
     due: bool
-    checkpoint_was_bad: bool
-    """The checkpoint lay outside the log and was replaced by the log start offset."""
 
     @property
     def cleanable_ratio(self) -> float:
@@ -63,7 +61,7 @@ class CleaningPlan:
 
 def plan(params: CleaningParams) -> CleaningPlan:
     """Return what a pass over this log would clean, and whether it is due (ratio above the setting, or overdue)."""
-    first_dirty, bad = _first_dirty_offset(params)
+    first_dirty = _first_dirty_offset(params)
     end = max(_first_uncleanable_offset(params, first_dirty), first_dirty)
     inactive = params.segments[:-1]
     clean_bytes = sum(s.size_bytes for s in inactive if s.base_offset < first_dirty)
@@ -79,18 +77,16 @@ def plan(params: CleaningParams) -> CleaningPlan:
         cleanable_bytes=cleanable_bytes,
         overdue=overdue,
         due=bool(dirty) and (ratio > params.min_dirty_ratio or overdue),
-        checkpoint_was_bad=bad,
     )
 
 
-def _first_dirty_offset(params: CleaningParams) -> tuple[Offset, bool]:
+def _first_dirty_offset(params: CleaningParams) -> Offset:
+    """Return the checkpoint; without one, or where it lies outside of the log, the log start."""
     start = params.segments[0].base_offset if params.segments else params.log_start_offset
     start = max(start, params.log_start_offset)
-    if params.checkpoint is None:
-        return start, False
-    if params.checkpoint < start or params.checkpoint > params.log_end_offset:
-        return start, True
-    return params.checkpoint, False
+    if params.checkpoint is None or not start <= params.checkpoint <= params.log_end_offset:
+        return start
+    return params.checkpoint
 
 
 def _first_uncleanable_offset(params: CleaningParams, first_dirty: Offset) -> Offset:

@@ -17,7 +17,7 @@ from storage.compaction.choose import CleanableSegment, CleaningParams, Cleaning
 from storage.compaction.group import GroupingSegment, GroupLimits, group
 from storage.compaction.offset_map import DEFAULT_BYTES, OffsetMap
 from storage.compaction.retain import LastOfProducer, RetentionParams
-from storage.compaction.rewrite import CleaningCounts, Rewriter, build_map
+from storage.compaction.rewrite import Rewriter, build_map
 from storage.compaction.transactions import PassTransactions
 from storage.errors import CorruptBatchError, CorruptionError, PartitionOfflineError, StorageError
 from storage.log.log import Log
@@ -44,7 +44,8 @@ class Cleaned:
 
     end_offset: Offset
     """Clean up to here: the cleaner's checkpoint."""
-    counts: CleaningCounts
+    records_read: int
+    records_kept: int
     segments_before: tuple[Offset, ...]
     """Base offsets of those that were read."""
     segments_after: tuple[Offset, ...]
@@ -129,7 +130,8 @@ class _Pass:
             after.append(self._clean_group(members, rewriter, transactions))
         return Cleaned(
             end_offset=map_end,
-            counts=rewriter.counts,
+            records_read=rewriter.records_read,
+            records_kept=rewriter.records_kept,
             segments_before=tuple(segment.base_offset for segment in touched),
             segments_after=tuple(segment.base_offset for segment in after),
             bytes_before=sum(segment.size for segment in touched),
@@ -207,7 +209,7 @@ class _Pass:
         for window in windows(segment.log, 0, segment.size, window_bytes=WINDOW_BYTES):
             if not self._proceed():
                 raise CleaningStoppedError(f"{self._log.topic}-{self._log.number}: asked to stop cleaning")
-            segment.raise_problem(window)
+            window.raise_problem(segment.log)
             yield window
 
     def _live_producers(self) -> dict[ProducerId, LastOfProducer]:

@@ -7,18 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from storage.codec.headers import BatchHeader
 from storage.model import Offset, ProducerId, Timestamp
-
-
-class WhenEmpty(Enum):
-    """The treatment of a batch none of whose records stays."""
-
-    DROP = "drop"
-    KEEP_HEADER = "keep header"
-    """It carries the newest sequence of a producer, or ends at the bound that must not move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +39,8 @@ class BatchDecision:
     """The decision on a batch's records, and on the batch when none is left."""
 
     discard_records: bool
-    when_empty: WhenEmpty
+    keeps_header: bool
+    """It carries the newest sequence of a producer, or ends at the bound that must not move: emptied, it stays."""
     starts_horizon: bool
     """A marker whose transaction is gone: its countdown begins."""
 
@@ -60,10 +52,9 @@ def decide(batch: BatchHeader, *, discardable: bool, params: RetentionParams) ->
         discard = discardable and horizon is not None and horizon <= params.now
     else:
         discard = discardable
-    must_stay = _carries_producer_state(batch, params) or batch.end_offset == params.keep_end_offset
     return BatchDecision(
         discard_records=discard,
-        when_empty=WhenEmpty.KEEP_HEADER if must_stay else WhenEmpty.DROP,
+        keeps_header=_carries_producer_state(batch, params) or batch.end_offset == params.keep_end_offset,
         starts_horizon=batch.is_control and discardable and not discard,
     )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from storage.codec.batch_writer import encode_batches, encode_span
 from storage.codec.binary.fields import CURRENT_MAGIC
@@ -18,14 +17,7 @@ from storage.codec.control import ControlType, control_type
 from storage.codec.headers import BatchHeader, Codec
 from storage.codec.records import BatchStamp, encode
 from storage.compaction.offset_map import OffsetMap
-from storage.compaction.retain import (
-    BatchDecision,
-    RetentionParams,
-    WhenEmpty,
-    decide,
-    new_horizon,
-    tombstones_stay,
-)
+from storage.compaction.retain import BatchDecision, RetentionParams, decide, new_horizon, tombstones_stay
 from storage.compaction.survivors import (
     RunKind,
     count_staying,
@@ -38,14 +30,6 @@ from storage.compaction.survivors import (
 )
 from storage.compaction.transactions import PassTransactions
 from storage.model import NO_PRODUCER_ID, Offset, Timestamp, TimestampType
-
-
-@dataclass(slots=True)
-class CleaningCounts:
-    """Records that a pass read and kept: for the log line it leaves."""
-
-    records_read: int = 0
-    records_kept: int = 0
 
 
 class Rewriter:
@@ -63,7 +47,8 @@ class Rewriter:
         self._transactions = transactions
         self._params = params
         self._map_end_offset = map_end_offset
-        self.counts = CleaningCounts()
+        self.records_read = 0
+        self.records_kept = 0
 
     def rewrite(self, data: memoryview, *, modified: Timestamp) -> Iterator[memoryview | bytearray]:
         """Yield the batches of `data` that stay, as they stay; `modified` is their segment's file time.
@@ -77,8 +62,7 @@ class Rewriter:
         self, data: memoryview, columns: Columns, modified: Timestamp
     ) -> Iterator[memoryview | bytearray]:
         batches = columns.batches
-        counts = self.counts
-        counts.records_read += len(columns)
+        self.records_read += len(columns)
         keep_end_offset = -1 if self._params.keep_end_offset is None else self._params.keep_end_offset
         marks = self._newest.marks_of(columns, end_offset=self._map_end_offset)
         positions, record_ends = batches.column("position"), batches.column("record_end")
@@ -89,7 +73,7 @@ class Rewriter:
             if kind is RunKind.COPIED:
                 end = positions[stop] if stop < len(positions) else batches.stop
                 kept = data[positions[first] : end]
-                counts.records_kept += record_ends[stop - 1] - (record_ends[first - 1] if first else 0)
+                self.records_kept += record_ends[stop - 1] - (record_ends[first - 1] if first else 0)
             elif kind is RunKind.SINGLE:
                 stop, kept = self._rewritten(data, columns, marks, first, modified)
             if kept is not None:
@@ -104,7 +88,7 @@ class Rewriter:
         if stop == first:
             return first + 1, self._batch(data, _Batch(columns, first), marks, modified)
         kept = filter_batches(columns, marks, first, stop)
-        self.counts.records_kept += len(kept)
+        self.records_kept += len(kept)
         return stop, encode_batches(kept)
 
     def _batch(
@@ -117,9 +101,9 @@ class Rewriter:
         if not header.is_control and not tombstones_stay(header, modified=modified, params=self._params):
             drop_tombstones(marks, first, last)
         stay = 0 if decision.discard_records else _count_kept(batch, marks)
-        self.counts.records_kept += stay
+        self.records_kept += stay
         if not stay:
-            if decision.when_empty is WhenEmpty.DROP or header.magic < CURRENT_MAGIC:
+            if not decision.keeps_header or header.magic < CURRENT_MAGIC:
                 return None
             return _emptied(header)
         kept = batch.columns if header.is_control else kept_records(batch.columns, marks, first, last)

@@ -26,12 +26,6 @@ class PassTransactions:
         self.retained: list[AbortedSpan] = []
         """Aborts whose markers stay: the entries of the cleaned segment's transaction index."""
 
-    def add_aborted(self, spans: Iterable[AbortedSpan]) -> None:
-        """Add the aborts that the next segments' transaction indexes list."""
-        known = {*self._upcoming, *self._open_aborted.values()}
-        self._upcoming += [span for span in spans if span not in known]
-        self._upcoming.sort(key=lambda span: span.first_offset, reverse=True)
-
     def read_data(self, batch: BatchHeader) -> bool:
         """Take note of a data batch; return whether it belongs to an aborted transaction."""
         self._begin_up_to(batch.last_offset)

@@ -50,6 +50,9 @@ class EngineConfig:
     creation_overrides: Mapping[str, str] = field(default_factory=lambda: KEEP_FOREVER)
     """Overrides that every topic created here gets, unless others are given."""
 
+    follows: bool = False
+    """Another engine leads these logs: nothing is removed, compacted or appended but what that has done."""
+
     node_id: Annotated[
         int,
         BrokerRow(

@@ -23,14 +23,19 @@ Values: TypeAlias = dict[str, Any]
 
 NEWEST = 32767
 
-_INTEGERS = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q"}
+_NUMBERS = {
+    kind: struct.Struct(code)
+    for kind, code in {"bool": ">?", "int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q"}.items()
+}
 _DEFAULTS: Mapping[str, Any] = {
+    "bool": False,
     "int8": 0,
     "int16": 0,
     "int32": 0,
     "int64": 0,
     "string": "",
     "bytes": b"",
+    "records": b"",
     "uuid": uuid.UUID(int=0),
     "array": [],
 }
@@ -38,7 +43,10 @@ _DEFAULTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field: a type's name, or `array` of `of` (a type's name or the fields of a structure)."""
+    """One field: a type's name, `array` of `of` (a type's name or the fields of a structure), or `structure` of its fields.
+
+    `records` are bytes of which a reader gets a view.
+    """
 
     name: str
     kind: str
@@ -131,7 +139,7 @@ class _Reader:
             count = self._length(wide=True)
             value = None if count is None else [self._item(each.of, version) for _ in range(count)]
         else:
-            value = self._item(each.kind, version)
+            value = self._item(each.of if each.kind == "structure" else each.kind, version)
         if value is None and not each.may_be_null(version):
             raise CorruptBatchError(self.at, f"non-nullable field {each.name} was serialized as null")
         return value
@@ -139,14 +147,16 @@ class _Reader:
     def _item(self, kind: str | tuple[Field, ...], version: int) -> Any:
         if isinstance(kind, tuple):
             return self.structure(kind, version)
-        if kind in _INTEGERS:
-            size = struct.calcsize(_INTEGERS[kind])
-            return struct.unpack(_INTEGERS[kind], self._take(size))[0]
+        number = _NUMBERS.get(kind)
+        if number is not None:
+            return number.unpack(self._take(number.size))[0]
         if kind == "uuid":
             return uuid.UUID(bytes=bytes(self._take(16)))
-        length = self._length(wide=kind == "bytes")
+        length = self._length(wide=kind != "string")
         if length is None:
             return None
+        if kind == "records":
+            return self._take(length)
         content = bytes(self._take(length))
         return content if kind == "bytes" else self._text(content)
 
@@ -215,7 +225,7 @@ class _Writer:
         if value is None and not each.may_be_null(version):
             raise ValueError(f"{each.name} may not be null in version {version}")
         if each.kind != "array":
-            self._item(each.kind, value, version)
+            self._item(each.of if each.kind == "structure" else each.kind, value, version)
             return
         self._length(None if value is None else len(value), wide=True)
         for item in value or ():
@@ -224,13 +234,13 @@ class _Writer:
     def _item(self, kind: str | tuple[Field, ...], value: Any, version: int) -> None:
         if isinstance(kind, tuple):
             self.structure(kind, value, version)
-        elif kind in _INTEGERS:
-            self.out += struct.pack(_INTEGERS[kind], value)
+        elif kind in _NUMBERS:
+            self.out += _NUMBERS[kind].pack(value)
         elif kind == "uuid":
             self.out += value.bytes
         else:
             content = value.encode() if isinstance(value, str) else value
-            self._length(None if content is None else len(content), wide=kind == "bytes")
+            self._length(None if content is None else len(content), wide=kind != "string")
             self.out += content or b""
 
     def _length(self, length: int | None, *, wide: bool) -> None:

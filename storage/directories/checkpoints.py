@@ -108,7 +108,7 @@ class CheckpointWriter:
     def checkpointed(self, partition: TopicPartition) -> Checkpointed:
         """Return the files' present content about one partition."""
         with self._lock:
-            return checkpointed(self._written, partition)
+            return Checkpointed(*(self._written[name].get(partition, Offset(0)) for name in _SERVED))
 
     def first_dirty_offset(self, partition: TopicPartition) -> Offset | None:
         """Return the offset from which the cleaner continues; None before the first cleaning."""
@@ -150,12 +150,6 @@ class CheckpointWriter:
             self._lend(lambda: write_offsets(self._files, self._directory / name, offsets))
             self._written[name] = offsets
             self._malformed.discard(name)
-
-
-def checkpointed(offsets: Mapping[str, Offsets], partition: TopicPartition) -> Checkpointed:
-    """Return the offsets of one partition in the files' content."""
-    nothing = Offset(0)
-    return Checkpointed(*(offsets[name].get(partition, nothing) for name in _SERVED))
 
 
 def name_of(partition: Partition) -> TopicPartition:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,8 +111,3 @@ class DataDirectory:
     def sync_all(self) -> None:
         """Put everything in the directory on disk (OSError; blocking)."""
         self.files.sync_all(self.path)
-
-
-def partitions_of(topic: str, numbers: range) -> Iterator[TopicPartition]:
-    """Name a topic's partitions."""
-    return (TopicPartition(topic, number) for number in numbers)

@@ -4,7 +4,7 @@
     ├── meta.properties  .lock  .kafka_cleanshutdown
     ├── recovery-point-offset-checkpoint  log-start-offset-checkpoint
     ├── replication-offset-checkpoint  cleaner-offset-checkpoint
-    ├── topicfs.topics  topicfs.reserve  topicfs.handover  topicfs.writes  topicfs.write.…       ours, which a broker ignores
+    ├── topicfs.topics  topicfs.reserve  topicfs.handover  topicfs.mirror  topicfs.writes  topicfs.write.…       ours, which a broker ignores
     ├── <topic>-<partition>/                      a partition
     │   ├── <20 digits>.log .index .timeindex .txnindex .snapshot     then perhaps .deleted .cleaned .swap
     │   ├── <20 digits>.view                                          ours, which a broker ignores
@@ -41,6 +41,8 @@ RESERVE = "topicfs.reserve"
 """Room kept aside for a full disk; arbitrary bytes."""
 HANDOVER = "topicfs.handover"
 """The journal of a handover to a broker."""
+MIRROR = "topicfs.mirror"
+"""What a mirror of a cluster knows of the directory."""
 COMMITTED_WRITES = "topicfs.writes"
 """The micro-batches committed, by streaming query."""
 

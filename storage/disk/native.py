@@ -154,9 +154,9 @@ class NativeFile:
     def path(self) -> Path:
         return self._path
 
-    def reach(self) -> None:
-        """Open it now. Raises OSError where that cannot be."""
-        self._open()
+    def reach(self, *, create: bool = False) -> None:
+        """Open it now; with `create` it may be new. Raises OSError where that cannot be."""
+        self._open(os.O_CREAT if create else 0)
 
     def size(self) -> int:
         descriptor = self._open()
@@ -233,10 +233,10 @@ class NativeFile:
         error.filename = str(self._path)
         return error
 
-    def _open(self) -> _Descriptor:
+    def _open(self, further_flags: int = 0) -> _Descriptor:
         descriptor = self._descriptor
         if descriptor is None:
-            descriptor = _Descriptor(open_plain(self._path, self._flags))
+            descriptor = _Descriptor(open_plain(self._path, self._flags | further_flags))
             self._pool.lend(self, descriptor=descriptor)
         self.used = True
         return descriptor
@@ -307,10 +307,8 @@ class NativeFileSystem:
                 raise ReadOnlyError(f"{path}: opened read-only, nothing there may change")
             file = NativeFile(path, os.O_RDONLY, self._pool)
         else:
-            if create:
-                os.close(open_plain(path, os.O_RDWR | os.O_CREAT))
             file = NativeFile(path, os.O_RDWR, self._pool)
-        file.reach()
+        file.reach(create=create)
         return file
 
     def exists(self, path: Path) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from storage.compaction.choose import CleanableSegment, plan
+from storage.compaction.choose import CleanableSegment, CleaningPlan, plan
 from storage.compaction.clean import cleaning_params
 from storage.log.log import Log
 from storage.log.roll import RollParameters, RollReason, roll_reason, waited_ms
@@ -58,15 +58,9 @@ class PlannedCleaning:
     """A log would be compacted."""
 
     partition: TopicPartition
-    first_dirty_offset: Offset
-    end_offset: Offset
-    clean_bytes: int
-    cleanable_bytes: int
-    cleanable_ratio: float
+    plan: CleaningPlan
     min_ratio: float
     """min.cleanable.dirty.ratio."""
-    overdue: bool
-    """True if something is older than max.compaction.lag.ms."""
 
 
 PlannedStep: TypeAlias = PlannedRoll | PlannedDeletion | PlannedCleaning
@@ -74,21 +68,18 @@ PlannedStep: TypeAlias = PlannedRoll | PlannedDeletion | PlannedCleaning
 
 def plan_log(log: Log, now: Timestamp) -> tuple[PlannedStep, ...]:
     """Return what would be done to one log."""
-    roll = _planned_roll(log, now)
-    deletions, roll_first = _planned_deletions(log, now, rolled=roll is not None)
+    due = roll_due(log, now)
+    reason = due.value if due else None
+    deletions, roll_first = _planned_deletions(log, now, rolled=reason is not None)
     if roll_first:
-        roll = _roll(log, now, ALL_GOES)
-    return (*_one(roll), *deletions, *_one(_planned_cleaning(log, now, rolled=roll is not None)))
+        reason = ALL_GOES
+    rolls = [] if reason is None else [_planned_roll(log, now, reason)]
+    return (*rolls, *deletions, *_planned_cleaning(log, now, rolled=reason is not None))
 
 
 def roll_due(log: Log, now: Timestamp) -> RollReason | None:
     """Return why a record that came now would make the log roll, however small it was."""
     return roll_reason(_parameters(log, now)) if log.chain.active.size else None
-
-
-def _one(step: PlannedStep | None) -> Iterator[PlannedStep]:
-    if step is not None:
-        yield step
 
 
 def _parameters(log: Log, now: Timestamp) -> RollParameters:
@@ -108,12 +99,7 @@ def _parameters(log: Log, now: Timestamp) -> RollParameters:
     )
 
 
-def _planned_roll(log: Log, now: Timestamp) -> PlannedRoll | None:
-    reason = roll_due(log, now)
-    return None if reason is None else _roll(log, now, reason.value)
-
-
-def _roll(log: Log, now: Timestamp, reason: str) -> PlannedRoll:
+def _planned_roll(log: Log, now: Timestamp, reason: str) -> PlannedRoll:
     active, parameters = log.chain.active, _parameters(log, now)
     return PlannedRoll(
         TopicPartition(log.topic, log.number),
@@ -162,23 +148,13 @@ def _after_roll(segments: Sequence[SegmentInfo]) -> list[SegmentInfo]:
     return [*sealed, replace(active, active=False), SegmentInfo(end, end, 0, NO_TIMESTAMP, True, ())]
 
 
-def _planned_cleaning(log: Log, now: Timestamp, *, rolled: bool) -> PlannedCleaning | None:
+def _planned_cleaning(log: Log, now: Timestamp, *, rolled: bool) -> Iterator[PlannedCleaning]:
     if not log.config.compacts:
-        return None
+        return
     params = cleaning_params(log, log.parts.first_dirty_offset, now)
     if rolled:
         fresh = CleanableSegment(log.log_end_offset, 0, NO_TIMESTAMP, None)
         params = replace(params, segments=[*params.segments, fresh])
     found = plan(params)
-    if not found.due:
-        return None
-    return PlannedCleaning(
-        TopicPartition(log.topic, log.number),
-        found.first_dirty_offset,
-        found.end_offset,
-        found.clean_bytes,
-        found.cleanable_bytes,
-        found.cleanable_ratio,
-        params.min_dirty_ratio,
-        found.overdue,
-    )
+    if found.due:
+        yield PlannedCleaning(TopicPartition(log.topic, log.number), found, params.min_dirty_ratio)

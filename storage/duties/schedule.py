@@ -40,6 +40,10 @@ class Duty(Enum):
     HIGH_WATERMARKS = "high watermark checkpoint"
 
 
+_LEADERS = {Duty.STAGED_WRITES, Duty.UNOPENED, Duty.RETENTION, Duty.CLEAN}
+"""What changes records: a follower waits for its leader to do it."""
+
+
 class Plan(NamedTuple):
     """The period of a duty, and its delay after opening."""
 
@@ -50,9 +54,8 @@ class Plan(NamedTuple):
 def plan_duties(config: EngineConfig) -> dict[Duty, Plan]:
     """Return each duty's plan by the engine's settings."""
     delay = config.initial_task_delay_ms
-    cleaner = {Duty.CLEAN: Plan(config.cleaner_backoff_ms, config.cleaner_backoff_ms)}
-    return {
-        **(cleaner if config.cleaner_enable else {}),
+    plans = {
+        Duty.CLEAN: Plan(config.cleaner_backoff_ms, config.cleaner_backoff_ms),
         Duty.FLUSH: Plan(config.flush_check_interval_ms, delay),
         Duty.RETENTION: Plan(config.retention_check_interval_ms, delay),
         Duty.STAGED_WRITES: Plan(STAGED_WRITES_PERIOD_MS, 0),
@@ -63,6 +66,8 @@ def plan_duties(config: EngineConfig) -> dict[Duty, Plan]:
         Duty.LOG_START_OFFSETS: Plan(config.log_start_offset_interval_ms, delay),
         Duty.HIGH_WATERMARKS: Plan(config.high_watermark_interval_ms, config.high_watermark_interval_ms),
     }
+    left_out = _LEADERS if config.follows else set() if config.cleaner_enable else {Duty.CLEAN}
+    return {duty: plan for duty, plan in plans.items() if duty not in left_out}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from storage.checkpoints.identifiers import encode_id
-from storage.errors import StorageError
+from storage.errors import ClusterError
 from storage.model import Offset, TopicPartition
 
 TIMEOUT_SECONDS = 30.0
@@ -28,10 +28,6 @@ PASSING_ERRORS = (
 COORDINATOR_ERRORS = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 """The same while a group's coordinator is being found."""
 _PATIENCE = {"request_timeout": TIMEOUT_SECONDS}
-
-
-class ClusterError(StorageError):
-    """A cluster that cannot be reached, or that refuses what was asked."""
 
 
 @dataclass(frozen=True, slots=True)

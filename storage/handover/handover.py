@@ -14,7 +14,7 @@ Our data directory stays as it is, but for the journal and, if it was not closed
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +29,8 @@ from storage.disk.filesystem import FileSystem
 from storage.disk.lock import DirectoryLock
 from storage.disk.native import NativeFileSystem
 from storage.engine import Topic
-from storage.errors import StorageError
-from storage.handover.cluster import Cluster, ClusterError, ClusterTopic
+from storage.errors import ClusterError, StorageError
+from storage.handover.cluster import Cluster, ClusterTopic
 from storage.handover.handover_positions import PositionCommitter
 from storage.handover.journal import (
     Journal,
@@ -86,7 +86,7 @@ class Handover:
         self._log_dirs = [directory.absolute() for directory in log_dirs]
         self._report = report
         self._with_open_transactions = with_open_transactions
-        self._node = _read_node(self._files, self._log_dirs)
+        self._cluster_id, self._node_id = _read_node(self._files, self._log_dirs)
         self._journal_dir = self._find_journal()
         self._journal = read_journal(self._files, self._journal_dir)
 
@@ -111,9 +111,9 @@ class Handover:
         Raises ClusterError, StorageError where a topic of the same name holds records there, OSError.
         """
         cluster_id = cluster.cluster_id()
-        if cluster_id != self._node.cluster_id:
+        if cluster_id != self._cluster_id:
             raise ClusterError(
-                f"{self._log_dirs[0]} belongs to cluster {self._node.cluster_id}, but the one that answers is "
+                f"{self._log_dirs[0]} belongs to cluster {self._cluster_id}, but the one that answers is "
                 f"{cluster_id}; give the address of a broker of the same cluster"
             )
         own = self._own_topics()
@@ -136,13 +136,13 @@ class Handover:
         found = cluster.find_topic(topic.name)
         if found is None:
             found = cluster.create_topic(
-                topic.name, partitions=partitions, settings=topic.settings, node_id=self._node.node_id
+                topic.name, partitions=partitions, settings=topic.settings, node_id=self._node_id
             )
             self._report(
                 f"{topic.name}: created in the cluster, {_count(partitions)}, topic id {found.topic_id}"
             )
             return found
-        _check_fits(topic.name, found, partitions, self._node.node_id)
+        _check_fits(topic.name, found, partitions, self._node_id)
         if noted is not None and noted.topic_id == found.topic_id:
             self._report(f"{topic.name}: known to the cluster, topic id {found.topic_id}")
             return found
@@ -173,7 +173,7 @@ class Handover:
         by_name = {topic.name: topic for topic in topics}
         directories = [
             data_dir / names.partition_directory(partition)
-            for partition, data_dir in self._data_dirs().items()
+            for partition, data_dir in find_partitions(self._files, self._data).items()
             if partition.topic == POSITIONS_TOPIC
         ]
         positions = [
@@ -200,7 +200,7 @@ class Handover:
                 if not is_marked_clean(self._files, directory):
                     raise StorageError(f"{directory}: was written to in this moment; run this again")
             self._check_transactions(topics.values())
-            data_dirs = self._data_dirs()
+            data_dirs = find_partitions(self._files, self._data)
             for partition in journal.waiting():
                 journal = self._place_partition(journal, topics, data_dirs, partition)
             if not all(is_marked_clean(self._files, directory) for directory in self._log_dirs):
@@ -289,18 +289,11 @@ class Handover:
 
     def _own_topics(self) -> list[OwnTopic]:
         """Close the data directory in order, whatever state it was in, and return its topics."""
-        engine = open_engine(self._data, files=self._files)
-        try:
+        with closing(open_engine(self._data, files=self._files)) as engine:
             topics = [_closed_topic(topic) for topic in engine.topics().values() if not topic.internal]
-        finally:
-            engine.close()
         if not topics:
             raise StorageError(f"{', '.join(map(str, self._data))}: no topics there to hand over")
         return topics
-
-    def _data_dirs(self) -> dict[TopicPartition, Path]:
-        """Return which of our directories holds each partition."""
-        return find_partitions(self._files, self._data)
 
     def _find_journal(self) -> Path:
         """Return the directory that has the journal; of a handover that begins, the first one."""
@@ -339,16 +332,8 @@ class Handover:
             yield
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerNode:
-    """The broker that log directories belong to."""
-
-    cluster_id: str
-    node_id: int
-
-
-def _read_node(files: FileSystem, log_dirs: Sequence[Path]) -> BrokerNode:
-    """Return the broker's node. Raises StorageError unless all of them are log directories of one broker."""
+def _read_node(files: FileSystem, log_dirs: Sequence[Path]) -> tuple[str, int]:
+    """Return the ids of cluster and node. Raises StorageError unless all are log directories of one broker."""
     found = set()
     for directory in log_dirs:
         meta = read_meta_properties(files, directory)
@@ -356,7 +341,7 @@ def _read_node(files: FileSystem, log_dirs: Sequence[Path]) -> BrokerNode:
             raise StorageError(
                 f"{directory}: no {names.META_PROPERTIES} of a broker there; give one of its log.dirs, formatted"
             )
-        found.add(BrokerNode(meta.cluster_id, meta.node_id))
+        found.add((meta.cluster_id, meta.node_id))
     if len(found) != 1:
         raise StorageError(f"{', '.join(map(str, log_dirs))}: not log directories of one and the same broker")
     return found.pop()

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from storage.coordinators.group_records import CommittedOffset
-from storage.handover.cluster import Cluster, ClusterError, GroupPosition
+from storage.errors import ClusterError
+from storage.handover.cluster import Cluster, GroupPosition
 from storage.handover.journal import Journal
 from storage.messages import Say
 from storage.model import Offset, TopicPartition

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -164,8 +165,7 @@ def _logs(files: FileSystem, directory: Path) -> list[tuple[Path, bool]]:
 
 
 def _replay_file(files: FileSystem, path: Path, replay: _Replay, *, last: bool) -> None:
-    file = files.open(path, read_only=True)
-    try:
+    with closing(files.open(path, read_only=True)) as file:
         for window in windows(file, 0, file.size(), check_crc=True):
             try:
                 for columns in decode_each(window.data, 0, window.batches.stop, control=True):
@@ -175,5 +175,3 @@ def _replay_file(files: FileSystem, path: Path, replay: _Replay, *, last: bool) 
             if window.problem is not None and not last:
                 place = window.position + window.batches.stop
                 raise CorruptionError(path, place, window.problem.cause)
-    finally:
-        file.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -250,8 +250,7 @@ class Takeover:
 
     def _open(self, topics: list[TopicFound], positions: PositionsFound) -> None:
         """Load everything, with recovery where it is due, and close it in order; raises StorageError."""
-        engine = open_engine(self._data, files=self._files)
-        try:
+        with closing(open_engine(self._data, files=self._files)) as engine:
             for topic in topics:
                 for number in topic.log_dirs:
                     partition = engine.partition(topic.name, number)
@@ -263,8 +262,6 @@ class Takeover:
                         f"{topic.name}-{number}: offsets {offsets.log_start_offset} to {offsets.log_end_offset}"
                     )
             self._put_positions(engine, positions)
-        finally:
-            engine.close()
 
     def _put_positions(self, engine: Engine, positions: PositionsFound) -> None:
         if positions.new:

@@ -7,7 +7,6 @@ is continued where it ended.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, NamedTuple, Protocol
@@ -26,7 +25,7 @@ from storage.idempotence.registry import (
     catch_up,
 )
 from storage.model import ProducerId
-from storage.producers.entry import MAX_PRODUCER_EPOCH
+from storage.producers.entry import next_run
 
 TAIL_BYTES = 65_536
 """Bytes before the position that are compared before a run continues."""
@@ -80,7 +79,9 @@ class NamedProducer:
         self._name = name
         self._input_name = input_name
         self._partitions = partitions
-        known = _next_run(registry.get(name))
+        last = registry.get(name)
+        producer_id, epoch = next_run((last.producer_id, last.epoch) if last else None)
+        known = replace(last or RegisteredProducer(producer_id), producer_id=producer_id, epoch=epoch)
         earlier = known.inputs.get(input_name, InputProgress())
         caught_up = {
             number: catch_up(partition, known.producer_id, earlier.partitions.get(number))
@@ -188,16 +189,6 @@ class NamedProducer:
         start = max(0, position - TAIL_BYTES)
         stream.seek(start)
         return stream.read(position - start)
-
-
-def _next_run(known: RegisteredProducer | None) -> RegisteredProducer:
-    """Return the producer with the epoch of a new run; a new id where there is none, or its epochs are used up."""
-    if known is None:
-        # A broker counts ids up from 0; so far up they never meet.
-        return RegisteredProducer(ProducerId(2**62 + secrets.randbelow(2**62)), 0)
-    if known.epoch >= MAX_PRODUCER_EPOCH:
-        return replace(known, producer_id=ProducerId(2**62 + secrets.randbelow(2**62)), epoch=0)
-    return replace(known, epoch=known.epoch + 1)
 
 
 def whole_lines(stream: IO[bytes], block_bytes: int = 1 << 20) -> Iterator[bytes]:

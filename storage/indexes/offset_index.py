@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 from storage.disk.filesystem import File, FileEnds
 from storage.errors import CorruptionError
-from storage.indexes.search import NO_SLOT, WARM_BYTES, find_floor
+from storage.indexes.search import NO_SLOT, WARM_BYTES, Key, find_floor
 from storage.indexes.slots import SlotFile
 from storage.model import Offset, Position
 
 SLOT = Struct(">ii")
 WARM_ENTRIES = WARM_BYTES // SLOT.size
+_OFFSET = Key(SLOT.size, 0, 4)
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
@@ -83,15 +84,15 @@ class OffsetIndex:
 
     def lookup(self, offset: Offset, probes: MutableSequence[int] | None = None) -> OffsetPosition:
         """Return the last entry not above `offset`; (base offset, 0) when there is none."""
-        mapping, entries = self.slots.used()
-        slot = self._find(mapping, entries, offset, probes)
+        mapping, _ = self.slots.used()
+        slot = self._find(mapping, offset, probes)
         return (
             self._read(slot, mapping) if slot != NO_SLOT else OffsetPosition(self._base_offset, Position(0))
         )
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop all entries with an offset of `offset` and above."""
-        slot = self._find(*self.slots.used(), Offset(offset - 1))
+        slot = self._find(self.slots.used()[0], Offset(offset - 1))
         self.slots.truncate(slot + 1)
         self.last_offset = self._last_offset()
 
@@ -112,15 +113,9 @@ class OffsetIndex:
                 f"last offset {self.last_offset} is below the base offset {self._base_offset}",
             )
 
-    def _find(
-        self, mapping: memoryview, entries: int, offset: Offset, probes: MutableSequence[int] | None = None
-    ) -> int:
+    def _find(self, mapping: memoryview, offset: Offset, probes: MutableSequence[int] | None = None) -> int:
         return find_floor(
-            lambda slot: SLOT.unpack_from(mapping, slot * SLOT.size)[0],
-            entries,
-            offset - self._base_offset,
-            warm_entries=WARM_ENTRIES,
-            probes=probes,
+            mapping, _OFFSET, offset - self._base_offset, warm_entries=WARM_ENTRIES, probes=probes
         )
 
     def _read(self, slot: int, mapping: memoryview) -> OffsetPosition:

@@ -3,49 +3,77 @@
 The last slots of an index are asked for most, and a plain binary search over the whole file would touch pages in
 its middle that nobody else keeps in memory. So a target in the *warm* section, the last 8 KiB and a slot, is searched
 there alone (Kafka's AbstractIndex; kafka-storage.md#index-lookup).
+
+This module is compiled by Cython, and runs uncompiled with the same results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableSequence
+from collections.abc import MutableSequence
 from typing import NamedTuple
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.storage.codec.binary import memory
+else:
+    from storage.codec.binary import memory
 
 WARM_BYTES = 8192
 
 NO_SLOT = -1
 
 
+class Key(NamedTuple):
+    """The integer by which slots are sorted, big-endian and signed."""
+
+    slot_bytes: int
+    position: int
+    """Position in the slot of its first byte."""
+    size: int
+    """Bytes of it."""
+
+
 def find_floor(
-    key_at: Callable[[int], int],
-    entries: int,
-    target: int,
+    slots: memoryview,
+    key: Key,
+    target: cython.longlong,
     *,
-    warm_entries: int,
+    warm_entries: cython.Py_ssize_t,
     probes: MutableSequence[int] | None = None,
 ) -> int:
-    """Return the last of the slots 0 to `entries` - 1, whose keys ascend, that is not above `target`; NO_SLOT without one.
+    """Return the number of the last of the slots, whose keys ascend, that is not above `target`; NO_SLOT without one.
 
     `probes`, where given, gets the number of each slot looked at, in order.
     """
+    slot_bytes: cython.Py_ssize_t = key.slot_bytes
+    entries: cython.Py_ssize_t = len(slots) // slot_bytes
     if entries == 0:
         return NO_SLOT
-    looked_at = _Probed(key_at, probes).key if probes is not None else key_at
-    first_warm = max(0, entries - 1 - warm_entries)
-    warm_key = looked_at(first_warm)
+    first_warm: cython.Py_ssize_t = max(0, entries - 1 - warm_entries)
+    warm_key: cython.longlong = _key_at(slots, key, first_warm, probes)
     if warm_key < target:
-        return _bisect(looked_at, (first_warm, warm_key), entries - 1, target)
-    first_key = looked_at(0) if first_warm else warm_key
+        return _bisect(slots, key, first_warm, warm_key, entries - 1, target, probes)
+    first_key: cython.longlong = _key_at(slots, key, 0, probes) if first_warm else warm_key
     if first_key > target:
         return NO_SLOT
-    return _bisect(looked_at, (0, first_key), first_warm, target)
+    return _bisect(slots, key, 0, first_key, first_warm, target, probes)
 
 
-def _bisect(key_at: Callable[[int], int], lowest: tuple[int, int], high: int, target: int) -> int:
-    """Search from `lowest`, a slot and its key, which is not above the target, to the slot `high`."""
-    low, low_key = lowest
+@cython.cfunc
+def _bisect(  # noqa: PLR0913, PLR0917 -- what `find_floor` has, and what it found
+    slots: memoryview,
+    slot_key: Key,
+    low: cython.Py_ssize_t,
+    low_key: cython.longlong,
+    high: cython.Py_ssize_t,
+    target: cython.longlong,
+    probes: MutableSequence[int] | None,
+) -> cython.Py_ssize_t:
+    """Search from a slot whose key is not above the target to the slot `high`."""
     while low < high and low_key != target:
-        middle = (low + high + 1) // 2
-        key = key_at(middle)
+        middle: cython.Py_ssize_t = (low + high + 1) // 2
+        key: cython.longlong = _key_at(slots, slot_key, middle, probes)
         if key > target:
             high = middle - 1
         else:
@@ -53,12 +81,20 @@ def _bisect(key_at: Callable[[int], int], lowest: tuple[int, int], high: int, ta
     return low
 
 
-class _Probed(NamedTuple):
-    """Notes each slot whose key is read."""
-
-    key_at: Callable[[int], int]
-    probes: MutableSequence[int]
-
-    def key(self, slot: int) -> int:
-        self.probes.append(slot)
-        return self.key_at(slot)
+@cython.cfunc
+def _key_at(
+    slots: memoryview, key: Key, slot: cython.Py_ssize_t, probes: MutableSequence[int] | None
+) -> cython.longlong:
+    if probes is not None:
+        probes.append(slot)
+    octets: cython.p_uchar = memory.octets_of(slots)
+    slot_bytes: cython.Py_ssize_t = key[0]
+    at: cython.Py_ssize_t = slot * slot_bytes + key[1]
+    size: cython.Py_ssize_t = key[2]
+    value: cython.longlong = octets[at]
+    if value > 127:
+        value -= 256
+    index: cython.Py_ssize_t
+    for index in range(1, size):
+        value = value * 256 + octets[at + index]
+    return value

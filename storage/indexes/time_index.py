@@ -16,12 +16,13 @@ from typing import NamedTuple
 from storage.disk.filesystem import File, FileEnds
 from storage.errors import CorruptionError
 from storage.indexes.offset_index import relative
-from storage.indexes.search import NO_SLOT, WARM_BYTES, find_floor
+from storage.indexes.search import NO_SLOT, WARM_BYTES, Key, find_floor
 from storage.indexes.slots import SlotFile
 from storage.model import NO_TIMESTAMP, Offset, Timestamp
 
 SLOT = Struct(">qi")
 WARM_ENTRIES = WARM_BYTES // SLOT.size
+_TIMESTAMP, _OFFSET = Key(SLOT.size, 0, 8), Key(SLOT.size, 8, 4)
 
 
 class TimeEntry(NamedTuple):
@@ -94,25 +95,14 @@ class TimeIndex:
 
     def lookup(self, timestamp: Timestamp, probes: MutableSequence[int] | None = None) -> TimeEntry:
         """Return the last entry not above `timestamp`; (-1, base offset) when there is none."""
-        mapping, entries = self.slots.used()
-        slot = find_floor(
-            lambda slot: SLOT.unpack_from(mapping, slot * SLOT.size)[0],
-            entries,
-            timestamp,
-            warm_entries=WARM_ENTRIES,
-            probes=probes,
-        )
+        mapping, _ = self.slots.used()
+        slot = find_floor(mapping, _TIMESTAMP, timestamp, warm_entries=WARM_ENTRIES, probes=probes)
         return self._read(slot, mapping) if slot != NO_SLOT else TimeEntry(NO_TIMESTAMP, self._base_offset)
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop all entries with an offset of `offset` and above: by offset, whatever their timestamps."""
-        mapping, entries = self.slots.used()
-        slot = find_floor(
-            lambda slot: SLOT.unpack_from(mapping, slot * SLOT.size)[1],
-            entries,
-            offset - 1 - self._base_offset,
-            warm_entries=WARM_ENTRIES,
-        )
+        mapping, _ = self.slots.used()
+        slot = find_floor(mapping, _OFFSET, offset - 1 - self._base_offset, warm_entries=WARM_ENTRIES)
         # Entries may share an offset (timestamps ascend strictly, offsets do not): take the last of them.
         while slot != NO_SLOT and slot + 1 < self.entries and self.entry(slot + 1).offset < offset:
             slot += 1

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
-from storage.codec.batch import assign_offsets, assign_plain, set_append_time, set_max_timestamp
+from storage.codec.batch import assign_offsets, assign_one, assign_plain, set_append_time, set_max_timestamp
 from storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
 from storage.codec.compression.batches import compress_batches
 from storage.disk.names import SegmentFileKind, segment_file
@@ -47,6 +47,8 @@ from storage.validation.batches import (
 from storage.validation.conversion import convert
 
 _LOGGER = logging.getLogger(__name__)
+
+_new = tuple.__new__
 
 
 class LogAppender:
@@ -120,23 +122,56 @@ class LogAppender:
         with parts.lock:
             if not parts.writable:
                 parts.check_writable()
-            base_offset, epoch = parts.state.end_offset, parts.leader_epoch
-            placed = assign_plain(
-                batches,
-                base_offset=base_offset,
-                leader_epoch=epoch,
-                max_batch_bytes=rules.max_message_bytes,
-                latest_timestamp=now + rules.after_max_ms,
-            )
-            if not placed:
+            base_offset = parts.state.end_offset
+            state = self._extend(batches, now, rules) or self._write_own(batches, now, rules)
+            if state is None:
                 return None
-            if epoch != parts.noted_epoch:
-                self._note_epoch(epoch, base_offset)
-            state = self._write(batches, placed, base_offset, now)
-            parts.producers.advance(state.end_offset)
+            end_offset = state.end_offset
+            parts.producers.advance(end_offset)
             # The high watermark may have passed a marker; nothing has begun.
             parts.state = state if state.first_unstable is None else parts.with_first_unstable(state)
-        return Appended(base_offset, Offset(state.end_offset - 1), NO_TIMESTAMP, state.start_offset)
+        return _new(Appended, (base_offset, end_offset - 1, NO_TIMESTAMP, state.start_offset, False))
+
+    def _extend(self, batch: bytearray, now: Timestamp, rules: AppendRules) -> LogState | None:
+        """Write a batch with which no roll and no index entry is due, as most small ones; return None for others."""
+        parts = self._parts
+        state, epoch = parts.state, parts.leader_epoch
+        active = state.chain.segments[-1]
+        latest = active.latest_timestamp
+        if len(batch) > active.bytes_until_due or latest > now + rules.after_max_ms:
+            return None
+        if epoch != parts.noted_epoch or parts.room.reserved:
+            return None
+        last_offset = assign_one(batch, state.end_offset, epoch, rules.max_message_bytes, latest)
+        if last_offset < 0:
+            return None
+        try:
+            active.extend(batch)
+        except PartitionOfflineError as error:
+            parts.mark_offline(str(error))
+            raise
+        return state.extended(last_offset + 1, active.size)
+
+    def _write_own(self, batches: bytearray, now: Timestamp, rules: AppendRules) -> LogState | None:
+        parts = self._parts
+        base_offset, epoch = parts.state.end_offset, parts.leader_epoch
+        placed = assign_plain(
+            batches,
+            base_offset=base_offset,
+            leader_epoch=epoch,
+            max_batch_bytes=rules.max_message_bytes,
+            latest_timestamp=now + rules.after_max_ms,
+        )
+        if not placed:
+            return None
+        if epoch != parts.noted_epoch:
+            self._note_epoch(epoch, base_offset)
+        state = self._write(batches, placed, base_offset, now)
+        active = state.chain.segments[-1]
+        if len(batches) < active.settings.index_interval_bytes:  # Behind a larger one an entry is due anyway.
+            _size, last_offset, max_timestamp = placed[-1]
+            active.look_ahead(rules.max_segment_bytes, last_offset, max_timestamp)
+        return state
 
     def _appended(self, durable: bool, last_offset: Offset) -> None:
         """Notify the listeners, and put on disk what has to be there now."""
@@ -163,6 +198,12 @@ class LogAppender:
             state = self._write(batches, placed, first_offset(incoming), parts.clock())
             self._publish(state, pending)
         parts.listeners.notify()
+
+    def follow_epoch(self, epoch: int, start_offset: Offset) -> None:
+        """Note a leader's epoch, on disk too, in which nothing was written yet (OSError)."""
+        with self._parts.lock:
+            self._parts.check_writable()
+            self._note_epoch(epoch, start_offset)
 
     def _stamp(self, batches: bytearray, incoming: Sequence[Incoming], now: Timestamp) -> list[PlacedBatch]:
         """Write the batches' offsets, leader epoch and, where the topic says so, time (kafka-storage.md#offset-assignment)."""
@@ -200,7 +241,7 @@ class LogAppender:
         except PartitionOfflineError as error:
             parts.mark_offline(str(error))
             raise
-        return parts.state.extended(Offset(last_offset + 1), active.size)
+        return parts.state.extended(last_offset + 1, active.size)
 
     def _roll_reason(
         self, active: Segment, append_bytes: int, last_offset: int, max_timestamp: int, now: Timestamp

@@ -43,6 +43,8 @@ class Log:
         "earliest",
         "flush",
         "flush_sealed",
+        "follow_epoch",
+        "follow_start",
         "largest_timestamp",
         "latest",
         "locate",
@@ -99,6 +101,7 @@ class Log:
 
         self.append = appender.append
         self.append_as_follower = appender.append_as_follower
+        self.follow_epoch = appender.follow_epoch
         self.roll = appender.roll
         self.flush = appender.flush
         self.flush_sealed = appender.flush_sealed
@@ -107,6 +110,7 @@ class Log:
         self.remove_expired_producers = appender.remove_expired_producers
 
         self.delete_records = replacer.delete_records
+        self.follow_start = replacer.follow_start
         self.delete_oldest_segments = replacer.delete_oldest_segments
         self.new_cleaned_segment = replacer.new_cleaned_segment
         self.replace_segments = replacer.replace_segments
@@ -190,6 +194,7 @@ class Log:
         """Apply new settings; what is fixed for a segment takes effect with the next one."""
         with self.parts.lock:
             self.parts.configure(config)
+            self.chain.active.bytes_until_due = 0  # A roll may be due earlier now.
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         return self.parts.listeners.add(listener)

@@ -45,6 +45,21 @@ class LogReplacer:
         parts.listeners.notify()
         return start
 
+    def follow_start(self, offset: Offset) -> None:
+        """Move the log start up to that of the leader, whatever the cleanup.policy; what is below goes, as in retention.
+
+        Raises PartitionOfflineError, ReadOnlyError, OSError.
+        """
+        parts = self._parts
+        with parts.lock:
+            parts.check_writable()
+            self._move_start(min(offset, parts.state.high_watermark))
+            start = parts.state.start_offset
+            below = sum(base_offset <= start for base_offset in parts.state.chain.base_offsets[1:])
+        parts.listeners.notify()
+        if below:
+            self.delete_oldest_segments(below, "below the leader's log start")
+
     def delete_oldest_segments(self, count: int, reason: str) -> list[str]:
         """Take the first `count` segments out of the log; return the names their files had.
 

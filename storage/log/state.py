@@ -86,7 +86,7 @@ class LogState(NamedTuple):
         """Return the bytes of all batches."""
         return sum(segment.size for segment in self.chain.segments[:-1]) + self.end_position
 
-    def extended(self, end_offset: Offset, end_position: int) -> LogState:
+    def extended(self, end_offset: int, end_position: int) -> LogState:
         """Return the value after an append to the active segment."""
         chain, _, _, start_offset, replicated, first_unstable, aborted, places = self
         fields = (chain, end_offset, end_position, start_offset, replicated, first_unstable, aborted, places)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from threading import Lock, RLock
 from types import MappingProxyType
 from typing import TypeVar
@@ -37,36 +36,34 @@ from storage.topics.unopened import UnopenedDuties
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class EngineParts:
-    """The parts of an engine over data directories."""
-
-    directories: Directories
-    registry: TopicRegistry
-    warnings: WarningBook
-
-
 class LogManager:
     """Implements storage.engine.Engine over data directories. Made by `opening.open_engine`."""
 
-    def __init__(self, parts: EngineParts, topics: Mapping[str, LogTopic]) -> None:
-        self._parts = parts
-        self._directories = directories = parts.directories
-        self._changes = TopicChanges(directories, parts.registry)
+    def __init__(
+        self,
+        directories: Directories,
+        registry: TopicRegistry,
+        warnings: WarningBook,
+        topics: Mapping[str, LogTopic],
+    ) -> None:
+        self._directories = directories
+        self._registry = registry
+        self._warnings = warnings
+        self._changes = TopicChanges(directories, registry)
         self._topics = _by_name(topics)
         self._schedule = Schedule.begin(plan_duties(directories.config), directories.clock())
-        self._reopening = Reopening(directories, parts.registry, parts.warnings.add)
+        self._reopening = Reopening(directories, registry, warnings.add)
         directories.on_failure = self._directory_failed
         self._cleaner = Cleaner(
             directories.config,
             self._logs,
             clock=directories.clock,
-            warn=parts.warnings.add,
+            warn=warnings.add,
             write_checkpoints=lambda: self._checkpoint(CheckpointWriter.write_first_dirty_offsets),
             lend=self._lend,
         )
         self._staged = StagedWrites(
-            directories, self._users_partition, self._create_for_a_write, warn=parts.warnings.add
+            directories, self._users_partition, self._create_for_a_write, warn=warnings.add
         )
         self._unopened = UnopenedDuties(directories, self.topics)
         self._listeners = Listeners()
@@ -81,13 +78,17 @@ class LogManager:
         return self._directories.read_only
 
     @property
+    def remote(self) -> bool:
+        return False
+
+    @property
     def foreign(self) -> bool:
-        return self.read_only and not self._parts.registry.entries
+        return self.read_only and not self._registry.entries
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about what made no call fail; oldest first, the last hundred."""
-        return self._parts.warnings.lines
+        return self._warnings.lines
 
     @property
     def doing(self) -> str | None:
@@ -127,7 +128,12 @@ class LogManager:
     # Changing topics.
 
     def create_topic(
-        self, name: str, *, partitions: int | None = None, overrides: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        overrides: Mapping[str, str] | None = None,
+        topic_id: str | None = None,
     ) -> LogTopic:
         with self._lock:
             self._check_writable()
@@ -135,7 +141,7 @@ class LogManager:
             check_new_topic(name, self._topics)
             check_partitions(count)
             merged = {**own_overrides(name, self._directories.config.creation_overrides), **(overrides or {})}
-            topic = self._changes.create(name, partitions=count, overrides=merged)
+            topic = self._changes.create(name, partitions=count, overrides=merged, topic_id=topic_id)
             self._topics = _by_name({**self._topics, name: topic})
         self._listeners.notify()
         return topic
@@ -255,7 +261,7 @@ class LogManager:
     def _close_all(self) -> None:
         in_order = self._close_logs()
         if not self.read_only:
-            self._parts.registry.settle()
+            self._registry.settle()
             self._close_directories(in_order)
 
     def _close_directories(self, in_order: Mapping[OpenDirectory, bool]) -> None:
@@ -267,7 +273,7 @@ class LogManager:
                 if in_order[directory]:
                     mark_clean(directory.data.files, directory.data.path)
             except OSError as error:
-                self._parts.warnings.add(f"{directory}: not closed in order: {reason_of(error)}")
+                self._warnings.add(f"{directory}: not closed in order: {reason_of(error)}")
                 errors.append(error)
         if errors:
             raise errors[0]
@@ -316,7 +322,7 @@ class LogManager:
             elif duty is Duty.HIGH_WATERMARKS:
                 self._checkpoint(CheckpointWriter.write_high_watermarks)
         except (OSError, StorageError) as error:
-            self._parts.warnings.add(f"{duty.value}: {reason_of(error)}")
+            self._warnings.add(f"{duty.value}: {reason_of(error)}")
 
     def _for_each_log(self, what: str, act: Callable[[Log], object]) -> None:
         """Do a duty for every log that takes writes; one that fails does not stop the others."""
@@ -349,7 +355,7 @@ class LogManager:
                 continue
             directory.deleted.remove_due(now)
         with self._lock:
-            self._parts.registry.settle()
+            self._registry.settle()
 
     def _checkpoint(self, write: Callable[[CheckpointWriter, Iterable[Partition]], None]) -> None:
         """Write a checkpoint of topics that nobody deletes meanwhile; a directory that cannot take it failed."""
@@ -367,7 +373,7 @@ class LogManager:
             raise full
 
     def _directory_failed(self, directory: OpenDirectory) -> None:
-        self._parts.registry.leave(directory.data.path)
+        self._registry.leave(directory.data.path)
         for log in loaded_logs(self._partitions_in(directory)):
             log.retire(str(directory.failure))
 
@@ -389,7 +395,7 @@ class LogManager:
                 one.open()
 
     def _warn(self, partition: Partition, what: str, error: Exception) -> None:
-        self._parts.warnings.add(f"{name_of(partition)}: {what}: {reason_of(error)}")
+        self._warnings.add(f"{name_of(partition)}: {what}: {reason_of(error)}")
 
     def _check_writable(self) -> None:
         if self.read_only:

@@ -9,21 +9,19 @@ the last batch: a log that was cut and written on has another one there. Everyth
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from random import Random
 from typing import NamedTuple
 
 from storage.codec.binary.fields import HEADER_SIZE
 from storage.config.topic import TopicConfig
 from storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
 from storage.errors import CorruptionError
-from storage.log.flushing import NoFlusher
 from storage.log.log import Log
-from storage.log.parts import Loaded, LogContext
-from storage.log.producers import ProducerRules
+from storage.log.parts import Loaded
 from storage.log.roll import segment_settings
 from storage.model import Offset, Position, TopicPartition
-from storage.recovery.load import Checkpointed, Loader
+from storage.recovery.load import Checkpointed, Loader, LoadOptions
 from storage.recovery.recover import take_batches
+from storage.recovery.temporary_files import base_offsets
 from storage.segment.chain import Chain
 from storage.segment.segment import LARGEST_SLOT_BYTES, PartitionDirectory, Segment
 
@@ -86,13 +84,12 @@ class FollowedLog:
         checkpointed: Checkpointed,
     ) -> None:
         """Load it from the recovery point on (CorruptionError, OSError; blocking)."""
-        path, files, clock = directory
-        assert files.read_only, f"{path}: followed where it may be written"
-        self._directory = path
+        assert directory.files.read_only, f"{directory.path}: followed where it may be written"
+        self._place = directory
         self._config = TopicConfig()
-        self._context = LogContext(partition, files, clock, Random(), NoFlusher())  # noqa: S311 (jitter, no secret)
-        loader = Loader(path, self._context, self._config, checkpointed, ProducerRules())
-        self.log = loader.load(clean=False, dense=False)
+        loader = Loader(directory, partition, self._config, LoadOptions(checkpointed=checkpointed))
+        self._context = loader.context
+        self.log = loader.load(clean=False)
         self._small_files = loader.small_files
         self._last_batch = self._read_last_batch()
 
@@ -114,7 +111,7 @@ class FollowedLog:
             high_watermark = Offset(max(start, min(high_watermark, end_offset)))
         loaded = Loaded(chain, end_offset, start, self.log.recovery_point, high_watermark)
         self.log = Log(
-            self._directory, loaded, self._context, config=self._config, small_files=self._small_files
+            self._place.path, loaded, self._context, config=self._config, small_files=self._small_files
         )
         self._last_batch = self._read_last_batch()
         return True
@@ -132,7 +129,7 @@ class FollowedLog:
         for segment in self.log.chain.segments:
             (known if segment.base_offset in present else gone).append(segment)
         if not known:
-            raise CorruptionError(self._directory, 0, "no segment is left of those known")
+            raise CorruptionError(self._place.path, 0, "no segment is left of those known")
         new = [offset for offset in present if offset > known[-1].base_offset]
         segments = [*known, *map(self._open, new)]
         end_offset = self._extend(known[-1], self.log.log_end_offset, sealed=bool(new))
@@ -161,19 +158,15 @@ class FollowedLog:
 
     def _open(self, base_offset: Offset) -> Segment:
         """Return a segment that is new here, as yet without batches; its indexes are made in memory."""
-        directory = PartitionDirectory(self._directory, self._context.files, self._context.clock)
-        log = directory.files.open(directory.path / segment_file(base_offset, SegmentFileKind.LOG))
+        log = self._place.files.open(self._place.path / segment_file(base_offset, SegmentFileKind.LOG))
         settings = segment_settings(self._config, self._context.random)
-        segment = Segment(directory, base_offset, settings, log=log)
+        segment = Segment(self._place, base_offset, settings, log=log)
         segment.begin_rebuild()
         return segment
 
     def _base_offsets(self) -> Sequence[Offset]:
         """Return the base offsets of the segments that are there now, ascending."""
-        entries = self._context.files.list_directory(self._directory)
-        parsed = (parse_segment_file(entry.name) for entry in entries)
-        live_log = (SegmentFileKind.LOG, SegmentFileState.LIVE)
-        return sorted(file.base_offset for file in parsed if file and (file.kind, file.state) == live_log)
+        return base_offsets(entry.name for entry in self._place.files.list_directory(self._place.path))
 
     # Known again.
 

@@ -1,4 +1,4 @@
-"""The check of a segment's index files by their ends alone: whether they may be those of its log.
+"""The end of a segment by its batches, and the check of its index files by theirs: whether they may be those of its log.
 
 An index has unused slots while its segment is active, and nothing in the file distinguishes them from entries. A process that
 ended inside a roll, in this engine before it rolled as a broker does, left them so below the recovery point, where
@@ -21,6 +21,20 @@ _SLOTS = (
     (SegmentFileKind.OFFSET_INDEX, offset_index.SLOT),
     (SegmentFileKind.TIME_INDEX, time_index.SLOT),
 )
+
+
+def read_end(segment: Segment) -> tuple[Offset, int]:
+    """Return one past a segment's last offset, and the position behind its last whole batch, by the batch headers.
+
+    Found from the last index entry on; (base offset, 0) in an empty segment.
+    """
+    start = segment.offset_index.lookup(segment.offset_index.last_offset).position
+    end_offset, position = segment.base_offset, 0
+    for window in windows(segment.log, start, segment.size, window_bytes=SCAN_WINDOW_BYTES):
+        if len(window.batches):
+            end_offset = window.batches[-1].end_offset
+        position = window.position + window.batches.stop
+    return end_offset, position
 
 
 def indexes_fit(segment: Segment, directory: Path, files: FileSystem) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from storage.checkpoints.leader_epochs import LeaderEpochs
 from storage.config.topic import TopicConfig
-from storage.disk.filesystem import Clock, File, FileSystem
+from storage.disk.filesystem import File
 from storage.disk.memory import MemoryFile
 from storage.disk.names import (
     SegmentFileKind,
@@ -29,7 +29,7 @@ from storage.log.producers import LogProducers, ProducerRules, rebuild_producers
 from storage.log.removal import Removal
 from storage.log.roll import segment_settings
 from storage.model import Offset, Timestamp, TopicPartition
-from storage.recovery.index_ends import indexes_fit
+from storage.recovery.index_ends import indexes_fit, read_end
 from storage.recovery.recover import Recovered, index_last, recover_segment
 from storage.recovery.repair import HeadersRepairedError, repair_headers
 from storage.recovery.split import SegmentOverflowError, split_segment
@@ -83,16 +83,10 @@ class LoadOptions:
 _NO_OPTIONS = LoadOptions()
 
 
-def load_log(  # noqa: PLR0913 (what every log needs, each by its name)
-    directory: Path,
-    *,
-    files: FileSystem,
-    config: TopicConfig,
-    clock: Clock,
-    clean: bool,
-    options: LoadOptions = _NO_OPTIONS,
+def load_log(
+    place: PartitionDirectory, config: TopicConfig, *, clean: bool, options: LoadOptions = _NO_OPTIONS
 ) -> Log:
-    """Load the log in `directory`, which exists; an empty directory becomes an empty log.
+    """Load the log in a directory, which exists; an empty directory becomes an empty log.
 
     `clean` says that its last owner closed it in order: then nothing is checked. Otherwise the segments from the one
     that holds the checkpointed recovery point on are recovered: checked, cut behind the last good batch, indexed again.
@@ -100,9 +94,7 @@ def load_log(  # noqa: PLR0913 (what every log needs, each by its name)
 
     Raises InvalidNameError, CorruptionError (the epoch file), OSError.
     """
-    context = LogContext(_partition_of(directory), files, clock, options.random, options.flusher)
-    loader = Loader(directory, context, config, options.checkpointed, options.producer_rules)
-    return loader.load(clean=clean, dense=options.dense)
+    return Loader(place, _partition_of(place.path), config, options).load(clean=clean)
 
 
 def _partition_of(directory: Path) -> TopicPartition:
@@ -122,21 +114,15 @@ class Loader:
     """Loads one directory as a log."""
 
     def __init__(
-        self,
-        directory: Path,
-        context: LogContext,
-        config: TopicConfig,
-        checkpointed: Checkpointed,
-        producer_rules: ProducerRules,
+        self, place: PartitionDirectory, partition: TopicPartition, config: TopicConfig, options: LoadOptions
     ) -> None:
-        self._directory = directory
-        self._context = context
-        self._files = context.files
+        self._place = place
+        self._directory, self._files, self._clock = place
+        self.context = LogContext(partition, self._files, self._clock, options.random, options.flusher)
+        """The context of the log."""
         self._config = config
-        self._checkpointed = checkpointed
-        self._clock = context.clock
-        self._place = PartitionDirectory(directory, context.files, context.clock)
-        self._producer_rules = producer_rules
+        self._options = options
+        self._checkpointed = options.checkpointed
         self._opened: list[Segment] = []
         self._present: AbstractSet[str] = frozenset()
         self._may_split = False
@@ -153,22 +139,22 @@ class Loader:
         """Base offsets of segments to be recovered whose offset index is missing."""
         self._logs = self._complete_interrupted_work()
         self._producers = LogProducers(
-            self._context.partition,
+            self.context.partition,
             self._place,
             snapshots=base_offsets(self._present, SegmentFileKind.SNAPSHOT),
-            rules=self._producer_rules,
+            rules=self._options.producer_rules,
         )
         self._epochs = LeaderEpochs.open(self._directory, self._files)
         self._removal = Removal(self._files)
 
-    def load(self, *, clean: bool, dense: bool) -> Log:
+    def load(self, *, clean: bool) -> Log:
         """Load; a segment whose offsets are too far apart is split, and then all begins again."""
         # Offsets of a dense log are never far apart; and where nothing may be written a log ends where indexes do.
-        self._may_split = not dense and not self._files.read_only
+        self._may_split = not self._options.dense and not self._files.read_only
         self._changed = self._changed or not clean
         while True:
             try:
-                return self._load(clean=clean, dense=dense)
+                return self._load(clean=clean)
             except SegmentOverflowError as overflow:
                 if self._repair(overflow.segment):
                     self._begin()
@@ -182,12 +168,12 @@ class Loader:
         _LOGGER.warning("%s; split into segments at %s", overflow, ", ".join(map(str, parts)))
         self._begin()
 
-    def _load(self, *, clean: bool, dense: bool) -> Log:
+    def _load(self, *, clean: bool) -> Log:
         checkpointed = self._checkpointed
         unflushed_from = None if clean else _floor(self._logs, checkpointed.recovery_point)
         segments = self._open_segments(self._logs, unflushed_from)
         if unflushed_from is not None:
-            segments = self._recover_from(segments, unflushed_from, dense=dense)
+            segments = self._recover_from(segments, unflushed_from)
         chain, end_offset = self._settle(segments, checkpointed.log_start_offset)
         log_start_offset = Offset(max(checkpointed.log_start_offset, chain.base_offsets[0]))
         self._epochs.truncate_from_end(end_offset)
@@ -207,7 +193,7 @@ class Loader:
         return Log(
             self._directory,
             loaded,
-            self._context,
+            self.context,
             config=self._config,
             small_files=self.small_files,
         )
@@ -319,7 +305,7 @@ class Loader:
             return False
         return indexes_fit(segment, self._directory, self._files)
 
-    def _recover_from(self, segments: list[Segment], unflushed_from: Offset, *, dense: bool) -> list[Segment]:
+    def _recover_from(self, segments: list[Segment], unflushed_from: Offset) -> list[Segment]:
         """Recover the segments from `unflushed_from` on; what follows lost records is removed."""
         first = Chain.of(segments).floor(unflushed_from)
         newest_bases = [segment.base_offset for segment in segments[-2:]]
@@ -331,7 +317,7 @@ class Loader:
             recovered = self._recover(segments[index], segments[:index], before_cut, newest_bases)
             if recovered.cut_bytes and lost:
                 return segments[: index + 1]
-            if dense and following and recovered.end_offset < following[0].base_offset:
+            if self._options.dense and following and recovered.end_offset < following[0].base_offset:
                 self._retire(following)
                 return segments[: index + 1]
         return segments
@@ -430,7 +416,7 @@ class Loader:
         )
 
     def _end_offset(self, segment: Segment, before: list[Segment]) -> Offset:
-        end_offset, position = segment.read_end()
+        end_offset, position = read_end(segment)
         times = segment.time_index
         if position == segment.size and (not times.entries or times.last.offset < end_offset):
             return end_offset
@@ -446,7 +432,7 @@ class Loader:
         return Segment.create(self._place, base_offset, self._segment_settings())
 
     def _segment_settings(self) -> SegmentSettings:
-        return segment_settings(self._config, self._context.random)
+        return segment_settings(self._config, self.context.random)
 
     def _retire(self, segments: list[Segment]) -> None:
         due = Timestamp(self._clock() + self._config.file_delete_delay_ms)

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
-from storage.config.topic import TopicConfig
-from storage.model import PartitionOffsets, SegmentInfo, Timestamp
+from storage.log.log import Log
+from storage.model import Timestamp
 from storage.retention.decide import Decision, LogFacts, decide_retention, limit_text
 
 
-class RetainedLog(Protocol):
-    """The part of a log that retention needs."""
-
-    @property
-    def config(self) -> TopicConfig: ...
-
-    def offsets(self) -> PartitionOffsets: ...
-
-    def segments(self) -> Sequence[SegmentInfo]: ...
-
-    def roll(self, reason: str) -> object:
-        """Begin a new active segment at the log's end; `reason` is for the log."""
-        ...
-
-    def delete_oldest_segments(self, count: int, reason: str) -> object:
-        """Take segments out of the log: its start moves first, then their files are renamed `.deleted`."""
-        ...
-
-
-def apply_retention(log: RetainedLog, now: Timestamp) -> Decision:
+def apply_retention(log: Log, now: Timestamp) -> Decision:
     """Remove what is due at `now` and return what that was (blocking; OSError).
 
     Appends may come in between: they only make the end grow, which takes no segment out of the decision.

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from storage.codec.batch import scan
+from storage.codec.batch import find_offset, scan
 from storage.codec.binary.fields import HEADER_SIZE, LENGTH_POSITION, LOG_OVERHEAD
-from storage.codec.headers import Batches
+from storage.codec.headers import Batches, BatchHeader
 from storage.disk.filesystem import File
-from storage.errors import CorruptBatchError, TornBatchError
+from storage.errors import CorruptBatchError, CorruptionError, TornBatchError
 from storage.model import Position
 
 ENDS_EARLY = "the file ends early"
 """The cause reported for a file that is shorter than it was."""
-LOOKUP_WINDOW_BYTES = 24_576
-"""Bytes that a lookup reads at a time: an index entry lies about index.interval.bytes (4096) before its target, a batch of
-16 KiB. A batch that does not fit is read twice.
+LOOKUP_WINDOW_BYTES = 36_864
+"""Bytes that a lookup reads at a time: the batch of an index entry and the one behind it, which the entry is there for, of
+16 KiB each. A batch that does not fit is read twice.
 """
 SCAN_WINDOW_BYTES = 65_536
 """Read at a time where headers alone count, of the rest of a segment or of a whole one, so that little memory is touched."""
@@ -36,19 +36,44 @@ class Window(NamedTuple):
     problem: CorruptBatchError | None
     """The error that ends the scan of the file; a batch that only this window's end cuts is read with the next one."""
 
+    def raise_problem(self, file: File) -> None:
+        """Raise CorruptionError where the scan of `file` ended before its time."""
+        if self.problem is not None:
+            raise CorruptionError(file.path, self.position + self.problem.position, self.problem.cause)
 
-def windows(
-    file: File, start: int, end: int, *, window_bytes: int = FILE_WINDOW_BYTES, check_crc: bool = False
+
+FoundBatch: TypeAlias = tuple[Window, BatchHeader]
+"""A batch, and the window that it was found in."""
+
+
+def windows(  # noqa: PLR0913 - what is read, how, and what is looked for
+    file: File,
+    start: int,
+    end: int,
+    *,
+    window_bytes: int = FILE_WINDOW_BYTES,
+    check_crc: bool = False,
+    offset: int | None = None,
 ) -> Iterator[Window]:
-    """Yield the batches of [start, end) in order; the last window says in `problem` why it ended early."""
+    """Yield the batches of [start, end) in order; the last window says in `problem` why it ended early.
+
+    With `offset` those that end below it are passed over, and a window has one batch.
+    """
     position = start
-    size = max(window_bytes, HEADER_SIZE)
+    size = least = max(window_bytes, HEADER_SIZE)
     while position < end:
         data = file.pread(min(size, end - position), Position(position))
         if not data:
             yield Window(data, position, scan(data), TornBatchError(0, ENDS_EARLY))
             return
-        batches = scan(data, check_crc=check_crc)
+        if offset is None:
+            batches = scan(data, check_crc=check_crc)
+        else:
+            first = find_offset(data, offset, end - position)
+            if first >= len(data):
+                position, size = position + first, least
+                continue
+            batches = scan(data, first, check_crc=check_crc, max_batches=1)
         cut = isinstance(batches.problem, TornBatchError) and len(data) == size and position + size < end
         if cut and batches.stop == 0:
             # A batch larger than the window; one that claims more than the file holds is torn.
@@ -58,8 +83,7 @@ def windows(
         yield Window(data, position, batches, problem)
         if problem is not None:
             return
-        position += batches.stop
-        size = max(window_bytes, HEADER_SIZE)
+        position, size = position + batches.stop, least
 
 
 def declared_size(data: bytes) -> int:

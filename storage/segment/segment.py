@@ -22,14 +22,14 @@ from storage.codec.headers import Batches, BatchHeader
 from storage.disk.filesystem import Clock, File, FileSystem
 from storage.disk.memory import MemoryFile
 from storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
-from storage.errors import CorruptionError, PartitionOfflineError
-from storage.indexes.offset_index import OffsetIndex, relative
+from storage.errors import PartitionOfflineError
+from storage.indexes.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, relative
 from storage.indexes.time_index import TimeEntry, TimeIndex
 from storage.indexes.transaction_index import AbortedSpan, TransactionIndex
 from storage.model import NO_TIMESTAMP, Offset, Position, Timestamp
-from storage.segment.scan import LOOKUP_WINDOW_BYTES, SCAN_WINDOW_BYTES, Window, windows
+from storage.segment.scan import LOOKUP_WINDOW_BYTES, SCAN_WINDOW_BYTES, FoundBatch, windows
 from storage.segment.sparse import Placed, SparseState, due_entries, fitting
-from storage.segment.trace import BatchFound, BatchPassed, IndexSearched, Probe, ScanBegan, Trace
+from storage.segment.trace import BatchFound, BatchPassed, ScanBegan, Trace, find_floor
 
 LARGEST_SLOT_BYTES = 12
 
@@ -88,6 +88,9 @@ class Segment:
         self._first_timestamp: Timestamp | None = None
         self._counted_from = self.size
         """Position of the batch that got the last entries (or where counting began): the next is due by it."""
+        self.bytes_until_due = 0
+        """Bytes that batches no later than `latest_timestamp` may take before an index entry, or a roll, can be due."""
+        self.latest_timestamp: int = NO_TIMESTAMP
         self._names: tuple[str, ...] | None = None
         self.removed = False
         """True if it was taken out of the log; its files are `.deleted`, or gone."""
@@ -108,8 +111,7 @@ class Segment:
         name = segment_file(base_offset, SegmentFileKind.LOG, state)
         file = directory.files.open(directory.path / name, create=True)
         file.truncate(settings.preallocated_bytes)
-        file.close()
-        segment = cls(directory, base_offset, settings, state=state)
+        segment = cls(directory, base_offset, settings, log=file, state=state)
         segment.size = 0
         segment.active = True
         return segment
@@ -185,21 +187,27 @@ class Segment:
 
         Raises CorruptionError where the log cannot be read on to it.
         """
-        start = self._floor_position(Offset(offset), trace)
+        found = self.read_batch(offset, end, trace)
+        return found and found[1]._replace(position=Position(found[0].position + found[1].position))
+
+    def read_batch(self, offset: int, end: int, trace: Trace | None = None) -> FoundBatch | None:
+        """Do what `find_batch` does, and give the window that holds it, from which its position counts."""
+        start = find_floor(self.offset_index, Offset(offset), trace)
         if trace:
             trace(ScanBegan(self.log.path.name, start))
-        for window in windows(self.log, start, end, window_bytes=LOOKUP_WINDOW_BYTES):
+        first = None if trace else offset
+        for window in windows(self.log, start, end, window_bytes=LOOKUP_WINDOW_BYTES, offset=first):
             found = bisect_left(window.batches.column("last_offset"), offset)
             if trace:
                 for batch in list(window.batches)[:found]:
                     trace(BatchPassed(window.position + batch.position, batch.base_offset, batch.last_offset))
             if found < len(window.batches):
                 batch = window.batches[found]
-                batch = batch._replace(position=Position(window.position + batch.position))
                 if trace:
-                    trace(BatchFound(batch.position, batch.size_bytes, batch.base_offset, batch.last_offset))
-                return batch
-            self.raise_problem(window)
+                    position = window.position + batch.position
+                    trace(BatchFound(position, batch.size_bytes, batch.base_offset, batch.last_offset))
+                return window, batch
+            window.raise_problem(self.log)
         return None
 
     def read_first_batch(self) -> BatchHeader | None:
@@ -208,35 +216,6 @@ class Segment:
             return None
         window = next(windows(self.log, 0, self.size, window_bytes=HEADER_SIZE))
         return window.batches[0] if len(window.batches) else None
-
-    def read_end(self) -> tuple[Offset, int]:
-        """Return one past the last offset, and the position behind the last whole batch, by the batch headers.
-
-        Found from the last index entry on; (base offset, 0) in an empty segment.
-        """
-        start = self.offset_index.lookup(self.offset_index.last_offset).position
-        end_offset, position = self.base_offset, 0
-        for window in windows(self.log, start, self.size, window_bytes=SCAN_WINDOW_BYTES):
-            if len(window.batches):
-                end_offset = window.batches[-1].end_offset
-            position = window.position + window.batches.stop
-        return end_offset, position
-
-    def raise_problem(self, window: Window) -> None:
-        """Raise CorruptionError where a scan ended before its time."""
-        problem = window.problem
-        if problem is not None:
-            raise CorruptionError(self.log.path, window.position + problem.position, problem.cause)
-
-    def _floor_position(self, offset: Offset, trace: Trace | None) -> Position:
-        if trace is None:
-            return self.offset_index.lookup(offset).position
-        index = self.offset_index
-        slots: list[int] = []
-        found = index.lookup(offset, slots)
-        probes = tuple(Probe(slot, *index.entry(slot)) for slot in slots)
-        trace(IndexSearched(index.slots.path.name, index.entries, offset, probes, *found))
-        return found.position
 
     # Appending.
 
@@ -248,28 +227,50 @@ class Segment:
         """
         relative(batches[-1][1], self.base_offset)
         counted_from, largest = self._counted_from, self._largest or self.largest
+        position = self.size
+        self.extend(data)
         try:
-            self.log.pwrite(data, Position(self.size))
-            self._index_batches(batches, largest.timestamp)
+            self._index_batches(batches, position, largest.timestamp)
         except OSError:
             self._counted_from, self._largest = counted_from, largest
             first = Offset(batches[0][1])
             self.offset_index.truncate_to(first)
             self.time_index.truncate_to(first)
-            self._cut_failed_write()
+            self._cut_back(position)
             raise
-        self.size += len(data)
 
-    def _cut_failed_write(self) -> None:
+    def extend(self, batches: bytearray) -> None:
+        """Do what `append` does, for batches within `bytes_until_due`, none of them later than `latest_timestamp`."""
+        position = self.size
         try:
-            self.log.truncate(self.size)
+            self.log.pwrite(batches, Position(position))
+        except OSError:
+            self._cut_back(position)
+            raise
+        self.size = position + len(batches)
+        self.bytes_until_due -= len(batches)
+
+    def look_ahead(self, max_bytes: int, last_offset: int, max_timestamp: int) -> None:
+        """Note after an append, for which no roll was due, what may follow before anything is; `max_bytes` fit the segment."""
+        next_entry = self._counted_from + self.settings.index_interval_bytes
+        offsets = MAX_RELATIVE_OFFSET - (last_offset - self.base_offset)  # A record takes more than a byte.
+        if self.index_full or self.first_timestamp < 0:
+            offsets = 0
+        self.bytes_until_due = min(next_entry - self.size, max_bytes - self.size, offsets)
+        self.latest_timestamp = max_timestamp
+
+    def _cut_back(self, position: int) -> None:
+        """Undo an append, which began at `position`."""
+        self.size = position
+        try:
+            self.log.truncate(position)
         except OSError as error:
             raise PartitionOfflineError(
                 f"{self.log.path}: a failed write could not be undone: {error}"
             ) from error
 
-    def _index_batches(self, batches: Sequence[Placed], largest: Timestamp) -> None:
-        position, interval_bytes = self.size, self.settings.index_interval_bytes
+    def _index_batches(self, batches: Sequence[Placed], position: int, largest: Timestamp) -> None:
+        interval_bytes = self.settings.index_interval_bytes
         if not position:
             self._first_timestamp = Timestamp(batches[0][2])
         for size_bytes, last_offset, max_timestamp in batches:
@@ -317,7 +318,7 @@ class Segment:
 
     def activate(self, *, reserve: bool = False) -> None:
         """Prepare for appends: indexes at full size; with `reserve` from the next entry on, and no file is changed now."""
-        self.active = True
+        self.active, self.bytes_until_due = True, 0
         for slots in (self.offset_index.slots, self.time_index.slots):
             (slots.reserve if reserve else slots.resize)(self.settings.index_bytes)
         self.index_full = self.offset_index.full or self.time_index.full

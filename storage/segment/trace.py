@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from storage.indexes.offset_index import OffsetIndex
+from storage.model import Offset, Position
+
 
 class SegmentsSearched(NamedTuple):
     """Among these base offsets the greatest not above the target was chosen."""
@@ -96,3 +99,14 @@ Step: TypeAlias = (
 
 Trace: TypeAlias = Callable[[Step], None]
 """Takes each step as it happens."""
+
+
+def find_floor(index: OffsetIndex, offset: Offset, trace: Trace | None) -> Position:
+    """Return the position where the search for `offset` begins in the log."""
+    if trace is None:
+        return index.lookup(offset).position
+    slots: list[int] = []
+    found = index.lookup(offset, slots)
+    probes = tuple(Probe(slot, *index.entry(slot)) for slot in slots)
+    trace(IndexSearched(index.slots.path.name, index.entries, offset, probes, *found))
+    return found.position

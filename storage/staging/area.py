@@ -127,10 +127,6 @@ class StagingArea:
             return None
         return committed_of(read_committed(self.directory, self.files), write)
 
-    def abandon(self, write: WriteId) -> None:
-        """Remove every staged file of a write that happens once and will not be submitted (OSError)."""
-        self._discard_staged(write)
-
     # For the owner.
 
     def is_empty(self) -> bool:
@@ -166,11 +162,11 @@ class StagingArea:
             write_atomically(self.files, path, content)
         except OSError:
             # A disk without room for a line has some when the staged files are gone, which nobody needs any more.
-            self._discard_staged(write)
+            self.discard_staged(write)
             write_atomically(self.files, path, content)
         self._unlink(self._path(write, WriteFileKind.CLAIMED))
         self.files.sync_directory(self.directory)
-        self._discard_staged(write)
+        self.discard_staged(write)
 
     def finish(self, write: WriteId) -> None:
         """Remove the files of a write that is committed (blocking, OSError)."""
@@ -178,22 +174,22 @@ class StagingArea:
             self._unlink(self._path(write, kind))
         # A manifest that came back after a crash must find its staged files.
         self.files.sync_directory(self.directory)
-        self._discard_staged(write)
+        self.discard_staged(write)
 
     def discard_abandoned(self, now: Timestamp) -> None:
         """Remove staged files of writers that died long ago, and of committed ones (CorruptionError, OSError)."""
         found = self._listed()
-        handed_in = {file.write for file in found if file.kind is not WriteFileKind.STAGED}
+        submitted = {file.write for file in found if file.kind is not WriteFileKind.STAGED}
         for file in found:
-            if file.kind is WriteFileKind.STAGED and file.write not in handed_in:
+            if file.kind is WriteFileKind.STAGED and file.write not in submitted:
                 path = self.directory / write_file(*file)
                 with suppress(FileNotFoundError):
                     old = self.files.modified_time_ms(path) < now - ABANDONED_AFTER_MS
                     if old or self.is_committed(file.write):
                         self.files.unlink(path)
 
-    def _discard_staged(self, write: WriteId) -> None:
-        """Remove the staged files of a write, and of earlier micro-batches of its query."""
+    def discard_staged(self, write: WriteId) -> None:
+        """Remove the staged files of a write, and of earlier micro-batches of its query (OSError)."""
         for file in self._listed():
             if file.kind is not WriteFileKind.STAGED or file.write.series != write.series:
                 continue

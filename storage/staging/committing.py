@@ -20,13 +20,13 @@ from storage.engine import Partition, batches_from
 from storage.errors import InvalidRecordError, StorageError, UnknownTopicError
 from storage.messages import Say
 from storage.model import Offset, TopicPartition
+from storage.producers.entry import next_run
 from storage.staging.area import StagingArea
 from storage.staging.manifest import Begun, Manifest
 from storage.staging.placement import Placement
 from storage.staging.placing import CreateTopic, FindPartition, Placer, PlaceTakenError, check_room
 from storage.staging.record import (
     CommittedQuery,
-    next_producer,
     read_committed,
     with_committed,
     write_committed,
@@ -34,10 +34,6 @@ from storage.staging.record import (
 from storage.staging.staged_file import Frame, check_whole, read_frames
 from storage.validation.batches import AppendRules, check_as_leader
 from storage.validation.conversion import convert
-
-
-class RecordsLostError(StorageError):
-    """Records that would show how far a write got were deleted before it was done."""
 
 
 class Committer:
@@ -149,7 +145,7 @@ class Committer:
 
     def _begin(self, write: WriteId, partitions: Mapping[TopicPartition, Partition]) -> Begun:
         known = read_committed(self._area.directory, self._area.files).get(write.series)
-        producer_id, epoch = next_producer(known)
+        producer_id, epoch = next_run((known.producer_id, known.epoch) if known else None)
         ends = {}
         for name, partition in partitions.items():
             # What other writers appended must not vanish in a crash: the end would lie behind records of this write.
@@ -224,7 +220,7 @@ def _next_sequence(partition: Partition, begun: Begun, end_offset: Offset) -> in
         if (batch.producer_id, batch.producer_epoch) == (begun.producer_id, begun.epoch):
             next_sequence = batch.last_sequence + 1
     if not next_sequence and offsets.log_start_offset > end_offset:
-        raise RecordsLostError(
+        raise StorageError(
             f"{partition.topic}-{partition.number}: offsets {end_offset} to {offsets.log_start_offset - 1} were "
             "deleted, so how far the write got is unknown; remove its file in the data directory to give it up"
         )

@@ -36,16 +36,11 @@ BESIDE_BYTES = 1 << 20
 """For what comes beside the batches: index entries, checkpoints, names."""
 
 
-class NoRoomError(StorageError):
-    """A write does not fit the disk."""
-
-
 def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
-    """Require that so many bytes of batches fit what is free, by directory (NoRoomError, OSError).
+    """Require that so many bytes of batches fit what is free, by directory (StorageError, OSError).
 
-    Asked before the first record of a write, so that none of it is visible where there is no room.
-
-    Directories whose disks show the same figures are taken for one disk.
+    Asked before the first record of a write, so that none of it is visible where there is no room. Directories whose
+    disks show the same figures are taken for one disk.
     """
     by_disk: Counter[DiskSpace] = Counter()
     directories: dict[DiskSpace, Path] = {}
@@ -56,7 +51,7 @@ def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
     for space, size in by_disk.items():
         free = space.available_blocks * space.block_bytes
         if size + BESIDE_BYTES > free:
-            raise NoRoomError(
+            raise StorageError(
                 f"{directories[space].parent}: the write has {size} bytes of batches and needs {BESIDE_BYTES} beside "
                 f"them, but {free} bytes are free on the disk; nothing of it was written"
             )
@@ -117,7 +112,7 @@ class Placer:
                 _put(logs[frame.partition], frame, present[frame.partition])
 
     def _check_frames(self, manifest: Manifest, placement: Placement) -> Mapping[TopicPartition, int]:
-        """Return whether every batch is whole and has a place of its own, in ascending order; bytes, by partition."""
+        """Check that every batch is whole and has a place of its own, in ascending order; return the bytes by partition."""
         sizes: Counter[TopicPartition] = Counter()
         for staged in manifest.files:
             check_whole(self._area.directory / staged.name, self._area.files, staged)

@@ -12,7 +12,6 @@ until one has an entry of its own. A broker passes the file over.
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +22,6 @@ from storage.disk.filesystem import FileSystem
 from storage.disk.names import WriteId
 from storage.errors import CorruptionError
 from storage.model import ProducerId
-from storage.producers.entry import MAX_PRODUCER_EPOCH
 
 VERSION = 1
 
@@ -91,11 +89,3 @@ def _records(content: Mapping[str, Any]) -> Mapping[str, int] | None:
 
 def _as_json(one: CommittedQuery) -> dict[str, Any]:
     return {name: value for name, value in one._asdict().items() if value is not None}
-
-
-def next_producer(known: CommittedQuery | None) -> tuple[ProducerId, int]:
-    """Return id and epoch of the next write: a query keeps its id as long as it has epochs."""
-    if known is None or known.epoch >= MAX_PRODUCER_EPOCH:
-        # A broker counts ids up from 0; so far up they never meet.
-        return ProducerId(2**62 + secrets.randbelow(2**62)), 0
-    return known.producer_id, known.epoch + 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,9 +73,8 @@ class StagedFileWriter:
 
 
 def check_whole(path: Path, files: FileSystem, expected: StagedFile) -> None:
-    """Return whether the file is the one that the manifest names; CorruptionError, OSError."""
-    file = files.open(path, read_only=True)
-    try:
+    """Check that the file is the one that the manifest names (CorruptionError, OSError)."""
+    with closing(files.open(path, read_only=True)) as file:
         size = file.size()
         if size != expected.size:
             raise CorruptionError(
@@ -85,14 +85,11 @@ def check_whole(path: Path, files: FileSystem, expected: StagedFile) -> None:
             checksum = crc32c(file.pread(FILE_WINDOW_BYTES, Position(position)), checksum)
         if checksum != expected.checksum:
             raise CorruptionError(path, 0, f"checksum {checksum:08x}, submitted as {expected.checksum:08x}")
-    finally:
-        file.close()
 
 
 def read_frames(path: Path, files: FileSystem) -> Iterator[Frame]:
     """Yield the frames of a file, one in memory at a time; CorruptionError, OSError."""
-    file = files.open(path, read_only=True)
-    try:
+    with closing(files.open(path, read_only=True)) as file:
         size, position = file.size(), 0
         while position < size:
             head = _pread(file, _FRAME.size, position)
@@ -101,8 +98,6 @@ def read_frames(path: Path, files: FileSystem) -> Iterator[Frame]:
             topic = body[:topic_length].decode(errors="replace")
             yield Frame(TopicPartition(topic, partition), bytearray(memoryview(body)[topic_length:]))
             position += len(head) + len(body)
-    finally:
-        file.close()
 
 
 def _pread(file: File, size: int, position: int) -> bytes:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from storage.checkpoints.identifiers import new_id
+from storage.checkpoints.identifiers import LAST_RESERVED_TOPIC_ID, decode_id, new_id
 from storage.config.topic import TopicConfig
 from storage.directories.checkpoints import name_of
 from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.offline import loaded_logs
 from storage.engine import Partition
-from storage.errors import StorageError
+from storage.errors import InvalidConfigError, StorageError
 from storage.log.log import Log
 from storage.model import Timestamp, TopicPartition
 from storage.topics.loading import collection_paused, load_new
@@ -33,14 +33,6 @@ class Progress:
 
     def __init__(self) -> None:
         self.line: str | None = None
-
-    def say(self, line: str) -> None:
-        """Set the line."""
-        self.line = line
-
-    def done(self) -> None:
-        """End the change."""
-        self.line = None
 
 
 Item = TypeVar("Item")
@@ -80,7 +72,9 @@ class TopicChanges:
     _deleted: dict[str, dict[int, Partition]] = field(default_factory=dict)
     """Partitions of deleted topics whose directories are not all renamed yet."""
 
-    def create(self, name: str, *, partitions: int, overrides: Mapping[str, str]) -> LogTopic:
+    def create(
+        self, name: str, *, partitions: int, overrides: Mapping[str, str], topic_id: str | None = None
+    ) -> LogTopic:
         """Make a topic whose name was checked (InvalidConfigError, StorageError, OSError)."""
         config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
         left = self.registry.entries.get(name)
@@ -89,9 +83,29 @@ class TopicChanges:
             self._finish_deletion(name)
             left = None
         # A failed attempt that could not be taken back left directories with its id.
-        entry = TopicEntry(left.topic_id if left else new_id(), overrides)
+        found_id = left.topic_id if left else None
+        if topic_id is not None:
+            self._check_id(name, topic_id, found_id)
+        entry = TopicEntry(found_id or topic_id or new_id(), overrides)
         logs = self._make(name, entry, range(partitions), config, before=None)
         return LogTopic(name, topic_id=entry.topic_id, config=config, overrides=overrides, partitions=logs)
+
+    def _check_id(self, name: str, topic_id: str, found_id: str | None) -> None:
+        """Raise InvalidConfigError unless a new topic can have an id; `found_id` is that of an unfinished attempt."""
+        try:
+            reserved = decode_id(topic_id).int <= LAST_RESERVED_TOPIC_ID
+        except ValueError as error:
+            raise InvalidConfigError(f"{name}: topic id {error}") from None
+        if reserved:
+            raise InvalidConfigError(f"{name}: Kafka has reserved the topic id {topic_id}")
+        if found_id not in (None, topic_id):
+            reason = f"an attempt to make it with the id {found_id} left directories; delete the topic first"
+            raise InvalidConfigError(f"{name}: topic id {topic_id}: {reason}")
+        owner = next(
+            (other for other, entry in self.registry.entries.items() if entry.topic_id == topic_id), name
+        )
+        if owner != name:
+            raise InvalidConfigError(f"{name}: topic id {topic_id}: the topic {owner} has it")
 
     def extend(self, topic: LogTopic, total: int) -> dict[int, Log]:
         """Make the partitions that a topic lacks up to `total` (OSError)."""
@@ -146,7 +160,7 @@ class TopicChanges:
             self._make_directories(partitions, entry.topic_id, config)
             with collection_paused():
                 for partition in partitions:
-                    self.progress.say(f"{partition} of {len(partitions)} new partitions is opened")
+                    self.progress.line = f"{partition} of {len(partitions)} new partitions is opened"
                     directory = self.directories.by_partition[partition]
                     made[partition.partition] = load_new(partition, config, directory)
             for directory in self._directories_of(partitions):
@@ -159,7 +173,7 @@ class TopicChanges:
             self._undo(partitions, made, before)
             raise
         finally:
-            self.progress.done()
+            self.progress.line = None
         return made
 
     def _make_directories(self, partitions: list[TopicPartition], topic_id: str, config: TopicConfig) -> None:
@@ -170,11 +184,11 @@ class TopicChanges:
         flush_each = len(partitions) <= MANY
         empty_logs = not flush_each and not config.preallocate
         for partition in partitions:
-            self.progress.say(f"{partition} of {len(partitions)} new partitions is made")
+            self.progress.line = f"{partition} of {len(partitions)} new partitions is made"
             self._choose(partition).data.begin_partition(partition, topic_id, empty_log=empty_logs)
 
         def end(partition: TopicPartition) -> None:
-            self.progress.say(f"{partition} of {len(partitions)} new partitions is put on disk")
+            self.progress.line = f"{partition} of {len(partitions)} new partitions is put on disk"
             data = self.directories.by_partition[partition].data
             data.end_partition(partition, topic_id, flush=flush_each)
 

@@ -21,6 +21,7 @@ from storage.log.producers import ProducerRules
 from storage.messages import Say, reason_of
 from storage.model import Offset, TopicPartition
 from storage.recovery.load import Checkpointed, LoadOptions, load_log
+from storage.segment.segment import PartitionDirectory
 
 
 class PartitionToLoad(NamedTuple):
@@ -110,10 +111,8 @@ def load_found(
     if not directory.below_high_watermark:
         checkpointed = checkpointed._replace(high_watermark=None)
     log = load_log(
-        data.partition_path(found.partition),
-        files=data.files,
-        config=found.config,
-        clock=data.clock,
+        PartitionDirectory(data.partition_path(found.partition), data.files, data.clock),
+        found.config,
         clean=clean,
         options=LoadOptions(
             checkpointed=checkpointed,

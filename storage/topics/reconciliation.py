@@ -13,9 +13,9 @@ from functools import partial
 from types import MappingProxyType
 
 from storage.checkpoints.identifiers import new_id
-from storage.checkpoints.partition_metadata import read_topic_id, write_topic_id
+from storage.checkpoints.partition_metadata import read_topic_id, topic_id_of, write_topic_id
 from storage.directories.contents import Contents
-from storage.directories.data_directory import DataDirectory, partitions_of
+from storage.directories.data_directory import DataDirectory
 from storage.directories.directories import Directories, OpenDirectory
 from storage.disk.names import DirectoryMark
 from storage.errors import CorruptionError, DuplicatePartitionError
@@ -185,16 +185,12 @@ def _mark_all_deleted(directories: Directories, topic: str, topic_id: str) -> No
 
 
 def _mark_deleted(data: DataDirectory, partition: TopicPartition, topic_id: str) -> None:
-    try:
-        found = read_topic_id(data.files, data.partition_path(partition))
-    except CorruptionError:
-        found = None
-    if found in (None, topic_id):
+    if topic_id_of(data.partition_path(partition), data.files) in (None, topic_id):
         data.rename_partition(partition, data.deleted_name(partition))
 
 
 def _make_missing(directories: Directories, topic: str, entry: TopicEntry) -> None:
-    for partition in partitions_of(topic, range(entry.partitions)):
+    for partition in (TopicPartition(topic, number) for number in range(entry.partitions)):
         directory = directories.by_partition.get(partition)
         if directory is None or not _has_topic_id(directory.data, partition):
             directory = directory or directories.choose()

@@ -1,4 +1,4 @@
-"""One broker that is its own controller, on loopback, in a folder of its own."""
+"""Brokers on loopback, each in a folder of its own: one that is its own controller, or three of one cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -25,8 +26,6 @@ STOP_TIMEOUT_SECONDS = 60
 POLL_SECONDS = 0.1
 
 SETTINGS: Mapping[str, str] = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -63,13 +62,31 @@ class Broker:
     It may be started, stopped, killed and started again; leaving it as a context manager always ends it.
     """
 
-    def __init__(self, home: Path, java: Java, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        java: Java,
+        settings: Mapping[str, str] | None = None,
+        *,
+        protocols: Sequence[str] = (),
+        node: int = 1,
+        controller: Broker | None = None,
+    ) -> None:
+        """`protocols`: a listener for each beside that of plain text (SSL, SASL_PLAINTEXT, SASL_SSL).
+
+        `controller`: another broker that is this one's too, in place of itself.
+        """
         self.home = home
+        self.node = node
+        self.cluster_id: str = controller.cluster_id if controller else new_id()
         self.log_dir = home / "log"
         self._java = java
         self._settings = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
-        self._port, self._controller_port = _free_ports(2)
+        self._controller = controller
+        self._port, self.controller_port, *ports = _free_ports(2 + len(protocols))
+        self.ports: Mapping[str, int] = dict(zip(protocols, ports, strict=True))
+        """By protocol; their certificates are for `localhost`."""
 
     @property
     def bootstrap_server(self) -> str:
@@ -89,11 +106,11 @@ class Broker:
             self.kill()
 
     def format(self) -> None:
-        """Make a new cluster of this one node."""
+        """Make this node's part of a new cluster."""
         self.log_dir.mkdir(parents=True)
         self._properties_file.write_bytes(format_properties(self._properties()))
         command = self._java.command(
-            "kafka.tools.StorageTool", "format", "-t", new_id(), "-c", str(self._properties_file)
+            "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(self._properties_file)
         )
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -101,6 +118,11 @@ class Broker:
 
     def start(self) -> None:
         """Run, and return when clients are served."""
+        self.launch()
+        self.wait_until_served()
+
+    def launch(self) -> None:
+        """Run. The broker ends with the thread that calls this."""
         assert not self.running
         command = self._java.command(
             "kafka.Kafka", str(self._properties_file), heap="512M", temporary=self.home
@@ -112,6 +134,9 @@ class Broker:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+
+    def wait_until_served(self) -> None:
+        """Return when clients are served; a broker that does not get there is killed (BrokerError)."""
         try:
             self._wait_until_served()
         except BaseException:
@@ -129,6 +154,16 @@ class Broker:
         self._end(signal.SIGKILL)
 
     @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A block in which it stands still: connections stay open, and nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    @contextmanager
     def stopped(self) -> Iterator[Path]:
         """The log directory in a block in which the broker is cleanly stopped; it is started again afterwards."""
         self.stop()
@@ -144,12 +179,21 @@ class Broker:
         return self.home / "broker.log"
 
     def _properties(self) -> dict[str, str]:
-        listeners = f"PLAINTEXT://{self.bootstrap_server},CONTROLLER://127.0.0.1:{self._controller_port}"
+        own = [f"PLAINTEXT://{self.bootstrap_server}"]
+        own += [f"{protocol}://localhost:{port}" for protocol, port in self.ports.items()]
+        controller = self._controller or self
+        listeners = ",".join(own)
+        if controller is self:
+            listeners += f",CONTROLLER://127.0.0.1:{self.controller_port}"
+        known = ",".join(f"{protocol}:{protocol}" for protocol in self.ports)
         return {
             **SETTINGS,
+            "process.roles": "broker,controller" if controller is self else "broker",
+            "node.id": str(self.node),
+            "listener.security.protocol.map": f"{SETTINGS['listener.security.protocol.map']}{known and ','}{known}",
             "listeners": listeners,
             "advertised.listeners": listeners,
-            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "controller.quorum.voters": f"{controller.node}@127.0.0.1:{controller.controller_port}",
             "log.dirs": str(self.log_dir),
             **self._settings,
         }
@@ -191,12 +235,39 @@ class Broker:
 
 
 @contextmanager
-def running_broker(home: Path, java: Java, settings: Mapping[str, str] | None = None) -> Iterator[Broker]:
+def running_broker(
+    home: Path, java: Java, settings: Mapping[str, str] | None = None, *, protocols: Sequence[str] = ()
+) -> Iterator[Broker]:
     """Format and start a broker in the new folder `home`; it is ended afterwards whatever happened."""
-    with Broker(home, java, settings) as broker:
+    with Broker(home, java, settings, protocols=protocols) as broker:
         broker.format()
         broker.start()
         yield broker
+
+
+@contextmanager
+def running_cluster(
+    home: Path, java: Java, settings: Mapping[str, str] | None = None
+) -> Iterator[dict[int, Broker]]:
+    """Run three brokers in the new folder `home`, by their numbers: the first is the controller and has to stay alive.
+
+    Kafka's own topics have a replica at each.
+    """
+    own = ("offsets.topic", "transaction.state.log")
+    replicated = {f"{name}.replication.factor": "3" for name in own} | dict(settings or {})
+    with ExitStack() as stack:
+        first = Broker(home / "node1", java, replicated)
+        others = [
+            Broker(home / f"node{node}", java, replicated, node=node, controller=first) for node in (2, 3)
+        ]
+        brokers = [stack.enter_context(broker) for broker in (first, *others)]
+        with ThreadPoolExecutor(len(brokers)) as threads:
+            list(threads.map(Broker.format, brokers))
+        for broker in brokers:
+            broker.launch()
+        for broker in brokers:
+            broker.wait_until_served()
+        yield {broker.node: broker for broker in brokers}
 
 
 def _has_broker(client: AdminClient) -> bool:

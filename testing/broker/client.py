@@ -85,10 +85,23 @@ class Client:
         return admin
 
     def create_topic(
-        self, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replicas: Sequence[int] = (),
+        settings: Mapping[str, str] | None = None,
     ) -> str:
-        """Create a topic that keeps old records, unless `settings` say otherwise; return its id."""
-        topic = NewTopic(name, partitions, 1, config={"retention.ms": "-1", **(settings or {})})
+        """Create a topic that keeps old records, unless `settings` say otherwise; return its id.
+
+        `replicas`: the brokers that have them, the first one its leader. Otherwise there is one replica.
+        """
+        config = {"retention.ms": "-1", **(settings or {})}
+        topic = (
+            NewTopic(name, partitions, replica_assignment=[list(replicas)] * partitions, config=config)
+            if replicas
+            else NewTopic(name, partitions, 1, config=config)
+        )
         admin = self.admin
         admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
         # The controller knows the topic, the broker itself only a moment later.

@@ -14,6 +14,7 @@ from storage.log.producers import ProducerRules
 from storage.model import Appended, Offset, TopicPartition
 from storage.producers.append import Origin
 from storage.recovery.load import Checkpointed, LoadOptions, load_log
+from storage.segment.segment import PartitionDirectory
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import marker, produced, read_records, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -57,10 +58,8 @@ class LogOnDisk:
     ) -> Log:
         """Load the directory as it stands; `offsets` are the checkpointed ones."""
         return load_log(
-            DIRECTORY,
-            files=disk or self.disk,
-            config=self.config,
-            clock=self.clock,
+            PartitionDirectory(DIRECTORY, disk or self.disk, self.clock),
+            self.config,
             clean=clean,
             options=LoadOptions(
                 checkpointed=Checkpointed(**{name: Offset(value) for name, value in offsets.items()}),

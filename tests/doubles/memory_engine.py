@@ -51,7 +51,7 @@ class MemoryTopic:
 class MemoryEngine:
     """See `storage.engine.Engine`."""
 
-    read_only = foreign = False
+    read_only = foreign = remote = False
     doing: str | None = None
 
     def __init__(self, *warnings: str) -> None:
@@ -74,9 +74,15 @@ class MemoryEngine:
         return partitions[number]
 
     def create_topic(
-        self, name: str, *, partitions: int | None = None, overrides: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        overrides: Mapping[str, str] | None = None,
+        topic_id: str | None = None,
     ) -> MemoryTopic:
         assert not overrides
+        assert topic_id is None
         self.all[name] = MemoryTopic(name, partitions or 1)
         self._changed()
         return self.all[name]

@@ -6,17 +6,19 @@ import errno
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from fusefs.appending.handle import Acks, Appending
 from fusefs.appending.linger_buffer import LingerBuffer
 from fusefs.appending.partitioners import partitioner_factory
+from fusefs.asking import Asking
 from fusefs.blocking import Blocking
 from fusefs.errors import FileError
 from fusefs.filesystem import Change, TopicFileSystem
 from fusefs.following.signals import Look
-from fusefs.following.waiting import WaitingReads
+from fusefs.following.waiting import Program, WaitingReads
 from fusefs.nodes.context import MountContext, Settings
 from fusefs.nodes.measuring import MeasuringQueue
 from fusefs.nodes.nodes import Attributes, Node
@@ -166,10 +168,11 @@ async def mounted(
     look: Callable[[int], Look | None] = lambda _pid: Look(1, stuck=False, pending=0),
 ) -> AsyncIterator[MountClient]:
     """Serve an engine without a kernel."""
-    blocking = Blocking()
+    blocking = Asking() if engine.remote else Blocking()
     reports = Reports(system_clock)
     kernel = RecordingKernel()
     clients: list[MountClient] = []
+    waiting = WaitingReads(Blocking(), bound=max_waiting, look=look)
     context = MountContext(
         engine=engine,
         settings=Settings(
@@ -185,8 +188,9 @@ async def mounted(
             blocking=blocking,
             reports=reports,
             still_held=lambda pid, path: clients[0].still_held,
+            asker=partial(Program, waiting) if engine.remote else None,
         ),
-        waiting=WaitingReads(blocking, bound=max_waiting, look=look),
+        waiting=waiting,
         measuring=MeasuringQueue(blocking),
         partitioners=partitioner_factory(partitioner),
         kernel=kernel,

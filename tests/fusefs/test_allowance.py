@@ -10,7 +10,6 @@ from fusefs import allowance
 from fusefs.allowance import (
     Allowance,
     RequestTooLargeError,
-    ThreadNeededError,
     current,
     leave_event_loop,
     take_turn,
@@ -26,6 +25,7 @@ from storage.codec.compression.codecs import deflate
 from storage.codec.headers import Codec
 from storage.errors import OversizeError
 from storage.model import Isolation, Offset
+from storage.remote import ThreadNeededError
 from tests.doubles.hostile import empty_headers, record, sealed
 from tests.doubles.memory_partition import MemoryPartition
 from tests.fusefs.views.expected import content, read_all

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fusefs.allowance import INLINE_BYTES, RequestTooLargeError, ThreadNeededError, current
+from fusefs.allowance import INLINE_BYTES, RequestTooLargeError, current
 from fusefs.blocking import Blocking
 from fusefs.files.selected import LARGEST_XATTR_BYTES
 from fusefs.following.signals import Look
@@ -17,6 +17,7 @@ from storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX
 from storage.codec.headers import Codec
 from storage.codec.records import varint
 from storage.engine import Engine
+from storage.remote import ThreadNeededError
 from tests.doubles.hostile import SHORTEST_RECORD, empty_headers, record, sealed
 from tests.doubles.mount_client import MountClient, mounted, refused
 
@@ -30,12 +31,12 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     seen: list[bool] = []
     run = Blocking.run
 
-    async def noted(self, call, *, abandon=False):
+    async def noted(self, call, *, abandon=False, asker=None):
         def noting():
             seen.append(threading.current_thread() is threading.main_thread())
             return call()
 
-        return await run(self, noting, abandon=abandon)
+        return await run(self, noting, abandon=abandon, asker=asker)
 
     monkeypatch.setattr(Blocking, "run", noted)
     yield seen

@@ -16,6 +16,7 @@ from storage.engine import Partition
 from storage.log.log import Log
 from storage.model import Header, Isolation, Offset, Record, Timestamp
 from storage.recovery.load import Checkpointed, LoadOptions, load_log
+from storage.segment.segment import PartitionDirectory
 from testing.broker.client import Outgoing
 
 READ_BYTES = 1 << 20
@@ -76,10 +77,8 @@ def load(
     """Load a partition's directory to read and write; it is made where it is missing."""
     directory.mkdir(parents=True, exist_ok=True)
     return load_log(
-        directory,
-        files=NativeFileSystem(),
-        config=TopicConfig.from_overrides({"retention.ms": "-1", **(settings or {})}),
-        clock=clock,
+        PartitionDirectory(directory, NativeFileSystem(), clock),
+        TopicConfig.from_overrides({"retention.ms": "-1", **(settings or {})}),
         clean=clean,
         options=LoadOptions(
             checkpointed=Checkpointed(**{name: Offset(value) for name, value in checkpointed.items()})

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 import pipeline
 from pipeline.data_source import TopicfsDataSource
-from pipeline.sink.writers import TaskStaged, TopicStreamWriter, stream_writer
+from pipeline.sink.writers import TaskStaged, TopicStreamWriter, target_of
 from tests.pipeline.conftest import SETTINGS
 
 
@@ -50,7 +50,7 @@ class FailingSource(TopicfsDataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> FailingWriter:  # noqa: N802
         options = dict(self.options)
         witness = options.pop("witness")
-        return FailingWriter(stream_writer(options, schema, overwrite=overwrite), witness)
+        return FailingWriter(TopicStreamWriter(target_of(options, schema, overwrite=overwrite)), witness)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from pipeline.sink.writers import batch_writer
+from pipeline.sink.writers import target_of
 from storage.errors import StorageError
 from storage.manager import open_engine
 from testing.broker.client import Client
@@ -40,7 +40,7 @@ class Sinks(NamedTuple):
 
     def write_ours(self, frame: Any, options: Mapping[str, str]) -> None:
         """What is refused before any task runs is so by the first line, in this process or in one of Spark's."""
-        batch_writer(self.where["topicfs"] | dict(options), frame.schema, overwrite=False)
+        target_of(self.where["topicfs"] | dict(options), frame.schema, overwrite=False)
         self.write("topicfs", frame, options)
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:

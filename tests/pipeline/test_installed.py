@@ -114,7 +114,7 @@ def copied(folder):
         shutil.copy(ROOT / name, folder)
     # Compiled without optimization, which takes most of the time.
     (folder / "setup.py").write_text((ROOT / "setup.py").read_text().replace("-O3", "-O0"))
-    for name in ("storage", "fusefs", "topicfs", "pipeline", "pyspark_topicfs"):
+    for name in ("storage", "cluster", "fusefs", "topicfs", "pipeline", "pyspark_topicfs"):
         shutil.copytree(
             ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.c")
         )

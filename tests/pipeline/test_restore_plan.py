@@ -6,7 +6,6 @@ import pytest
 
 from pipeline.jobs.restore.plan import (
     MOST_RANGES,
-    Bounds,
     ConflictError,
     Extent,
     PartitionPlan,
@@ -26,13 +25,13 @@ EXTENT = Extent(first=10, last=29, records=15, oldest_ms=0)
 @pytest.mark.parametrize(
     ("bounds", "overlap", "rest", "place"),
     [
-        (Bounds(0, 0), Span(10, 10), Span(10, 30), LogPlacement(Offset(0), Offset(10))),
-        (Bounds(10, 10), Span(10, 10), Span(10, 30), LogPlacement(Offset(10))),
-        (Bounds(30, 30), Span(10, 10), Span(10, 30), LogPlacement(Offset(30), Offset(10))),
-        (Bounds(10, 17), Span(10, 17), Span(17, 30), LogPlacement(Offset(17))),
-        (Bounds(3, 7), Span(10, 7), Span(10, 30), LogPlacement(Offset(7))),
-        (Bounds(10, 30), Span(10, 30), Span(30, 30), LogPlacement(Offset(30))),
-        (Bounds(0, 99), Span(10, 30), Span(99, 30), LogPlacement(Offset(99))),
+        (Span(0, 0), Span(10, 10), Span(10, 30), LogPlacement(Offset(0), Offset(10))),
+        (Span(10, 10), Span(10, 10), Span(10, 30), LogPlacement(Offset(10))),
+        (Span(30, 30), Span(10, 10), Span(10, 30), LogPlacement(Offset(30), Offset(10))),
+        (Span(10, 17), Span(10, 17), Span(17, 30), LogPlacement(Offset(17))),
+        (Span(3, 7), Span(10, 7), Span(10, 30), LogPlacement(Offset(7))),
+        (Span(10, 30), Span(10, 30), Span(30, 30), LogPlacement(Offset(30))),
+        (Span(0, 99), Span(10, 30), Span(99, 30), LogPlacement(Offset(99))),
     ],
     ids=["absent", "begins there", "emptied", "begun", "older ones", "all there", "more there"],
 )
@@ -44,8 +43,8 @@ def test_what_is_there_is_compared_and_the_rest_appended(bounds, overlap, rest, 
 @pytest.mark.parametrize(
     ("bounds", "reason"),
     [
-        (Bounds(31, 31), "orders-0: is empty, but has given offsets up to 30 already"),
-        (Bounds(11, 20), "orders-0: begins at 11, the archive at 10"),
+        (Span(31, 31), "orders-0: is empty, but has given offsets up to 30 already"),
+        (Span(11, 20), "orders-0: begins at 11, the archive at 10"),
     ],
     ids=["offsets given", "nothing in front"],
 )
@@ -59,15 +58,15 @@ def test_what_cannot_stand_together_is_told(bounds, reason):
 def test_only_what_is_there_on_both_sides_is_compared():
     """Nothing of a topic that is new."""
     parts = {
-        ORDERS: plan_partition(ORDERS, EXTENT, Bounds(10, 17)),
-        ORDERS._replace(partition=1): plan_partition(ORDERS, EXTENT, Bounds()),
-        ORDERS._replace(partition=2): plan_partition(ORDERS, EXTENT, Bounds(3, 7)),
+        ORDERS: plan_partition(ORDERS, EXTENT, Span(10, 17)),
+        ORDERS._replace(partition=1): plan_partition(ORDERS, EXTENT, Span(0, 0)),
+        ORDERS._replace(partition=2): plan_partition(ORDERS, EXTENT, Span(3, 7)),
     }
     assert {ORDERS: Span(10, 17)} == overlaps(parts)
 
 
 def spans(extents, most_records):
-    parts = {one: plan_partition(one, extent, Bounds()) for one, extent in extents.items()}
+    parts = {one: plan_partition(one, extent, Span(0, 0)) for one, extent in extents.items()}
     return plan_rounds(parts, extents, most_records)
 
 
@@ -98,5 +97,5 @@ def test_a_round_has_not_too_many_partitions():
 
 def test_nothing_left_is_no_round():
     """Where everything is there."""
-    part = plan_partition(ORDERS, EXTENT, Bounds(10, 30))
+    part = plan_partition(ORDERS, EXTENT, Span(10, 30))
     assert [] == plan_rounds({ORDERS: part}, {ORDERS: EXTENT}, 100)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import DataLossError, InvalidOptionError, PipelineError
-from pipeline.source.query.bounds import clamp, ending_offsets, in_order, select, starting_offsets, within
+from pipeline.source.query.bounds import clamp, in_order, offsets_at, select, within
 from pipeline.source.query.narrowing import EVERYTHING, at_least, below, one_of
 from pipeline.source.query.offsets import AtOffsets, AtTimestamp, AtTimestamps, Everywhere
 from pipeline.source.query.options import Selection
@@ -145,27 +145,37 @@ def test_ends_become_offsets():
     """-2 and -1 too, and times; of an end a time beyond the last record is the latest."""
     ends = Ends()
     given = AtOffsets({A: -2, B: 13})
-    assert {A: 10, B: 13} == starting_offsets(given, [A, B], ends, latest_if_none_as_late=False)
-    assert {A: 10} == starting_offsets(AtTimestamp(-2), [A], ends, latest_if_none_as_late=False)
-    assert {A: 20} == starting_offsets(AtTimestamp(-1), [A], ends, latest_if_none_as_late=False)
+    assert {A: 10, B: 13} == offsets_at(
+        given, [A, B], ends, option="startingOffsets", latest_if_none_as_late=False
+    )
+    assert {A: 10} == offsets_at(
+        AtTimestamp(-2), [A], ends, option="startingOffsets", latest_if_none_as_late=False
+    )
+    assert {A: 20} == offsets_at(
+        AtTimestamp(-1), [A], ends, option="startingOffsets", latest_if_none_as_late=False
+    )
     times = AtTimestamps({A: 3000, B: -2})
-    assert {A: 12, B: 10} == starting_offsets(times, [A, B], ends, latest_if_none_as_late=False)
-    assert {A: 20} == ending_offsets(AtTimestamp(10**9), [A], ends)
-    assert {A: 20} == ending_offsets(Everywhere(-1), [A], ends)
-    assert {A: 20} == starting_offsets(AtTimestamp(10**9), [A], ends, latest_if_none_as_late=True)
+    assert {A: 12, B: 10} == offsets_at(
+        times, [A, B], ends, option="startingOffsets", latest_if_none_as_late=False
+    )
+    assert {A: 20} == offsets_at(AtTimestamp(10**9), [A], ends, option="endingOffsets")
+    assert {A: 20} == offsets_at(Everywhere(-1), [A], ends, option="endingOffsets")
+    assert {A: 20} == offsets_at(
+        AtTimestamp(10**9), [A], ends, option="startingOffsets", latest_if_none_as_late=True
+    )
 
 
 def test_beginning_after_the_last_record_is_an_error():
     """Unless the strategy is latest."""
     with pytest.raises(PipelineError, match="startingOffsetsByTimestampStrategy=latest"):
-        starting_offsets(AtTimestamp(10**9), [A], Ends(), latest_if_none_as_late=False)
+        offsets_at(AtTimestamp(10**9), [A], Ends(), option="startingOffsets", latest_if_none_as_late=False)
 
 
 @pytest.mark.parametrize("named", [{A: 0}, {A: 0, B: 0, C: 0}])
 def test_offsets_name_exactly_what_is_read(named):
     """Neither fewer partitions nor others."""
     with pytest.raises(InvalidOptionError, match="exactly those"):
-        starting_offsets(AtOffsets(named), [A, B], Ends(), latest_if_none_as_late=False)
+        offsets_at(AtOffsets(named), [A, B], Ends(), option="startingOffsets", latest_if_none_as_late=False)
 
 
 def test_choosing_partitions(caplog):

@@ -10,8 +10,9 @@ RUNS = {
     "mount": "tests.soak.mount",
     "followers": "tests.soak.followers",
     "kills": "tests.soak.kills",
+    "mirror": "tests.soak.mirror",
     "queries": "tests.soak.queries",
     "fuzz": "tests.fuzz",
 }
 """Modules by the name of what they run: a mount under everything at once, followers of all speeds, an owner of a data directory that is killed,
-streaming queries that are killed, and arbitrary or hostile batches."""
+a mirror that is killed, streaming queries that are killed, and arbitrary or hostile batches."""

@@ -82,7 +82,7 @@ def keyed(block: int) -> bytes:
 
 
 def keep_full(base: Path, *, seconds: float, kind: str = "tmpfs", size_mb: int = 64) -> Counter[str]:
-    """Keep a disk of `kind` full for so long; what was counted. AssertionError."""
+    """Keep a disk of `kind` full for so long, and until each way of freeing space was tried; what was counted. AssertionError."""
     base.mkdir(exist_ok=True)
     with small_disk(base, kind=kind, size_mb=size_mb) as disk:
         mount = Mount(base, directories=str(disk / "data"), allow_delete=True, engine=DUTIES)
@@ -110,7 +110,7 @@ def _run(mount: Mount, disk: Path, seconds: float, size_mb: int) -> Counter[str]
         writer.start()
     deadline = time.monotonic() + seconds
     for free in itertools.cycle((delete, shorten, raise_start)):
-        if time.monotonic() >= deadline:
+        if time.monotonic() >= deadline and f"given back: {free.__name__}" in seen:
             break
         _wait_until_full(writers, seen)
         before = [writer.taken for writer in writers]

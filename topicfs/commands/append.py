@@ -37,10 +37,6 @@ UNBOUNDED = 2**31
 """Bytes of a record as it is read; the topic judges its size."""
 
 
-class LinesRefusedError(StorageError):
-    """A line that is no record."""
-
-
 @click.command(
     cls=ExampleCommand,
     short_help="Append lines to a topic.",
@@ -160,7 +156,7 @@ def _each(
             reason = f"line {lines + error.line_number}: {error.reason}"
         before = f"{size} bytes" if framing is BATCHES else f"{lines} lines"
         fate = f"the {before} before its block were appended" if kept and size else "nothing was appended"
-        raise LinesRefusedError(f"{source}: {reason}; {fate}") from None
+        raise StorageError(f"{source}: {reason}; {fate}") from None
 
 
 def blocks(stream: IO[bytes], framing: Framing = LINES) -> Iterator[bytes]:

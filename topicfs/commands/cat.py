@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
-from contextlib import aclosing
+from contextlib import aclosing, closing, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
@@ -15,11 +16,12 @@ from storage.disk import names
 from storage.engine import Engine
 from storage.errors import StorageError, UnknownTopicError
 from storage.model import Isolation, Offset
-from topicfs.data_directory import data_option, opened_for_reading
+from topicfs.data_directory import opened_for_reading
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.main import describe
 from topicfs.paths import TopicPath, parse_path
+from topicfs.places import Place, place_option
 
 POLL_SECONDS = 0.2
 TICK_NS = 100_000_000
@@ -42,6 +44,7 @@ Signature: TypeAlias = tuple[int, ...]
         ("topicfs cat orders/config orders/0/status", "settings, offsets and sizes"),
         ("topicfs cat --follow orders/0/log.json", "and what comes, until Ctrl-C"),
         ("topicfs cat --data /var/lib/kafka/data orders/0", "out of a broker's files, beside the broker"),
+        ("topicfs cat --data kafka://localhost:9092 orders/0/-10", "from a cluster"),
     ),
 )
 @click.argument("paths", metavar="PATH…", nargs=-1, required=True)
@@ -53,8 +56,8 @@ Signature: TypeAlias = tuple[int, ...]
     show_default=True,
     help="Whether records of aborted transactions show.",
 )
-@data_option
-def cat(paths: tuple[str, ...], *, follow: bool, isolation: str, directories: tuple[Path, ...]) -> None:
+@place_option
+def cat(paths: tuple[str, ...], *, follow: bool, isolation: str, place: Place) -> None:
     """Print the content of files by their paths in a mount.
 
     PATH begins at the mount point: TOPIC/PARTITION/NAME, TOPIC/NAME or @status. NAME of a partition is log (the
@@ -63,7 +66,7 @@ def cat(paths: tuple[str, ...], *, follow: bool, isolation: str, directories: tu
     which merge its partitions; or config, status. Of follow, which has no end, there is --follow.
 
     Nothing is locked or changed. Beside a running daemon or broker what lies below its last checkpoint is shown; for
-    the very latest read its mount.
+    the very latest read its mount, or the cluster.
 
     At a damaged batch a file ends with what stands before it, an error and exit status 1; the files after it are still
     printed. A range that begins behind the batch shows the rest.
@@ -73,13 +76,13 @@ def cat(paths: tuple[str, ...], *, follow: bool, isolation: str, directories: tu
     output = sys.stdout.buffer
     level = Isolation(isolation)
     if follow:
-        follow_from(directories, parse_path(paths[0]), output, level)
+        follow_from(place, parse_path(paths[0]), output, level)
         return
     failures: list[StorageError | click.ClickException] = []
-    with opened_for_reading(directories) as engine:
+    with place.opened() as engine:
         for path in paths:
             try:
-                copy(engine, path, output, level, directories)
+                copy(engine, path, output, level, place.directories)
             except (StorageError, click.ClickException) as error:
                 failures.append(error)
     output.flush()
@@ -108,32 +111,51 @@ async def _copy(
 ) -> Offset | None:
     from fusefs.reader import MountReader  # noqa: PLC0415
 
-    reader = MountReader(engine, directories=directories, isolation=isolation)
-    try:
+    with closing(MountReader(engine, directories=directories, isolation=isolation)) as reader:
         file = reader.find(path)
         async with aclosing(reader.contents(file)) as contents:
             async for data in contents:
                 output.write(data)
         return reader.end_of(file)
-    finally:
-        reader.close()
 
 
-def follow_from(
+def follow_from(place: Place, path: TopicPath, output: BinaryIO, isolation: Isolation) -> None:
+    """Write the content of a path and continue with what is appended, until interrupted or the topic is deleted."""
+    if place.cluster is None:
+        _follow_directories(place.directories, path, output, isolation)
+        return
+    with place.opened() as engine, suppress(UnknownTopicError):
+        news = threading.Event()
+        engine.partition(*path.topic_partition).listen(news.set)
+        name, suffix = _followed_path(path)
+        offset = _growing(name, copy(engine, name, output, isolation, ()))
+        while True:
+            output.flush()
+            news.wait()
+            news.clear()
+            engine.partition(*path.topic_partition)
+            rest = f"{path.topic}/{path.partition}/{offset}-{suffix}"
+            offset = copy(engine, rest, output, isolation, ()) or offset
+
+
+def _growing(path: str, offset: Offset | None) -> Offset:
+    if offset is None:
+        raise click.UsageError(f"{path} does not grow; --follow takes log or an open range, as 42-")
+    return offset
+
+
+def _follow_directories(
     directories: tuple[Path, ...], place: TopicPath, output: BinaryIO, isolation: Isolation
 ) -> None:
-    """Write the content of a path and continue with what is appended, until interrupted.
+    """Another process appends; opening the directories again shows what it has checkpointed.
 
-    Another process appends; opening the directories again shows what it has checkpointed. Their signature is taken
-    before they are read, so that a change in between shows the next time.
+    Their signature is taken before they are read, so that a change in between shows the next time.
     """
     path, suffix = _followed_path(place)
     seen = signature(directories)
     with opened_for_reading(directories) as engine:
-        offset = copy(engine, path, output, isolation, directories)
+        offset = _growing(path, copy(engine, path, output, isolation, directories))
     output.flush()
-    if offset is None:
-        raise click.UsageError(f"{path} does not grow; --follow takes log or an open range, as 42-")
     while True:
         time.sleep(POLL_SECONDS)
         present = signature(directories)

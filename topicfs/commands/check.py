@@ -14,7 +14,7 @@ from storage.disk.native import NativeFileSystem
 from storage.inspect.check.directory import DirectoryCheck, duplicates
 from storage.inspect.check.findings import Finding
 from storage.messages import printable
-from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE, parse_directories, require_directories
+from topicfs.data_directory import data_argument, require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.terminal import console, is_terminal, plain
 
@@ -29,13 +29,7 @@ from topicfs.terminal import console, is_terminal, plain
         ("topicfs check ./data 2>/dev/null | wc -l", "how many findings"),
     ),
 )
-@click.argument(
-    "directories",
-    metavar="[DIR[,DIR]]",
-    type=parse_directories,
-    default=DEFAULT_DIRECTORY,
-    envvar=VARIABLE,
-)
+@data_argument
 @click.pass_context
 def check(context: click.Context, directories: tuple[Path, ...]) -> None:
     """Check every byte of a data directory, or of several; nothing there is changed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -11,11 +11,15 @@ from rich.table import Table
 
 from storage.config.broker import EngineConfig
 from storage.config.listing import ConfigSource, ShownSetting, engine_settings, matching, topic_settings
-from storage.errors import InvalidConfigError
 from storage.messages import printable
-from topicfs.data_directory import data_option, opened_for_reading, opened_for_writing, read_config
+from topicfs.data_directory import (
+    opened_for_writing,
+    parse_settings,
+    read_config,
+)
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
+from topicfs.places import Place, place_option
 from topicfs.terminal import console, is_terminal, plain
 
 NOTHING_GIVEN: Mapping[str, str] = {}
@@ -52,7 +56,7 @@ STYLES = {ConfigSource.TOPIC: "good", ConfigSource.FILE: "number", ConfigSource.
     type=click.Path(path_type=Path),
     help="The server.properties that the mount is given.",
 )
-@data_option
+@place_option
 def config(  # noqa: PLR0913 (a command's options; keyword-only)
     topic: str | None,
     *,
@@ -61,7 +65,7 @@ def config(  # noqa: PLR0913 (a command's options; keyword-only)
     only_set: bool,
     as_program: bool,
     file: Path | None,
-    directories: tuple[Path, ...],
+    place: Place,
 ) -> None:
     """Show the settings of TOPIC, or without one the defaults of all topics and the engine's own settings.
 
@@ -70,7 +74,11 @@ def config(  # noqa: PLR0913 (a command's options; keyword-only)
     directory, write to the topic's `config` in its mount.
     """
     if changes and topic is not None:
-        _change(topic, parse_changes(changes), directories)
+        # Nothing behind the sign takes a setting back.
+        given_changes = {name: value or None for name, value in parse_settings(changes).items()}
+        if place.cluster is not None:
+            raise click.UsageError(f"{place.cluster}: a cluster is only read here; kafka-configs changes it")
+        _change(topic, given_changes, place.directories)
         return
     engine_config, given = EngineConfig(), NOTHING_GIVEN
     if file is not None:
@@ -82,24 +90,13 @@ def config(  # noqa: PLR0913 (a command's options; keyword-only)
             *engine_settings(engine_config, given=given),
         ]
     else:
-        with opened_for_reading(directories, config=engine_config) as engine:
+        with place.opened(config=engine_config) as engine:
             found = engine.topic(topic)
             settings = [*topic_settings(found.config, overrides=found.overrides, given=given)]
     _print(matching(settings, patterns, only_set=only_set), as_program=as_program)
 
 
-def parse_changes(pairs: Iterable[str]) -> dict[str, str | None]:
-    """Parse `name=value` arguments; `name=` is None. Raises InvalidConfigError."""
-    changes: dict[str, str | None] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name.strip():
-            raise InvalidConfigError(f"{pair}: a setting is given as name=value, as in retention.ms=3600000")
-        changes[name.strip()] = value.strip() or None
-    return changes
-
-
-def _change(topic: str, changes: dict[str, str | None], directories: tuple[Path, ...]) -> None:
+def _change(topic: str, changes: Mapping[str, str | None], directories: tuple[Path, ...]) -> None:
     lines = "\\n".join(f"{name}={value or ''}" for name, value in changes.items())
     hint = f"printf '{lines}\\n' >> MOUNTPOINT/{topic}/config"
     with opened_for_writing(directories, through_mount=hint) as engine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
@@ -52,20 +53,15 @@ from topicfs.examples import ExampleCommand
     help="Largest batch, bytes.",
 )
 @click.pass_context
-def dump(  # noqa: PLR0913 - kafka-dump-log has as many flags
+def dump(
     context: click.Context,
+    /,
     names: tuple[str, ...],
     *,
     files: str,
-    print_data_log: bool,
-    deep_iteration: bool,
     offsets_decoder: bool,
     transaction_log_decoder: bool,
-    skip_record_metadata: bool,
-    verify_index_only: bool,
-    index_sanity_check: bool,
-    max_bytes: int,
-    max_message_size: int,
+    **of_the_dump: Any,
 ) -> None:
     """Print segments, indexes and producer snapshots in the text of kafka-dump-log.
 
@@ -78,22 +74,8 @@ def dump(  # noqa: PLR0913 - kafka-dump-log has as many flags
         raise click.UsageError("name a file to dump")
     if offsets_decoder and transaction_log_decoder:
         raise click.UsageError("name one decoder: a segment holds the records of one topic")
-    options = DumpOptions(
-        print_data_log=print_data_log,
-        deep_iteration=deep_iteration,
-        decoder=(
-            RecordDecoder.OFFSETS
-            if offsets_decoder
-            else RecordDecoder.TRANSACTIONS
-            if transaction_log_decoder
-            else None
-        ),
-        skip_record_metadata=skip_record_metadata,
-        verify_index_only=verify_index_only,
-        index_sanity_check=index_sanity_check,
-        max_bytes=max_bytes,
-        max_message_size=max_message_size,
-    )
+    decoder = RecordDecoder.TRANSACTIONS if transaction_log_decoder else None
+    options = DumpOptions(decoder=RecordDecoder.OFFSETS if offsets_decoder else decoder, **of_the_dump)
     # To a program the bytes of kafka-dump-log; to a terminal nothing that it would obey.
     terminals = {False: sys.stdout.isatty(), True: sys.stderr.isatty()}
     has_errors = False

@@ -18,11 +18,9 @@ from storage.model import Timestamp
 from storage.retention.decide import Reason
 from storage.topics.registry import read_copy
 from topicfs.data_directory import (
-    DEFAULT_DIRECTORY,
-    VARIABLE,
+    data_argument,
     opened_for_reading,
     opened_for_writing,
-    parse_directories,
     require_directories,
 )
 from topicfs.examples import ExampleCommand
@@ -47,13 +45,7 @@ def time(text: str) -> Timestamp:
         ("topicfs maintain /var/lib/kafka/data --dry-run --json | jq '.steps[].what'", "for programs"),
     ),
 )
-@click.argument(
-    "directories",
-    metavar="[DIR[,DIR]]",
-    type=parse_directories,
-    default=DEFAULT_DIRECTORY,
-    envvar=VARIABLE,
-)
+@data_argument
 @click.option(
     "--now", type=time, metavar="T", help="The time to go by, as in selectors; the clock's otherwise."
 )
@@ -121,16 +113,16 @@ def as_text(step: PlannedStep) -> str:
             return f"{step.partition} roll {step.base_offset:020} {why}"
         case PlannedDeletion():
             return f"{step.partition} delete {step.base_offset:020} {_why_deleted(step)}, {step.size_bytes:,} bytes"
-        case PlannedCleaning():
-            total = step.clean_bytes + step.cleanable_bytes
+        case PlannedCleaning(plan=plan):
+            total = plan.clean_bytes + plan.cleanable_bytes
             why = (
                 "max.compaction.lag.ms has passed"
-                if step.overdue
-                else f"ratio {step.cleanable_ratio:.2f} > min.cleanable.dirty.ratio={step.min_ratio:g}"
+                if plan.overdue
+                else f"ratio {plan.cleanable_ratio:.2f} > min.cleanable.dirty.ratio={step.min_ratio:g}"
             )
             return (
-                f"{step.partition} compact offsets {step.first_dirty_offset} to {step.end_offset - 1} {why}: "
-                f"{step.cleanable_bytes:,} of {total:,} bytes are dirty"
+                f"{step.partition} compact offsets {plan.first_dirty_offset} to {plan.end_offset - 1} {why}: "
+                f"{plan.cleanable_bytes:,} of {total:,} bytes are dirty"
             )
 
 
@@ -177,15 +169,15 @@ def as_json(step: PlannedStep) -> dict[str, Any]:
                 "age_ms": step.age_ms,
                 "excess_bytes": step.excess_bytes,
             }
-        case PlannedCleaning():
+        case PlannedCleaning(plan=plan):
             return {
                 "what": "compact",
                 **common,
-                "first_dirty_offset": step.first_dirty_offset,
-                "end_offset": step.end_offset,
-                "clean_bytes": step.clean_bytes,
-                "cleanable_bytes": step.cleanable_bytes,
-                "cleanable_ratio": step.cleanable_ratio,
+                "first_dirty_offset": plan.first_dirty_offset,
+                "end_offset": plan.end_offset,
+                "clean_bytes": plan.clean_bytes,
+                "cleanable_bytes": plan.cleanable_bytes,
+                "cleanable_ratio": plan.cleanable_ratio,
                 "min_ratio": step.min_ratio,
-                "overdue": step.overdue,
+                "overdue": plan.overdue,
             }

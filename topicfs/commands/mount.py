@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
 from storage.errors import StorageError
 from storage.model import Isolation
-from topicfs.data_directory import parse_directories, read_config, warn_of_ignored
+from topicfs.data_directory import read_config, warn_of_ignored
 from topicfs.examples import ExampleCommand
+from topicfs.places import Place, client_config_option, open_cluster, parse_place, security_of
 
 
 @click.command(
     cls=ExampleCommand,
-    short_help="Show the topics of a directory as files.",
+    short_help="Show the topics of a directory, or of a cluster, as files.",
     examples=(
         ("topicfs mount ./data ./mnt", "./data keeps the topics (it is made if missing), ./mnt shows them"),
         ("topicfs mount --foreground ./data ./mnt", "for a service manager, or to see the log"),
@@ -36,12 +38,18 @@ from topicfs.examples import ExampleCommand
             "topicfs mount /disk1/data,/disk2/data ./mnt",
             "over two disks: each new partition goes to the emptier",
         ),
+        ("topicfs mount kafka://one:9092,two:9092 ./mnt", "the topics of a running cluster, to be read"),
+        (
+            "topicfs mount --client-config client.properties kafka://host:9093 ./mnt",
+            "over TLS, or with SASL",
+        ),
     ),
 )
-@click.argument("places", metavar="[DIR[,DIR]] MOUNTPOINT", nargs=-1, required=True)
+@click.argument("places", metavar="[DIR[,DIR]|kafka://HOST:PORT] MOUNTPOINT", nargs=-1, required=True)
 @click.option(
     "--config", metavar="FILE", type=click.Path(path_type=Path), help="A broker's server.properties."
 )
+@client_config_option
 @click.option("--foreground", "-f", is_flag=True, help="Stay here instead of going to the background.")
 @click.option("--read-only", is_flag=True, help="Change and create nothing in DIR.")
 @click.option(
@@ -73,11 +81,11 @@ from topicfs.examples import ExampleCommand
 @click.option("--debug", is_flag=True, help="Log more.")
 @click.pass_context
 def mount(context: click.Context, /, **given: object) -> None:
-    """Mount the topics of DIR, or of several, at MOUNTPOINT, an existing directory.
+    """Mount the topics of DIR, of several, or of a Kafka cluster, at MOUNTPOINT, an existing directory.
 
     Then: mkdir makes a topic, >> appends records, cat, tail -f, grep and cp read them. One process owns a data
-    directory at a time. Of several directories, one that fails takes only its own partitions offline. Unmount with
-    `topicfs umount MOUNTPOINT`.
+    directory at a time. Of several directories, one that fails takes only its own partitions offline. A cluster is
+    only read. Unmount with `topicfs umount MOUNTPOINT`.
     """
     # Only here, so that the other commands work on machines without FUSE.
     try:
@@ -97,12 +105,25 @@ def mount(context: click.Context, /, **given: object) -> None:
     if "request_loop" in options:
         options["request_loop"] = RequestLoop(options["request_loop"])
     places, config = options.pop("places"), options.pop("config", None)
+    client_config = options.pop("client_config", None)
     named: tuple[str, ...] = ()
     if isinstance(config, Path):
         found = read_config(config)
         options["engine"], named = found.config, found.log_directories
         warn_of_ignored(config, found.ignored)
-    options["directories"], options["mountpoint"] = directories_and_mountpoint(places, named)  # type: ignore[arg-type] # as below
+    place, options["mountpoint"] = place_and_mountpoint(places, named)  # type: ignore[arg-type] # as below
+    options["directories"] = place.directories
+    if place.cluster is not None:
+        if config is not None:
+            raise click.UsageError(
+                "--config is for a data directory: a cluster has the settings of its brokers"
+            )
+        security = security_of(client_config)  # type: ignore[arg-type] # as below
+        # Until it can be written to.
+        options |= {"opens": partial(open_cluster, place.cluster, security), "place": str(place.cluster)}
+        options["read_only"] = True
+    elif client_config is not None:
+        raise click.UsageError("--client-config is for a cluster: topicfs mount kafka://HOST:PORT MOUNTPOINT")
     context.exit(run(MountOptions(**options)))  # type: ignore[arg-type] # click has checked each of them
 
 
@@ -119,18 +140,16 @@ def umount(mountpoint: Path) -> None:
     unmount(mountpoint)
 
 
-def directories_and_mountpoint(
-    places: tuple[str, ...], named: tuple[str, ...]
-) -> tuple[tuple[Path, ...], Path]:
-    """Separate data directories and mountpoint; `named` are the directories of a server.properties.
+def place_and_mountpoint(places: tuple[str, ...], named: tuple[str, ...]) -> tuple[Place, Path]:
+    """Separate the place of the topics and the mountpoint; `named` are the directories of a server.properties.
 
     Those on the command line go before. Raises click.UsageError.
     """
     match places:
-        case [directories, mountpoint]:
-            return parse_directories(directories), Path(mountpoint)
+        case [place, mountpoint]:
+            return parse_place(place), Path(mountpoint)
         case [mountpoint] if named:
-            return tuple(map(Path, named)), Path(mountpoint)
+            return Place(tuple(map(Path, named))), Path(mountpoint)
         case [_]:
             raise click.UsageError("name a data directory and a mountpoint, as in topicfs mount ./data ./mnt")
     raise click.UsageError("name one mountpoint; several data directories are separated by commas")

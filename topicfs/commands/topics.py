@@ -10,12 +10,13 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from storage.engine import Engine, Topic
-from storage.errors import InvalidConfigError, PolicyViolationError
+from storage.errors import PolicyViolationError
 from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
 from topicfs.commands.topics_online import online
-from topicfs.data_directory import data_option, opened_for_reading, opened_for_writing
+from topicfs.data_directory import data_option, opened_for_writing, parse_settings
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.lines import say
+from topicfs.places import Place, place_option
 from topicfs.terminal import console, is_terminal, plain
 
 
@@ -37,17 +38,6 @@ def topics() -> None:
 
 
 topics.add_command(online)
-
-
-def parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Parse `name=value` arguments. Raises InvalidConfigError."""
-    settings = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise InvalidConfigError(f"{pair}: a setting is given as name=value, as in retention.ms=3600000")
-        settings[name.strip()] = value.strip()
-    return settings
 
 
 @topics.command(
@@ -97,12 +87,13 @@ def create(
     examples=(
         ("topicfs topics list", "names, and on a terminal what they hold"),
         ("topicfs topics list --data /var/lib/kafka/data", "a broker's topics"),
+        ("topicfs topics list --data kafka://localhost:9092", "a cluster's"),
     ),
 )
-@data_option
-def list_topics(*, directories: tuple[Path, ...]) -> None:
+@place_option
+def list_topics(*, place: Place) -> None:
     """List topics: a table on a terminal, else one name a line."""
-    with opened_for_reading(directories) as engine:
+    with place.opened() as engine:
         if is_terminal():
             console().print(_overview(engine))
         else:
@@ -115,10 +106,10 @@ def list_topics(*, directories: tuple[Path, ...]) -> None:
     examples=(("topicfs topics describe orders", "settings, and every partition's bounds, sizes and times"),),
 )
 @click.argument("name")
-@data_option
-def describe(name: str, *, directories: tuple[Path, ...]) -> None:
+@place_option
+def describe(name: str, *, place: Place) -> None:
     """Describe a topic: its id, the settings it overrides, and its partitions."""
-    with opened_for_reading(directories) as engine:
+    with place.opened() as engine:
         topic = engine.topic(name)
         screen = console()
         screen.print(

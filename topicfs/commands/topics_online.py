@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,11 +63,9 @@ def online(context: click.Context, /, places: tuple[str, ...], *, directories: t
             ) from None
         brought = list(through_mount(mountpoint, wanted))
     else:
-        try:
+        with closing(engine):
             # Opening has tried every partition already.
             brought = list(through_engine(engine, wanted))
-        finally:
-            engine.close()
     for one in brought:
         say(f"{one.name}: {one.state}")
     for place in wanted:

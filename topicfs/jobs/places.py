@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-from pipeline.errors import PipelineError
 from pipeline.places.place import Place, place_of
+from storage.errors import StorageError
 from topicfs.data_directory import DEFAULT_DIRECTORY, VARIABLE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -20,7 +20,7 @@ def parse_place(text: str) -> Place:
     """Parse what a user typed (click.BadParameter)."""
     try:
         return place_of(text)
-    except PipelineError as error:
+    except StorageError as error:
         raise click.BadParameter(str(error)) from None
 
 

@@ -29,7 +29,6 @@ class ProgressBar:
     """One line with the progress of one job. Without a terminal nothing is drawn."""
 
     def __init__(self, job: str, progress: Progress) -> None:
-        self._job = job
         self._progress = progress
         self._task: TaskID = progress.add_task(job, total=None, status=STARTING)
 

@@ -22,10 +22,6 @@ _OWN = ("pipeline.errors.", "storage.errors.", "storage.staging.")
 """Modules whose errors say all in their first line."""
 
 
-class JobFailedError(StorageError):
-    """Spark failed; the message is the line with the reason."""
-
-
 _KAFKA = re.compile(r"\borg\.apache\.kafka\.[\w.]*?(?P<name>\w+): (?P<said>.*?)(?: SQLSTATE: \w+)?$")
 """An error of Kafka's own clients, in whatever line of whatever trace."""
 _TOPIC_MISSING = "UnknownTopicOrPartitionException"
@@ -85,7 +81,7 @@ def job_options() -> list[click.Parameter]:
 
 
 def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place] = ()) -> None:
-    """Run a job in a session of its own that reaches `places`, and print its rows (StorageError, JobFailedError).
+    """Run a job in a session of its own that reaches `places`, and print its rows (StorageError).
 
     `job` imports what it runs: that needs Spark, which is there once a session was made.
     """
@@ -103,7 +99,7 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[Place]
             found = job(session)
             columns, rows = found.columns, [row.asDict(recursive=True) for row in found.collect()]
         except (PySparkException, Py4JError) as error:
-            raise JobFailedError(cause(str(error))) from error
+            raise StorageError(cause(str(error))) from error
     print_rows(columns, rows, as_program=context.meta[_AS_PROGRAM])
 
 

@@ -70,7 +70,7 @@ def write_placed(
             sorted_rows.write.format(FORMAT).mode("append").options(**_options(name, write, report)).save()
         except BaseException:
             with suppress(OSError):
-                staging_area(write.directories).abandon(name)
+                staging_area(write.directories).discard_staged(name)
             raise
         staged = [TaskReport.from_json(one) for one in json.loads(report.read_text())]
     files = [one.file for one in staged]

@@ -26,13 +26,6 @@ class Extent(NamedTuple):
     oldest_ms: int
 
 
-class Bounds(NamedTuple):
-    """A log's start and end; both 0 of a topic that is not there."""
-
-    start: int = 0
-    end: int = 0
-
-
 class Span(NamedTuple):
     """Offsets [start, end)."""
 
@@ -51,8 +44,8 @@ class PartitionPlan(NamedTuple):
     """Placement of the first of them."""
 
 
-def plan_partition(partition: TopicPartition, extent: Extent, bounds: Bounds) -> PartitionPlan:
-    """Plan how an archive's part of a partition goes into its log (ConflictError)."""
+def plan_partition(partition: TopicPartition, extent: Extent, bounds: Span) -> PartitionPlan:
+    """Plan how an archive's part of a partition goes into its log, which has the offsets `bounds` (ConflictError)."""
     whole = Span(extent.first, extent.last + 1)
     if bounds.start == bounds.end:
         if bounds.end > whole.end:

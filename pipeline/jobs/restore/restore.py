@@ -25,7 +25,7 @@ from pipeline.jobs.restore.overlap import check_same, within
 from pipeline.jobs.restore.plan import Extent, overlaps, plan_partition, plan_rounds
 from pipeline.jobs.restore.topics import empty_topics, forms_of, known_topics, log_bounds, topics_to_make
 from pipeline.places.paths import data_directories
-from pipeline.places.place import SCHEME, Place, place_of
+from pipeline.places.place import Place, place_of
 from storage.disk.native import system_clock
 from storage.model import Offset, TopicPartition
 from storage.staging.area import WriteRefusedError
@@ -66,7 +66,7 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     place = place_of(options.path)
     if place.bootstrap_servers is not None:
-        return _restore_to_cluster(spark, options, place.bootstrap_servers)
+        return _restore_to_cluster(spark, options, place, place.bootstrap_servers)
     restoration = _Restoration(spark, options, place)
     for attempt in range(ATTEMPTS):
         try:
@@ -80,11 +80,13 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
     return restoration.result()
 
 
-def _restore_to_cluster(spark: SparkSession, options: RestoreOptions, servers: str) -> DataFrame:
+def _restore_to_cluster(
+    spark: SparkSession, options: RestoreOptions, place: Place, servers: str
+) -> DataFrame:
     """Send every record to topics that are there and empty."""
     if not options.without_offsets:
         raise PipelineError(
-            f"{SCHEME}{servers}: a cluster assigns offsets itself; give them up, and keep all else: --without-offsets"
+            f"{place}: a cluster assigns offsets itself; give them up, and keep all else: --without-offsets"
         )
     rows = _chosen(archived_rows(spark, options.archive.absolute()), options)
     extents = _extents(rows)

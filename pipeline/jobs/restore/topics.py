@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from pipeline.errors import PipelineError
 from pipeline.jobs.archive_files import TopicNote
-from pipeline.jobs.restore.plan import Bounds, ConflictError, Extent, partitions_needed
+from pipeline.jobs.restore.plan import ConflictError, Extent, Span, partitions_needed
 from pipeline.sink.layout import TopicFacts, read_topics
 from pipeline.sink.offset_preserving_write import TopicForm
 from pipeline.source.directories import SourceDirectories
@@ -20,6 +21,7 @@ from storage.topics.topic import lenient_config
 from storage.validation.batches import compression_of
 
 FOREVER = {"retention.ms": "-1"}
+_NOTHING = Span(0, 0)
 
 
 def known_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
@@ -72,16 +74,13 @@ def empty_topics(
 
 def log_bounds(
     directories: Sequence[Path], extents: Mapping[TopicPartition, Extent], known: Mapping[str, TopicFacts]
-) -> dict[TopicPartition, Bounds]:
+) -> dict[TopicPartition, Span]:
     """Start and end of each log, as far as its owner has checkpointed them (StorageError, OSError)."""
     if not any(one.topic in known for one in extents):
         # A new directory is none that could be read.
-        return dict.fromkeys(extents, Bounds())
-    source = SourceDirectories(directories)
-    try:
-        return {one: _bounds(source, one) if one.topic in known else Bounds() for one in extents}
-    finally:
-        source.close()
+        return dict.fromkeys(extents, _NOTHING)
+    with closing(SourceDirectories(directories)) as source:
+        return {one: _bounds(source, one) if one.topic in known else _NOTHING for one in extents}
 
 
 def forms_of(
@@ -115,9 +114,9 @@ def _keeps(config: TopicConfig, oldest_ms: int, now_ms: int) -> bool:
     return not config.deletes or config.retention_ms < 0 or oldest_ms >= now_ms - config.retention_ms
 
 
-def _bounds(source: SourceDirectories, partition: TopicPartition) -> Bounds:
+def _bounds(source: SourceDirectories, partition: TopicPartition) -> Span:
     try:
         offsets = source.log(partition).offsets()
     except PipelineError as error:
         raise ConflictError(f"{error}; add it, or restore into another topic") from None
-    return Bounds(offsets.log_start_offset, offsets.high_watermark)
+    return Span(offsets.log_start_offset, offsets.high_watermark)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -84,14 +84,8 @@ class Panel(NamedTuple):
         }
 
 
-class LabelMargins(NamedTuple):
-    """Margins for labels, in points."""
-
-    left: float
-    below: float
-
-
-OVER_TIME, BY_SIZE = LabelMargins(left=50, below=36), LabelMargins(left=14, below=22)
+OVER_TIME, BY_SIZE = {"left": 50.0, "below": 36.0}, {"left": 14.0, "below": 22.0}
+"""Margins for labels, in points."""
 SMALL = Panel(4.6, 2.2)
 WIDE = Panel(11.4, 3.0)
 
@@ -260,7 +254,7 @@ class _Drawing:
 
 
 @contextmanager
-def _drawing(panel: Panel, name: str, room: LabelMargins | None = None) -> Iterator[_Drawing]:
+def _drawing(panel: Panel, name: str, room: Mapping[str, float] | None = None) -> Iterator[_Drawing]:
     """Yield axes to draw on, under settings that are independent of the user's; without `room` labels take what they need."""
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -268,7 +262,7 @@ def _drawing(panel: Panel, name: str, room: LabelMargins | None = None) -> Itera
         mpl.rcParams["svg.hashsalt"] = name
         figure = Figure(figsize=panel, layout="constrained" if room is None else None)
         if room is not None:
-            figure.subplots_adjust(**panel.margins(left=room.left, below=room.below))
+            figure.subplots_adjust(**panel.margins(**room))
         drawing = _Drawing(figure.add_subplot())
         drawing.axes.grid(visible=True, axis="y")
         yield drawing

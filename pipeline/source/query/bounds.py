@@ -79,13 +79,20 @@ def _there_are(present: list[TopicPartition]) -> str:
     return f"there are {named}" + (", …" if len(topics) > _NAMED_TOPICS else "")
 
 
-def starting_offsets(
-    bound: Bound, partitions: Iterable[TopicPartition], ends: Ends, *, latest_if_none_as_late: bool
+def offsets_at(
+    bound: Bound,
+    partitions: Iterable[TopicPartition],
+    ends: Ends,
+    *,
+    option: str,
+    latest_if_none_as_late: bool = True,
 ) -> dict[TopicPartition, int]:
-    """Return the first offset of each partition; raises InvalidOptionError, and PipelineError for a time beyond the last record."""
-    wanted = _by_partition(bound, list(partitions), option="startingOffsets")
+    """Return the offset of each partition at `bound`, which `option` (startingOffsets, endingOffsets) gave.
+
+    A time beyond the last record means the latest offset, or is a PipelineError. Raises InvalidOptionError.
+    """
     found = {}
-    for partition, end in wanted.items():
+    for partition, end in _by_partition(bound, list(partitions), option=option).items():
         if isinstance(end, AtTimestamp):
             offset = ends.at_time(partition, end.timestamp)
             if offset is None and not latest_if_none_as_late:
@@ -93,20 +100,6 @@ def starting_offsets(
                     f"{partition}: no record at or after {end.timestamp}; "
                     "startingOffsetsByTimestampStrategy=latest begins at the end then"
                 )
-            found[partition] = ends.latest(partition) if offset is None else offset
-        else:
-            found[partition] = _concrete(partition, end.offset, ends)
-    return found
-
-
-def ending_offsets(
-    bound: Bound, partitions: Iterable[TopicPartition], ends: Ends
-) -> dict[TopicPartition, int]:
-    """Return the end offset (exclusive) of each partition; a time beyond the last record means the latest. InvalidOptionError."""
-    found = {}
-    for partition, end in _by_partition(bound, list(partitions), option="endingOffsets").items():
-        if isinstance(end, AtTimestamp):
-            offset = ends.at_time(partition, end.timestamp)
             found[partition] = ends.latest(partition) if offset is None else offset
         else:
             found[partition] = _concrete(partition, end.offset, ends)

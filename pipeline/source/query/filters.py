@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -66,8 +66,4 @@ def _number(value: Any) -> Any:
     if not isinstance(value, datetime):
         return value
     aware = value if value.tzinfo else value.astimezone()
-    microseconds = (aware - _EPOCH) // _MICROSECOND
-    return microseconds // 1000
-
-
-_MICROSECOND = datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC) - _EPOCH
+    return (aware - _EPOCH) // timedelta(milliseconds=1)

@@ -5,6 +5,7 @@ Spark keeps every filter and applies it again: a narrowing may admit too much, n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,13 +44,11 @@ EVERYTHING = Narrowing()
 def one_of(narrowing: Narrowing, column: str, values: list[Any]) -> Narrowing:
     """Narrow to rows whose column equals one of `values`."""
     present = [value for value in values if value is not None]
-    if column == "topic":
-        topics = frozenset(present)
-        return replace(narrowing, topics=topics if narrowing.topics is None else narrowing.topics & topics)
-    if column == "partition":
-        numbers = frozenset(present)
-        known = narrowing.partitions
-        return replace(narrowing, partitions=numbers if known is None else known & numbers)
+    if column in {"topic", "partition"}:
+        name, found = f"{column}s", frozenset(present)
+        known = getattr(narrowing, name)
+        narrower: dict[str, Any] = {name: found if known is None else known & found}
+        return replace(narrowing, **narrower)
     if not present:
         return replace(narrowing, topics=frozenset())
     return below(at_least(narrowing, column, min(present)), column, max(present) + 1)
@@ -57,23 +56,15 @@ def one_of(narrowing: Narrowing, column: str, values: list[Any]) -> Narrowing:
 
 def at_least(narrowing: Narrowing, column: str, value: int) -> Narrowing:
     """Narrow to rows whose column, a whole number (a timestamp in milliseconds, rounded down), is `value` or more."""
-    if column == "offset":
-        return replace(narrowing, start_offset=max(narrowing.start_offset, value))
-    if column == "timestamp":
-        known = narrowing.start_timestamp
-        return replace(narrowing, start_timestamp=value if known is None else max(known, value))
-    if column == "partition":
-        known = narrowing.start_partition
-        return replace(narrowing, start_partition=value if known is None else max(known, value))
-    return narrowing
+    return _bounded(narrowing, f"start_{column}", value, max)
 
 
 def below(narrowing: Narrowing, column: str, value: int) -> Narrowing:
     """Narrow to rows whose column is less than `value`."""
-    if column == "offset":
-        known = narrowing.end_offset
-        return replace(narrowing, end_offset=value if known is None else min(known, value))
-    if column == "partition":
-        known = narrowing.end_partition
-        return replace(narrowing, end_partition=value if known is None else min(known, value))
-    return narrowing
+    return narrowing if column == "timestamp" else _bounded(narrowing, f"end_{column}", value, min)
+
+
+def _bounded(narrowing: Narrowing, name: str, value: int, choose: Callable[[int, int], int]) -> Narrowing:
+    known = getattr(narrowing, name)
+    narrower: dict[str, Any] = {name: value if known is None else choose(known, value)}
+    return replace(narrowing, **narrower)

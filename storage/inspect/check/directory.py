@@ -45,30 +45,22 @@ class DirectoryCheck:
     """The check of a data directory; nothing there is changed."""
 
     def __init__(self, directory: Path, files: FileSystem) -> None:
-        self._directory = directory
+        self.directory = directory
         self._files = files
         self.summary = CheckSummary()
         self.in_use = find_holder(directory) is not None
         """A living broker or daemon owns the directory: its unfinished business is no finding."""
         self._clean = is_marked_clean(files, directory)
-        self._partitions: dict[TopicPartition, Path] = {}
+        self.partitions: dict[TopicPartition, Path] = {}
+        """The directory of each partition."""
         self._strangers: list[str] = []
         self._checkpoints: dict[str, Mapping[TopicPartition, Offset]] = {}
         self._list()
 
     @property
-    def directory(self) -> Path:
-        return self._directory
-
-    @property
-    def partitions(self) -> Mapping[TopicPartition, Path]:
-        """The directory of each partition."""
-        return self._partitions
-
-    @property
     def total_bytes(self) -> int:
         """Size of all segments' logs: what a progress bar counts up to."""
-        return sum(self._log_bytes(directory) for directory in self._partitions.values())
+        return sum(self._log_bytes(directory) for directory in self.partitions.values())
 
     def findings(self, advance: Advance = lambda _: None) -> Iterator[Finding]:
         """Check everything; `advance` is called with the bytes of log checked."""
@@ -78,7 +70,7 @@ class DirectoryCheck:
 
     def _findings(self, advance: Advance) -> Iterator[Finding]:
         yield from self.own_findings()
-        for partition in self._partitions:
+        for partition in self.partitions:
             try:
                 yield from self._check_partition(partition, advance)
             except FileNotFoundError:
@@ -92,20 +84,20 @@ class DirectoryCheck:
         """
         for name in self._strangers:
             yield Finding(
-                self._directory / name, None, "no partition's directory: a broker refuses to start beside it"
+                self.directory / name, None, "no partition's directory: a broker refuses to start beside it"
             )
         yield from self._check_meta_properties()
         yield from self._check_settings()
         for name in CHECKPOINTS:
             try:
-                self._checkpoints[name] = read_offsets(self._files, self._directory / name)
+                self._checkpoints[name] = read_offsets(self._files, self.directory / name)
             except CorruptionError as error:
                 yield Finding.of(error)
 
     def partition(self, partition: TopicPartition) -> PartitionCheck:
         """Return the check of one of the partitions. FileNotFoundError where it was deleted meanwhile."""
         situation = DirectorySituation(in_use=self.in_use, clean=self._clean)
-        return PartitionCheck(self._partitions[partition], situation, self._files)
+        return PartitionCheck(self.partitions[partition], situation, self._files)
 
     def joined(self, partition: TopicPartition, check: PartitionCheck) -> Iterator[Finding]:
         """Compare a checked partition with the checkpoints, and with its topic's other partitions."""
@@ -117,7 +109,7 @@ class DirectoryCheck:
                 cause = (
                     f"{partition}: {CHECKPOINTS[name]} {offset} lies behind the log's end {check.end_offset}"
                 )
-                yield Finding(self._directory / name, None, cause)
+                yield Finding(self.directory / name, None, cause)
 
     def _check_partition(self, partition: TopicPartition, advance: Advance) -> Iterator[Finding]:
         def counted(passed: int) -> None:
@@ -134,19 +126,19 @@ class DirectoryCheck:
         known = self.summary.topic_ids.setdefault(partition.topic, topic_id)
         if known != topic_id:
             cause = f"topic id {topic_id}, another partition of {partition.topic} says {known}"
-            yield Finding(self._partitions[partition] / names.PARTITION_METADATA, None, cause)
+            yield Finding(self.partitions[partition] / names.PARTITION_METADATA, None, cause)
 
     def _check_meta_properties(self) -> Iterator[Finding]:
         try:
-            read_meta_properties(self._files, self._directory)
+            read_meta_properties(self._files, self.directory)
         except CorruptionError as error:
             yield Finding.of(error)
 
     def _check_settings(self) -> Iterator[Finding]:
         """Check the topics' own settings, and the record of committed writes: without them nobody may write here."""
-        path = self._directory / names.TOPIC_SETTINGS
+        path = self.directory / names.TOPIC_SETTINGS
         try:
-            entries = read_copy(self._directory, self._files).entries
+            entries = read_copy(self.directory, self._files).entries
         except CorruptionError as error:
             yield Finding.of(error)
         else:
@@ -155,28 +147,28 @@ class DirectoryCheck:
                 for problem in problems:
                     yield Finding(path, None, f"{topic}: {problem}")
         try:
-            read_committed(self._directory, self._files)
+            read_committed(self.directory, self._files)
         except CorruptionError as error:
             yield Finding.of(error)
 
     def _list(self) -> None:
-        for entry in self._files.list_directory(self._directory):
+        for entry in self._files.list_directory(self.directory):
             if not entry.is_directory or entry.name in names.SKIPPED_DIRECTORIES:
                 continue
             parsed = names.parse_partition_directory(entry.name)
             if parsed is None:
                 self._strangers.append(entry.name)
             elif parsed.mark is names.DirectoryMark.LIVE:
-                self._partitions[parsed.partition] = self._directory / entry.name
+                self.partitions[parsed.partition] = self.directory / entry.name
         if not self._looks_like_log_directory():
             raise NotALogDirectoryError(
-                f"{self._directory}: not a data directory: neither {names.META_PROPERTIES} nor a partition is in it"
+                f"{self.directory}: not a data directory: neither {names.META_PROPERTIES} nor a partition is in it"
             )
 
     def _looks_like_log_directory(self) -> bool:
         """Return whether it is one: the name alone makes no partition of a directory, as X-11 in /etc."""
-        return self._files.exists(self._directory / names.META_PROPERTIES) or any(
-            self._looks_like_partition(path) for path in self._partitions.values()
+        return self._files.exists(self.directory / names.META_PROPERTIES) or any(
+            self._looks_like_partition(path) for path in self.partitions.values()
         )
 
     def _looks_like_partition(self, path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,11 +39,6 @@ def chunks(data: memoryview) -> Iterator[Batches]:
             return
         yield found
         start = Position(found.stop)
-
-
-def is_torn(problem: CorruptBatchError | None) -> bool:
-    """Return whether the walk ended in what an interrupted write leaves behind."""
-    return isinstance(problem, TornBatchError)
 
 
 Advance = Callable[[int], None]
@@ -117,11 +113,8 @@ class SegmentCheck:
             yield from check_transactions(self._files, transactions, self._work.base_offset)
 
     def _check_log(self, indexes: list[OffsetEntries | TimeEntries], advance: Advance) -> Iterator[Finding]:
-        file = self._files.open(self.log, read_only=True)
-        try:
+        with closing(self._files.open(self.log, read_only=True)) as file:
             data = file.map(file.size())
-        finally:
-            file.close()
         self.facts.log_bytes = len(data)
         latest: int = NO_TIMESTAMP
         for batches in chunks(data):
@@ -137,7 +130,7 @@ class SegmentCheck:
 
     def _ending(self, data: memoryview, stop: int, problem: CorruptBatchError | None) -> Iterator[Finding]:
         """Check what follows the last whole batch."""
-        torn = is_torn(problem)
+        torn = isinstance(problem, TornBatchError)
         preallocated = not any(data[stop : stop + HEADER_SIZE])
         if self._work.active and self._work.in_use and (torn or preallocated):
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,7 +40,7 @@ def dump_offset_index(
     for entry in used_entries(index, base_offset):
         found = _last_offset_at(segment, entry.position, options.max_message_size)
         if found != entry.offset:
-            report.index_mismatch(path, OffsetMismatch(entry.offset, found))
+            report.index_mismatches[str(path)][entry.offset] = found
         if not options.verify_index_only:
             yield f"offset: {entry.offset} position: {entry.position}"
 
@@ -65,13 +66,13 @@ def dump_time_index(
         batch = next((header for header in candidates if header.last_offset >= entry.offset), None)
         if batch is None or batch.last_offset != entry.offset:
             found = Offset(-1) if batch is None else batch.last_offset
-            report.offset_not_found(path, OffsetMismatch(entry.offset, found))
+            report.offsets_not_found[str(path)].append(OffsetMismatch(entry.offset, found))
         else:
             latest = max((record.timestamp for record in records(segment, batch, log)), default=NO_TIMESTAMP)
             if latest != entry.timestamp:
-                report.time_mismatch(path, TimestampMismatch(entry.timestamp, latest))
+                report.time_mismatches[str(path)].append(TimestampMismatch(entry.timestamp, latest))
             if previous >= entry.timestamp:
-                report.time_out_of_order(path, TimestampMismatch(entry.timestamp, previous))
+                report.times_out_of_order[str(path)].append(TimestampMismatch(entry.timestamp, previous))
         if not options.verify_index_only:
             yield f"timestamp: {entry.timestamp} offset: {entry.offset}"
         previous = entry.timestamp
@@ -123,11 +124,8 @@ def used_entries(index: Iterable[Entry], base_offset: Offset) -> Iterator[Entry]
 def _segment_of(path: Path, files: FileSystem) -> memoryview:
     """Map the `.log` beside an index."""
     segment = path.with_suffix(".log")
-    file = files.open(segment, read_only=True)
-    try:
+    with closing(files.open(segment, read_only=True)) as file:
         return file.map(file.size())
-    finally:
-        file.close()
 
 
 def _offset_index_of(path: Path, base_offset: Offset, files: FileSystem) -> OffsetIndex | None:

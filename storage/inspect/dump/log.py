@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
 from storage.codec.batch import scan, verify_checksum
 from storage.codec.binary.fields import CURRENT_MAGIC
@@ -35,13 +35,6 @@ BATCHES_AT_A_TIME = 1024
 """Bounds memory: headers of a 1 GiB segment of small batches are not held all at once."""
 
 
-class EntryChecksum(NamedTuple):
-    """The checksum of an entry of the old formats, and whether it is that of its bytes."""
-
-    stored: int
-    valid: bool
-
-
 def base_offset_of(path: Path) -> Offset:
     """Read the offset that a segment's file is named by. Raises InvalidNameError."""
     digits = path.name.partition(".")[0]
@@ -58,8 +51,7 @@ def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpRe
     Raises CorruptionError where no further batch can be found though bytes are left, or a record is damaged.
     """
     yield f"Log starting offset: {base_offset_of(path)}"
-    file = files.open(path, read_only=True)
-    try:
+    with closing(files.open(path, read_only=True)) as file:
         size = file.size()
         data = file.map(min(size, options.max_bytes))
         position = Position(0)
@@ -70,14 +62,12 @@ def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpRe
             for columns in spans(data, header, path) if options.records else ():
                 for index, record in enumerate(columns):
                     if record.offset != last_offset + 1:
-                        report.gap(path, last_offset, record.offset)
+                        report.gaps[str(path)][last_offset] = record.offset
                     last_offset = record.offset
                     checksum = entry_checksum(columns, index, header.magic)
                     yield record_line(record, header, options, checksum)
         if position < size and options.max_bytes == UNLIMITED_BYTES:
             yield f"Found {size - position} invalid bytes at the end of {path.name}"
-    finally:
-        file.close()
 
 
 def batches(data: memoryview, path: Path, start: Position = FILE_START) -> Iterator[BatchHeader]:
@@ -118,14 +108,15 @@ def spans(data: memoryview, header: BatchHeader, path: Path) -> list[Columns]:
         raise error.in_file(path, error.position) from error
 
 
-def entry_checksum(columns: Columns, index: int, magic: int) -> EntryChecksum | None:
-    """Return an old format's entry's own checksum, also that of an entry inside a wrapper; None in the newest format."""
+def entry_checksum(columns: Columns, index: int, magic: int) -> str | None:
+    """Print an old format's entry's own checksum, also that of an entry inside a wrapper; None in the newest format."""
     if magic >= CURRENT_MAGIC:
         return None
     start = columns.key_positions[index] - KEY_POSITION[magic]
     end = columns.value_positions[index] + max(columns.value_lengths[index], 0)
     stored = int.from_bytes(columns.data[start + CHECKED_FROM - 4 : start + CHECKED_FROM], "big")
-    return EntryChecksum(stored, stored == zlib.crc32(columns.data[start + CHECKED_FROM : end]))
+    valid = stored == zlib.crc32(columns.data[start + CHECKED_FROM : end])
+    return f"isValid: {_boolean(valid)} crc: {stored}"
 
 
 def batch_line(header: BatchHeader, *, valid: bool) -> str:
@@ -149,7 +140,7 @@ def batch_line(header: BatchHeader, *, valid: bool) -> str:
 
 
 def record_line(
-    record: Record, header: BatchHeader, options: DumpOptions, checksum: EntryChecksum | None = None
+    record: Record, header: BatchHeader, options: DumpOptions, checksum: str | None = None
 ) -> str:
     """Print a record; what it says of itself, then what it holds.
 
@@ -176,11 +167,11 @@ def timestamp_type(header: BatchHeader) -> str:
     return header.timestamp_type.label if header.magic >= 1 else "NoTimestampType"
 
 
-def _metadata(record: Record, header: BatchHeader, checksum: EntryChecksum | None) -> Iterator[str]:
+def _metadata(record: Record, header: BatchHeader, checksum: str | None) -> Iterator[str]:
     yield f"offset: {record.offset} {timestamp_type(header)}: {record.timestamp}"
     yield f"keySize: {_size(record.key)} valueSize: {_size(record.value)}"
     if checksum is not None:
-        yield f"isValid: {_boolean(checksum.valid)} crc: {checksum.stored}"
+        yield checksum
     else:
         keys = ",".join(_text(name.key) for name in record.headers)
         yield f"sequence: {_sequence(record, header)} headerKeys: [{keys}]"

@@ -5,9 +5,9 @@ Kafka keeps these in hash maps keyed by absolute path; so do we, for the sake of
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from storage.inspect.dump.java import hash_map_order
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class OffsetMismatch(NamedTuple):
-    """An offset index entry and the last offset of the batch that it leads to."""
+    """An index entry's offset, and the last offset of the batch that it leads to."""
 
     index_offset: Offset
     log_offset: Offset
@@ -34,33 +34,24 @@ class TimestampMismatch(NamedTuple):
 class DumpReport:
     """Findings by file (absolute path as text)."""
 
-    index_mismatches: dict[str, dict[Offset, Offset]] = field(default_factory=dict)
-    """Index offset to log offset."""
-    time_mismatches: dict[str, list[TimestampMismatch]] = field(default_factory=dict)
-    times_out_of_order: dict[str, list[TimestampMismatch]] = field(default_factory=dict)
-    offsets_not_found: dict[str, list[OffsetMismatch]] = field(default_factory=dict)
-    gaps: dict[str, dict[Offset, Offset]] = field(default_factory=dict)
-    """Record offset to the one that follows it."""
-
-    def index_mismatch(self, file: Path, mismatch: OffsetMismatch) -> None:
-        """Note an entry of an offset index that leads to another batch than it says."""
-        self.index_mismatches.setdefault(str(file), {})[mismatch.index_offset] = mismatch.log_offset
-
-    def time_mismatch(self, file: Path, mismatch: TimestampMismatch) -> None:
-        """Note an entry of a time index whose batch has another largest timestamp."""
-        self.time_mismatches.setdefault(str(file), []).append(mismatch)
-
-    def time_out_of_order(self, file: Path, mismatch: TimestampMismatch) -> None:
-        """Note an entry of a time index that is not later than the one before."""
-        self.times_out_of_order.setdefault(str(file), []).append(mismatch)
-
-    def offset_not_found(self, file: Path, mismatch: OffsetMismatch) -> None:
-        """Note an entry of a time index whose offset ends no batch."""
-        self.offsets_not_found.setdefault(str(file), []).append(mismatch)
-
-    def gap(self, file: Path, offset: Offset, next_offset: Offset) -> None:
-        """Note two records that follow each other without adjacent offsets."""
-        self.gaps.setdefault(str(file), {})[offset] = next_offset
+    index_mismatches: defaultdict[str, dict[Offset, Offset]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """Index offset to log offset, of entries that lead to another batch than they say."""
+    time_mismatches: defaultdict[str, list[TimestampMismatch]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """Entries of a time index whose batch has another largest timestamp."""
+    times_out_of_order: defaultdict[str, list[TimestampMismatch]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """Entries of a time index that are not later than the one before."""
+    offsets_not_found: defaultdict[str, list[OffsetMismatch]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """Entries of a time index whose offset ends no batch."""
+    gaps: defaultdict[str, dict[Offset, Offset]] = field(default_factory=lambda: defaultdict(dict))
+    """Record offset to the one that follows it, where they are not adjacent."""
 
     def lines(self) -> Iterator[str]:
         """Yield Kafka's lines to standard error, in its order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from storage.disk.filesystem import FileSystem
@@ -33,8 +34,17 @@ def describe_segment(state: LogState, index: int) -> SegmentInfo:
 
 def index_bytes(chain: Chain, directory: Path, files: FileSystem) -> int:
     """Return the bytes of all index files, as `ls` shows them: those of the active segment have their full size."""
-    names = (name for segment in chain.segments for name in segment.file_names())
-    return sum(files.size(directory / name) for name in names if name.endswith(_INDEX_SUFFIXES))
+    return sum(
+        files.size(path)
+        for segment in chain.segments
+        for path in _index_files(directory, segment.file_names())
+    )
+
+
+@lru_cache(maxsize=128)
+def _index_files(directory: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
+    """Return the paths of a segment's index files; kept, for to make a path takes longer than to ask the disk."""
+    return tuple(directory / name for name in names if name.endswith(_INDEX_SUFFIXES))
 
 
 def first_timestamp(chain: Chain) -> Timestamp:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from storage.codec.batch import find_end, scan
 from storage.codec.binary.fields import HEADER_SIZE
+from storage.codec.headers import BatchHeader
 from storage.errors import CorruptionError
 from storage.log.state import Bound, LogState, Places
 from storage.model import Fetched, Offset, Position
 from storage.segment.chain import Chain
-from storage.segment.scan import ENDS_EARLY, declared_size
+from storage.segment.scan import ENDS_EARLY, Window, declared_size
 from storage.segment.segment import Segment
 
 _MAX_PLACES = 256
@@ -34,14 +35,15 @@ def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetc
         segment = chain.segments[index]
         limit = bound.position if index == last else segment.size
         if position is None:
-            batch = segment.find_batch(offset, limit)
-            position = limit if batch is None else batch.position
-            # Its size is known now: what is too short would be read twice.
-            max_bytes = max_bytes if batch is None else max(max_bytes, batch.size_bytes)
+            found = segment.read_batch(offset, limit)
+            position = limit
+            if found is not None:
+                window, batch = found
+                if max_bytes <= batch.size_bytes:
+                    return _remember(places, _batch_at_hand(segment, window, batch))
+                position = window.position + batch.position
         if position < limit:
-            fetched = _read_batches(segment, position, limit, max_bytes)
-            _remember(places, fetched)
-            return fetched
+            return _remember(places, _read_batches(segment, position, limit, max_bytes))
         index += 1
         position = 0
     return empty_fetch(offset, bound.segment)
@@ -59,10 +61,16 @@ def _start(chain: Chain, offset: Offset, places: Places) -> tuple[int, int | Non
     return index, position
 
 
-def _remember(places: Places, fetched: Fetched) -> None:
+def _remember(places: Places, fetched: Fetched) -> Fetched:
+    remember(places, fetched.next_offset, fetched.segment_base_offset, fetched.position + len(fetched.data))
+    return fetched
+
+
+def remember(places: Places, offset: Offset, base_offset: Offset, position: int) -> None:
+    """Note the position of a batch, in the segment of a base offset, at which a reader of `offset` begins."""
     if len(places) >= _MAX_PLACES:
         places.clear()
-    places[fetched.next_offset] = fetched.segment_base_offset, fetched.position + len(fetched.data)
+    places[offset] = base_offset, position
 
 
 def empty_fetch(offset: Offset, segment: Segment) -> Fetched:
@@ -72,6 +80,16 @@ def empty_fetch(offset: Offset, segment: Segment) -> Fetched:
         position=Position(0),
         segment_base_offset=segment.base_offset,
         next_offset=offset,
+    )
+
+
+def _batch_at_hand(segment: Segment, window: Window, batch: BatchHeader) -> Fetched:
+    """Return the batch that a search found, from what the search has read."""
+    return Fetched(
+        data=memoryview(window.data)[batch.position : batch.end_position],
+        position=Position(window.position + batch.position),
+        segment_base_offset=segment.base_offset,
+        next_offset=batch.end_offset,
     )
 
 

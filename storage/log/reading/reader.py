@@ -10,7 +10,7 @@ from storage.disk.names import SegmentFileKind
 from storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
 from storage.log.parts import LogParts
 from storage.log.reading import describe
-from storage.log.reading.fetch import empty_fetch, fetch
+from storage.log.reading.fetch import empty_fetch, fetch, remember
 from storage.log.reading.times import Search, TimeSearch
 from storage.log.state import LogState
 from storage.model import (
@@ -119,9 +119,11 @@ class LogReader:
     def read(
         self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
     ) -> Fetched:
+        parts = self._parts
         while True:
-            self._check_serves()
-            state = self._parts.state
+            if parts.superseded:
+                self._check_serves()
+            state = parts.state
             try:
                 fetched = self._read(state, offset, max_bytes, isolation)
             except FileNotFoundError as error:
@@ -130,7 +132,7 @@ class LogReader:
                 if self._is_whole(state):
                     raise
             else:
-                if self._is_whole(state):
+                if parts.state.places is state.places:  # As nearly always.
                     return fetched
 
     def _is_whole(self, state: LogState) -> bool:
@@ -177,7 +179,10 @@ class LogReader:
 
         def look(state: LogState) -> TimestampOffset | None:
             search = Search(timestamp, state.start_offset, trace, max_bytes)
-            return self._times.find(state.chain, state.bound(isolation), search)
+            found = self._times.find(state.chain, state.bound(isolation), search)
+            if found is not None and search.place is not None:  # Who asks for a time reads on there.
+                remember(state.places, found.offset, *search.place)
+            return found
 
         return self._with_segments(look)
 

@@ -31,6 +31,7 @@ from storage.segment.trace import (
     SegmentTaken,
     Step,
     Trace,
+    find_floor,
 )
 
 IN_VAIN_BYTES = 2 * MAX_CONTENT_BYTES
@@ -96,6 +97,8 @@ class Search:
         """Prepare the search; `trace` is called with each step, and at most `max_bytes` of batches and records are read."""
         self.timestamp = timestamp
         self.trace = trace
+        self.place: tuple[Offset, int] | None = None
+        """The base offset of the segment in which the record was found, and the position of its batch."""
         self._start_offset = start_offset
         self._left = max_bytes
         self._in_vain_bytes = 0
@@ -116,8 +119,9 @@ class Search:
                 found = self._in_batch(segment, window, batch)
                 if found is not None:
                     self._report(RecordFound, found.offset, found.timestamp)
+                    self.place = segment.base_offset, position
                     return found
-            segment.raise_problem(window)
+            window.raise_problem(segment.log)
         return None
 
     def _late(self, batches: Batches) -> Iterable[BatchHeader]:
@@ -141,20 +145,18 @@ class Search:
         probes = tuple(Probe(slot, *times.entry(slot)) for slot in slots)
         trace(IndexSearched(times.slots.path.name, times.entries, self.timestamp, probes, *entry))
         target = max(entry.offset, self._start_offset)
-        slots = []
-        found = offsets.lookup(target, slots)
-        probes = tuple(Probe(slot, *offsets.entry(slot)) for slot in slots)
-        trace(IndexSearched(offsets.slots.path.name, offsets.entries, target, probes, *found))
-        trace(ScanBegan(segment.log.path.name, found.position))
-        return found.position
+        position = find_floor(offsets, target, trace)
+        trace(ScanBegan(segment.log.path.name, position))
+        return position
 
     def _in_batch(self, segment: Segment, window: Window, batch: BatchHeader) -> TimestampOffset | None:
         most = MAX_CONTENT_BYTES if self._left is None else min(self._left, MAX_CONTENT_BYTES)
         try:
             for columns in decode(window.data, batch.position, batch.end_position, max_content_bytes=most):
-                for found, offset in zip(columns.timestamps, columns.offsets, strict=True):
-                    if found >= self.timestamp and offset >= self._start_offset:
-                        return TimestampOffset(Timestamp(found), Offset(offset), batch.leader_epoch)
+                index = columns.find_time(self.timestamp, self._start_offset)
+                if index < len(columns):
+                    found, offset = columns.timestamps[index], columns.offsets[index]
+                    return TimestampOffset(Timestamp(found), Offset(offset), batch.leader_epoch)
                 self._count_wasted(columns.size_bytes, batch)
         except CorruptBatchError as error:
             if most < MAX_CONTENT_BYTES and isinstance(error, OversizeBatchError):

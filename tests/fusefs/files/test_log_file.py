@@ -64,6 +64,16 @@ async def test_the_kernel_forgets_attributes_that_an_append_made_wrong(orders: M
     assert orders.kernel.attributes == [kv.node_id]
 
 
+async def test_a_refused_write_leaves_the_kernel_with_what_it_believes(orders: MountClient):
+    """So that it is told when the log grows by other means."""
+    log = orders.lookup("orders/0/log")
+    with refused("EMSGSIZE"):
+        await orders.append("orders/0/log", b"x" * 1_100_000 + b"\n")
+    await orders.append("orders/log", b"a\n")
+
+    assert orders.kernel.attributes == [log.node_id]
+
+
 async def test_a_write_through_the_doors_is_told_of_too(orders: MountClient):
     """There the kernel cannot know."""
     log = orders.lookup("orders/0/log")
@@ -135,6 +145,26 @@ async def test_forgotten_nodes_are_let_go(orders: MountClient):
     with refused("ESTALE"):
         await orders.filesystem.getattr(node.node_id)
     assert orders.lookup("orders/0/log") is not node
+
+
+@pytest.mark.parametrize("suffix", ["", ".kv", ".json"])
+async def test_a_few_lines_are_fetched_once_to_measure_and_to_show_them(
+    orders: MountClient, monkeypatch: pytest.MonkeyPatch, suffix: str
+):
+    """What `tail -f` does for each: stat, and a read of what is new."""
+    await orders.append("orders/0/log", lines(0, 1))
+    written, fh = await orders.open("orders/0/log", APPEND), await orders.open(f"orders/0/log{suffix}")
+    seen = await orders.read_on(fh)
+    partition = orders.engine.partition("orders", 0)
+    read, reads = partition.read, []
+    monkeypatch.setattr(partition, "read", lambda *of, **how: reads.append(of) or read(*of, **how))
+    for number in range(1, 4):
+        await orders.filesystem.write(written, lines(number, number + 1))
+        size = (await orders.stat(f"orders/0/log{suffix}")).size
+        seen += await orders.filesystem.read(fh, len(seen), 4096)
+        assert len(seen) == size
+    assert [(1,), (2,), (3,)] == reads
+    assert seen == await orders.cat(f"orders/0/log{suffix}")
 
 
 async def test_the_root_is_never_forgotten(client: MountClient):

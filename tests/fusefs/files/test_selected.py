@@ -50,6 +50,16 @@ async def test_what_a_selector_holds(timed: MountClient, name: str, content: byt
     assert (await timed.stat(f"orders/0/{name}")).size == len(content)
 
 
+@pytest.mark.parametrize("name", ["1", "@2500", "@2500.json"])
+async def test_a_record_is_read_once(timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str):
+    """From its lookup to its last byte, also where it was found by its time."""
+    partition = timed.engine.partition("orders", 0)
+    read, reads = partition.read, []
+    monkeypatch.setattr(partition, "read", lambda *of, **how: reads.append(of) or read(*of, **how))
+    assert b"b" in await timed.cat(f"orders/0/{name}")
+    assert [(1,)] == reads
+
+
 @pytest.mark.parametrize(
     "name", ["4", "5-", "3-2", "-0", "@4001", "@2000-@1000", "04", "4.batch.json", "@", "@x", "--1"]
 )

@@ -1,6 +1,7 @@
 """A mount's daemon in a process of its own: `python serve.py '{"directories": "a,b", …}'`, options as JSON.
 
-With TOPICFS_TEST_FAULTS the disk fails when the file so named says so.
+With TOPICFS_TEST_FAULTS the disk fails when the file so named says so. With the option `remote` a remote engine is served
+in place of directories, with one topic; it answers nothing as long as the file named there exists.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from fusefs.mounting.request_loop import RequestLoop
 from storage.config.broker import EngineConfig
 from storage.manager import LogManager, open_engine
 from storage.model import Isolation
+from tests.doubles.stalling_engine import StallingEngine
 from tests.fusefs.mounted.faults import FaultyFileSystem
 
 READ: dict[str, Any] = {
@@ -31,11 +34,21 @@ READ: dict[str, Any] = {
 }
 
 
+def remote_engine(control: str) -> StallingEngine:
+    """A remote engine with the topic `orders` of three records."""
+    engine = StallingEngine(Path(control))
+    engine.make("orders").all[0].arrive(b"a", b"b", b"c")
+    return engine
+
+
 def options(text: str) -> MountOptions:
     """Options of a mount from JSON."""
-    return MountOptions(
-        **{name: READ.get(name, lambda value: value)(value) for name, value in json.loads(text).items()}
-    )
+    given = json.loads(text)
+    control = given.pop("remote", None)
+    read = {name: READ.get(name, lambda value: value)(value) for name, value in given.items()}
+    if control is not None:
+        read |= {"directories": (), "opens": partial(remote_engine, control), "place": "kafka://double"}
+    return MountOptions(**read)
 
 
 if __name__ == "__main__":

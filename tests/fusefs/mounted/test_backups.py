@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from storage.config.broker import KEEP_FOREVER
 from tests.fusefs.mounted.conftest import Mount, shell
 
 pytestmark = pytest.mark.fuse
@@ -36,6 +37,13 @@ READERS = {
     "getfattr -R": "getfattr -R -d -m - .",
 }
 """Ways to read all of it."""
+
+
+@pytest.fixture
+def mount(unmounted: Mount) -> Mount:
+    """Every segment's indexes have room for some entries only, for a backup reads and writes all of it."""
+    overrides = {**KEEP_FOREVER, "segment.index.bytes": str(2**16)}
+    return unmounted.start(engine={"creation_overrides": overrides})
 
 
 @pytest.fixture

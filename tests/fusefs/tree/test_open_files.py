@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from fusefs.operations import Operations
+from fusefs.views.measuring import LATEST_BYTES
 from storage.codec.records import encode
 from storage.engine import Engine
 from storage.manager import open_engine
@@ -35,6 +36,9 @@ def damage(tmp_path: Path, text: bytes) -> None:
         file.write(bytes([text[0] ^ 1]))
 
 
+LONG_LINE = b"x" * LATEST_BYTES + b"\n"
+"""Records of this size are not kept in memory for whoever reads what was measured last."""
+
 SHOWING_A = ["0/log", "0/log.json", "0/0-", "0/follow", "log", "follow"]
 
 
@@ -45,9 +49,9 @@ async def test_a_read_whose_file_the_disk_does_not_find_is_stale(name: str, tmp_
     engine = open_engine(Path("/data"), files=disk)
     async with mounted(engine, tmp_path) as client:
         await client.mkdir("orders")
-        await client.append("orders/0/log", b"a\n")
+        await client.append("orders/0/log", LONG_LINE)
         fh = await client.open(f"orders/{name}")
-        await client.append("orders/0/log", b"b\n")
+        await client.append("orders/0/log", LONG_LINE)
         disk.fail("pread", number=errno.ENOENT, suffix=".log", times=1000)
         with refused("ESTALE"):
             await client.filesystem.read(fh, 0, 10)
@@ -57,13 +61,13 @@ async def test_a_read_whose_file_the_disk_does_not_find_is_stale(name: str, tmp_
 async def test_a_cached_read_of_a_damaged_batch_fails_whole(orders: MountClient, tmp_path: Path):
     """The page cache would take a short answer for the end, and fill it up with zeros; a log beside it is cut short."""
     for number in range(3):
-        await orders.append("orders/0/log", b"value %d\n" % number)
+        await orders.append("orders/0/log", b"value %d %s" % (number, LONG_LINE))
     for name in ("log", "0-2"):
-        assert 24 == (await orders.stat(f"orders/0/{name}")).size
+        assert 3 * (LATEST_BYTES + 9) == (await orders.stat(f"orders/0/{name}")).size
     damage(tmp_path, b"value 1")
     closed, growing = await orders.open("orders/0/0-2"), await orders.open("orders/0/log")
 
-    assert b"value 0\n" == await orders.filesystem.read(growing, 0, 4096)
+    assert b"value 0 " + LONG_LINE == await orders.filesystem.read(growing, 0, 4096)
     with refused("EIO"):
         await orders.filesystem.read(closed, 0, 4096)
 

@@ -17,7 +17,7 @@ if "--plain" in sys.argv:
 
 from fusefs.forms import FORMS, FormError
 from storage.codec import columns as columns_module
-from storage.codec.batch import find_end, scan, seal
+from storage.codec.batch import find_end, find_offset, scan, seal
 from storage.codec.headers import Codec
 from storage.codec.records import BatchStamp, decode, encode
 from storage.codec.value_copy import copy_inflated, copy_values
@@ -76,6 +76,7 @@ def findings(data: bytearray) -> list[Any]:
         list(scanned),
         str(scanned.problem),
         find_end(data),
+        [find_offset(data, offset, room) for offset in range(0, 60, 7) for room in (len(data), 2**40)],
         joined,
         bytes(text[: max(joined, 0)]),
     ]

@@ -8,14 +8,17 @@ import pytest
 
 from storage.codec.batch import (
     assign_offsets,
+    assign_one,
     assign_plain,
     find_end,
+    find_offset,
     read_header,
     scan,
     seal,
     set_append_time,
     verify_checksum,
 )
+from storage.codec.binary.fields import HEADER_SIZE
 from storage.codec.headers import Codec, sequence_plus
 from storage.codec.records import BatchStamp, decode, encode
 from storage.errors import CorruptBatchError, TornBatchError
@@ -151,6 +154,14 @@ def test_plain_batches_get_their_places_at_once():
     assert [(len(OWN), 2**40 + 1, 1000), (len(OWN), 2**40 + 3, 1000)] == placed
 
 
+def test_one_plain_batch_gets_its_place():
+    """As among several; of two it is refused, whole as they are."""
+    batch, among = bytearray(OWN), bytearray(OWN)
+    (placed,) = assign_plain(among, base_offset=2**40, leader_epoch=7, **LIMITS)
+    assert (placed[1], among) == (assign_one(batch, 2**40, 7, len(OWN), 1000), batch)
+    assert -1 == assign_one(OWN + OWN, 5, 7, 2 * len(OWN), 1000)
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -185,6 +196,9 @@ def test_what_is_not_plain_is_left_as_it_is(other: bytearray):
 
     assert assign_plain(batches, base_offset=5, leader_epoch=7, **LIMITS) is None
     assert before == batches
+    alone = bytearray(other)
+    assert -1 == assign_one(alone, 5, 7, len(OWN), 1000)
+    assert other == alone
 
 
 def test_append_time_overrides_every_record_and_is_sealed():
@@ -441,6 +455,21 @@ def test_the_end_of_batches_is_found_without_reading_them_all():
     for rest in (b"", bytes(first[:-1]), bytes(impossible), bytes(20)):
         assert (len(whole), 9) == find_end(whole + rest) == (scan(whole + rest).stop, 9)
     assert find_end(b"") == find_end(first[:-1]) == find_end(impossible) == (0, -1)
+
+
+def test_the_batch_of_an_offset_is_found_by_headers_alone():
+    """Of batches of which only the headers are there as well, and behind the end of the data; no further than to a bad one."""
+    batches = [bytes(encode([Record(offset, 0, None, b"v" * 99)])) for offset in (3, 5, 9)]
+    size, data = len(batches[0]), b"".join(batches)
+    impossible = b"\xff" + batches[1][1:]
+    for held in (len(data), 2 * size + HEADER_SIZE):
+        found = [find_offset(data[:held], offset, len(data)) for offset in (0, 3, 4, 5, 6, 9, 10)]
+        assert [0, 0, size, size, 2 * size, 2 * size, 3 * size] == found
+    assert 2 * size == find_offset(data[:-size], 6, len(data))
+    assert 2 * size == find_offset(data[: 2 * size + HEADER_SIZE - 1], 10, len(data))
+    assert 2 * size == find_offset(data, 10, len(data) - 1)
+    assert size == find_offset(batches[0] + impossible + batches[2], 9, len(data))
+    assert 0 == find_offset(b"", 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,15 @@ def test_control_batches_are_listed_without_records():
     assert [0, 1, 2] == shown.offsets.tolist()
 
 
+def test_columns_find_the_first_record_as_late():
+    """At or after a time, and at or after an offset; times need not ascend."""
+    records = [Record(offset, time, None, b"v") for offset, time in ((10, 5), (20, 9), (30, 7), (40, -1))]
+    (columns,) = decode(encode(records))
+
+    asked = [(5, 0), (6, 0), (8, 21), (7, 21), (10, 0), (-1, 31), (-1, 41)]
+    assert [0, 1, 4, 2, 4, 3, 4] == [columns.find_time(time, offset) for time, offset in asked]
+
+
 def test_columns_index_and_find():
     """Negative indexes count from the end; `find` gives the first record at or after an offset."""
     records = [Record(offset, offset, None, b"%d" % offset) for offset in (10, 20, 30)]

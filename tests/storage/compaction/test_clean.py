@@ -25,7 +25,7 @@ def test_each_keys_newest_record_stays_where_it_was():
     done = log.clean()
     assert [18, 19, 20] == [r.offset for r in log.records()]
     assert log.table() == before
-    assert (21, 21, 3) == (done.end_offset, done.counts.records_read, done.counts.records_kept)
+    assert (21, 21, 3) == (done.end_offset, done.records_read, done.records_kept)
 
 
 def test_records_beyond_the_cleaned_section_stay():

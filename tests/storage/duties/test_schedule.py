@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from storage.codec.headers import BatchStamp
 from storage.codec.records import encode
+from storage.duties.schedule import Duty, plan_duties
 from storage.engine import Partition
 from storage.errors import (
     OffsetOutOfRangeError,
@@ -333,3 +335,18 @@ def records_of(engine: LogManager) -> dict[str, list[list[str]]]:
         name: [read_lines(one) for one in topic.partitions().values()]
         for name, topic in engine.topics().items()
     }
+
+
+def test_an_engine_that_follows_changes_no_records(disk: SimulatedDisk, clock: ManualClock) -> None:
+    """Checkpoints are written, but nothing is removed or compacted: that is for the leader of the logs to do."""
+    config = replace(QUIET, follows=True, creation_overrides={"retention.ms": "1000"})
+    engine = engine_on(disk, clock=clock, config=config)
+    partition = engine.create_topic("t", overrides=TINY_SEGMENTS).partitions()[0]
+    for _ in range(7):
+        append_lines(partition, LINE, timestamp=clock())
+    before = bases(partition)
+    run_everything(engine, clock)
+    assert (before, 0) == (bases(partition), partition.offsets().log_start_offset)
+    assert b"t 0 7" in disk.read_bytes(DATA / "replication-offset-checkpoint")
+    planned = set(plan_duties(config))
+    assert planned.isdisjoint({Duty.RETENTION, Duty.CLEAN, Duty.STAGED_WRITES, Duty.UNOPENED})

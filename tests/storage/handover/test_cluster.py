@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError
 
-from storage.handover.cluster import ClusterError, GroupPosition, KafkaCluster
+from storage.errors import ClusterError
+from storage.handover.cluster import GroupPosition, KafkaCluster
 from storage.model import Offset, TopicPartition
 from tests.doubles.mock_kafka import OFFSET_FETCH, MockKafka, mock_kafka
 

@@ -8,8 +8,7 @@ import pytest
 
 from storage.checkpoints.offset_checkpoint import read_offsets, write_lines
 from storage.disk import names
-from storage.errors import StorageError
-from storage.handover.cluster import ClusterError
+from storage.errors import ClusterError, StorageError
 from storage.handover.handover import Handover
 from storage.model import TopicPartition
 from tests.doubles.handover import (

@@ -19,8 +19,8 @@ from storage.coordinators.group_records import (
     write_offset_key,
 )
 from storage.disk import names
-from storage.errors import CorruptionError, StorageError
-from storage.handover.cluster import ClusterError, GroupPosition
+from storage.errors import ClusterError, CorruptionError, StorageError
+from storage.handover.cluster import GroupPosition
 from storage.handover.handover import Handover
 from storage.handover.positions import TOPIC, GroupPartition, read_positions
 from storage.handover.takeover import BrokerDirectories, Takeover

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from storage.disk.memory import MemoryFile
 from storage.disk.native import NativeFileSystem
 from storage.errors import CorruptionError
 from storage.indexes.offset_index import SLOT, WARM_ENTRIES, OffsetIndex, may_end
-from storage.indexes.search import NO_SLOT, find_floor
+from storage.indexes.search import NO_SLOT, Key, find_floor
 from storage.model import Offset, Position
 from tests.doubles.simulated_disk import ends_of
 
@@ -173,29 +175,32 @@ def test_the_end_of_an_index_tells_whether_it_may_be_a_logs(data: bytes, right: 
     assert right == may_end(ends_of(data, SLOT.size), 10_000)
 
 
+def sorted_slots(keys: Iterable[int]) -> tuple[memoryview, Key]:
+    """Slots of 13 bytes with an integer of eight in the middle."""
+    slot = struct.Struct(">bqi")
+    return memoryview(b"".join(slot.pack(-1, key, -1) for key in keys)), Key(slot.size, 1, 8)
+
+
 def test_the_warm_section_is_searched_alone():
     """A target in the last 8 KiB and a slot never looks at slots before it, one below never at slots behind."""
     entries = 5000
     first_warm = entries - 1 - WARM_ENTRIES
     probes: list[int] = []
-    assert 4500 == find_floor(lambda slot: slot, entries, 4500, warm_entries=WARM_ENTRIES, probes=probes)
+    slots, key = sorted_slots(range(entries))
+    assert 4500 == find_floor(slots, key, 4500, warm_entries=WARM_ENTRIES, probes=probes)
     assert first_warm == min(probes)
     for target in (1234, first_warm):
         probes.clear()
-        assert target == find_floor(
-            lambda slot: slot, entries, target, warm_entries=WARM_ENTRIES, probes=probes
-        )
+        assert target == find_floor(slots, key, target, warm_entries=WARM_ENTRIES, probes=probes)
         assert first_warm == max(probes)
 
 
 @given(
-    st.lists(st.integers(0, 300), unique=True, max_size=50).map(sorted),
-    st.integers(-1, 301),
+    st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 300), unique=True, max_size=50).map(sorted),
+    st.integers(-1, 301) | st.integers(-(2**63), 2**63 - 1),
     st.integers(0, 8),
 )
 def test_the_floor_of_any_target(keys, target, warm_entries):
-    """Wherever the warm section begins: the last key that is not above."""
+    """Wherever the warm section begins, and whatever fits the slot: the last key that is not above."""
     floors = [slot for slot, key in enumerate(keys) if key <= target]
-    assert (floors or [NO_SLOT])[-1] == find_floor(
-        keys.__getitem__, len(keys), target, warm_entries=warm_entries
-    )
+    assert (floors or [NO_SLOT])[-1] == find_floor(*sorted_slots(keys), target, warm_entries=warm_entries)

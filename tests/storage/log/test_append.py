@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import threading
 import time
+from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -18,7 +20,7 @@ from storage.errors import (
     ReadOnlyError,
     RecordTooLargeError,
 )
-from storage.model import Appended, ProducerId, TimestampType
+from storage.model import Appended, Offset, ProducerId, TimestampType
 from tests.doubles.logs import LogOnDisk, offsets_of, records_of
 from tests.doubles.records import batch, sized_batch
 
@@ -53,6 +55,61 @@ def test_batches_made_here_go_the_short_way_to_the_same_end():
     assert [(name, checked.content(name)) for name in checked.names()] == [
         (name, believed.content(name)) for name in believed.names()
     ]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_small_batches_made_here_go_the_shortest_way_to_the_same_end(seed: int):
+    """Nothing that becomes due is passed over: times that go back and far ahead, settings that change, what is cut off.
+
+    Some come from clients, and go the long way.
+    """
+    random = Random(seed)
+    limits = {"internal_segment_bytes": 8192, "segment_ms": 1000, "segment_index_bytes": (60, 1200)[seed % 2]}
+    logs = believed, checked = tuple(
+        LogOnDisk(index_interval_bytes=500, max_message_bytes=400, **limits) for _ in range(2)
+    )
+    short = 0
+    for _ in range(600):
+        ahead = random.choice((0, 0, 0, 1, -1, -900, 700, 3_600_000, 3_600_001)) if seed % 3 else 0
+        timestamp = -1 if random.random() < 0.2 else believed.clock() + ahead
+        data = batch(bytes(random.choice((0, 10, 50, 350))), timestamp=timestamp)
+        short += len(data) <= believed.log.chain.active.bytes_until_due
+        here = random.random() < 0.8
+        assert _answer(checked, bytearray(data)) == _answer(believed, data, encoded_here=here)
+        change, milliseconds = random.randrange(40), random.choice((0, 0, 0, 1, -5, 400))
+        setting = {"segment_ms": random.choice((5, 500, 5000))}
+        if random.random() < 0.5:
+            setting = {"internal_segment_bytes": random.choice((1000, 4096, 8192))}
+        for each in logs:
+            each.clock.advance(milliseconds)
+            if change == 0:
+                each.log.update_config(replace(each.log.config, **setting))
+            elif change == 1:
+                each.log.truncate_to(Offset(each.log.log_end_offset - 2))
+            elif change == 2:
+                each.log.roll()
+    assert short > 100
+    assert len(believed.log.chain.segments) > 3
+    assert [(name, checked.content(name)) for name in checked.names()] == [
+        (name, believed.content(name)) for name in believed.names()
+    ]
+
+
+def test_the_shortest_way_ends_with_the_offsets_of_a_segment():
+    """Two gigaoffsets behind its base a segment takes no more, however few bytes it has."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a"))
+    on_disk.log.append_as_follower(batch(b"b", offset=2**31 - 3))
+    for _ in range(4):
+        on_disk.log.append(batch(b"c"), encoded_here=True)
+    assert [0, 2**31] == on_disk.base_offsets()
+
+
+def _answer(on_disk: LogOnDisk, data: bytearray, *, encoded_here: bool = False) -> Appended | type[Exception]:
+    try:
+        return on_disk.log.append(data, encoded_here=encoded_here)
+    except (InvalidTimestampError, RecordTooLargeError) as error:
+        return type(error)
 
 
 def test_the_epoch_is_on_disk_before_the_first_record():
@@ -192,20 +249,21 @@ def test_a_producers_log_append_time():
         stamping.log.append(batch(b"a", timestamp=7, stamp=stamp))
 
 
-def test_a_full_disk_keeps_nothing():
-    """ENOSPC: no partial batch, the log ends where it did, and goes on when there is room."""
-    on_disk = LogOnDisk(index_interval_bytes=0)
+@pytest.mark.parametrize("interval_bytes", [0, 4096])
+def test_a_full_disk_keeps_nothing(interval_bytes: int):
+    """ENOSPC: no partial batch, the log ends where it did, and goes on when there is room; index entries due or not."""
+    on_disk = LogOnDisk(index_interval_bytes=interval_bytes)
     on_disk.log.append(batch(b"a"))
     on_disk.log.append(batch(b"b"))
     before = on_disk.content("00000000000000000000.log")
     on_disk.disk.fill(512)
     with pytest.raises(OSError) as full:
-        on_disk.log.append(batch(b"c" * 2000))
+        on_disk.log.append(batch(b"c" * 2000), encoded_here=True)
     assert errno.ENOSPC == full.value.errno
     assert before == on_disk.content("00000000000000000000.log")
     assert [0, 1] == offsets_of(on_disk.log)
     on_disk.disk.fill(None)
-    assert 2 == on_disk.log.append(batch(b"c")).base_offset
+    assert 2 == on_disk.log.append(batch(b"c"), encoded_here=True).base_offset
     assert [0, 1, 2] == offsets_of(on_disk.kill())
 
 
@@ -224,16 +282,17 @@ def test_a_full_disk_during_a_roll():
     assert [0, 1] == offsets_of(on_disk.log)
 
 
-def test_a_failed_write_that_cannot_be_undone_takes_the_log_offline():
+@pytest.mark.parametrize("encoded_here", [True, False])
+def test_a_failed_write_that_cannot_be_undone_takes_the_log_offline(encoded_here: bool):
     """Where neither the write nor the cut behind it works, nobody knows what the file holds."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.disk.fail("pwrite", suffix=".log")
     on_disk.disk.fail("truncate", suffix=".log")
     with pytest.raises(PartitionOfflineError, match="could not be undone"):
-        on_disk.log.append(batch(b"b"))
+        on_disk.log.append(batch(b"b"), encoded_here=encoded_here)
     with pytest.raises(PartitionOfflineError):
-        on_disk.log.append(batch(b"b"))
+        on_disk.log.append(batch(b"b"), encoded_here=encoded_here)
     assert on_disk.log.status().state.startswith("offline: ")
     assert [0] == offsets_of(on_disk.log)
 

@@ -425,3 +425,27 @@ def test_files_whose_new_name_finds_no_room_go_at_once(number):
     on_disk.log.remove_deleted_files(on_disk.clock())
     left = [entry.name for entry in on_disk.disk.list_directory(on_disk.log.directory)]
     assert [] == [name for name in left if name.startswith("0" * 20)]
+
+
+def test_a_followers_start_moves_as_its_leaders():
+    """Whatever the policy: segments below go, the active one stays, and it never goes beyond the log's end."""
+    on_disk = LogOnDisk(internal_segment_bytes=300, cleanup_policy=("compact",))
+    for offset in range(6):
+        on_disk.log.append_as_follower(sized_batch(150, offset=offset, epoch=2))
+    assert [0, 2, 4] == on_disk.base_offsets()
+    on_disk.log.follow_start(Offset(3))
+    assert (3, [2, 4]) == (on_disk.log.log_start_offset, on_disk.base_offsets())
+    on_disk.log.follow_start(Offset(1))
+    assert 3 == on_disk.log.log_start_offset
+    on_disk.log.follow_start(Offset(100))
+    assert (6, [4]) == (on_disk.log.log_start_offset, on_disk.base_offsets())
+
+
+def test_a_follower_notes_an_epoch_in_which_nothing_was_written():
+    """It is on disk, and the batches of the next one take its place."""
+    on_disk = LogOnDisk()
+    on_disk.log.append_as_follower(sized_batch(150, offset=0, epoch=2))
+    on_disk.log.follow_epoch(4, Offset(1))
+    assert b"0\n2\n2 0\n4 1\n" == on_disk.disk.read_bytes(DIRECTORY / "leader-epoch-checkpoint")
+    on_disk.log.append_as_follower(sized_batch(150, offset=1, epoch=5))
+    assert ((2, 0), (5, 1)) == on_disk.log.epochs.entries

@@ -8,10 +8,11 @@ from itertools import islice
 
 import pytest
 
+from storage.codec.batch import scan
 from storage.codec.columns import decode
 from storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
 from storage.model import Fetched, Isolation, Offset, Timestamp, TimestampOffset
-from storage.segment.scan import windows
+from storage.segment.scan import LOOKUP_WINDOW_BYTES, windows
 from storage.segment.trace import (
     BatchFound,
     BatchPassed,
@@ -113,14 +114,44 @@ def test_sequential_reads_do_not_search(monkeypatch):
         on_disk.log.append(sized_batch(100))
     searches = []
     segment_type = type(on_disk.log.chain.active)
-    search = segment_type.find_batch
+    search = segment_type.read_batch
     monkeypatch.setattr(
         segment_type,
-        "find_batch",
+        "read_batch",
         lambda self, *arguments: searches.append(arguments) or search(self, *arguments),
     )
     assert list(range(50)) == offsets_of(on_disk.log)
     assert 1 == len(searches)
+
+
+@pytest.mark.parametrize("offset", [0, 10, 11, 19])
+def test_a_lookup_reads_its_batch_once(monkeypatch, offset):
+    """One read of the file has the batch of the index's entry and the one behind it, which is given out as it was read."""
+    on_disk = LogOnDisk()
+    for _ in range(10):
+        on_disk.log.append(batch(b"x" * 8000, b"y" * 8000))
+    file = on_disk.log.chain.active.log
+    reads = []
+    monkeypatch.setattr(file, "pread", lambda *of, pread=file.pread: reads.append(of) or pread(*of))
+    fetched = on_disk.log.read(offset, max_bytes=1)
+    assert 1 == len(reads)
+    assert [offset // 2 * 2] == [header.base_offset for header in scan(fetched.data)]
+    assert (offset // 2 * len(fetched.data), 0, offset // 2 * 2 + 2) == fetched[1:4]
+
+
+@pytest.mark.parametrize("offset", [3, 10, 11])
+def test_a_search_passes_large_batches_by_their_headers(monkeypatch, offset):
+    """A batch larger than what a search reads at a time is read whole only if it is the one looked for."""
+    on_disk = LogOnDisk(index_interval_bytes=10**9, internal_segment_bytes=10**9)
+    for _ in range(10):
+        on_disk.log.append(batch(b"x" * 80_000, b"y" * 80_000))
+    file = on_disk.log.chain.active.log
+    sizes, pread = [], file.pread
+    monkeypatch.setattr(file, "pread", lambda size, at: sizes.append(size) or pread(size, at))
+    fetched = on_disk.log.read(offset, max_bytes=1)
+    assert [offset // 2 * 2] == [header.base_offset for header in scan(fetched.data)]
+    assert len(fetched.data) == sizes[-1]
+    assert {LOOKUP_WINDOW_BYTES} == set(sizes[:-1])
 
 
 def test_a_reader_at_the_end_goes_on_after_a_roll():

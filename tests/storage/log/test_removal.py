@@ -22,6 +22,7 @@ from storage.manager import open_engine
 from storage.model import Offset, Timestamp
 from storage.recovery.load import load_log
 from storage.retention.apply import apply_retention
+from storage.segment.segment import PartitionDirectory
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.logs import TINY
 from tests.doubles.manual_clock import ManualClock
@@ -58,10 +59,8 @@ class LogOnMachine:
             "min_cleanable_dirty_ratio": 0.0,
         }
         self.log: Log = load_log(
-            self.directory,
-            files=NativeFileSystem(),
-            config=TopicConfig(**settings),
-            clock=self.clock,
+            PartitionDirectory(self.directory, NativeFileSystem(), self.clock),
+            TopicConfig(**settings),
             clean=True,
         )
         for number in range(9):

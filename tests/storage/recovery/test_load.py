@@ -9,6 +9,7 @@ import pytest
 from storage.disk.native import NativeFileSystem, system_clock
 from storage.errors import InvalidNameError
 from storage.recovery.load import load_log
+from storage.segment.segment import PartitionDirectory
 from tests.doubles.logs import LogOnDisk, filled, offsets_of
 from tests.doubles.records import batch, sized_batch
 
@@ -36,9 +37,9 @@ def test_a_directory_that_is_no_partitions():
     """The partition is read from the directory's name."""
     on_disk = LogOnDisk()
     on_disk.disk.make_directory(Path("/data/nothing"))
-    arguments = {"files": on_disk.disk, "config": on_disk.config, "clock": on_disk.clock, "clean": True}
+    nothing = PartitionDirectory(Path("/data/nothing"), on_disk.disk, on_disk.clock)
     with pytest.raises(InvalidNameError):
-        load_log(Path("/data/nothing"), **arguments)
+        load_log(nothing, on_disk.config, clean=True)
     assert ("orders", 0) == (on_disk.log.topic, on_disk.log.number)
 
 
@@ -158,15 +159,15 @@ def test_on_a_real_disk(tmp_path):
     directory = tmp_path / "orders-0"
     directory.mkdir()
     on_disk = LogOnDisk(internal_segment_bytes=300)
-    arguments = {"files": NativeFileSystem(), "config": on_disk.config, "clock": system_clock}
-    log = load_log(directory, **arguments, clean=False)
+    place = PartitionDirectory(directory, NativeFileSystem(), system_clock)
+    log = load_log(place, on_disk.config, clean=False)
     for _ in range(10):
         log.append(sized_batch(140), durable=True)
-    log = load_log(directory, **arguments, clean=False)
+    log = load_log(place, on_disk.config, clean=False)
     assert list(range(10)) == offsets_of(log)
     log.append(sized_batch(140))
     log.close()
-    log = load_log(directory, **arguments, clean=True)
+    log = load_log(place, on_disk.config, clean=True)
     assert list(range(11)) == offsets_of(log)
     assert 140 == len(log.open_segment_file("00000000000000000010.log"))
     log.close()

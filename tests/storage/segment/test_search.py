@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from storage.codec.batch import scan
 from storage.codec.headers import Codec
 from storage.errors import OversizeError
 from storage.log.reading import times
@@ -68,6 +69,24 @@ def test_the_first_record_at_or_after_a_timestamp(timestamp, expected):
     on_disk.log.append_as_follower(batch(b"b", offset=6, timestamp=11, epoch=1))
     found = on_disk.log.offset_for_timestamp(timestamp)
     assert expected == found
+
+
+def test_a_reader_begins_at_a_record_found_by_its_time_without_a_search(monkeypatch):
+    """In the middle of a batch too; once the log was cut there it is searched for."""
+    on_disk = LogOnDisk()
+    for number in range(4):
+        on_disk.log.append(batch(b"a", b"b", timestamp=[10 * number, 10 * number + 1]))
+    segment_type, searches = type(on_disk.log.chain.active), []
+    search = segment_type.read_batch
+    monkeypatch.setattr(segment_type, "read_batch", lambda *of: searches.append(of) or search(*of))
+
+    found = on_disk.log.offset_for_timestamp(21)
+    assert [4] == [header.base_offset for header in scan(on_disk.log.read(found.offset, max_bytes=1).data)]
+    assert (5, []) == (found.offset, searches)
+    on_disk.log.truncate_to(5)
+    on_disk.log.append(batch(b"c", timestamp=50))
+    assert [5] == [header.base_offset for header in scan(on_disk.log.read(5, max_bytes=1).data)]
+    assert searches
 
 
 @pytest.mark.parametrize(("start", "offset"), [(5, 5), (6, 6), (7, None)])

@@ -14,6 +14,7 @@ from storage.log.reading.fetch import fetch
 from storage.log.reading.times import Search, TimeSearch
 from storage.log.state import LogState
 from storage.model import Offset
+from storage.recovery.index_ends import read_end
 from storage.segment.chain import Chain
 from storage.segment.segment import PartitionDirectory, Segment, SegmentSettings
 from storage.segment.sparse import PlacedBatch
@@ -133,7 +134,7 @@ def test_truncation_removes_from_the_offset_on():
     one.segment.truncate_to(Offset(52))
     assert (50, size) == one.read(50)
     assert one.read(52) is None
-    assert (Offset(52), one.segment.size) == one.segment.read_end()
+    assert (Offset(52), one.segment.size) == read_end(one.segment)
 
 
 def test_truncation_in_a_gap():
@@ -185,7 +186,7 @@ def test_largest_timestamp_and_end_after_truncation():
     one.segment.truncate_to(Offset(41))
     assert 0 == one.segment.time_index.entries
     assert (400, 40) == one.segment.largest
-    assert (Offset(41), size) == one.segment.read_end()
+    assert (Offset(41), size) == read_end(one.segment)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +232,7 @@ def test_closing_trims_a_preallocated_file():
     one.segment.deactivate()
     segment = one.load()
     assert size == segment.size
-    assert (Offset(52), size) == segment.read_end()
+    assert (Offset(52), size) == read_end(segment)
     one.append(52, b"again")
     assert (52, segment.size - size) == one.read(52)
 

@@ -16,6 +16,7 @@ from storage.errors import (
     UnknownTopicError,
 )
 from storage.model import Offset
+from storage.topics.registry import PendingChange, TopicEntry
 from tests.doubles.engines import DATA, append_lines, engine_on, listing
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -45,6 +46,45 @@ def test_kafkas_own_topics_are_made_as_kafka_makes_them(disk: SimulatedDisk) -> 
         "compression.type": "producer",
         "segment.bytes": "2000000",
     } == topic.overrides
+
+
+def test_topic_is_made_with_a_given_id(disk: SimulatedDisk) -> None:
+    """The copy of another engine's topic has its id, after opening again too."""
+    engine = engine_on(disk)
+    topic = engine.create_topic("copy", topic_id="1EvPSKI_SvihSIy3lMKMvg")
+    assert "1EvPSKI_SvihSIy3lMKMvg" == topic.topic_id
+    assert b"topic_id: 1EvPSKI_SvihSIy3lMKMvg" in disk.read_bytes(DATA / "copy-0" / "partition.metadata")
+    engine.close()
+    assert "1EvPSKI_SvihSIy3lMKMvg" == engine_on(disk).topic("copy").topic_id
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "reason"),
+    [
+        ("short", "22 characters of base64url"),
+        ("AAAAAAAAAAAAAAAAAAAAAQ", "reserved"),
+        ("1EvPSKI_SvihSIy3lMKMvg", "the topic first has it"),
+    ],
+)
+def test_ids_that_no_new_topic_can_have(disk: SimulatedDisk, topic_id: str, reason: str) -> None:
+    """Nothing is made."""
+    engine = engine_on(disk)
+    engine.create_topic("first", topic_id="1EvPSKI_SvihSIy3lMKMvg")
+    before = listing(disk)
+    with pytest.raises(InvalidConfigError, match=reason):
+        engine.create_topic("second", topic_id=topic_id)
+    assert before == listing(disk)
+    assert ["first"] == list(engine.topics())
+
+
+def test_the_id_of_an_unfinished_attempt_is_not_replaced(disk: SimulatedDisk) -> None:
+    """Directories that could not be taken back have it."""
+    engine = engine_on(disk)
+    registry = engine._registry
+    registry.put({"orders": TopicEntry("1EvPSKI_SvihSIy3lMKMvg", {}, PendingChange.CREATE)})
+    with pytest.raises(InvalidConfigError, match="an attempt to make it with the id 1EvPSKI_SvihSIy3lMKMvg"):
+        engine.create_topic("orders", topic_id="2EvPSKI_SvihSIy3lMKMvg")
+    assert "1EvPSKI_SvihSIy3lMKMvg" == engine.create_topic("orders").topic_id
 
 
 def test_number_of_partitions_defaults_to_the_settings(disk: SimulatedDisk) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -86,22 +86,8 @@ if TYPE_CHECKING:
 )
 @target_place_option
 @place_option
-def aggregate(  # noqa: PLR0913 (one a word of the command line)
-    source: str,
-    *,
-    target: str,
-    window: str,
-    slide: str | None,
-    group: str | None,
-    where: str,
-    aggregates: tuple[str, ...],
-    delay: str,
-    checkpoint: Path | None,
-    close: bool,
-    continuous: bool,
-    interval: str,
-    place: Place,
-    target_place: Place | None,
+def aggregate(
+    *, checkpoint: Path | None, place: Place, target_place: Place | None, **of_the_job: Any
 ) -> None:
     """Count the records of TOPICs in windows of their own time, and append the counts to TARGET, which must be there.
 
@@ -123,18 +109,8 @@ def aggregate(  # noqa: PLR0913 (one a word of the command line)
         options = AggregateOptions(
             path=str(place),
             target_path=str(target_place),
-            source=source,
-            target=target,
-            window=window,
-            slide=slide,
-            group=group,
-            where=where,
-            aggregates=aggregates,
-            delay=delay,
             checkpoint=str(checkpoint.absolute()) if checkpoint else None,
-            close=close,
-            continuous=continuous,
-            interval=interval,
+            **of_the_job,
         )
         return run(session, options)
 

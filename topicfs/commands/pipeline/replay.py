@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -44,16 +44,7 @@ if TYPE_CHECKING:
 )
 @target_place_option
 @place_option
-def replay(  # noqa: PLR0913 (one a word of the command line)
-    source: str,
-    *,
-    target: str,
-    where: str,
-    select: str,
-    checkpoint: Path | None,
-    place: Place,
-    target_place: Place | None,
-) -> None:
+def replay(*, checkpoint: Path | None, place: Place, target_place: Place | None, **of_the_job: Any) -> None:
     """Append the records of TOPICs to the topic TARGET, which must be there, through a SQL filter and projection.
 
     Keys choose partitions as in Kafka. A write into a Kafka cluster is Spark's own: at least once, and with the time of
@@ -68,11 +59,8 @@ def replay(  # noqa: PLR0913 (one a word of the command line)
         options = ReplayOptions(
             path=str(place),
             target_path=str(target_place),
-            source=source,
-            target=target,
-            where=where,
-            select=select,
             checkpoint=str(checkpoint.absolute()) if checkpoint else None,
+            **of_the_job,
         )
         return run(session, options)
 

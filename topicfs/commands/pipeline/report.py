@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.errors import PlotsMissingError
+from pipeline.errors import PipelineError
 from pipeline.places.place import Place
 from topicfs.examples import ExampleCommand
 from topicfs.jobs.places import found, place_option
@@ -66,7 +66,7 @@ def report(topics: str | None, *, output: Path, top: int, place: Place) -> None:
     and last time. A cluster has records, sizes and times alone.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        raise PlotsMissingError
+        raise PipelineError("matplotlib is not installed here; get it with: pip install 'topicfs[spark]'")
     place = found(place)
     columns = ("topic", "partition", "records", *(() if place.is_kafka else _OF_FILES), *_TIMES)
     now_ms = time.time_ns() // 1_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -44,15 +44,7 @@ if TYPE_CHECKING:
     help="Give offsets up where they cannot be kept: in a Kafka cluster.",
 )
 @place_option
-def restore(  # noqa: PLR0913 (one a word of the command line)
-    archive: Path,
-    *,
-    topics: str | None,
-    into: str | None,
-    partitions: int | None,
-    without_offsets: bool,
-    place: Place,
-) -> None:
+def restore(archive: Path, *, place: Place, **of_the_job: Any) -> None:
     """Bring the records of an ARCHIVE, made by `archive`, back into their topics with offsets and times as they were.
 
     Topics that are missing are made, with the settings and partitions that they had; what would be deleted at once for
@@ -72,15 +64,7 @@ def restore(  # noqa: PLR0913 (one a word of the command line)
     def job(session: SparkSession) -> DataFrame:
         from pipeline.jobs.restore.restore import RestoreOptions, restore as run  # noqa: I001, PLC0415 (needs Spark)
 
-        options = RestoreOptions(
-            archive=archive,
-            path=str(place),
-            topics=topics,
-            into=into,
-            partitions=partitions,
-            without_offsets=without_offsets,
-        )
-        return run(session, options)
+        return run(session, RestoreOptions(archive=archive, path=str(place), **of_the_job))
 
     run_job(job)
 

@@ -1,0 +1,149 @@
+"""What brokers answer, and what keeps a client from them, as errors: one table from Kafka's codes to types and remedies."""
+
+from __future__ import annotations
+
+import ssl
+from enum import Enum
+from typing import NamedTuple
+
+from storage.errors import (
+    ClusterError,
+    InvalidConfigError,
+    InvalidNameError,
+    StorageError,
+    UnknownTopicError,
+)
+
+
+class UnreachableError(ClusterError):
+    """No connection, one that broke, or no answer in time. Another attempt may succeed."""
+
+
+class NotKafkaError(ClusterError):
+    """Something listens there, but what it says is not Kafka's protocol."""
+
+
+class MalformedAnswerError(ClusterError):
+    """Bytes that are no answer to the request."""
+
+
+class UnsupportedVersionError(ClusterError):
+    """A broker too old, or too new, for what is asked of it."""
+
+
+class NotAuthorizedError(ClusterError):
+    """The cluster knows the user, who may not do this."""
+
+
+class AuthenticationError(ClusterError):
+    """The cluster does not take the user for who they say they are, or the client the cluster."""
+
+
+class MirrorError(ClusterError):
+    """A directory that cannot be this mirror's."""
+
+
+class WrittenByOthersError(MirrorError):
+    """A mirror's directory has what the mirror did not write."""
+
+
+class Passing(Enum):
+    """What another attempt needs."""
+
+    NO = "no attempt helps"
+    LATER = "time"
+    ELSEWHERE = "the leaders as they are now"
+
+
+class ErrorKind(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    passing: Passing = Passing.NO
+    type: type[StorageError] = ClusterError
+    remedy: str = ""
+
+
+NONE = 0
+OFFSET_OUT_OF_RANGE = 1
+UNKNOWN_TOPIC_OR_PARTITION = 3
+LEADER_NOT_AVAILABLE = 5
+
+_ACL = "ask for an ACL with the operation Read and Describe on it"
+
+ERRORS: dict[int, ErrorKind] = {
+    -1: ErrorKind("UNKNOWN_SERVER_ERROR", Passing.LATER, remedy="the broker's log says more"),
+    OFFSET_OUT_OF_RANGE: ErrorKind("OFFSET_OUT_OF_RANGE"),
+    2: ErrorKind("CORRUPT_MESSAGE", Passing.LATER, remedy="the broker's disk may be failing: see its log"),
+    UNKNOWN_TOPIC_OR_PARTITION: ErrorKind("UNKNOWN_TOPIC_OR_PARTITION", Passing.ELSEWHERE, UnknownTopicError),
+    LEADER_NOT_AVAILABLE: ErrorKind("LEADER_NOT_AVAILABLE", Passing.ELSEWHERE),
+    6: ErrorKind("NOT_LEADER_OR_FOLLOWER", Passing.ELSEWHERE),
+    7: ErrorKind("REQUEST_TIMED_OUT", Passing.LATER),
+    8: ErrorKind("BROKER_NOT_AVAILABLE", Passing.ELSEWHERE),
+    9: ErrorKind("REPLICA_NOT_AVAILABLE", Passing.ELSEWHERE),
+    13: ErrorKind("NETWORK_EXCEPTION", Passing.ELSEWHERE),
+    17: ErrorKind("INVALID_TOPIC_EXCEPTION", type=InvalidNameError),
+    29: ErrorKind("TOPIC_AUTHORIZATION_FAILED", type=NotAuthorizedError, remedy=_ACL),
+    31: ErrorKind(
+        "CLUSTER_AUTHORIZATION_FAILED", type=NotAuthorizedError, remedy="ask for an ACL on the cluster"
+    ),
+    33: ErrorKind("UNSUPPORTED_SASL_MECHANISM", type=AuthenticationError),
+    34: ErrorKind(
+        "ILLEGAL_SASL_STATE", type=AuthenticationError, remedy="set security.protocol as the listener has it"
+    ),
+    35: ErrorKind("UNSUPPORTED_VERSION", type=UnsupportedVersionError),
+    40: ErrorKind("INVALID_CONFIG", type=InvalidConfigError),
+    42: ErrorKind("INVALID_REQUEST"),
+    54: ErrorKind("SECURITY_DISABLED"),
+    56: ErrorKind(
+        "KAFKA_STORAGE_ERROR", Passing.ELSEWHERE, remedy="a disk of the broker failed: see its log"
+    ),
+    58: ErrorKind(
+        "SASL_AUTHENTICATION_FAILED", type=AuthenticationError, remedy="check user and password, or the token"
+    ),
+    74: ErrorKind("FENCED_LEADER_EPOCH", Passing.ELSEWHERE),
+    75: ErrorKind("UNKNOWN_LEADER_EPOCH", Passing.LATER),
+    76: ErrorKind("UNSUPPORTED_COMPRESSION_TYPE"),
+    78: ErrorKind("OFFSET_NOT_AVAILABLE", Passing.LATER),
+    89: ErrorKind("THROTTLING_QUOTA_EXCEEDED", Passing.LATER),
+    100: ErrorKind("UNKNOWN_TOPIC_ID", Passing.ELSEWHERE, UnknownTopicError),
+    103: ErrorKind("INCONSISTENT_TOPIC_ID", Passing.ELSEWHERE, UnknownTopicError),
+}
+"""By Kafka's code; those of the requests that are made here."""
+
+
+def kind_of(code: int) -> ErrorKind:
+    return ERRORS.get(code, ErrorKind(f"error {code}"))
+
+
+def error_of(code: int, what: str, message: str | None = None) -> StorageError:
+    """Return the error that an answer's code stands for; `what` is the thing at fault, `message` the broker's own words."""
+    kind = kind_of(code)
+    said = f"{kind.name}: {message}" if message else kind.name
+    return kind.type(f"{what}: the cluster answers {said}{'; ' if kind.remedy else ''}{kind.remedy}")
+
+
+NO_TLS = "set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+
+
+def tls_reason(error: ssl.SSLError) -> str:
+    """Return what keeps TLS from being agreed upon, and the remedy."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        remedy = _CERTIFICATE_REMEDIES.get(error.verify_code, "")
+        return f"its certificate is not taken: {error.verify_message.rstrip('.')}{remedy and '; '}{remedy}"
+    reason = (error.reason or str(error)).lower().replace("_", " ")
+    if "wrong version number" in reason or "record layer failure" in reason:
+        return f"it does not speak TLS; {NO_TLS}"
+    if "unexpected eof" in reason:
+        return f"it closed the connection; where it does not speak TLS, {NO_TLS}"
+    if "certificate" in reason or "unknown ca" in reason:
+        return f"it does not take this client's certificate ({reason}): set ssl.keystore.location to one that it trusts"
+    return f"TLS: {reason}"
+
+
+_CERTIFICATE_REMEDIES = {
+    10: "it has to be renewed there",
+    **dict.fromkeys((18, 19, 20, 21), "set ssl.truststore.location to a file with the CA that signed it"),
+    **dict.fromkeys((62, 64), "use the name that it is for, or let it be made for this one"),
+}
+"""By OpenSSL's codes: expired; signed by nobody known; for another host, or another address."""

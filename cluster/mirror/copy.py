@@ -1,0 +1,281 @@
+"""The copy of one partition: where it stands, and what it does with what its leader answers.
+
+The rules are a follower's (kafka-storage.md#follower-append, kafka-storage.md#truncation): batches go in at their own offsets, the log start is the
+leader's, and where the leader's log left the way that was copied so far, the copy goes back to that point first.
+"""
+
+from __future__ import annotations
+
+import time
+
+from cluster.brokers import Backoff, Brokers, Leader
+from cluster.errors import (
+    ERRORS,
+    LEADER_NOT_AVAILABLE,
+    NONE,
+    OFFSET_OUT_OF_RANGE,
+    Passing,
+    WrittenByOthersError,
+    error_of,
+    kind_of,
+)
+from cluster.fetching import EARLIEST, LATEST, FetchedPartition, Wanted, fetch, list_offsets
+from storage.checkpoints.leader_epochs import EpochEnd
+from storage.codec.batch import find_end, read_header, scan
+from storage.codec.headers import BatchHeader
+from storage.errors import CorruptBatchError, InvalidRecordError, StorageError
+from storage.log.log import Log
+from storage.messages import Say
+from storage.model import NO_LEADER_EPOCH, Isolation, Offset, TopicPartition
+
+PARTITION_BYTES = 8 << 20
+"""Asked of a partition at a time."""
+REFUSED_SECONDS = 30.0
+"""Before the next attempt at what time alone does not mend."""
+FAILURES_TOLD = 7
+"""Attempts that fail before it is told, within about three seconds."""
+_HEADER_BYTES = 61
+
+
+class PartitionCopy:
+    """One partition's log, and where it stands at the source."""
+
+    def __init__(self, log: Log, topic_id: str, *, placed: bool, verified: bool, report: Say) -> None:
+        self.log = log
+        self.topic_id = topic_id
+        self.partition = TopicPartition(log.topic, log.number)
+        self.placed = placed
+        """True once it is known where the copy begins."""
+        self.verified = verified
+        """True once it is known that nobody else wrote to the copy."""
+        self.goal: Offset | None = None
+        """The source's high watermark when it was first seen: what `--once` goes for."""
+        self.problem: str | None = None
+        """Why it does not go on at the moment."""
+        self.stale = False
+        """True if others may lead it by now."""
+        self.refused = False
+        """True if time alone does not mend the problem."""
+        self.served_at = 0.0
+        """When it last got something: those that wait longest are asked for first."""
+        self.copied_bytes = 0
+        self._report = report
+        self._backoff = Backoff()
+        self._not_before = 0.0
+        self._told: str | None = None
+        self._at_end = False
+
+    @property
+    def due(self) -> bool:
+        """True unless it waits for its next attempt."""
+        return time.monotonic() >= self._not_before
+
+    @property
+    def complete(self) -> bool:
+        """True once everything is there that the source had when it was first asked."""
+        return self.goal is not None and self.log.log_end_offset >= self.goal
+
+    def wanted(self, leader: Leader) -> Wanted:
+        """Return what to fetch next."""
+        return Wanted(
+            self.partition,
+            self.topic_id,
+            self.log.log_end_offset,
+            leader_epoch=leader.epoch,
+            last_epoch=self._latest_epoch,
+            max_bytes=PARTITION_BYTES,
+        )
+
+    def place(self, start_offset: Offset) -> None:
+        """Let the copy, which is empty, begin at an offset."""
+        if start_offset != self.log.log_end_offset:
+            self.log.truncate_fully_and_start_at(start_offset, "the mirror begins here")
+        self.placed = True
+
+    def verify(self, brokers: Brokers, leader: Leader) -> None:
+        """Compare the last batch with the leader's, which shows whether others appended here (blocking).
+
+        Raises WrittenByOthersError, and what `fetch` does.
+        """
+        log, self.verified = self.log, True
+        if log.log_end_offset == log.log_start_offset:
+            return
+        last = Offset(log.log_end_offset - 1)
+        ours = log.read(last, max_bytes=1, isolation=Isolation.READ_UNCOMMITTED).data
+        if not ours:
+            return  # Compaction took it.
+        header = read_header(ours)
+        wanted = Wanted(self.partition, self.topic_id, header.base_offset, leader.epoch, max_bytes=1)
+        answer = fetch(
+            brokers, leader.node, [wanted], max_bytes=1, isolation=Isolation.READ_UNCOMMITTED
+        ).partitions.get(self.partition)
+        if answer is None or answer.error not in {NONE, OFFSET_OUT_OF_RANGE}:
+            self.verified, code = False, answer.error if answer else LEADER_NOT_AVAILABLE
+            self.failed(error_of(code, str(self.partition)), code=code)
+            return
+        if len(answer.records) < _HEADER_BYTES:
+            return  # The source has nothing there: the next fetch finds out why.
+        try:
+            theirs = read_header(answer.records)
+        except CorruptBatchError as error:
+            self.verified = False
+            self.failed(error)
+            return
+        same_bytes = ours[:_HEADER_BYTES] == answer.records[:_HEADER_BYTES]
+        if not same_bytes and _contradict(header, theirs):
+            raise self._written_by_others(f"has another batch at offset {header.base_offset} than its source")
+
+    def take(self, answer: FetchedPartition, brokers: Brokers, leader: Leader) -> None:
+        """Do with the copy what the answer says (blocking).
+
+        Raises WrittenByOthersError, and for the whole mirror what the directory's disk does: OSError, PartitionOfflineError.
+        """
+        if answer.error == OFFSET_OUT_OF_RANGE:
+            self._out_of_range(brokers, leader)
+        elif answer.error:
+            self.failed(error_of(answer.error, str(self.partition)), code=answer.error)
+        elif answer.diverging is not None:
+            self._go_back(answer.diverging, leader)
+        else:
+            try:
+                self._append(answer.records, leader)
+            except (InvalidRecordError, CorruptBatchError) as error:
+                self.failed(error)
+                return
+            self._follow_bounds(answer)
+            self._worked()
+
+    def lacks_epoch(self, leader: Leader) -> bool:
+        """Return whether everything is here, but no batch of the leader's epoch: perhaps nothing was written in it."""
+        return self._at_end and leader.epoch > self._latest_epoch
+
+    def note_epoch(self, leader: Leader, end: EpochEnd | None) -> None:
+        """Note the leader's epoch if nothing was written in it, which no batch will ever tell."""
+        if end == EpochEnd(leader.epoch, self.log.log_end_offset):
+            self.log.follow_epoch(end.epoch, end.end_offset)
+
+    def has_all(self, answer: FetchedPartition | None) -> None:
+        """Take note that the source has nothing more: up to its high watermark compaction may have left a gap.
+
+        `answer` is what was said of this partition, None if nothing new; an error is not the end of the log.
+        """
+        if self.goal is not None and (answer is None or answer.at_place):
+            self.goal = min(self.goal, self.log.log_end_offset)
+
+    def failed(self, error: StorageError, *, code: int = NONE) -> None:
+        """Take note of what went wrong, reported once, and wait before the next attempt."""
+        passing = kind_of(code).passing if code in ERRORS else Passing.LATER
+        self.stale = self.stale or passing is Passing.ELSEWHERE
+        self.refused = passing is Passing.NO
+        pause = REFUSED_SECONDS if passing is Passing.NO else self._backoff.next()
+        self._not_before = time.monotonic() + pause
+        self.problem = str(error)
+        # Leaders move, and nobody has to know: a second attempt mostly succeeds.
+        if self.problem != self._told and (self.refused or self._backoff.failures >= FAILURES_TOLD):
+            self._told = self.problem
+            self._report(self.problem)
+
+    def _worked(self) -> None:
+        self.problem, self._told, self.refused = None, None, False
+        self._backoff = Backoff()
+
+    @property
+    def _latest_epoch(self) -> int:
+        latest = self.log.epochs.latest
+        return latest.epoch if latest else NO_LEADER_EPOCH
+
+    def _append(self, records: memoryview, leader: Leader) -> None:
+        """Append the whole batches, one after the other as the leader did: so segments and indexes become the same."""
+        end, _ = find_end(records)
+        log = self.log
+        for batch in scan(records, 0, end):
+            if batch.last_offset < log.log_end_offset:
+                continue
+            if not NO_LEADER_EPOCH <= batch.leader_epoch <= leader.epoch:  # No checksum is over it.
+                raise CorruptBatchError(
+                    batch.position,
+                    f"leader epoch {batch.leader_epoch}, from the leader of epoch {leader.epoch}",
+                )
+            start = log.log_start_offset
+            if batch.base_offset < log.log_end_offset:
+                # The log ends within a batch, where it begins or was cut: batches are kept whole.
+                log.truncate_to(batch.base_offset, "a batch begins here")
+            log.append_as_follower(bytearray(records[batch.position : batch.end_position]))
+            if log.log_start_offset < start:
+                log.follow_start(start)
+        self.copied_bytes += end
+
+    def _follow_bounds(self, answer: FetchedPartition) -> None:
+        log = self.log
+        if answer.log_start_offset > log.log_start_offset:
+            log.follow_start(answer.log_start_offset)
+        if self.goal is None:
+            self.goal = answer.high_watermark
+        self._at_end = log.log_end_offset == answer.high_watermark
+
+    def _go_back(self, diverging: EpochEnd, leader: Leader) -> None:
+        """Cut off what the leader does not have: another replica had it, which is lost (an unclean election)."""
+        log = self.log
+        own = log.epochs.end_offset_for(diverging.epoch, log.log_end_offset)
+        target = min(diverging.end_offset, own.end_offset if own else log.log_end_offset, log.log_end_offset)
+        self._truncate(Offset(target), leader, f"its leader's epoch {diverging.epoch} ends there")
+
+    def _out_of_range(self, brokers: Brokers, leader: Leader) -> None:
+        log = self.log
+        bounds = []
+        for which in (EARLIEST, LATEST):
+            found = list_offsets(brokers, leader.node, [self.partition], which)[self.partition]
+            if found.error:
+                self.failed(error_of(found.error, str(self.partition)), code=found.error)
+                return
+            bounds.append(found.offset)
+        earliest, latest = bounds
+        if log.log_end_offset < earliest:
+            if log.log_end_offset > log.log_start_offset:
+                self._report(
+                    f"{self.partition}: offsets {log.log_end_offset} to {earliest - 1} were deleted at the source "
+                    f"before they were read; the copy begins again at {earliest}"
+                )
+            log.truncate_fully_and_start_at(earliest, "the source begins there")
+        elif log.log_end_offset > latest:
+            self._truncate(latest, leader, "its source ends there")
+
+    def _truncate(self, offset: Offset, leader: Leader, why: str) -> None:
+        log = self.log
+        if leader.epoch <= self._latest_epoch:
+            raise self._written_by_others(
+                f"ends at {log.log_end_offset}; {why}, at {offset}, under the same leader"
+            )
+        self._report(f"{self.partition}: cut back from {log.log_end_offset} to {offset}: {why}")
+        log.truncate_to(offset, why)
+
+    def _written_by_others(self, what: str) -> WrittenByOthersError:
+        return WrittenByOthersError(
+            f"{self.log.directory}: {what}: something other than the mirror wrote there; mirror into another directory"
+        )
+
+
+def _contradict(ours: BatchHeader, theirs: BatchHeader) -> bool:
+    """Return whether two batches, of which the second is the source's at or behind the first, cannot be of one log.
+
+    Compaction takes records out of a batch, or all of it, and may note a delete horizon; offsets, epoch and producer
+    stay. A newer leader may have written anything.
+    """
+    if theirs.leader_epoch > ours.leader_epoch or theirs.base_offset > ours.last_offset:
+        return False
+    compacted = any(
+        one.record_count <= one.last_offset - one.base_offset or one.delete_horizon_ms is not None
+        for one in (ours, theirs)
+    )
+    return not compacted or _origin(ours) != _origin(theirs)
+
+
+def _origin(batch: BatchHeader) -> tuple[int, ...]:
+    return (
+        batch.base_offset,
+        batch.last_offset,
+        batch.leader_epoch,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+    )

@@ -1,0 +1,66 @@
+"""What a mirror knows of its directory: one plain file in it, which a broker ignores.
+
+    topicfs.mirror:  {"version": 1, "cluster": "Some-KafkaClusterId000", "topics": {"orders": "1EvPSKI_SvihSIy3lMKMvg"},
+                      "unplaced": ["orders-3"], "ends": {"orders-0": 1200}}
+
+`topics` has each topic's id, written down before the topic is made. `unplaced` are partitions whose first offset is still to be
+found out. `ends` is there only after the mirror has ended in order: other ends mean that somebody else wrote there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from storage.checkpoints.atomic import write_atomically
+from storage.disk import names
+from storage.disk.filesystem import FileSystem
+from storage.errors import CorruptionError
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The content of the file."""
+
+    cluster_id: str
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """Topic ids by name."""
+    unplaced: frozenset[str] = frozenset()
+    ends: Mapping[str, int] | None = None
+
+    @classmethod
+    def read(cls, directory: Path, files: FileSystem) -> Journal | None:
+        """Return the content, None without the file. Raises CorruptionError, OSError."""
+        path = directory / names.MIRROR
+        if not files.exists(path):
+            return None
+        try:
+            content = json.loads(files.read_bytes(path))
+            if content["version"] != VERSION:
+                raise CorruptionError(path, 0, f"version {content['version']}, expected {VERSION}")
+            return cls(
+                cluster_id=str(content["cluster"]),
+                topics={str(name): str(one) for name, one in content["topics"].items()},
+                unplaced=frozenset(map(str, content["unplaced"])),
+                ends={str(name): int(end) for name, end in content["ends"].items()}
+                if "ends" in content
+                else None,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptionError(path, 0, f"not as a mirror writes it: {error!r}") from None
+
+    def write(self, directory: Path, files: FileSystem) -> None:
+        """Put it in place, on disk when this returns (OSError)."""
+        content = {
+            "version": VERSION,
+            "cluster": self.cluster_id,
+            "topics": dict(sorted(self.topics.items())),
+            "unplaced": sorted(self.unplaced),
+        }
+        if self.ends is not None:
+            content["ends"] = dict(self.ends)
+        write_atomically(files, directory / names.MIRROR, (json.dumps(content, indent=1) + "\n").encode())

@@ -1,0 +1,290 @@
+"""A mirror at work: rounds in which every broker is asked once for what its partitions have got.
+
+What changes topics happens between two rounds, in one thread; in a round each broker has a thread of its own, and each
+partition one leader, so nothing is done twice at a time. While something comes, nobody waits; when a round brought
+nothing, the brokers are asked to answer as soon as they have something.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from cluster.brokers import Backoff, Brokers, Leader, Metadata
+from cluster.errors import LEADER_NOT_AVAILABLE, MirrorError, NotAuthorizedError, UnreachableError, error_of
+from cluster.fetching import EARLIEST, LATEST, FetchAnswer, FetchSession, epoch_ends, list_offsets
+from cluster.mirror.copy import PartitionCopy
+from cluster.mirror.journal import Journal
+from cluster.mirror.topics import TopicCopies, TopicNames
+from storage.config.broker import EngineConfig
+from storage.disk.native import NativeFileSystem, system_clock
+from storage.errors import ClusterError
+from storage.manager import LogManager, open_engine
+from storage.messages import Say
+from storage.model import Isolation, TopicPartition
+
+ANSWER_BYTES = 32 << 20
+"""Asked of a broker at a time."""
+LONG_POLL_MS = 500
+METADATA_SECONDS = 5.0
+"""Time between two looks at the topics."""
+SOONEST_SECONDS = 0.25
+"""The same where leaders are looked for."""
+PATIENCE_SECONDS = 60.0
+"""With `once`: how long nothing may come before it is given up."""
+MOST_THREADS = 16
+MAX_THROTTLE_SECONDS = 60.0
+TOLD_THROTTLE_SECONDS = 30.0
+"""Of a rest that a broker wants, from which on it is reported."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorOptions:
+    """What is copied, and for how long."""
+
+    names: TopicNames = field(default_factory=TopicNames)
+    begin: int = EARLIEST
+    """Where a new copy begins: EARLIEST, LATEST, or at a time in milliseconds."""
+    once: bool = False
+    """End as soon as everything is there that the source had at the beginning."""
+    throttle: int | None = None
+    """The most bytes that are fetched in a second."""
+    metadata_seconds: float = METADATA_SECONDS
+    patience_seconds: float = PATIENCE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run has done."""
+
+    topics: int
+    partitions: int
+    copied_bytes: int
+    problems: tuple[str, ...]
+    """Why partitions are not complete."""
+
+
+def mirror(
+    directory: Path, brokers: Brokers, options: MirrorOptions, report: Say, stop: threading.Event
+) -> Summary:
+    """Copy topics into a data directory until `stop` is set, or with `once` until they are complete (blocking).
+
+    Raises UnreachableError (at the beginning; later it goes on when the cluster is back), MirrorError for a directory
+    that is not this mirror's, DirectoryLockedError, OSError. What was copied by then stays, and the next run goes on.
+    """
+    metadata = brokers.metadata()
+    journal = _own_journal(directory, metadata)
+    config = EngineConfig(follows=True, creation_overrides={})
+    with closing(open_engine(directory, config=config, most_at_start=sys.maxsize)) as engine:
+        topics = TopicCopies(engine, directory, brokers, options.names, report)
+        topics.take_over(journal)
+        topics.follow(metadata)
+        run = _Run(engine, topics, brokers, options, stop)
+        run.rounds(metadata)
+        ends = topics.ends()
+    # Only now: what it says must be on disk.
+    replace(topics.journal, ends=ends).write(directory, NativeFileSystem())
+    return run.summary()
+
+
+def _own_journal(directory: Path, metadata: Metadata) -> Journal:
+    """Return the directory's journal, a new one for a new directory. Raises MirrorError."""
+    files = NativeFileSystem(read_only=True)
+    if not metadata.cluster_id:
+        raise MirrorError("the cluster does not say its id; a mirror needs one")
+    journal = Journal.read(directory, files) or Journal(metadata.cluster_id)
+    if journal.cluster_id != metadata.cluster_id:
+        raise MirrorError(
+            f"{directory}: a mirror of the cluster {journal.cluster_id}, and this one is {metadata.cluster_id}; "
+            f"mirror into another directory"
+        )
+    return journal
+
+
+class _Run:
+    """One run of a mirror."""
+
+    def __init__(
+        self,
+        engine: LogManager,
+        topics: TopicCopies,
+        brokers: Brokers,
+        options: MirrorOptions,
+        stop: threading.Event,
+    ) -> None:
+        self._engine, self._topics, self._brokers = engine, topics, brokers
+        self._options, self._stop = options, stop
+        self._resume_at: dict[int, float] = defaultdict(float)
+        """When each broker may be asked again."""
+        self._backoff: dict[int, Backoff] = defaultdict(Backoff)
+        self._sessions: dict[int, FetchSession] = {}
+        self._most_bytes = min(ANSWER_BYTES, options.throttle or ANSWER_BYTES)
+
+    def rounds(self, metadata: Metadata) -> None:
+        options, wait_ms = self._options, 0
+        looked = last_news = time.monotonic()
+        with ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="mirror") as threads:
+            while not self._stop.is_set():
+                began, copies = time.monotonic(), self._copies_by_leader(metadata)
+                came = sum(threads.map(partial(self._serve, wait_ms=wait_ms), copies, copies.values()))
+                self._topics.note_placed()
+                self._engine.maintenance(system_clock())
+                if options.once and self._ended():
+                    return
+                if came and options.throttle:
+                    self._stop.wait(began + came / options.throttle - time.monotonic())
+                now = time.monotonic()
+                last_news = now if came else last_news
+                if options.once and now - last_news > options.patience_seconds:
+                    return
+                wait_ms = 0 if came else LONG_POLL_MS
+                if not copies:
+                    self._stop.wait(LONG_POLL_MS / 1000)
+                stale = any(one.stale for one in self._topics.copies.values())
+                if now - looked > (
+                    min(SOONEST_SECONDS, options.metadata_seconds) if stale else options.metadata_seconds
+                ):
+                    looked, metadata = now, self._look(metadata)
+
+    def summary(self) -> Summary:
+        copies = self._topics.copies.values()
+        incomplete = [
+            one.problem or f"{one.partition}: no answer of a leader" for one in copies if not one.complete
+        ]
+        return Summary(
+            topics=len({one.partition.topic for one in copies}),
+            partitions=len(copies),
+            copied_bytes=sum(one.copied_bytes for one in copies),
+            problems=tuple(incomplete if self._options.once else ()),
+        )
+
+    def _ended(self) -> bool:
+        """Return whether all that can be complete is."""
+        return all(one.complete or one.refused for one in self._topics.copies.values())
+
+    def _look(self, metadata: Metadata) -> Metadata:
+        """Return the cluster as it is now, its topics followed; as it was while it cannot be reached."""
+        try:
+            metadata = self._brokers.metadata()
+            self._topics.follow(metadata)
+        except ClusterError as error:
+            self._topics.say_once("metadata", str(error))
+            return metadata
+        for one in self._topics.copies.values():
+            one.stale = False
+        self._topics.say_once("metadata", None)
+        return metadata
+
+    def _copies_by_leader(self, metadata: Metadata) -> dict[int, list[tuple[PartitionCopy, Leader]]]:
+        """Return the copies that are due, those first that have waited longest, by the brokers that may be asked."""
+        found: dict[int, list[tuple[PartitionCopy, Leader]]] = defaultdict(list)
+        now = time.monotonic()
+        for copy in sorted(self._topics.copies.values(), key=lambda one: one.served_at):
+            leader = metadata.leader(copy.partition)
+            if leader.node in metadata.brokers:
+                if copy.due and now >= self._resume_at[leader.node]:
+                    found[leader.node].append((copy, leader))
+            elif copy.due:
+                copy.failed(error_of(LEADER_NOT_AVAILABLE, str(copy.partition)), code=LEADER_NOT_AVAILABLE)
+        return found
+
+    def _serve(self, node: int, copies: Sequence[tuple[PartitionCopy, Leader]], *, wait_ms: int) -> int:
+        """Ask one broker for its partitions, and return how many bytes they got (blocking)."""
+        leaders = {copy.partition: (copy, leader) for copy, leader in copies}
+        try:
+            for copy, leader in copies:
+                if not copy.verified and copy.due:
+                    copy.verify(self._brokers, leader)
+            self._place(node, [copy for copy, _ in copies if not copy.placed])
+            wanted = [
+                copy.wanted(leader) for copy, leader in copies if copy.placed and copy.verified and copy.due
+            ]
+            if not wanted:
+                return 0
+            session = self._sessions.setdefault(
+                node, FetchSession(self._brokers, node, Isolation.READ_UNCOMMITTED)
+            )
+            answer = session.fetch(wanted, max_bytes=self._most_bytes, wait_ms=wait_ms)
+            self._throttled(node, leaders.values(), answer)
+            came = self._take(answer, leaders)
+            self._note_epochs(node, [(copy, leader) for copy, leader in copies if copy.lacks_epoch(leader)])
+            # Over the quota nothing is said of any partition.
+            if not answer.throttle_ms and not any(len(one.records) for one in answer.partitions.values()):
+                for one in wanted:
+                    leaders[one.partition][0].has_all(answer.partitions.get(one.partition))
+        except (MirrorError, NotAuthorizedError):
+            raise
+        except ClusterError as error:
+            # What was not taken of its answer would not be said again.
+            self._sessions.pop(node, None)
+            self._unanswered(node, [copy for copy, _ in copies], error)
+            return 0
+        self._backoff.pop(node, None)
+        self._topics.say_once(f"broker {node}", None)
+        return came
+
+    def _throttled(
+        self, node: int, copies: Iterable[tuple[PartitionCopy, Leader]], answer: FetchAnswer
+    ) -> None:
+        """Let a broker rest for as long as it wants, and report it where nothing comes for long."""
+        seconds = answer.throttle_ms / 1000
+        self._resume_at[node] = time.monotonic() + min(seconds, MAX_THROTTLE_SECONDS)
+        text = f"broker {node}: the quota of this client is used up; ask for a larger consumer_byte_rate"
+        if answer.throttle_ms and not answer.partitions:
+            for copy, _ in copies:
+                copy.problem = f"{copy.partition}: {text}"
+        if seconds >= TOLD_THROTTLE_SECONDS or answer.partitions:
+            self._topics.say_once(f"quota of {node}", None if answer.partitions else text)
+
+    def _take(
+        self, answer: FetchAnswer, leaders: Mapping[TopicPartition, tuple[PartitionCopy, Leader]]
+    ) -> int:
+        """Do with the copies what an answer says, and return how many bytes brought them on (blocking)."""
+        came = 0
+        for partition, fetched in answer.partitions.items():
+            copy, leader = leaders[partition]
+            before = copy.log.log_end_offset
+            copy.take(fetched, self._brokers, leader)
+            if copy.log.log_end_offset != before:
+                came += max(1, len(fetched.records))
+                copy.served_at = time.monotonic()
+        return came
+
+    def _note_epochs(self, node: int, copies: Sequence[tuple[PartitionCopy, Leader]]) -> None:
+        """Ask for the epochs of leaders that have written nothing so far."""
+        if copies:
+            ends = epoch_ends(self._brokers, node, {copy.partition: leader.epoch for copy, leader in copies})
+            for copy, leader in copies:
+                copy.note_epoch(leader, ends.get(copy.partition))
+
+    def _place(self, node: int, copies: Sequence[PartitionCopy]) -> None:
+        """Find out where new copies begin."""
+        if not copies:
+            return
+        partitions = [copy.partition for copy in copies]
+        found = list_offsets(self._brokers, node, partitions, self._options.begin)
+        if self._options.begin not in (EARLIEST, LATEST):
+            late = [one for one, bound in found.items() if not bound.error and bound.offset < 0]
+            found |= list_offsets(self._brokers, node, late, LATEST) if late else {}
+        for copy in copies:
+            bound = found[copy.partition]
+            if bound.error:
+                copy.failed(error_of(bound.error, str(copy.partition)), code=bound.error)
+            else:
+                copy.place(bound.offset)
+
+    def _unanswered(self, node: int, copies: Sequence[PartitionCopy], error: ClusterError) -> None:
+        backoff = self._backoff[node]
+        self._resume_at[node] = time.monotonic() + backoff.next()
+        if backoff.failures > 1 or not isinstance(error, UnreachableError):
+            self._topics.say_once(f"broker {node}", str(error))
+        for copy in copies:
+            copy.stale, copy.problem = True, str(error)

@@ -1,0 +1,215 @@
+"""The topics of a mirror: which they are at the source, and their copies here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from cluster.brokers import Brokers, Metadata, TopicMetadata
+from cluster.errors import NONE, MirrorError, WrittenByOthersError
+from cluster.mirror.copy import PartitionCopy
+from cluster.mirror.journal import Journal
+from cluster.settings import topic_settings
+from storage.config.topic import SETTINGS, TopicConfig
+from storage.disk.native import NativeFileSystem
+from storage.errors import InvalidConfigError, InvalidNameError, TopicExistsError
+from storage.log.log import Log
+from storage.manager import LogManager
+from storage.messages import Say
+from storage.model import TopicPartition
+
+GROUPS_TOPIC = "__consumer_offsets"
+SETTINGS_SECONDS = 60.0
+"""Time between two looks at the topics' settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """Which topics are copied."""
+
+    patterns: tuple[str, ...] = ("*",)
+    """Names, or patterns as in a shell."""
+    groups: bool = False
+    """True if the positions of groups are copied too: Kafka keeps them in a topic of its own."""
+
+    def match(self, topic: TopicMetadata) -> bool:
+        if topic.internal:
+            return self.groups and topic.name == GROUPS_TOPIC
+        return any(fnmatchcase(topic.name, pattern) for pattern in self.patterns)
+
+
+class TopicCopies:
+    """The copies of topics in one directory. One thread changes them, between two rounds."""
+
+    def __init__(
+        self, engine: LogManager, directory: Path, brokers: Brokers, names: TopicNames, report: Say
+    ) -> None:
+        self.journal = Journal("")
+        self.copies: dict[TopicPartition, PartitionCopy] = {}
+        """Those that have a source now."""
+        self._engine, self._directory, self._brokers = engine, directory, brokers
+        self._names, self._report = names, report
+        self._files = NativeFileSystem()
+        self._said: dict[str, str] = {}
+        self._replaced_ids: set[str] = set()
+        """Ids of topics that were made again: a broker that lags behind may name them for a moment."""
+        self._settings_at = 0.0
+        self._verified = False
+
+    def say_once(self, about: str, text: str | None) -> None:
+        """Report a state when it begins, None: when it ends there is nothing to say."""
+        if text is None:
+            self._said.pop(about, None)
+        elif self._said.get(about) != text:
+            self._said[about] = text
+            self._report(text)
+
+    def take_over(self, journal: Journal) -> None:
+        """Make sure that the directory is as the mirror left it. Raises MirrorError."""
+        for name, topic in self._engine.topics().items():
+            if name not in journal.topics:
+                raise MirrorError(
+                    f"{self._directory}: has topic {name}, which no mirror made there; mirror into another directory"
+                )
+            if journal.topics[name] != topic.topic_id:
+                raise self._written_by_others(f"topic {name} is not the one that was copied")
+        for name, end in self.ends().items():
+            left = (journal.ends or {}).get(name, end)
+            if left != end:
+                raise self._written_by_others(f"{name} ends at {end}, and the mirror left it at {left}")
+        self._verified = journal.ends is not None
+        self.journal = replace(journal, ends=None)
+        self.journal.write(self._directory, self._files)
+
+    def follow(self, metadata: Metadata) -> None:
+        """Make, extend, replace and alter topics as they are at the source (blocking; OSError, StorageError)."""
+        found = {
+            name: topic
+            for name, topic in metadata.topics.items()
+            if self._names.match(topic)
+            and topic.error == NONE
+            and topic.leaders
+            and topic.topic_id not in self._replaced_ids
+        }
+        settings = self._settings(found)
+        copies: dict[TopicPartition, PartitionCopy] = {}
+        for name, topic in found.items():
+            try:
+                self._follow_topic(topic, settings.get(name))
+            except (InvalidConfigError, InvalidNameError, TopicExistsError) as error:
+                self.say_once(f"topic {name}", f"{name}: not copied: {error}")
+                continue
+            self.say_once(f"topic {name}", None)
+            copies |= self._copies_of(topic)
+        for name in self._engine.topics().keys() - metadata.topics.keys():
+            self.say_once(f"topic {name}", f"{name}: no longer in the cluster; its copy stays")
+        self.copies = copies
+
+    def note_placed(self) -> None:
+        """Write down which copies have found their beginnings."""
+        placed = {str(one.partition) for one in self.copies.values() if one.placed}
+        if placed & self.journal.unplaced:
+            self._write(replace(self.journal, unplaced=self.journal.unplaced - placed))
+
+    def ends(self) -> dict[str, int]:
+        """Return the ends of all logs in the directory, but for those that are offline."""
+        return {
+            f"{name}-{number}": log.log_end_offset
+            for name, topic in self._engine.topics().items()
+            for number, log in topic.partitions().items()
+            if isinstance(log, Log) and log.offline_reason is None
+        }
+
+    def _follow_topic(self, source: TopicMetadata, settings: Mapping[str, str] | None) -> None:
+        name = source.name
+        copy = self._engine.topics().get(name)
+        if copy is not None and copy.topic_id != source.topic_id:
+            self._report(f"{name}: deleted and made again in the cluster; so is its copy")
+            self._replaced_ids.add(copy.topic_id)
+            self._engine.delete_topic(name)
+            copy = None
+        numbers = range(len(copy.partitions()) if copy else 0, max(source.leaders) + 1)
+        if numbers:
+            unplaced = self.journal.unplaced | {f"{name}-{number}" for number in numbers}
+            self._write(
+                replace(
+                    self.journal, topics={**self.journal.topics, name: source.topic_id}, unplaced=unplaced
+                )
+            )
+        if copy is None:
+            self._engine.create_topic(
+                name, partitions=numbers.stop, overrides=settings or {}, topic_id=source.topic_id
+            )
+            return
+        if numbers:
+            self._engine.add_partitions(name, total=numbers.stop)
+        if settings is not None and settings != copy.overrides:
+            gone = dict.fromkeys(copy.overrides.keys() - settings.keys())
+            self._engine.alter_config(name, {**gone, **settings})
+
+    def _copies_of(self, source: TopicMetadata) -> dict[TopicPartition, PartitionCopy]:
+        copies = {}
+        for number, log in self._engine.topic(source.name).partitions().items():
+            partition = TopicPartition(source.name, number)
+            known = self.copies.get(partition)
+            if known is not None and known.log is log:
+                copies[partition] = known
+            elif isinstance(log, Log):
+                unplaced = (
+                    str(partition) in self.journal.unplaced and log.log_end_offset == log.log_start_offset
+                )
+                copies[partition] = PartitionCopy(
+                    log,
+                    source.topic_id,
+                    placed=not unplaced,
+                    verified=self._verified or unplaced,
+                    report=self._report,
+                )
+            else:
+                self.say_once(str(partition), f"{partition}: {log.status().state}")
+        return copies
+
+    def _settings(self, topics: Mapping[str, TopicMetadata]) -> dict[str, dict[str, str]]:
+        """Return the settings of topics that are new, and from time to time of all."""
+        due = time.monotonic() >= self._settings_at
+        asked = [
+            name
+            for name, topic in topics.items()
+            if due or (copy := self._engine.topics().get(name)) is None or copy.topic_id != topic.topic_id
+        ]
+        if due:
+            self._settings_at = time.monotonic() + SETTINGS_SECONDS
+        settings = {}
+        for name, found in topic_settings(self._brokers, asked).items():
+            if isinstance(found, dict):
+                settings[name] = self._known(name, found)
+            else:
+                self.say_once(f"settings of {name}", f"{found}: its copy has Kafka's default settings")
+        return settings
+
+    def _known(self, name: str, settings: Mapping[str, str]) -> dict[str, str]:
+        """Return those settings that have a meaning here, but for Kafka's defaults."""
+        default, known = TopicConfig(), {}
+        for setting, value in settings.items():
+            if setting not in SETTINGS:
+                continue
+            try:
+                config = TopicConfig.from_overrides({setting: value})
+            except InvalidConfigError as error:
+                self.say_once(f"{setting} of {name}", f"{name}: {error}: left out")
+                continue
+            if config != default:
+                known[setting] = value
+        return known
+
+    def _write(self, journal: Journal) -> None:
+        journal.write(self._directory, self._files)
+        self.journal = journal
+
+    def _written_by_others(self, what: str) -> WrittenByOthersError:
+        return WrittenByOthersError(
+            f"{self._directory}: {what}: something other than the mirror wrote there; mirror into another directory"
+        )

@@ -1,0 +1,70 @@
+"""The address of a cluster: `kafka://host:9092`, with more of its brokers after commas."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from storage.errors import StorageError
+
+SCHEME = "kafka://"
+EXAMPLE = "kafka://host:9092, or kafka://one:9092,two:9092"
+MAX_PORT = 65_535
+_SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]*)(:(?P<port>[^:/]*))?")
+
+
+class AddressError(StorageError):
+    """A text that is no cluster's address."""
+
+
+class Server(NamedTuple):
+    """One broker's host and port; an IPv6 address has no brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAddress:
+    """Some of a cluster's brokers: they name the others."""
+
+    servers: tuple[Server, ...]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The same as Kafka's clients take it."""
+        return ",".join(map(str, self.servers))
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.bootstrap_servers}"
+
+
+def is_cluster(text: str) -> bool:
+    """Return whether a place is meant to be a cluster."""
+    return text[: len(SCHEME)].lower() == SCHEME
+
+
+def cluster_address(text: str) -> ClusterAddress:
+    """Read an address. Raises AddressError."""
+    if not is_cluster(text):
+        raise AddressError(f"{text}: no cluster; expected {EXAMPLE}")
+    servers = text[len(SCHEME) :].removesuffix("/").split(",")
+    return ClusterAddress(tuple(_server(server.strip(), text) for server in servers))
+
+
+def _server(server: str, text: str) -> Server:
+    match = _SERVER.fullmatch(server)
+    if match is None:
+        raise AddressError(f"{text}: {server!r} is no host:port; expected {EXAMPLE}")
+    host, port = match["host"], match["port"]
+    if not host:
+        raise AddressError(f"{text}: no host; expected {EXAMPLE}")
+    if not port:
+        raise AddressError(f"{text}: no port of {host}; expected {EXAMPLE}")
+    if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= MAX_PORT):
+        raise AddressError(f"{text}: {port!r} is no port (1 to {MAX_PORT})")
+    return Server(host.strip("[]"), int(port))

@@ -1,0 +1,82 @@
+"""Authentication by SASL: what the client says and how it judges what the broker answers.
+
+PLAIN is RFC 4616, SCRAM RFC 5802 and 7677, OAUTHBEARER RFC 7628 and KIP-255. Each mechanism is a generator that yields what to send, gets the broker's
+answer, and ends when the client is satisfied; it raises ValueError where the broker's answer is wrong.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias
+
+Exchange: TypeAlias = Generator[bytes, bytes, None]
+
+FEWEST_ITERATIONS = 4096
+MOST_ITERATIONS = 1_000_000
+"""More of them would keep the client busy for seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who the client is, and how it shows that."""
+
+    mechanism: str
+    user: str
+    exchange: Callable[[], Exchange] = field(repr=False)
+    """Begins to authenticate."""
+
+
+def plain(user: str, password: str) -> Exchange:
+    """Say user and password."""
+    yield f"\0{user}\0{password}".encode()
+
+
+def oauthbearer(token: Callable[[], str], extensions: Mapping[str, str]) -> Exchange:
+    """Show a token, with what the cluster wants to know beside it."""
+    said = "".join(f"{name}={value}\1" for name, value in extensions.items())
+    refusal = yield f"n,,\1auth=Bearer {token()}\1{said}\1".encode()
+    if refusal:
+        yield b"\1"  # The broker goes on then, with its refusal as an error.
+
+
+def scram(hash_name: str, user: str, password: str, nonce: str | None = None) -> Exchange:
+    """Prove to know the password without saying it, and have the broker prove the same."""
+    nonce = nonce or base64.b64encode(os.urandom(18)).decode()
+    first = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+    answer = (yield f"n,,{first}".encode()).decode()
+    said = _attributes(answer)
+    iterations = int(said.get("i", "0"))
+    if not said.get("r", "").startswith(nonce) or not FEWEST_ITERATIONS <= iterations <= MOST_ITERATIONS:
+        raise ValueError(f"its SCRAM challenge is not one for this client ({iterations} iterations)")
+    salted = hashlib.pbkdf2_hmac(
+        hash_name, password.encode(), base64.b64decode(said["s"], validate=True), iterations
+    )
+    client_key = hmac.digest(salted, b"Client Key", hash_name)
+    last = f"c=biws,r={said['r']}"
+    signed = f"{first},{answer},{last}".encode()
+    signature = hmac.digest(hashlib.new(hash_name, client_key).digest(), signed, hash_name)
+    proof = bytes(ours ^ theirs for ours, theirs in zip(client_key, signature, strict=True))
+    final = _attributes((yield f"{last},p={base64.b64encode(proof).decode()}".encode()).decode())
+    server_key = hmac.digest(salted, b"Server Key", hash_name)
+    expected = hmac.digest(server_key, signed, hash_name)
+    if not hmac.compare_digest(base64.b64decode(final.get("v", "")), expected):
+        raise ValueError("it does not know the password itself; is it the right cluster?")
+
+
+PASSWORD_MECHANISMS: Mapping[str, Callable[[str, str], Exchange]] = MappingProxyType(
+    {
+        "PLAIN": plain,
+        "SCRAM-SHA-256": lambda user, password: scram("sha256", user, password),
+        "SCRAM-SHA-512": lambda user, password: scram("sha512", user, password),
+    }
+)
+
+
+def _attributes(text: str) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in text.split(",") if "=" in part)

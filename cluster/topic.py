@@ -1,0 +1,67 @@
+"""A topic of a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from cluster.brokers import TopicMetadata
+from cluster.errors import UnreachableError
+from cluster.leaders import ATTEMPT_SECONDS, Leaders
+from cluster.partition import ClusterPartition
+from cluster.settings import TopicSettings, describe_topic
+from storage.config.topic import TopicConfig
+from storage.errors import PartitionOfflineError
+from storage.remote import asks
+
+SETTINGS_SECONDS = 2.0
+"""How long a topic's settings are taken to be those that the cluster said."""
+
+
+class ClusterTopic:
+    """See `storage.engine.Topic`. One that was deleted and made again is another one: its id tells."""
+
+    def __init__(self, metadata: TopicMetadata, leaders: Leaders) -> None:
+        self.name = metadata.name
+        self.topic_id = metadata.topic_id
+        self.internal = metadata.internal
+        self.known: Mapping[int, ClusterPartition] = {}
+        """The partitions whose bounds are known, ascending; replaced as a whole."""
+        self._leaders = leaders
+        self._settings: TopicSettings | None = None
+        self._settings_until = 0.0
+
+    @property
+    def config(self) -> TopicConfig:
+        return (self._settings_at_hand() or self._asked_settings()).config
+
+    def ask_config(self) -> TopicConfig:
+        """Return the settings as `config` does, from a partition that was asked for them (blocking)."""
+        return (self._settings_at_hand() or self._ask_settings()).config
+
+    @property
+    def overrides(self) -> Mapping[str, str]:
+        return (self._settings_at_hand() or self._asked_settings()).overrides
+
+    def partitions(self) -> Mapping[int, ClusterPartition]:
+        return self.known
+
+    def forget_settings(self) -> None:
+        """Ask for them again when they are wanted next: they were changed."""
+        self._settings_until = 0.0
+
+    def _settings_at_hand(self) -> TopicSettings | None:
+        return self._settings if time.monotonic() < self._settings_until else None
+
+    @asks
+    def _asked_settings(self) -> TopicSettings:
+        return self._ask_settings()
+
+    def _ask_settings(self) -> TopicSettings:
+        try:
+            found = describe_topic(self._leaders.brokers, self.name, seconds=ATTEMPT_SECONDS)
+        except UnreachableError as error:
+            raise PartitionOfflineError(f"{self.name}: {error}") from None
+        self._settings = found
+        self._settings_until = time.monotonic() + SETTINGS_SECONDS
+        return found

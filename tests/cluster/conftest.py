@@ -1,0 +1,115 @@
+"""One Java and one running broker for all the tests here, and servers that answer what they are told to."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+
+import pytest
+
+from cluster.place import ClusterAddress, Server, cluster_address
+from testing.broker.broker import Broker, running_broker, running_cluster
+from testing.broker.client import Client, let_go
+from testing.broker.libraries import Java, UnavailableError, find_java
+from tests.doubles.certificates import Certificates
+
+
+@pytest.fixture(scope="session")
+def java() -> Java:
+    """Skips, with the reason in one line, where Java or the jars cannot be had."""
+    try:
+        return find_java()
+    except UnavailableError as error:
+        pytest.skip(f"no Kafka broker: {error}")
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def broker(
+    java: Java, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    """The one broker that the tests share, running; topics are each test's own. Users are alice and bob."""
+    plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    oauth = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        # Only what has an ACL is refused to anybody.
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "super.users": "User:ANONYMOUS",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(certificates.pair("broker")),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificates.authority),
+        "listener.name.ssl.ssl.client.auth": "required",
+        "listener.name.sasl_ssl.ssl.client.auth": "requested",
+    }
+    for listener in ("sasl_plaintext", "sasl_ssl"):
+        settings |= {
+            f"listener.name.{listener}.plain.sasl.jaas.config": f'{plain} required user_alice="alice-secret";',
+            f"listener.name.{listener}.plain.connections.max.reauth.ms": "2000",
+            f"listener.name.{listener}.scram-sha-256.sasl.jaas.config": f"{scram} required;",
+            f"listener.name.{listener}.scram-sha-512.sasl.jaas.config": f"{scram} required;",
+            f"listener.name.{listener}.oauthbearer.sasl.jaas.config": f"{oauth} required;",
+        }
+    protocols = ("SASL_PLAINTEXT", "SASL_SSL", "SSL")
+    home = tmp_path_factory.mktemp("kafka") / "node"
+    with running_broker(home, java, settings, protocols=protocols) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def three_brokers(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[int, Broker]]:
+    """Three brokers of one cluster, by their numbers, running before and after each test; the first is the controller."""
+    with running_cluster(tmp_path_factory.mktemp("kafka") / "three", java) as brokers:
+        yield brokers
+
+
+@pytest.fixture(scope="session")
+def client(broker: Broker) -> Iterator[Client]:
+    yield Client(broker.bootstrap_server)
+    let_go()
+
+
+@pytest.fixture(scope="session")
+def address(broker: Broker) -> ClusterAddress:
+    return cluster_address(f"kafka://{broker.bootstrap_server}")
+
+
+@pytest.fixture
+def served() -> Iterator[Callable[[Callable[[socket.socket], None]], Server]]:
+    """Start servers on loopback: each connection is given to the function, and closed when that returns."""
+    with ExitStack() as stack:
+
+        def start(serve: Callable[[socket.socket], None]) -> Server:
+            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            # Otherwise a thread that waits for a connection keeps the port open after the close.
+            stack.callback(lambda: _shut_down(listening))
+
+            def attend(connection: socket.socket) -> None:
+                with connection, suppress(OSError, struct.error):  # They end with the connection.
+                    serve(connection)
+
+            def accept() -> None:
+                with suppress(OSError):
+                    while True:
+                        connection, _ = listening.accept()
+                        threading.Thread(target=attend, args=(connection,), daemon=True).start()
+
+            threading.Thread(target=accept, daemon=True).start()
+            return Server(*listening.getsockname())
+
+        yield start
+
+
+def _shut_down(listening: socket.socket) -> None:
+    with suppress(OSError):
+        listening.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,52 @@
+"""Mirrors of the one broker's topics, run in the test's own process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cluster.brokers import Brokers
+from cluster.connection import Connection
+from cluster.fetching import EARLIEST
+from cluster.mirror.mirror import MirrorOptions, Summary, mirror
+from cluster.mirror.topics import TopicNames
+from cluster.place import ClusterAddress
+from cluster.security import PLAINTEXT, Security
+
+
+@dataclass
+class Mirror:
+    """A mirror of some topics in a directory of its own."""
+
+    directory: Path
+    address: ClusterAddress
+    security: Security = PLAINTEXT
+    said: list[str] = field(default_factory=list)
+
+    def once(
+        self, *topics: str, begin: int = EARLIEST, groups: bool = False, patience: float = 20
+    ) -> Summary:
+        """Copy what is there."""
+        options = MirrorOptions(
+            names=TopicNames(topics, groups=groups), begin=begin, once=True, patience_seconds=patience
+        )
+        with closing(Brokers(self.address, partial(Connection, security=self.security))) as brokers:
+            return mirror(self.directory, brokers, options, self.said.append, threading.Event())
+
+    def forget_the_end(self) -> None:
+        """As after a kill, when the mirror wrote down nothing."""
+        journal = self.directory / "topicfs.mirror"
+        content = json.loads(journal.read_text())
+        del content["ends"]
+        journal.write_text(json.dumps(content))
+
+
+@pytest.fixture
+def copy(tmp_path, address):
+    return Mirror(tmp_path / "copy", address)

@@ -1,0 +1,173 @@
+"""One partition's copy, and what it does with answers that brokers give rarely."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.brokers import Leader
+from cluster.errors import WrittenByOthersError
+from cluster.fetching import FetchedPartition
+from cluster.mirror.copy import PartitionCopy, _contradict
+from storage.checkpoints.leader_epochs import EpochEnd
+from storage.codec.batch import read_header
+from storage.model import Offset
+from tests.doubles.logs import LogOnDisk
+from tests.doubles.records import sized_batch
+
+NOBODY = None
+"""No broker is asked in these cases."""
+
+
+def answer(records=b"", *, error=0, high_watermark=100, log_start=0, diverging=None):
+    return FetchedPartition(
+        error=error,
+        high_watermark=Offset(high_watermark),
+        last_stable_offset=Offset(high_watermark),
+        log_start_offset=Offset(log_start),
+        records=memoryview(bytes(records)),
+        aborted=(),
+        diverging=diverging,
+    )
+
+
+class Copy:
+    """A copy on a simulated disk, with batches of one record of the epochs given."""
+
+    def __init__(self, *epochs):
+        self.on_disk, self.said = LogOnDisk(), []
+        self.log = self.on_disk.log
+        for offset, epoch in enumerate(epochs):
+            self.log.append_as_follower(sized_batch(150, offset=offset, epoch=epoch))
+        self.copy = PartitionCopy(self.log, "id", placed=True, verified=True, report=self.said.append)
+
+    def take(self, answer, epoch=9):
+        self.copy.take(answer, NOBODY, Leader(1, epoch))
+
+
+def test_whole_batches_are_appended_and_a_torn_one_comes_again():
+    """Each at its own offset; the last one of an answer may be cut off."""
+    made = Copy()
+    batches = [sized_batch(150, offset=offset, epoch=1) for offset in range(3)]
+    made.take(answer(b"".join(batches)[:-20]))
+    assert (2, 300) == (made.log.log_end_offset, made.copy.copied_bytes)
+    assert (2, 1) == made.copy.wanted(Leader(1, 9))[2:5:2]
+    made.take(answer(batches[2]))
+    assert 3 == made.log.log_end_offset
+
+
+def test_what_is_there_already_is_passed_over():
+    """A batch that comes twice."""
+    made = Copy(1, 1)
+    made.take(answer(sized_batch(150, offset=1, epoch=1) + sized_batch(150, offset=2, epoch=1)))
+    assert 3 == made.log.log_end_offset
+
+
+def test_a_damaged_batch_is_not_kept():
+    """The same is asked for again later, and the cause is told when it stays."""
+    made = Copy(1)
+    batch = sized_batch(150, offset=1, epoch=1)
+    batch[100] ^= 1
+    for _ in range(8):
+        made.take(answer(batch))
+    assert 1 == made.log.log_end_offset
+    assert not made.copy.due
+    assert [True] == ["checksum" in line for line in made.said]
+
+
+@pytest.mark.parametrize("epoch", [-2, 10, 2**31 - 1])
+def test_an_epoch_that_its_leader_cannot_have_given_is_damage(epoch):
+    """No checksum is over it; kept, it would make every later answer look like another log's."""
+    made = Copy(1)
+    batch = sized_batch(150, offset=1, epoch=1)
+    batch[12:16] = epoch.to_bytes(4, "big", signed=True)
+    made.take(answer(batch), epoch=9)
+    assert (1, 1) == (made.log.log_end_offset, made.log.epochs.latest.epoch)
+    assert f"leader epoch {epoch}, from the leader of epoch 9" in made.copy.problem
+
+
+@pytest.mark.parametrize(
+    ("diverging", "end"),
+    [
+        (EpochEnd(3, Offset(3)), 3),  # the leader's epoch ends before ours
+        (EpochEnd(2, Offset(5)), 2),  # ours of that epoch ends before the leader's
+        (EpochEnd(1, Offset(1)), 1),
+        (EpochEnd(0, Offset(0)), 0),  # one that is older than all of ours
+    ],
+)
+def test_an_unclean_election_cuts_back_to_where_both_agree(diverging, end):
+    """By epochs, as a follower does."""
+    made = Copy(1, 1, 3, 3, 3)
+    made.take(answer(diverging=diverging), epoch=4)
+    assert end == made.log.log_end_offset
+    assert 1 == len(made.said)
+    assert f"cut back from 5 to {end}" in made.said[0]
+    made.take(answer(sized_batch(150, offset=end, epoch=4)), epoch=4)
+    assert (end + 1, 4) == (made.log.log_end_offset, made.log.epochs.latest.epoch)
+
+
+def test_no_election_no_cut():
+    """Under the leader whose batches are here nothing can have been taken back: others wrote here."""
+    made = Copy(1, 1, 3)
+    with pytest.raises(WrittenByOthersError, match="something other than the mirror wrote there"):
+        made.take(answer(diverging=EpochEnd(3, Offset(2))), epoch=3)
+    assert 3 == made.log.log_end_offset
+
+
+def test_passing_errors_are_not_told_at_once():
+    """A leader that moved is looked for; a missing right is told, once."""
+    made = Copy(1)
+    made.take(answer(error=6))
+    assert ([], True, False) == (made.said, made.copy.stale, made.copy.refused)
+    made.take(answer(error=29))
+    made.take(answer(error=29))
+    assert made.copy.refused
+    assert ["orders-0: the cluster answers TOPIC_AUTHORIZATION_FAILED"] == [
+        one.split(";")[0] for one in made.said
+    ]
+    made.take(answer())
+    assert (None, False) == (made.copy.problem, made.copy.refused)
+
+
+def test_a_gap_before_the_sources_end_is_no_reason_to_wait():
+    """Compaction may take a tombstone that was the last record."""
+    made = Copy(1)
+    made.take(answer(high_watermark=3))
+    assert not made.copy.complete
+    made.copy.has_all(answer(error=6))
+    made.copy.has_all(answer(diverging=EpochEnd(1, Offset(1))))
+    assert not made.copy.complete
+    made.copy.has_all(None)
+    assert made.copy.complete
+
+
+def test_an_answer_that_ends_at_the_copys_end_is_all():
+    """A broker that keeps no session speaks of every partition."""
+    made = Copy(1)
+    made.take(answer(high_watermark=3))
+    made.copy.has_all(answer(high_watermark=3))
+    assert made.copy.complete
+
+
+HONEST = sized_batch(150, offset=4, epoch=1)
+
+
+def header(data=HONEST, **changes):
+    return read_header(bytes(data))._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "contradict"),
+    [
+        ({}, {"checksum": 7}, True),
+        ({}, {"checksum": 7, "leader_epoch": 2}, False),  # another leader's, after an unclean election
+        ({}, {"base_offset": 5, "last_offset": 5}, False),  # ours was compacted away at the source
+        ({}, {"base_offset": 3}, True),  # a batch of two records, and ours begins within it
+        ({"last_offset": 9}, {"last_offset": 9, "checksum": 7}, False),  # some of its records are gone
+        ({"last_offset": 9}, {"last_offset": 8}, True),
+        ({"last_offset": 9}, {"last_offset": 9, "producer_id": 7}, True),
+        ({}, {"attributes": 64, "checksum": 7}, False),  # a tombstone whose time has come to go
+    ],
+)
+def test_what_compaction_can_make_of_a_batch(ours, theirs, contradict):
+    """And what only others can have written."""
+    assert contradict == _contradict(header(**ours), header(**theirs))

@@ -1,0 +1,326 @@
+"""What changes at the source changes in the copy, whenever the mirror runs again."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka.admin import NewPartitions
+
+from cluster.brokers import Brokers
+from cluster.fetching import LATEST
+from cluster.mirror.mirror import MirrorOptions, mirror
+from cluster.mirror.topics import TopicNames
+from storage.disk.native import NativeFileSystem
+from storage.inspect.check.directory import DirectoryCheck
+from storage.manager import open_engine
+from testing.broker.client import Outgoing
+from tests.interop.ours import read_records
+from topicfs.main import cli
+
+pytestmark = pytest.mark.java
+
+SEGMENT_BYTES = "1048576"
+
+
+def lines(*texts):
+    return [Outgoing(text.encode()) for text in texts]
+
+
+@contextmanager
+def opened(directory):
+    with closing(open_engine(directory, read_only=True)) as engine:
+        yield engine
+
+
+def values(directory, topic, number=0):
+    with opened(directory) as engine:
+        return [record.value.decode() for record in read_records(engine.partition(topic, number))]
+
+
+def bounds(directory, topic, number=0):
+    with opened(directory) as engine:
+        offsets = engine.partition(topic, number).offsets()
+        return offsets.log_start_offset, offsets.log_end_offset
+
+
+def log_bytes(directory):
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+
+
+def size(path):
+    return path.stat().st_size if path.exists() else 0
+
+
+def findings(directory):
+    return list(DirectoryCheck(directory, NativeFileSystem(read_only=True)).findings())
+
+
+def test_a_second_run_goes_on(copy, client):
+    """Where the first one ended; what is there already is not copied again."""
+    client.create_topic("on")
+    client.produce("on", lines("a", "b"))
+    first = copy.once("on")
+    client.produce("on", lines("c"))
+    second = copy.once("on")
+    assert ["a", "b", "c"] == values(copy.directory, "on")
+    assert 0 < second.copied_bytes < first.copied_bytes
+    assert 0 == copy.once("on").copied_bytes
+    assert [] == copy.said
+
+
+def test_a_directory_opens_and_is_whole(copy, client):
+    """`check` finds nothing in it."""
+    client.create_topic("whole", partitions=2)
+    client.produce("whole", lines("a"), partition=1)
+    copy.once("whole")
+    assert [] == findings(copy.directory)
+
+
+def test_deleted_records_are_followed(copy, client, broker):
+    """The log start, within a segment and with whole segments below it."""
+    client.create_topic("deleted", settings={"segment.bytes": SEGMENT_BYTES})
+    client.produce("deleted", [Outgoing(bytes(50_000)) for _ in range(60)], batch=5)
+    copy.once("deleted")
+    client.delete_records("deleted", 3)
+    copy.once("deleted")
+    assert (3, 60) == bounds(copy.directory, "deleted")
+    client.delete_records("deleted", 47)
+    copy.once("deleted")
+    assert (47, 60) == bounds(copy.directory, "deleted")
+    (first, *_) = sorted((copy.directory / "deleted-0").glob("*.log"))
+    assert 0 < int(first.stem) <= 47
+
+
+def test_what_was_deleted_before_it_was_read_is_a_gap_that_is_told(copy, client):
+    """The copy begins again where the source does."""
+    client.create_topic("gap")
+    client.produce("gap", lines("a", "b"))
+    copy.once("gap")
+    client.produce("gap", lines("c", "d", "e"), batch=1)
+    client.delete_records("gap", 4)
+    copy.once("gap")
+    assert (4, 5) == bounds(copy.directory, "gap")
+    assert [
+        "gap-0: offsets 2 to 3 were deleted at the source before they were read; the copy begins again at 4"
+    ] == copy.said
+
+
+def test_a_start_within_a_batch(copy, client, broker):
+    """The batch is kept whole, and the log begins where the source's does."""
+    client.create_topic("within")
+    client.produce("within", lines("a", "b", "c", "d"))
+    client.delete_records("within", 2)
+    copy.once("within")
+    assert (2, 4) == bounds(copy.directory, "within")
+    assert ["c", "d"] == values(copy.directory, "within")
+    assert log_bytes(broker.log_dir / "within-0") == log_bytes(copy.directory / "within-0")
+
+
+def test_a_topic_made_again_replaces_its_copy(copy, client):
+    """By its id, though name and offsets are the same."""
+    client.create_topic("remade")
+    client.produce("remade", lines("old"))
+    copy.once("remade")
+    client.admin.delete_topics(["remade"])["remade"].result(30)
+    second = client.create_topic("remade", partitions=2)
+    client.produce("remade", lines("new"))
+    copy.once("remade")
+    assert ["new"] == values(copy.directory, "remade")
+    with opened(copy.directory) as engine:
+        assert (second, 2) == (engine.topic("remade").topic_id, len(engine.topic("remade").partitions()))
+    assert ["remade: deleted and made again in the cluster; so is its copy"] == copy.said
+
+
+def test_a_deleted_topics_copy_stays(copy, client):
+    """It may be the only one left."""
+    client.create_topic("kept")
+    client.produce("kept", lines("a"))
+    copy.once("kept")
+    client.admin.delete_topics(["kept"])["kept"].result(30)
+    summary = copy.once("kept")
+    assert (0, ()) == (summary.topics, summary.problems)
+    assert ["a"] == values(copy.directory, "kept")
+    assert ["kept: no longer in the cluster; its copy stays"] == copy.said
+
+
+def test_partitions_and_settings_that_come_later(copy, client):
+    """Both are followed by the next run."""
+    client.create_topic("more-partitions")
+    copy.once("more-partitions")
+    client.admin.create_partitions([NewPartitions("more-partitions", 3)])["more-partitions"].result(30)
+    client.set_setting("more-partitions", "retention.ms", "12345678")
+    client.produce("more-partitions", lines("a"), partition=2)
+    copy.once("more-partitions")
+    assert ["a"] == values(copy.directory, "more-partitions", 2)
+    with opened(copy.directory) as engine:
+        assert 12345678 == engine.topic("more-partitions").config.retention_ms
+
+
+def test_where_a_new_copy_begins(copy, client, tmp_path):
+    """At the latest offset, or at a time; a copy that has begun goes on whatever is asked for."""
+    client.create_topic("begun")
+    client.produce("begun", [Outgoing(b"a", timestamp=1_000), Outgoing(b"b", timestamp=2_000)], batch=1)
+    copy.once("begun", begin=LATEST)
+    client.produce("begun", lines("c"))
+    copy.once("begun", begin=LATEST)
+    assert ["c"] == values(copy.directory, "begun")
+    timed = type(copy)(tmp_path / "timed", copy.address)
+    timed.once("begun", begin=1_500)
+    assert ["b", "c"] == values(timed.directory, "begun")
+    late = type(copy)(tmp_path / "late", copy.address)
+    late.once("begun", begin=int(time.time() * 1000) + 3_600_000)
+    assert (3, 3) == bounds(late.directory, "begun")
+
+
+def test_an_empty_partition_from_the_latest_is_not_moved_again(copy, client):
+    """What came between two runs is copied by the second."""
+    client.create_topic("between")
+    copy.once("between", begin=LATEST)
+    client.produce("between", lines("a"))
+    copy.once("between", begin=LATEST)
+    assert ["a"] == values(copy.directory, "between")
+
+
+def test_a_compacted_source(copy, client, broker):
+    """What is left after compaction is at its own offsets, with the gaps; so is what comes later."""
+    settings = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
+    client.create_topic("compacted", settings=settings)
+    client.produce(
+        "compacted", [Outgoing(b"v%d" % number, b"k%d" % (number % 2)) for number in range(8)], batch=1
+    )
+    deadline = time.monotonic() + 30
+    while client.records("compacted")[0].offset == 0 and time.monotonic() < deadline:
+        # A segment is closed by the next record after its time.
+        client.produce("compacted", [Outgoing(b"x", b"other")])
+        time.sleep(0.25)
+    copy.once("compacted")
+    client.produce("compacted", [Outgoing(b"last", b"k0")])
+    copy.once("compacted")
+    with opened(copy.directory) as engine:
+        ours = {record.offset: record.value for record in read_records(engine.partition("compacted", 0))}
+    theirs = {record.offset: record.value for record in client.records("compacted")}
+    assert 0 not in theirs
+    assert theirs.items() <= ours.items()
+    assert b"last" in ours.values()
+
+
+def test_a_copy_that_was_compacted_here_goes_on(copy, client):
+    """`topicfs maintain` between two runs takes what newer records of the keys replace, and no end is moved.
+
+    The source's batches are others then: that is no sign of a stranger, after a kill neither.
+    """
+    client.create_topic("maintained", settings={"cleanup.policy": "compact", "segment.ms": "200"})
+    client.produce("maintained", [Outgoing(b"v%d" % number, b"k") for number in range(5)], batch=1)
+    copy.once("maintained")
+    maintained = CliRunner().invoke(cli, ["maintain", str(copy.directory), "--now", "2100-01-01"])
+    assert 0 == maintained.exit_code, maintained.output
+    copy.forget_the_end()
+    client.produce("maintained", [Outgoing(b"last", b"other")])
+    assert () == copy.once("maintained").problems
+    assert ["v4", "last"] == values(copy.directory, "maintained")
+
+
+def test_what_comes_is_followed_until_it_is_stopped(copy, client, address):
+    """New records, a new topic; and a reader beside it sees them."""
+    client.create_topic("live-a")
+    stop, said = threading.Event(), []
+    options = MirrorOptions(names=TopicNames(("live-*",)), metadata_seconds=0.1)
+
+    def run():
+        with closing(Brokers(address)) as brokers:
+            mirror(copy.directory, brokers, options, said.append, stop)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        client.produce("live-a", lines("a"))
+        client.create_topic("live-b")
+        client.produce("live-b", lines("b"))
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            if (copy.directory / "live-b-0").exists() and all(
+                log_bytes(copy.directory / f"live-{one}-0") for one in "ab"
+            ):
+                break
+            time.sleep(0.02)
+        assert (["a"], ["b"]) == (values(copy.directory, "live-a"), values(copy.directory, "live-b"))
+    finally:
+        stop.set()
+        thread.join(20)
+    assert [] == said
+
+
+def test_kills_at_random_points(copy, client, broker):
+    """After each the next run goes on; in the end the files are the broker's."""
+    client.create_topic("killed", partitions=3, settings={"segment.bytes": SEGMENT_BYTES})
+    for number in range(3):
+        client.produce(
+            "killed",
+            [Outgoing(bytes(2_000)) for _ in range(3_000)],
+            partition=number,
+            batch=3,
+            enable_idempotence=True,
+        )
+    chance, copied, killed = random.Random(56), 0, 0
+    words = ["mirror", str(copy.address), str(copy.directory), "--topics", "killed", "--once"]
+    for _ in range(5):
+        copied += chance.randrange(50_000, 2_500_000)
+        process = subprocess.Popen([sys.executable, "-c", "from topicfs.main import main; main()", *words])
+        while process.poll() is None and sum(map(size, copy.directory.glob("*/*.log"))) < copied:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+    assert killed
+    copy.once("killed")
+    for number in range(3):
+        ours, theirs = (Path(each) / f"killed-{number}" for each in (copy.directory, broker.log_dir))
+        assert [path.name for path in sorted(theirs.glob("*.log"))] == [
+            path.name for path in sorted(ours.glob("*.log"))
+        ]
+        assert log_bytes(theirs) == log_bytes(ours)
+    assert [] == findings(copy.directory)
+
+
+class RecordedWaits(threading.Event):
+    """One that never waits, but remembers for how long it was to."""
+
+    def __init__(self):
+        super().__init__()
+        self.seconds = 0.0
+
+    def wait(self, timeout=None):
+        self.seconds += timeout
+        return self.is_set()
+
+
+def test_a_rate_is_kept(copy, client, address):
+    """The mirror waits so long after what came that it gets no more in a second."""
+    client.create_topic("throttled", partitions=2)
+    for number in range(2):
+        client.produce("throttled", [Outgoing(bytes(1_000))] * 200, partition=number, batch=10)
+    options = MirrorOptions(names=TopicNames(("throttled",)), once=True, throttle=20_000)
+    stop, began = RecordedWaits(), time.monotonic()
+    with closing(Brokers(address)) as brokers:
+        summary = mirror(copy.directory, brokers, options, copy.said.append, stop)
+    assert summary.copied_bytes > 400_000
+    assert stop.seconds + time.monotonic() - began > summary.copied_bytes / options.throttle
+
+
+def test_the_command_says_what_it_did(copy, client):
+    """Its last line has the numbers; a name that no topic has is an error."""
+    client.create_topic("commanded", partitions=2)
+    client.produce("commanded", lines("a"))
+    words = ["mirror", str(copy.address), str(copy.directory), "--once", "--topics"]
+    done = CliRunner().invoke(cli, [*words, "nothing,comm?nded"])
+    assert (0, "1 topic, 2 partitions: 69 bytes copied\n") == (done.exit_code, done.output)
+    missing = CliRunner().invoke(cli, [*words, "unheard-of"])
+    assert (1, "Error: no topic in the cluster is named unheard-of\n") == (missing.exit_code, missing.output)

@@ -1,0 +1,19 @@
+"""Where groups stand comes along, and a mirror handed to another cluster is gone on with there."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.mirror.topics import GROUPS_TOPIC
+from testing.broker.client import Outgoing
+
+pytestmark = pytest.mark.java
+
+
+def test_without_being_asked_kafkas_own_topics_are_left_out(copy, client):
+    """Whatever the pattern."""
+    client.create_topic("owned")
+    client.produce("owned", [Outgoing(b"a")])
+    client.consume_in_group("owners", "owned", 1)
+    copy.once("owned", GROUPS_TOPIC)
+    assert [] == list(copy.directory.glob("__*"))

@@ -1,0 +1,257 @@
+"""Directories that are not the mirror's, and sources that cannot be copied: a clear line each, nothing is changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+import time
+from contextlib import closing
+from functools import partial
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from cluster.errors import MirrorError, UnreachableError, WrittenByOthersError
+from cluster.place import ClusterAddress, Server
+from cluster.sasl import Credentials, plain
+from cluster.security import Security
+from storage.disk.native import NativeFileSystem
+from storage.errors import CorruptionError, DirectoryLockedError
+from storage.inspect.check.directory import DirectoryCheck
+from storage.manager import open_engine
+from storage.segment.segment import Segment
+from testing.broker.client import Outgoing
+from testing.broker.tools import run_tool
+from tests.doubles.engines import append_lines
+from tests.doubles.records import batch
+from tests.doubles.small_disk import small_disk
+
+pytestmark = pytest.mark.java
+
+TOPICFS = (sys.executable, "-c", "from topicfs.main import main; main()")
+
+
+@pytest.fixture
+def filled(copy, client, request):
+    """A mirror of one topic with two records; the topic is the test's own."""
+    topic = re.sub("[^a-z]+", "-", request.node.name.removeprefix("test_"))[:60]
+    client.create_topic(topic)
+    client.produce(topic, [Outgoing(b"a"), Outgoing(b"b")], batch=1)
+    copy.once(topic)
+    return topic
+
+
+def written_to(directory, topic):
+    with closing(open_engine(directory)) as engine:
+        append_lines(engine.partition(topic, 0), "theirs\n")
+
+
+def test_a_directory_that_others_wrote_to(copy, filled):
+    """Its ends are not those that the mirror left."""
+    written_to(copy.directory, filled)
+    with pytest.raises(WrittenByOthersError, match=f"{filled}-0 ends at 3, and the mirror left it at 2"):
+        copy.once(filled)
+
+
+def test_a_record_of_others_where_the_source_has_none(copy, filled):
+    """After a kill of the mirror: the source ends before it, under the same leader."""
+    copy.forget_the_end()
+    written_to(copy.directory, filled)
+    with pytest.raises(
+        WrittenByOthersError, match="ends at 3; its leader's epoch 0 ends there, at 2, under the same leader"
+    ):
+        copy.once(filled)
+
+
+def test_a_record_of_others_in_the_place_of_the_sources(copy, filled, client):
+    """After a kill of the mirror: the batches at the same offset differ."""
+    copy.forget_the_end()
+    written_to(copy.directory, filled)
+    client.produce(filled, [Outgoing(b"ours")])
+    with pytest.raises(WrittenByOthersError, match="has another batch at offset 2 than its source"):
+        copy.once(filled)
+
+
+def test_a_record_of_others_in_a_compacted_copy(copy, client):
+    """After a kill of the mirror: no compaction makes one batch of another."""
+    client.create_topic("kept-keys", settings={"cleanup.policy": "compact"})
+    client.produce("kept-keys", [Outgoing(b"a", b"k")])
+    copy.once("kept-keys")
+    copy.forget_the_end()
+    with closing(open_engine(copy.directory)) as engine:
+        engine.partition("kept-keys", 0).append(batch(b"theirs", key=b"k"))
+    client.produce("kept-keys", [Outgoing(b"b", b"k")])
+    with pytest.raises(WrittenByOthersError, match="has another batch at offset 1 than its source"):
+        copy.once("kept-keys")
+
+
+def test_after_a_kill_an_honest_copy_goes_on(copy, filled, client):
+    """Its last batch is the source's."""
+    copy.forget_the_end()
+    client.produce(filled, [Outgoing(b"c")])
+    assert () == copy.once(filled).problems
+
+
+def test_topics_that_the_user_may_not_read(copy, client, broker):
+    """The others are copied; one that may be described only is named with the ACL that is missing, the hidden one is not seen."""
+    topics = ("acl-described", "acl-free", "acl-hidden")
+    for topic in topics:
+        client.create_topic(topic)
+        client.produce(topic, [Outgoing(b"a")])
+    allowed = [
+        ("acl-described", "User:alice", AclOperation.DESCRIBE),
+        ("acl-described", "User:alice", AclOperation.DESCRIBE_CONFIGS),
+        ("acl-hidden", "User:bob", AclOperation.READ),
+    ]
+    bindings = [
+        AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            user,
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for topic, user, operation in allowed
+    ]
+    for done in client.admin.create_acls(bindings).values():
+        done.result(30)
+    copy.address = ClusterAddress((Server("localhost", broker.ports["SASL_PLAINTEXT"]),))
+    copy.security = Security(
+        credentials=Credentials("PLAIN", "alice", partial(plain, "alice", "alice-secret"))
+    )
+    problem = (
+        "acl-described-0: the cluster answers TOPIC_AUTHORIZATION_FAILED; "
+        "ask for an ACL with the operation Read and Describe on it"
+    )
+    summary = copy.once(*topics)
+    assert (2, (problem,)) == (summary.topics, summary.problems)
+    assert [problem] == copy.said
+    with closing(open_engine(copy.directory, read_only=True)) as engine:
+        ends = {
+            name: topic.partitions()[0].offsets().log_end_offset for name, topic in engine.topics().items()
+        }
+    assert {"acl-described": 0, "acl-free": 1} == ends
+
+
+@pytest.fixture
+def quota(java, broker):
+    """Of a thousand bytes a second, for clients of this name."""
+
+    def alter(*words):
+        where = ("--bootstrap-server", broker.bootstrap_server, "--entity-type", "clients")
+        run_tool(java, "kafka.admin.ConfigCommand", *where, "--entity-name", "topicfs", "--alter", *words)
+
+    alter("--add-config", "consumer_byte_rate=1000")
+    yield
+    alter("--delete-config", "consumer_byte_rate")
+
+
+@pytest.mark.usefixtures("quota")
+def test_a_quota_that_lets_nothing_through(copy, client):
+    """A broker is silent for minutes then, on the connection too: the line says why, and what to ask for."""
+    client.create_topic("too-quick")
+    client.produce("too-quick", [Outgoing(bytes(10_000))] * 50)
+    problem = "broker 1: the quota of this client is used up; ask for a larger consumer_byte_rate"
+    assert (f"too-quick-0: {problem}",) == copy.once("too-quick", patience=1).problems
+    assert [problem] == copy.said
+
+
+def test_two_mirrors_of_one_directory(copy, filled):
+    """The second is refused while the first has it open."""
+    with closing(open_engine(copy.directory)), pytest.raises(DirectoryLockedError, match="in use by process"):
+        copy.once(filled)
+
+
+def test_topics_that_no_mirror_made(copy, filled):
+    """A data directory with topics of its own, and one more topic in a mirror."""
+    with closing(open_engine(copy.directory)) as engine:
+        engine.create_topic("extra")
+    with pytest.raises(
+        MirrorError, match="has topic extra, which no mirror made there; mirror into another directory"
+    ):
+        copy.once(filled)
+
+
+def test_a_mirror_of_another_cluster(copy, filled):
+    """Both are named."""
+    journal = copy.directory / "topicfs.mirror"
+    journal.write_text(journal.read_text().replace('"cluster": "', '"cluster": "other-'))
+    with pytest.raises(MirrorError, match="a mirror of the cluster other-.*, and this one is "):
+        copy.once(filled)
+
+
+def test_a_damaged_journal(copy, filled):
+    """With its name, whatever is wrong with it."""
+    for content in ("{", "{}", '{"version": 2}', '{"version": 1, "cluster": "c", "topics": 5}'):
+        (copy.directory / "topicfs.mirror").write_text(content)
+        with pytest.raises(CorruptionError, match=r"topicfs\.mirror"):
+            copy.once(filled)
+
+
+def test_no_broker(copy, served):
+    """Nothing is made then."""
+    server = served(lambda connection: connection.close())
+    copy.address = dataclasses.replace(copy.address, servers=(server, Server("127.0.0.1", 1)))
+    with pytest.raises(UnreachableError, match="no broker answers"):
+        copy.once("any")
+    assert not copy.directory.exists()
+
+
+def test_a_disk_that_is_full_ends_the_mirror(copy, filled, client, monkeypatch):
+    """With the error of the disk; what is there stays, and the next run goes on."""
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    client.produce(filled, [Outgoing(b"c")])
+    with monkeypatch.context() as patched:
+        patched.setattr(Segment, "append", full)
+        with pytest.raises(OSError, match="No space left"):
+            copy.once(filled)
+    assert () == copy.once(filled).problems
+
+
+@pytest.mark.root
+def test_a_disk_that_is_really_full(copy, client, tmp_path):
+    """The command's last line says so; with more room the next run goes on, and the copy is whole."""
+    client.create_topic("too-much", partitions=2)
+    for number in range(2):
+        client.produce("too-much", [Outgoing(bytes(100_000))] * 60, partition=number, batch=5)
+    with small_disk(tmp_path, kind="tmpfs", size_mb=8) as disk:
+        words = ["mirror", str(copy.address), str(disk / "copy"), "--topics", "too-much", "--once"]
+        failed = subprocess.run([*TOPICFS, *words], capture_output=True, text=True, check=False)
+        assert failed.returncode
+        assert "No space left on device" in failed.stderr.splitlines()[-1]
+        subprocess.run(["mount", "-o", "remount,size=40m", str(disk)], check=True)
+        done = subprocess.run([*TOPICFS, *words], capture_output=True, text=True, check=False)
+        assert (0, "") == (done.returncode, done.stderr)
+        assert [] == list(DirectoryCheck(disk / "copy", NativeFileSystem(read_only=True)).findings())
+        with closing(open_engine(disk / "copy", read_only=True)) as engine:
+            ends = [engine.partition("too-much", number).offsets().log_end_offset for number in range(2)]
+    assert [60, 60] == ends
+
+
+def test_two_mirrors_at_once(copy, client, tmp_path):
+    """The second one ends with a line that names the first."""
+    client.create_topic("twice")
+    words = ["mirror", str(copy.address), str(copy.directory), "--topics", "twice"]
+    with subprocess.Popen([*TOPICFS, *words]) as first:
+        try:
+            deadline = time.monotonic() + 30
+            while not (copy.directory / "twice-0").exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            second = subprocess.run([*TOPICFS, *words], capture_output=True, text=True, check=False)
+        finally:
+            first.terminate()
+    assert (0, 1) == (first.returncode, len(second.stderr.splitlines()))
+    assert f"in use by process {first.pid}" in second.stderr

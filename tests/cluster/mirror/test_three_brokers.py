@@ -1,0 +1,128 @@
+"""A cluster of three brokers: mirrored while its leaders change, and handed over with its groups to another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing, contextmanager
+
+import pytest
+from click.testing import CliRunner
+
+from cluster.brokers import Brokers
+from cluster.mirror.mirror import MirrorOptions, mirror
+from cluster.mirror.topics import TopicNames
+from cluster.place import cluster_address
+from storage.manager import open_engine
+from testing.broker.broker import running_broker
+from testing.broker.client import Client, Outgoing
+from tests.interop.ours import read_records
+from topicfs.main import cli
+
+pytestmark = pytest.mark.java
+
+
+@contextmanager
+def running(address, directory, topic):
+    """Mirror a topic in a thread during the block; yields what it says."""
+    stop, said = threading.Event(), []
+    options = MirrorOptions(names=TopicNames((topic,)), metadata_seconds=0.2)
+
+    def run():
+        with closing(Brokers(address)) as brokers:
+            mirror(directory, brokers, options, said.append, stop)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield said
+    finally:
+        stop.set()
+        thread.join(30)
+
+
+def values(directory, topic):
+    with closing(open_engine(directory, read_only=True)) as engine:
+        return [record.value for record in read_records(engine.partition(topic, 0))]
+
+
+def wait_for(expected, directory, topic):
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline:
+        if (directory / f"{topic}-0").exists() and expected == values(directory, topic):
+            return
+        time.sleep(0.05)
+    assert expected == values(directory, topic)
+
+
+def test_a_leader_that_is_killed_and_an_unclean_election(three_brokers, tmp_path):
+    """What the new leader never had is cut off by its epochs; the files are the new leader's then."""
+    second, third = three_brokers[2], three_brokers[3]
+    client = Client(three_brokers[1].bootstrap_server)
+    address = cluster_address(f"kafka://{client.bootstrap_server}")
+    settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    client.create_topic("unclean", replicas=(2, 3), settings=settings)
+    client.produce("unclean", [Outgoing(b"a"), Outgoing(b"b")], batch=1)
+    copy = tmp_path / "copy"
+    with running(address, copy, "unclean") as said:
+        wait_for([b"a", b"b"], copy, "unclean")
+        third.kill()
+        client.produce("unclean", [Outgoing(b"c"), Outgoing(b"d")], batch=1)
+        wait_for([b"a", b"b", b"c", b"d"], copy, "unclean")
+        second.kill()
+        third.start()
+        client.produce("unclean", [Outgoing(b"e")])
+        wait_for([b"a", b"b", b"e"], copy, "unclean")
+        second.start()
+    assert [line for line in said if "cut back from 4 to 2: its leader's epoch" in line]
+    for name in ("00000000000000000000.log", "leader-epoch-checkpoint"):
+        assert (third.log_dir / "unclean-0" / name).read_bytes() == (copy / "unclean-0" / name).read_bytes()
+
+
+def newest(client, topic):
+    """Each key's newest record, which compaction leaves."""
+    return {record.key: record for record in client.records(topic)}
+
+
+def test_a_group_goes_on_in_another_cluster(copy, three_brokers, java, tmp_path):
+    """A mirror of three brokers is handed to one: offsets, transactions, compaction, and what the group has not read yet."""
+    client = Client(three_brokers[1].bootstrap_server)
+    copy.address = cluster_address(f"kafka://{client.bootstrap_server}")
+    compacted = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
+    client.create_topic("keyed", replicas=(3, 1, 2), settings=compacted)
+    client.produce("keyed", [Outgoing(b"%d" % number, b"k%d" % (number % 2)) for number in range(8)], batch=1)
+    client.create_topic("moving", partitions=2, replicas=(2, 3, 1))
+    client.produce("moving", [Outgoing(b"a"), Outgoing(b"b"), Outgoing(b"c")], partition=0)
+    producer = client.producer(transactional_id="moving")
+    producer.init_transactions(30)
+    with client.transaction(producer, commit=False):
+        producer.produce("moving", b"aborted", partition=1)
+    with client.transaction(producer):
+        producer.produce("moving", b"committed", partition=1)
+    first = client.consume_in_group("movers", "moving", 4)
+    client.produce("moving", [Outgoing(b"d")], partition=0)
+    deadline = time.monotonic() + 30
+    while client.records("keyed")[0].offset == 0 and time.monotonic() < deadline:
+        # A segment is closed by the next record after its time.
+        client.produce("keyed", [Outgoing(b"x", b"other")])
+        time.sleep(0.25)
+    assert () == copy.once("moving", "keyed", groups=True).problems
+    with running_broker(tmp_path / "second", java) as second:
+        words = ["handover", str(copy.directory), "--bootstrap-server", second.bootstrap_server]
+        words += ["--log-dir", str(second.log_dir), "--no-wait"]
+        CliRunner().invoke(cli, words)
+        second.stop()
+        placed = CliRunner().invoke(cli, words)
+        assert 0 == placed.exit_code, placed.output
+        second.start()
+        done = CliRunner().invoke(cli, words)
+        assert "done: the broker has everything" in done.output
+        there = Client(second.bootstrap_server)
+        for partition in range(2):
+            assert client.records("moving", partition=partition) == there.records(
+                "moving", partition=partition
+            )
+        assert 0 < there.records("keyed")[0].offset
+        assert newest(client, "keyed") == newest(there, "keyed")
+        assert {b"a", b"b", b"c", b"committed"} == {record.value for record in first}
+        assert [b"d"] == [record.value for record in there.consume_in_group("movers", "moving", 1)]

@@ -1,0 +1,181 @@
+"""A cluster as an engine: what is known of its topics, what is asked, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from cluster.engine import ClusterEngine, open_engine
+from cluster.errors import NotAuthorizedError
+from cluster.place import ClusterAddress, Server
+from cluster.sasl import Credentials, plain
+from cluster.security import Security
+from storage.engine import Engine
+from storage.errors import PartitionOfflineError, ReadOnlyError, UnknownTopicError
+from storage.model import Isolation, Offset
+from testing.broker.client import Client, Outgoing
+from tests.doubles.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+
+@pytest.fixture
+def engine(address: ClusterAddress, client: Client) -> Iterator[ClusterEngine]:
+    with closing(open_engine(address, read_only=True)) as engine:
+        yield engine
+
+
+def test_topics_show_with_their_ids_and_bounds(address, client):
+    """As soon as the engine is open; the names in their order."""
+    topic_id = client.create_topic("known-b", partitions=2)
+    client.create_topic("known-a")
+    client.produce("known-b", [Outgoing(b"a"), Outgoing(b"b")], partition=1)
+    client.delete_records("known-b", 1, partition=1)
+    with closing(open_engine(address)) as opened:
+        engine: Engine = opened
+        names = [name for name in engine.topics() if name.startswith("known-")]
+        assert ["known-a", "known-b"] == names
+        topic = engine.topic("known-b")
+        assert (topic_id, False, [0, 1]) == (topic.topic_id, topic.internal, list(topic.partitions()))
+        found = engine.partition("known-b", 1).offsets()
+        assert (1, 2, 2, 2) == (
+            found.log_start_offset,
+            found.last_stable_offset,
+            found.high_watermark,
+            found.log_end_offset,
+        )
+        with pytest.raises(UnknownTopicError):
+            engine.topic("nowhere")
+        with pytest.raises(UnknownTopicError):
+            engine.partition("known-b", 2)
+
+
+def test_settings_are_those_of_the_cluster(address, client):
+    """Those of the topic, and of its brokers; what this project does not know is left out."""
+    client.create_topic("settings", settings={"retention.ms": "77", "cleanup.policy": "compact"})
+    with closing(open_engine(address)) as engine:
+        topic = engine.topic("settings")
+        assert {"retention.ms": "77", "cleanup.policy": "compact"} == topic.overrides
+        assert (77, True, 65536) == (
+            topic.config.retention_ms,
+            topic.config.compacts,
+            topic.config.segment_index_bytes,
+        )
+        assert topic.config == engine.partition("settings", 0).config
+
+
+def test_batches_are_read_up_to_the_end(address, client):
+    """Whole ones, and nothing behind the last."""
+    client.create_topic("read")
+    client.produce("read", [Outgoing(b"a"), Outgoing(b"b"), Outgoing(b"c")], batch=2)
+    with closing(open_engine(address)) as engine:
+        partition = engine.partition("read", 0)
+        first = partition.read(Offset(1), max_bytes=1)
+        assert 2 == first.next_offset
+        rest = partition.read(first.next_offset, max_bytes=1 << 20, isolation=Isolation.READ_UNCOMMITTED)
+        assert 3 == rest.next_offset
+        assert not partition.read(Offset(3), max_bytes=1).data
+
+
+def test_what_changes_something_is_refused(engine, client):
+    """A cluster that was opened read-only."""
+    client.create_topic("refused")
+    engine.look()
+    partition = engine.partition("refused", 0)
+    for change in (
+        lambda: partition.append(bytearray()),
+        lambda: partition.delete_records(Offset(-1)),
+        lambda: engine.create_topic("other"),
+        lambda: engine.add_partitions("refused", total=2),
+        lambda: engine.delete_topic("refused"),
+        lambda: engine.alter_config("refused", {}),
+    ):
+        with pytest.raises(ReadOnlyError, match="opened read-only"):
+            change()
+
+
+def test_closing_ends_what_waits(broker, address, client):
+    """For an answer of a broker that stands still, over old connections and new ones."""
+    client.create_topic("waiting")
+    client.produce("waiting", [Outgoing(b"a")])
+    engine = open_engine(address)
+    partition = engine.partition("waiting", 0)
+    ends = []
+
+    def read():
+        try:
+            partition.read(Offset(0), max_bytes=1)
+        except PartitionOfflineError as error:
+            ends.append(str(error))
+
+    with broker.paused():
+        threads = [threading.Thread(target=read) for _ in range(12)]
+        for one in threads:
+            one.start()
+        brokers = engine.leaders.brokers
+        wait_until(lambda: len(brokers._lent_out) >= len(threads), "all have asked")
+        engine.close()
+        for one in threads:
+            one.join(5)
+        assert not any(one.is_alive() for one in threads)
+    assert ["waiting-0: the engine was closed"] * 12 == ends
+    with pytest.raises(PartitionOfflineError):
+        partition.read(Offset(0), max_bytes=1)
+
+
+def test_what_may_not_be_read_is_shown_and_refused(broker, client):
+    """Its bounds and settings are known with the right to describe it; a topic without that does not show."""
+    for name in ("may-describe", "may-nothing"):
+        client.create_topic(name)
+        client.produce(name, [Outgoing(b"a")])
+    bindings = [
+        AclBinding(
+            ResourceType.TOPIC,
+            name,
+            ResourcePatternType.LITERAL,
+            user,
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for name, user, operation in (
+            ("may-describe", "User:alice", AclOperation.DESCRIBE),
+            ("may-nothing", "User:bob", AclOperation.READ),
+        )
+    ]
+    for done in client.admin.create_acls(bindings).values():
+        done.result(30)
+    address = ClusterAddress((Server("localhost", broker.ports["SASL_PLAINTEXT"]),))
+    alice = Security(credentials=Credentials("PLAIN", "alice", partial(plain, "alice", "alice-secret")))
+    with closing(open_engine(address, alice)) as engine:
+        assert "may-nothing" not in engine.topics()
+        partition = engine.partition("may-describe", 0)
+        assert 1 == partition.visible_end(Isolation.READ_COMMITTED)
+        with pytest.raises(NotAuthorizedError, match="may-describe-0: .*TOPIC_AUTHORIZATION_FAILED"):
+            partition.read(Offset(0), max_bytes=1)
+        with pytest.raises(NotAuthorizedError, match="may-describe"):
+            partition.config  # noqa: B018 (it asks)
+        client.produce("may-describe", [Outgoing(b"b")])
+        partition.listen(lambda: None)
+        wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 2, "the sweeper has seen it")
+
+
+def test_sizes_are_those_on_the_brokers_disk(broker, address, client):
+    """Of a partition's log."""
+    client.create_topic("sized")
+    client.produce("sized", [Outgoing(bytes(1000)) for _ in range(10)])
+    with closing(open_engine(address)) as engine:
+        status = engine.partition("sized", 0).status()
+    [log] = (broker.log_dir / "sized-0").glob("*.log")
+    assert (log.stat().st_size, None, None) == (status.log_bytes, status.segments, status.offline)

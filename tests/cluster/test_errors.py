@@ -1,0 +1,52 @@
+"""The table of Kafka's error codes."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from cluster.errors import ERRORS, NotAuthorizedError, error_of
+from storage.errors import ClusterError, StorageError, UnknownTopicError
+
+RENAMED = {
+    "UNKNOWN_SERVER_ERROR": "UNKNOWN",
+    "CORRUPT_MESSAGE": "INVALID_MSG",
+    "UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART",
+    "NOT_LEADER_OR_FOLLOWER": "NOT_LEADER_FOR_PARTITION",
+    "INVALID_TOPIC_EXCEPTION": "TOPIC_EXCEPTION",
+}
+"""Kafka's names, and librdkafka's."""
+UNKNOWN_THERE = {"INCONSISTENT_TOPIC_ID"}
+
+
+def test_the_codes_are_kafkas():
+    """As another client knows them."""
+    others = {
+        getattr(KafkaError, name): name
+        for name in dir(KafkaError)
+        if isinstance(getattr(KafkaError, name), int)
+    }
+    ours = {
+        code: RENAMED.get(kind.name, kind.name)
+        for code, kind in ERRORS.items()
+        if kind.name not in UNKNOWN_THERE
+    }
+    assert {code: others.get(code) for code in ours} == ours
+
+
+@pytest.mark.parametrize("code", [*ERRORS, 9999])
+def test_every_code_is_an_error_with_its_thing_and_name(code):
+    """Also one that nobody knows yet."""
+    error = error_of(code, "orders-0", "in the broker's words")
+    assert isinstance(error, StorageError)
+    name = ERRORS[code].name if code in ERRORS else "error 9999"
+    assert str(error).startswith(f"orders-0: the cluster answers {name}: in the broker's words")
+
+
+def test_types_tell_what_to_do():
+    """An unknown topic, a missing right with its remedy, and the rest."""
+    assert UnknownTopicError is type(error_of(3, "orders"))
+    denied = error_of(29, "orders")
+    assert isinstance(denied, NotAuthorizedError)
+    assert "orders: the cluster answers TOPIC_AUTHORIZATION_FAILED; ask for an ACL" in str(denied)
+    assert ClusterError is type(error_of(7, "orders"))

@@ -1,0 +1,121 @@
+"""What is known of a cluster without being asked: it is kept up to date, and listeners are called."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+
+import pytest
+from confluent_kafka.admin import NewPartitions
+
+from cluster.engine import open_engine
+from storage.errors import PartitionGoneError, UnknownTopicError
+from storage.model import Isolation, Offset
+from storage.remote import answered
+from testing.broker.client import Outgoing
+from tests.doubles.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+
+@pytest.fixture
+def engine(address):
+    with closing(open_engine(address)) as engine:
+        yield engine
+
+
+def listened(engine, client, name, **how):
+    client.create_topic(name, **how)
+    engine.look()
+    partition = engine.partition(name, 0)
+    called = threading.Event()
+    partition.listen(called.set)
+    return partition, called
+
+
+def test_a_listener_is_called_for_what_others_append(engine, client):
+    """And the batches are at hand then, in a thread where nothing may wait."""
+    partition, called = listened(engine, client, "appended")
+    for count in range(1, 4):
+        called.clear()
+        client.produce("appended", [Outgoing(b"%d" % count, timestamp=1000 * count)])
+        wait_until(
+            lambda count=count: partition.visible_end(Isolation.READ_COMMITTED) == count, "they are seen"
+        )
+        wait_until(called.is_set, "the listener is called")
+    assert (3, 3, 3000) == (
+        partition.offsets().high_watermark,
+        partition.offsets().last_stable_offset,
+        partition.newest_timestamp,
+    )
+    with answered({}):
+        assert 3 == partition.read(Offset(2), max_bytes=1).next_offset
+
+
+def test_the_log_start_is_followed(engine, client):
+    """Records that are deleted are below it."""
+    partition, called = listened(engine, client, "started")
+    client.produce("started", [Outgoing(b"a"), Outgoing(b"b")])
+    wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 2, "it is seen")
+    called.clear()
+    client.delete_records("started", 1)
+    wait_until(lambda: partition.log_start_offset == 1, "the start is known")
+    wait_until(called.is_set, "the listener is called")
+
+
+def test_the_last_stable_offset_follows_transactions(engine, client):
+    """An open one holds it back, its end lets it go on."""
+    partition, _ = listened(engine, client, "decided")
+    producer = client.producer(transactional_id="following")
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("decided", b"open", partition=0)
+    producer.flush(30)
+    wait_until(lambda: partition.visible_end(Isolation.READ_UNCOMMITTED) == 1, "it is seen")
+    assert 0 == partition.visible_end(Isolation.READ_COMMITTED)
+    producer.commit_transaction(30)
+    wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 2, "it is seen")
+
+
+def test_partitions_without_listeners_are_looked_at_too(engine, client):
+    """From time to time."""
+    client.create_topic("swept")
+    engine.look()
+    partition = engine.partition("swept", 0)
+    client.produce("swept", [Outgoing(b"a")])
+    wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 1, "it is seen")
+
+
+def test_topics_come_and_go(engine, client):
+    """One that is made again is another one; the old one's partitions say so, and their listeners are called."""
+    changed = threading.Event()
+    engine.listen(changed.set)
+    first = client.create_topic("going")
+    wait_until(lambda: "going" in engine.topics(), "the topics are known")
+    wait_until(changed.is_set, "the listener is called")
+    old = engine.partition("going", 0)
+    called = threading.Event()
+    old.listen(called.set)
+    client.produce("going", [Outgoing(b"old")])
+    client.admin.delete_topics(["going"])["going"].result(30)
+    second = client.create_topic("going")
+    wait_until(lambda: engine.topic("going").topic_id == second, "the new one is known")
+    wait_until(called.is_set, "the listener is called")
+    assert first != second
+    with pytest.raises(PartitionGoneError, match="deleted"):
+        old.read(Offset(0), max_bytes=1)
+    assert not engine.partition("going", 0).read(Offset(0), max_bytes=1).data
+    client.admin.delete_topics(["going"])["going"].result(30)
+    wait_until(lambda: "going" not in engine.topics(), "the topics are known")
+    with pytest.raises(UnknownTopicError):
+        engine.partition("going", 0)
+
+
+def test_partitions_are_added(engine, client):
+    """And the old ones stay the same."""
+    client.create_topic("grown")
+    engine.look()
+    before = engine.partition("grown", 0)
+    client.admin.create_partitions([NewPartitions("grown", 3)])["grown"].result(30)
+    wait_until(lambda: [0, 1, 2] == list(engine.topic("grown").partitions()), "they are known")
+    assert before is engine.partition("grown", 0)

@@ -1,0 +1,51 @@
+"""What names a cluster, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.place import AddressError, Server, cluster_address
+
+
+@pytest.mark.parametrize(
+    ("text", "servers"),
+    [
+        ("kafka://localhost:9092", [("localhost", 9092)]),
+        ("KAFKA://10.0.0.1:1/", [("10.0.0.1", 1)]),
+        ("kafka://one.example:9092, two.example:65535", [("one.example", 9092), ("two.example", 65535)]),
+        ("kafka://[::1]:9092", [("::1", 9092)]),
+    ],
+)
+def test_an_address_is_some_of_the_brokers(text, servers):
+    """One or several; said again in one form."""
+    address = cluster_address(text)
+    assert tuple(Server(*server) for server in servers) == address.servers
+    assert address == cluster_address(str(address))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kafka://", "kafka://: no host"),
+        ("kafka://:9092", "no host"),
+        ("kafka://one:9092,", "no host"),
+        ("kafka://host", "no port of host"),
+        ("kafka://host:", "no port of host"),
+        ("kafka://one:9092,two", "no port of two"),
+        ("kafka://host:0", "'0' is no port"),
+        ("kafka://host:65536", "'65536' is no port"),
+        ("kafka://host:http", "'http' is no port"),
+        ("kafka://host:٣", "is no port"),
+        ("kafka://host:9092/orders", "is no host:port"),
+        ("kafka://me@host:9092", "is no host:port"),
+        ("kafka://one:1,kafka://two:2", "is no host:port"),
+        ("kafka://a b:9092", "is no host:port"),
+        ("/srv/topics", "no cluster; expected kafka://host:9092"),
+    ],
+)
+def test_what_is_no_address(text, said):
+    """Each with its text, the cause, and what was expected."""
+    with pytest.raises(AddressError) as caught:
+        cluster_address(text)
+    assert said in str(caught.value)
+    assert text in str(caught.value)

@@ -1,0 +1,226 @@
+"""A cluster's topics as files, by the real command: read with the tools of a shell, and equal to what a consumer gets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from cluster.place import ClusterAddress
+from testing.broker.client import Client, Outgoing
+from tests.doubles.waiting import PATIENCE_S, wait_until
+
+pytestmark = pytest.mark.java
+
+TIME = 1_700_000_000_000
+TOPICFS = (str(Path(sys.executable).with_name("topicfs")),)
+
+
+class Ran(NamedTuple):
+    status: int
+    output: str
+    errors: str
+
+
+@pytest.fixture
+def topicfs(address: ClusterAddress) -> Callable[..., Ran]:
+    """Run a command of `topicfs` with the cluster as its data."""
+
+    def execute(*words: str) -> Ran:
+        done = subprocess.run(
+            (*TOPICFS, *words, "--data", str(address)), capture_output=True, text=True, check=False
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    return execute
+
+
+@pytest.fixture(scope="module")
+def shown(client: Client) -> str:
+    """A topic of two partitions, with a key, a header, no value, and a setting of its own."""
+    client.create_topic("shown", partitions=2, settings={"max.message.bytes": "500000"})
+    client.produce(
+        "shown",
+        [
+            Outgoing(b"one", key=b"k", timestamp=TIME),
+            Outgoing(b"two", headers=[("h", b"v")], timestamp=TIME + 1),
+            Outgoing(None, key=b"gone", timestamp=TIME + 2),
+        ],
+    )
+    client.produce("shown", [Outgoing(b"other", timestamp=TIME + 3)], partition=1)
+    return "shown"
+
+
+def test_commands_read_a_cluster_as_a_directory(topicfs, shown):
+    """Topics, records, ranges, a topic as a whole, and settings."""
+    assert "shown" in topicfs("topics", "list").output.splitlines()
+    described = topicfs("topics", "describe", shown).output
+    assert "max.message.bytes=500000" in described
+    assert ["0 0 3", "1 0 1"] == [" ".join(line.split()[:3]) for line in described.splitlines()[-2:]]
+    printed = {
+        "shown/0": "one\ntwo\n\n",
+        "shown/0/0.kv": "k\tone\n",
+        "shown/0/-2": "two\n\n",
+        f"shown/0/@{TIME + 1}": "two",
+        "shown/0/start": "0\n",
+        "shown/log": "one\ntwo\n\nother\n",
+    }
+    assert printed == {path: topicfs("cat", path).output for path in printed}
+    record = json.loads(topicfs("cat", "shown/0/1.json").output)
+    assert (1, TIME + 1, "two") == (record["offset"], record["ts"], record["payload"])
+    setting = topicfs("config", shown, "--match", "max.message.bytes").output
+    assert "max.message.bytes=500000\ttopic\t" in setting
+
+
+def test_what_is_not_there_is_told(topicfs, shown):
+    """One line, and a status that says so."""
+    for path, told in {
+        "nowhere/0/1": "no such topic",
+        "shown/7/1": "shown/7: no such partition; shown has 2 partitions",
+        "shown/0/99": "no offset 99; offsets 0 to 2 exist",
+    }.items():
+        ran = topicfs("cat", path)
+        assert 1 == ran.status
+        assert "" == ran.output
+        assert told in ran.errors, ran.errors
+        assert 1 == len(ran.errors.splitlines())
+
+
+def test_a_cluster_is_not_changed_yet_and_has_no_files(topicfs, shown):
+    """Told before anything is tried."""
+    for words in (
+        ("config", shown, "retention.ms=1"),
+        ("topics", "create", "x"),
+        ("append", "shown/0"),
+        ("explain", "shown/0/1"),
+    ):
+        ran = topicfs(*words)
+        assert 2 == ran.status, ran
+        assert "cluster" in ran.errors
+
+
+def test_a_partition_is_followed(address, client):
+    """What comes is printed, until Ctrl-C; when the topic is deleted that is the end."""
+    client.create_topic("followed")
+    client.produce("followed", [Outgoing(b"a")])
+    with subprocess.Popen(
+        (*TOPICFS, "cat", "--follow", "followed/0", "--data", str(address)), stdout=subprocess.PIPE
+    ) as following:
+        assert following.stdout is not None
+        assert b"a\n" == following.stdout.readline()
+        client.produce("followed", [Outgoing(b"b"), Outgoing(b"c")])
+        assert [b"b\n", b"c\n"] == [following.stdout.readline() for _ in range(2)]
+        client.admin.delete_topics(["followed"])["followed"].result()
+        assert 0 == following.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def mounted(address: ClusterAddress, tmp_path: Path, shown: str) -> Iterator[Path]:
+    """The cluster at a mountpoint."""
+    mountpoint, log = tmp_path / "mnt", tmp_path / "daemon.log"
+    mountpoint.mkdir()
+    with subprocess.Popen(
+        (*TOPICFS, "mount", "--foreground", "--log-file", str(log), str(address), str(mountpoint))
+    ) as daemon:
+        try:
+            wait_until(
+                lambda: daemon.poll() is not None or (log.exists() and "mounted at" in log.read_text()),
+                "the mount stands",
+            )
+            yield mountpoint
+            daemon.send_signal(signal.SIGTERM)
+            assert 0 == daemon.wait(PATIENCE_S), log.read_text()
+        finally:
+            if os.path.ismount(mountpoint):
+                subprocess.run(("umount", "-l", str(mountpoint)), check=False)
+            daemon.kill()
+
+
+def bash(directory: Path, script: str) -> Ran:
+    done = subprocess.run(("bash", "-c", script), cwd=directory, capture_output=True, text=True, check=False)
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.fuse
+def test_a_mount_shows_what_a_directory_would(mounted, shown):
+    """Listed, printed, searched, measured; no segments and nothing about the disks of brokers."""
+    ran = bash(
+        mounted / shown,
+        """
+        ls; ls 0; cat 0/log; cat 0/earliest; echo; readlink 0/latest; cat 0/0-1; grep -c . 0/log
+        cat 0/log | wc -c; wc -c < 0/log; tail -n 1 1/log; cat log | sort | head -c 4; cat 0/start
+        jq -r .offset 0/log.json; grep ^max config; getfattr --only-values -n user.kafka.key 0/0
+        """,
+    )
+    names = "0 1 config status earliest latest log log.batch log.json log.kv start state status"
+    shown_there = "one two one 2 one two 2 9 9 other one0 0 1 2 max.message.bytes=500000 k"
+    assert ("", f"{names} {shown_there}".split()) == (ran.errors, ran.output.split())
+    status = dict(line.split(" ", 1) for line in (mounted / shown / "0" / "status").read_text().splitlines())
+    assert ("online", "3") == (status["state"], status["log_end_offset"])
+    assert int(status["log_bytes"]) > 0
+    assert not {"segments", "directory", "recovery_point", "last_flush"} & set(status)
+    assert b"base_offset 0" == os.getxattr(mounted / shown / "0" / "0", "user.kafka.batch")
+
+
+@pytest.mark.fuse
+def test_it_is_only_read_for_now(mounted, shown):
+    """EROFS, whatever is tried."""
+    for script in ("mkdir x", f"echo x >> {shown}/0/log", f"rmdir {shown}", f"echo 2 > {shown}/0/start"):
+        assert "Read-only file system" in bash(mounted, script).errors
+    status = (mounted / "@status").read_text()
+    assert "mode read-only" in status
+    assert "cluster kafka://" in status
+
+
+@pytest.mark.fuse
+def test_what_comes_and_goes_in_the_cluster_shows(mounted, client):
+    """Records to `tail -f` and `follow`, topics, and a start that was raised."""
+    client.create_topic("coming")
+    wait_until((mounted / "coming").exists, "the topic is there")
+    with (
+        subprocess.Popen(
+            ("tail", "-c", "+1", "-f", "-s", "0.05", "coming/0/log"), cwd=mounted, stdout=subprocess.PIPE
+        ) as tail,
+        subprocess.Popen(("cat", "coming/0/follow"), cwd=mounted, stdout=subprocess.PIPE) as follow,
+    ):
+        try:
+            wait_until(lambda: "waiting_reads 1 of" in (mounted / "@status").read_text(), "it is followed")
+            for values in ([b"a", b"b"], [b"c"]):
+                client.produce("coming", [Outgoing(value) for value in values])
+                for program in (tail, follow):
+                    assert program.stdout is not None
+                    assert [value + b"\n" for value in values] == [program.stdout.readline() for _ in values]
+        finally:
+            tail.terminate()
+            follow.terminate()
+    client.delete_records("coming", 2)
+    wait_until(lambda: "2\n" == (mounted / "coming/0/start").read_text(), "the start is known")
+    assert b"c\n" == (mounted / "coming/0/log").read_bytes()
+    client.admin.delete_topics(["coming"])["coming"].result()
+    wait_until(lambda: not (mounted / "coming").exists(), "the topic is gone")
+
+
+@pytest.mark.fuse
+def test_records_are_those_of_a_consumer(mounted, client):
+    """Of every codec, and of transactions: what was committed."""
+    client.create_topic("codecs")
+    expected: list[Any] = []
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        values = [f"{codec} {number}".encode() * 20 for number in range(50)]
+        client.produce("codecs", [Outgoing(value) for value in values], compression_type=codec)
+        expected += values
+    producer = client.producer(transactional_id="shown")
+    producer.init_transactions()
+    for commit in (True, False, True):
+        with client.transaction(producer, commit=commit):
+            producer.produce("codecs", f"in a transaction: {commit}".encode(), partition=0)
+        expected += [b"in a transaction: True"] if commit else []
+    assert expected == (mounted / "codecs/0/log").read_bytes().splitlines()
+    assert expected == [record.value for record in client.records("codecs")]

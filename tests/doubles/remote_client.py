@@ -1,0 +1,69 @@
+"""A program at a mount over a remote engine, without a kernel: its lookups, too, may have to wait."""
+
+from __future__ import annotations
+
+import os
+
+import trio
+import trio.testing
+
+from fusefs.nodes.nodes import Attributes, Node
+from tests.doubles.mount_client import APPEND, PID, MountClient
+from tests.doubles.stalling_engine import LONGEST_SECONDS, StallingEngine
+
+TIME = 1_700_000_000_000
+"""That of the records a, b and c; milliseconds."""
+
+
+class Program:
+    """One program's calls, as the kernel passes them on: lookups too may have to be asked for."""
+
+    def __init__(self, client: MountClient, pid: int = PID) -> None:
+        self.client = client
+        self.fs = client.filesystem
+        self.pid = pid
+
+    async def lookup(self, path: str) -> Node:
+        node: Node = self.fs.root
+        for name in path.split("/") if path else ():
+            parent_id, encoded = node.node_id, name.encode()
+            node = (await self.fs.patiently(lambda: self.fs.find(parent_id, encoded), self.pid)).node  # noqa: B023 - called at once
+            self.fs.remember(node)
+        return node
+
+    async def list(self, path: str = "") -> list[str]:
+        fh = self.fs.opendir((await self.lookup(path)).node_id)
+        names = await self.fs.patiently(lambda: [entry.name for entry in self.fs.readdir(fh, 0)])
+        self.fs.releasedir(fh)
+        return names[2:]
+
+    async def stat(self, path: str) -> Attributes:
+        return await self.fs.getattr((await self.lookup(path)).node_id, self.pid)
+
+    async def readlink(self, path: str) -> str:
+        node_id = (await self.lookup(path)).node_id
+        return await self.fs.patiently(lambda: self.fs.readlink(node_id), self.pid)
+
+    async def open(self, path: str, flags: int = os.O_RDONLY) -> int:
+        return (await self.fs.open((await self.lookup(path)).node_id, flags, self.pid)).fh
+
+    async def cat(self, path: str) -> bytes:
+        fh = await self.open(path)
+        try:
+            return await self.client.read_on(fh)
+        finally:
+            await self.fs.release(fh)
+
+    async def append(self, path: str, data: bytes) -> None:
+        fh = await self.open(path, APPEND)
+        try:
+            await self.fs.write(fh, data)
+        finally:
+            await self.client.close(fh)
+
+
+async def waiting(engine: StallingEngine, calls: int = 1) -> None:
+    """Wait until so many calls wait."""
+    with trio.fail_after(LONGEST_SECONDS):
+        while engine.line.waiting < calls:
+            await trio.sleep(0.001)

@@ -1,0 +1,258 @@
+"""A remote engine whose answers come late, or never, or as errors; and which remembers none of them.
+
+Whatever may wait fails the test when it is entered in the event loop's thread: there nothing may wait, however long.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from storage.codec.records import encode
+from storage.config.topic import TopicConfig
+from storage.engine import Cancel, Listeners
+from storage.errors import UnknownTopicError
+from storage.model import (
+    NO_TIMESTAMP,
+    Appended,
+    DirectoryStatus,
+    Fetched,
+    Isolation,
+    Offset,
+    PartitionStatus,
+    Timestamp,
+    TimestampOffset,
+)
+from storage.remote import asks, changes
+from tests.doubles.memory_engine import PartitionWithoutDirectory
+from tests.doubles.records import records
+
+LONGEST_SECONDS = 30.0
+"""After which a call gives up, so that a test that is wrong ends."""
+
+
+class Line:
+    """The way to the cluster: every call that may wait passes it, unless it is made in the thread that made this."""
+
+    def __init__(self, control: Path | None = None) -> None:
+        self._control = control
+        """As long as this file exists nothing is answered: for a daemon in a process of its own."""
+        self.error: Exception | None = None
+        """What is answered instead."""
+        self.calls: Counter[str] = Counter()
+        self.waiting = 0
+        self.most_waiting = 0
+        """Number of calls that have waited at the same time."""
+        self._loop = threading.get_ident()
+        self._stalled: tuple[str, ...] = ()
+        self._open = threading.Event()
+        self._open.set()
+        self._lock = threading.Lock()
+
+    def stall(self, *calls: str) -> None:
+        """Let nothing be answered, or none of these calls, until `go_on`."""
+        self._stalled = calls
+        self._open.clear()
+
+    def go_on(self) -> None:
+        self._open.set()
+
+    def passes(self, call: str) -> None:
+        """Wait for an answer."""
+        assert threading.get_ident() != self._loop, f"{call} waits in the event loop's thread"
+        with self._lock:
+            self.calls[call] += 1
+            self.waiting += 1
+            self.most_waiting = max(self.most_waiting, self.waiting)
+        while self._control is not None and self._control.exists():
+            time.sleep(0.01)
+        if not self._stalled or call in self._stalled:
+            self._open.wait(LONGEST_SECONDS)
+        with self._lock:
+            self.waiting -= 1
+        if self.error is not None:
+            raise self.error
+
+
+class StallingPartition(PartitionWithoutDirectory):
+    """Its bounds are known; for everything else it is asked."""
+
+    def __init__(self, topic: str, number: int, line: Line) -> None:
+        super().__init__(topic, number)
+        self._line = line
+        self._newest = NO_TIMESTAMP
+
+    @property
+    def newest_timestamp(self) -> Timestamp:
+        return self._newest
+
+    @property
+    @asks
+    def config(self) -> TopicConfig:
+        self._line.passes("config")
+        return super().config
+
+    @asks
+    def status(self) -> PartitionStatus:
+        self._line.passes("status")
+        return super().status()
+
+    @asks
+    def read(
+        self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
+    ) -> Fetched:
+        self._line.passes("read")
+        return super().read(offset, max_bytes=max_bytes, isolation=isolation)
+
+    @asks
+    def offset_for_timestamp(
+        self,
+        timestamp: Timestamp,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        max_bytes: int | None = None,
+    ) -> TimestampOffset | None:
+        self._line.passes("offset_for_timestamp")
+        return super().offset_for_timestamp(timestamp, isolation=isolation)
+
+    @changes
+    def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
+        self._line.passes("append")
+        return super().append(batches, durable=durable, encoded_here=encoded_here)
+
+    @changes
+    def delete_records(self, before: Offset) -> Offset:
+        self._line.passes("delete_records")
+        return super().delete_records(before)
+
+    @changes
+    def sync(self) -> None:
+        self._line.passes("sync")
+
+    def arrive(self, *values: bytes, time: int = 1000) -> None:
+        """Records come that another client has appended: the engine is told of them."""
+        batch = encode(records(values, timestamp=range(time, time + len(values))))
+        self._newest = Timestamp(time + len(values) - 1)
+        PartitionWithoutDirectory.append(self, batch)
+
+
+class StallingTopic:
+    """See `storage.engine.Topic`."""
+
+    internal = False
+
+    def __init__(self, name: str, line: Line) -> None:
+        self.name = name
+        self.topic_id = f"{name:A<22}"
+        self.all: dict[int, StallingPartition] = {}
+        self._line = line
+
+    @property
+    @asks
+    def config(self) -> TopicConfig:
+        self._line.passes("config")
+        return TopicConfig()
+
+    @property
+    @asks
+    def overrides(self) -> Mapping[str, str]:
+        self._line.passes("overrides")
+        return {}
+
+    def partitions(self) -> Mapping[int, StallingPartition]:
+        return dict(self.all)
+
+    def extend(self, total: int) -> None:
+        for number in range(len(self.all), total):
+            self.all[number] = StallingPartition(self.name, number, self._line)
+
+
+class StallingEngine:
+    """See `storage.engine.Engine`."""
+
+    read_only = foreign = False
+    remote = True
+    doing: str | None = None
+    warnings: Sequence[str] = ()
+
+    def __init__(self, control: Path | None = None) -> None:
+        self.line = Line(control)
+        self.all: dict[str, StallingTopic] = {}
+        self._listeners = Listeners()
+
+    def make(self, name: str, *, partitions: int = 1) -> StallingTopic:
+        """Make a topic as another client does: the engine is told of it."""
+        topic = self.all[name] = StallingTopic(name, self.line)
+        topic.extend(partitions)
+        self._listeners.notify()
+        return topic
+
+    def topics(self) -> Mapping[str, StallingTopic]:
+        return dict(sorted(self.all.items()))
+
+    def topic(self, name: str) -> StallingTopic:
+        if name not in self.all:
+            raise UnknownTopicError(name)
+        return self.all[name]
+
+    def partition(self, topic: str, number: int) -> StallingPartition:
+        partitions = self.topic(topic).all
+        if number not in partitions:
+            raise UnknownTopicError(f"{topic}-{number}")
+        return partitions[number]
+
+    @changes
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        overrides: Mapping[str, str] | None = None,
+        topic_id: str | None = None,
+    ) -> StallingTopic:
+        assert overrides is None
+        assert topic_id is None
+        self.line.passes("create_topic")
+        return self.make(name, partitions=partitions or 1)
+
+    @changes
+    def add_partitions(self, topic: str, *, total: int) -> None:
+        self.line.passes("add_partitions")
+        self.topic(topic).extend(total)
+        self._listeners.notify()
+
+    @changes
+    def delete_topic(self, name: str) -> None:
+        self.line.passes("delete_topic")
+        del self.all[self.topic(name).name]
+        self._listeners.notify()
+
+    @changes
+    def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
+        self.line.passes("alter_config")
+
+    @changes
+    def reopen_partition(self, topic: str, number: int) -> StallingPartition:
+        self.line.passes("reopen_partition")
+        return self.partition(topic, number)
+
+    def directories(self) -> Sequence[DirectoryStatus]:
+        return ()
+
+    def listen(self, listener: Callable[[], None]) -> Cancel:
+        return self._listeners.add(listener)
+
+    @changes
+    def maintenance(self, now: Timestamp) -> None:
+        self.line.passes("maintenance")
+
+    @changes
+    def keep_log_starts(self) -> None:
+        self.line.passes("keep_log_starts")
+
+    def close(self) -> None:
+        """End what waits, and wait for nothing."""
+        self.line.go_on()

@@ -1,0 +1,165 @@
+"""A real mount over a remote engine that answers nothing: what needs no answer is there, and everything can be ended.
+
+The engine answers only once the test lets it: whatever waited for it would never return.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.fusefs.mounted.conftest import Mount, is_mounted
+
+pytestmark = pytest.mark.fuse
+
+
+@pytest.fixture
+def stall(tmp_path: Path) -> Path:
+    """As long as this file exists nothing is answered."""
+    return tmp_path / "stall"
+
+
+@pytest.fixture
+def remote(unmounted: Mount, stall: Path) -> Iterator[Mount]:
+    """A mount whose engine answers, to begin with."""
+    yield unmounted.start(remote=str(stall))
+    stall.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def program(remote: Mount) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start a program in the mount's directory, what it writes can be read; it is ended with the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*command: str) -> subprocess.Popen[bytes]:
+        started.append(
+            subprocess.Popen(command, cwd=remote.path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        )
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.terminate()
+        one.communicate(timeout=PATIENCE_S)
+
+
+def waits(mount: Mount, count: int = 1) -> None:
+    """Wait until so many requests wait for something."""
+    wait_until(lambda: f"waiting_reads {count} of" in mount.status, "a request waits")
+
+
+def test_an_engine_that_answers_is_shown_like_any_other(remote: Mount):
+    """Names, records, links, settings, appends."""
+    result = remote.bash("""
+        ls; ls orders/0; cat orders/0/log; cat "orders/0/$(readlink orders/0/latest)"; echo
+        echo d >> orders/0/log; cat orders/0/3; echo; tail -n 1 orders/0/log; tail -c 2 orders/0/log
+        grep -c . orders/0/log; cp orders/0/log ../copy; cat ../copy; grep ^state orders/0/status
+        mkdir events; ls events; rmdir events; df . > /dev/null
+    """)
+    expected = """@status orders earliest latest log log.batch log.json log.kv start state status a b c c d d d 4 a b c d state
+        online 0 config status"""
+    assert (expected.split(), "") == (result.stdout.split(), result.stderr)
+
+
+def test_what_needs_no_answer_is_there_while_nothing_answers(remote: Mount, stall: Path, program):
+    """`ls -l`, `stat`, `cat @status`; opening files; and as many programs wait as there are threads, and more."""
+    stall.touch()
+    programs = [program("cat", f"orders/0/@{offset}") for offset in range(80)]
+    waits(remote, 80)
+    result = remote.bash("""
+        ls; ls -l --time-style=+ orders | wc -l; ls orders/0; stat -c %n orders/0/*
+        cat orders/0/start; : < orders/0/log; grep ^partitions @status; df . > /dev/null
+    """)
+    assert "" == result.stderr
+    names = ["earliest", "latest", "log", "log.batch", "log.json", "log.kv", "start", "state", "status"]
+    listed = [
+        "@status",
+        "orders",
+        "4",
+        *names,
+        *(f"orders/0/{name}" for name in names),
+        "0",
+        "partitions",
+        "1",
+    ]
+    assert listed == result.stdout.split()
+    for waiting in programs:
+        waiting.send_signal(signal.SIGINT)
+    for waiting in programs:
+        assert b"" == waiting.communicate(timeout=PATIENCE_S)[0]
+    assert "waiting_reads 0 of" in remote.status
+
+
+def test_a_program_that_waits_can_be_interrupted(remote: Mount, stall: Path, program):
+    """Each kind of request: a lookup, a read, a link, a text, an append, a new topic."""
+    stall.touch()
+    for command in (
+        "cat orders/0/@5",
+        "cat orders/0/log",
+        "readlink orders/0/latest",
+        "cat orders/0/status",
+        "cat orders/log",
+        "echo x >> orders/0/log",
+        "mkdir events",
+    ):
+        waiting = program("sh", "-c", f"exec 2>&1; {command}")
+        waits(remote)
+        os.kill(child_of(waiting.pid), signal.SIGINT)
+        waiting.communicate(timeout=PATIENCE_S)
+        wait_until(lambda: "waiting_reads 0 of" in remote.status, "nothing waits any more")
+
+
+def child_of(pid: int) -> int:
+    """The program that a shell runs, or the shell itself where it does the work."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(children[0]) if children else pid
+
+
+def test_tail_goes_on_once_there_is_an_answer(remote: Mount, stall: Path, program):
+    """What was there before comes, and what is appended while it follows."""
+    following = program("cat", "orders/0/follow")
+    waits(remote)
+    log = program("tail", "-c", "+1", "-f", "-s", "0.05", "orders/0/log")
+    assert log.stdout is not None
+    assert [b"a\n", b"b\n", b"c\n"] == [log.stdout.readline() for _ in range(3)]
+    stall.touch()
+    appending = program("sh", "-c", "echo d >> orders/0/log")
+    waits(remote, 2)
+    stall.unlink()
+    assert following.stdout is not None
+    assert b"d\n" == following.stdout.readline()
+    assert b"d\n" == log.stdout.readline()
+    assert 0 == appending.wait(PATIENCE_S)
+    stall.touch()
+    for ended in (following, log):
+        ended.terminate()
+        ended.communicate(timeout=PATIENCE_S)
+
+
+def test_the_daemon_ends_while_nothing_answers(remote: Mount, stall: Path, program):
+    """Programs that wait are told so, and no call of the engine is waited for."""
+    stall.touch()
+    waiting = [program("cat", "orders/0/log"), program("cat", "orders/0/1")]
+    waits(remote, 2)
+    assert 0 == remote.stop()
+    assert not is_mounted(remote.path)
+    assert {1} == {one.wait(PATIENCE_S) for one in waiting}
+
+
+def test_it_can_be_unmounted_while_nothing_answers(remote: Mount, stall: Path, program):
+    """umount(8) is refused as long as a program waits, and done as soon as none does."""
+    stall.touch()
+    waiting = program("cat", "orders/0/1")
+    waits(remote)
+    assert "busy" in remote.bash(f"cd /; umount {remote.path}").stderr
+    waiting.send_signal(signal.SIGINT)
+    waiting.communicate(timeout=PATIENCE_S)
+    assert 0 == remote.bash(f"cd /; umount {remote.path}").returncode
+    assert remote.daemon is not None
+    assert 0 == remote.daemon.wait(PATIENCE_S)

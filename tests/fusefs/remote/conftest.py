@@ -1,0 +1,26 @@
+"""A mount without a kernel over a remote engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.doubles.mount_client import mounted
+from tests.doubles.remote_client import TIME, Program
+from tests.doubles.stalling_engine import StallingEngine
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[StallingEngine]:
+    """With the topic `orders`, whose partition has the records a, b and c; whatever still waits at the end is let go."""
+    engine = StallingEngine()
+    engine.make("orders").all[0].arrive(b"a", b"b", b"c", time=TIME)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+async def client(engine: StallingEngine) -> AsyncIterator[Program]:
+    async with mounted(engine, None) as client:
+        yield Program(client)

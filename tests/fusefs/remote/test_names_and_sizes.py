@@ -1,0 +1,91 @@
+"""Names and sizes over a remote engine: neither is asked for before somebody needs it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import trio
+
+from fusefs.nodes import measuring
+from tests.doubles.mount_client import refused
+from tests.doubles.remote_client import TIME, Program, waiting
+from tests.doubles.stalling_engine import StallingEngine
+
+
+@pytest.mark.parametrize("name", ["1", "1.json", "0-1", "1-", "-2", "@5", "@5-", "@5-@7", "99"])
+async def test_a_lookup_asks_nothing(client: Program, engine: StallingEngine, name: str):
+    """While one waits the kernel looks up no other name in that directory; stat(2) and open(2) ask."""
+    await client.lookup(f"orders/0/{name}")
+    assert not engine.line.calls
+
+
+async def test_what_a_name_means_is_found_out_by_stat_and_open(client: Program, engine: StallingEngine):
+    """Also that it means nothing; names that can mean nothing are not found at once."""
+    for name in ("99", "@99999999999999", "5-9.kv"):
+        node_id = (await client.lookup(f"orders/0/{name}")).node_id
+        with refused("ENOENT"):
+            await client.fs.getattr(node_id)
+        with refused("ENOENT"):
+            await client.fs.open(node_id, os.O_RDONLY, 0)
+    for name in ("0x", "5.xml", "9-3"):
+        with refused("ENOENT"):
+            await client.lookup(f"orders/0/{name}")
+    engine.partition("orders", 0).arrive(*[b"x"] * 97)
+    assert b"x" == await client.cat("orders/0/99")
+    assert (1, 1047 * 10**6) == (await client.stat("orders/0/50"))[1:3]
+
+
+async def test_sizes_are_those_known_so_far(client: Program, engine: StallingEngine):
+    """Neither stat(2) nor open(2) reads a log; a read gets all of it all the same."""
+    assert 0 == (await client.stat("orders/0/log")).size
+    fh = await client.open("orders/0/log")
+    assert 0 == (await client.stat("orders/0/log")).size
+    assert not engine.line.calls
+    assert client.fs._files[fh].handle.direct_io
+    assert b"a\nb\nc\n" == await client.client.read_on(fh)
+    await client.fs.release(fh)
+    assert {"read"} == set(engine.line.calls)
+
+
+async def test_what_was_read_counts_and_what_follows_it_is_measured_without_waiting(
+    client: Program, engine: StallingEngine
+):
+    """`tail -f` sees a size that never falls below what it read, and soon the one that is; who opens gets it at once."""
+    fh = await client.open("orders/0/log")
+    await client.client.read_on(fh)
+    engine.partition("orders", 0).arrive(b"d")
+    engine.line.stall()
+    assert 6 == (await client.stat("orders/0/log")).size
+    await waiting(engine, 1)
+    engine.line.go_on()
+    with trio.fail_after(20):
+        while (await client.stat("orders/0/log")).size != 8:
+            await trio.sleep(0.01)
+    assert b"d\n" == await client.fs.read(fh, 6, 100)
+    engine.partition("orders", 0).arrive(b"e")
+    await client.open("orders/0/log")
+    assert 10 == (await client.stat("orders/0/log")).size
+
+
+async def test_of_a_log_no_more_is_read_for_its_size_than_a_little(
+    client: Program, engine: StallingEngine, monkeypatch
+):
+    """However much there is behind what was read."""
+    partition = engine.partition("orders", 0)
+    for _ in range(200):
+        partition.arrive(b"x" * 10_000)
+    monkeypatch.setattr(measuring, "SLICE_BYTES", 10_000)
+    fh = await client.open("orders/0/log")
+    await client.fs.read(fh, 0, 6)
+    before = engine.line.calls["read"]
+    await client.open("orders/0/log")
+    assert engine.line.calls["read"] - before < 16
+    assert (await client.stat("orders/0/log")).size < 6 + 200 * 10_001
+
+
+async def test_the_time_of_a_log_changes_with_what_arrives(client: Program, engine: StallingEngine):
+    """`tail -f` looks for that where the size is not known."""
+    before = (await client.stat("orders/0/log")).mtime_ns
+    engine.partition("orders", 0).arrive(b"d", time=TIME + 7)
+    assert 5_000_000 == (await client.stat("orders/0/log")).mtime_ns - before

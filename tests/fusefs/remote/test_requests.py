@@ -1,0 +1,365 @@
+"""The mount over a remote engine: the event loop's thread asks it nothing, and what needs no answer needs no patience.
+
+The double fails the test wherever something waits in the event loop's thread, and remembers no answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
+
+import pytest
+import trio
+import trio.testing
+
+from fusefs.appending.handle import Acks
+from fusefs.asking import QUESTIONS, THREADS
+from fusefs.errors import FileError
+from fusefs.following.signals import Look
+from storage.errors import PartitionOfflineError
+from tests.doubles.mount_client import APPEND, mounted, refused
+from tests.doubles.remote_client import TIME, Program, waiting
+from tests.doubles.stalling_engine import StallingEngine
+
+T = TypeVar("T")
+
+
+async def everything_prompt(client: Program) -> None:
+    """Do what needs no answer; the thread that runs the test waits nowhere."""
+    assert ["@status", "orders"] == await client.list()
+    assert ["config", "status", "0"] == await client.list("orders")
+    names = await client.list("orders/0")
+    assert {"log", "earliest", "latest", "start", "state", "status"} <= set(names)
+    assert "segments" not in names
+    for path in ("", "@status", "orders", "orders/config", "orders/status", "orders/0"):
+        await client.stat(path)
+    for name in names:
+        await client.stat(f"orders/0/{name}")
+    assert (await client.cat("@status")).startswith(b"pid ")
+    assert b"0\n" == await client.cat("orders/0/start")
+    for name in ("log", "log.json", "follow"):
+        await client.fs.release(await client.open(f"orders/0/{name}"))
+
+
+# What needs no answer
+
+
+async def test_names_attributes_and_opening_ask_nothing(client: Program, engine: StallingEngine):
+    """Not one call goes to the engine, so that it need not be there."""
+    await everything_prompt(client)
+    assert not engine.line.calls
+
+
+async def test_they_ask_nothing_while_everything_else_waits(client: Program, engine: StallingEngine):
+    """More programs than there are threads wait for answers."""
+    engine.line.stall()
+    async with trio.open_nursery() as nursery:
+        for offset in range(THREADS + 10):
+            nursery.start_soon(failing, client.cat, f"orders/0/@{offset}")
+        await waiting(engine, THREADS)
+        await everything_prompt(client)
+        assert THREADS == engine.line.calls.total() == engine.line.most_waiting
+        engine.line.go_on()
+
+
+async def failing(call: Callable[..., object], *arguments: object) -> None:
+    """Do what may fail."""
+    with contextlib.suppress(FileError):
+        await call(*arguments)  # type: ignore[misc]
+
+
+# What is asked
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b"b", "1"),
+        (b"b\nc\n", "1-2"),
+        (b"c", f"@{TIME + 2}"),
+        (b"c\n", "2-"),
+        (b"b\nc\n", "-2"),
+        (b'"payload":"b"', "1.json"),
+        (b"a\nb\nc\n", "log"),
+        (b"state online\n", "status"),
+        (b"online\n", "state"),
+    ],
+)
+async def test_content_is_asked_for_and_comes(client: Program, content: bytes, name: str):
+    """From an engine that forgets each answer as soon as it has given it."""
+    assert content in await client.cat(f"orders/0/{name}")
+
+
+@pytest.mark.parametrize(("target", "name"), [("0", "earliest"), ("2", "latest"), ("2.json", "latest.json")])
+async def test_links_are_asked_for_when_they_are_read(client: Program, engine: StallingEngine, target, name):
+    """Until then they have no size."""
+    assert 0 == (await client.stat(f"orders/0/{name}")).size
+    assert not engine.line.calls
+    assert target == await client.readlink(f"orders/0/{name}")
+
+
+async def test_an_empty_partition_has_no_links(client: Program, engine: StallingEngine):
+    """Its bounds say so."""
+    engine.make("empty")
+    assert "latest" not in await client.list("empty/0")
+    with refused("ENOENT"):
+        await client.lookup("empty/0/latest")
+    engine.partition("empty", 0).arrive(b"x")
+    assert "latest" in await client.list("empty/0")
+    assert "0" == await client.readlink("empty/0/latest")
+    assert {"read"} == set(engine.line.calls)
+
+
+async def test_settings_attributes_and_the_topics_own_files(client: Program):
+    """They too come from the engine."""
+    assert b"# cleanup.policy=delete\n" in await client.cat("orders/config")
+    assert b"partition 0 log_start_offset 0 high_watermark 3 state online\n" in await client.cat(
+        "orders/status"
+    )
+    assert b"a\nb\nc\n" == await client.cat("orders/log")
+    assert b"b\nc\n" == await client.cat(f"orders/@{TIME + 1}-")
+    node_id = (await client.lookup("orders/0/1")).node_id
+    assert b"%d" % (TIME + 1) == await client.fs.patiently(
+        lambda: client.fs.getxattr(node_id, "user.kafka.timestamp")
+    )
+
+
+@pytest.mark.parametrize("acks", list(Acks))
+async def test_lines_are_appended_in_threads(engine: StallingEngine, acks: Acks):
+    """Whatever acks says: when a write is answered is the engine's to know."""
+    async with mounted(engine, None, acks=acks) as mount:
+        client = Program(mount)
+        await client.append("orders/0/log", b"d\ne\n")
+        await client.append("orders/log", b"f\nbegun")
+        assert b"a\nb\nc\nd\ne\nf\nbegun\n" == await client.cat("orders/0/log")
+    assert 3 == engine.line.calls["append"]
+
+
+async def test_topics_and_settings_are_changed_in_threads(engine: StallingEngine):
+    """What was changed is there when the call returns."""
+    async with mounted(engine, None, allow_delete=True) as mount:
+        client = Program(mount)
+        await client.fs.mkdir(client.fs.root.node_id, b"events")
+        await client.fs.mkdir((await client.lookup("events")).node_id, b"1")
+        assert ["config", "status", "0", "1"] == await client.list("events")
+        await client.append("events/config", b"retention.ms=7\n")
+        await client.append("orders/0/start", b"2\n")
+        assert b"c\n" == await client.cat("orders/0/log")
+        await client.append("orders/0/state", b"online\n")
+        await client.fs.rmdir(client.fs.root.node_id, b"events")
+        assert ["@status", "orders"] == await client.list()
+    asked = {
+        "create_topic",
+        "add_partitions",
+        "alter_config",
+        "delete_records",
+        "reopen_partition",
+        "delete_topic",
+    }
+    assert asked <= set(engine.line.calls)
+
+
+async def test_a_follower_gets_what_arrives(client: Program, engine: StallingEngine):
+    """It asks once there is something, and not before."""
+    fh = await client.open("orders/0/follow")
+    seen: list[bytes] = []
+
+    async def read() -> None:
+        seen.append(bytes(await client.fs.read(fh, 0, 100)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not engine.line.calls
+        engine.partition("orders", 0).arrive(b"d")
+    assert [b"d\n"] == seen
+    await client.fs.release(fh)
+
+
+async def test_who_follows_a_topic_gets_the_partitions_that_answer(client: Program, engine: StallingEngine):
+    """One that is not answered for does not stand before the others once theirs are known."""
+    engine.make("events", partitions=2)
+    fh = await client.open("events/follow")
+    engine.partition("events", 0).arrive(b"zero")
+    engine.partition("events", 1).arrive(b"one")
+    got = bytes(await client.fs.read(fh, 0, 100))
+    got += bytes(await client.fs.read(fh, len(got), 100))
+    assert {b"zero", b"one"} == set(got.split())
+    await client.fs.release(fh)
+
+
+async def test_an_error_is_told_to_the_request_that_asked(client: Program, engine: StallingEngine):
+    """The next request asks again."""
+    engine.line.error = PartitionOfflineError("orders-0: no broker answers")
+    with refused("EIO") as refusal:
+        await client.cat("orders/0/log")
+    assert "no broker answers" in refusal.reason
+    with refused("EIO"):
+        await client.append("orders/0/log", b"d\n")
+    await everything_prompt(client)
+    engine.line.error = None
+    assert b"a\nb\nc\n" == await client.cat("orders/0/log")
+
+
+async def test_the_same_question_is_asked_once(client: Program, engine: StallingEngine):
+    """However many requests need its answer; the one after that asks again."""
+    await client.lookup("orders/0")
+    engine.line.stall()
+    found: list[bytes] = []
+
+    async def cat() -> None:
+        found.append(await client.cat("orders/0/1"))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(100):
+            nursery.start_soon(cat)
+        await trio.testing.wait_all_tasks_blocked()
+        await waiting(engine)
+        assert {"read": 1} == engine.line.calls
+        engine.line.go_on()
+    assert [b"b"] * 100 == found
+    assert 1 == engine.line.most_waiting
+    before = engine.line.calls["read"]
+    await client.cat("orders/0/0")
+    assert before < engine.line.calls["read"]
+
+
+async def test_a_question_asked_before_a_change_is_asked_again_after_it(
+    client: Program, engine: StallingEngine
+):
+    """Who has written must not be told what was there before."""
+    await client.lookup("orders/config")
+    engine.line.stall("config")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.cat, "orders/config")
+        await waiting(engine)
+        await client.append("orders/config", b"retention.ms=7\n")
+        nursery.start_soon(client.cat, "orders/config")
+        await waiting(engine, 2)
+        engine.line.go_on()
+
+
+async def test_what_asks_for_much_goes_on_in_a_thread_of_its_own(client: Program, engine: StallingEngine):
+    """It waits there for one answer after the other, and is not begun again for each."""
+    partition = engine.partition("orders", 0)
+    for number in range(4 * QUESTIONS):
+        partition.arrive(b"x" * 2**20 if number % 2 else b"y")
+    await client.stat(f"orders/0/-{4 * QUESTIONS}")
+    assert engine.line.calls["read"] < 12 * QUESTIONS
+
+
+# Programs that end, and the end of the mount
+
+
+@pytest.fixture
+def ending() -> set[int]:
+    """Programs that have been told to end."""
+    return set()
+
+
+@pytest.fixture
+async def two(engine: StallingEngine, ending: set[int]) -> AsyncIterator[tuple[Program, Program]]:
+    """Two programs on one mount."""
+
+    def look(pid: int) -> Look:
+        return Look(1, stuck=False, pending=1 << 1 if pid in ending else 0)
+
+    async with mounted(engine, None, look=look) as client:
+        yield Program(client, 1), Program(client, 2)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["orders/0/@1", "orders/0/log", "orders/0/status", "orders/config", "orders/log", "orders/0/latest"],
+)
+async def test_a_program_that_ends_waits_no_longer(two, engine: StallingEngine, ending: set[int], path: str):
+    """EINTR; the other one, which waits for the same, gets its answer."""
+    engine.line.stall()
+    first, second = two
+    found: list[object] = []
+
+    async def ends() -> None:
+        with refused("EINTR"):
+            await (first.readlink(path) if path.endswith("latest") else first.cat(path))
+        found.append("ended")
+
+    async def waits() -> None:
+        found.append(await (second.readlink(path) if path.endswith("latest") else second.cat(path)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waits)
+        nursery.start_soon(ends)
+        await trio.testing.wait_all_tasks_blocked()
+        ending.add(1)
+        while not found:
+            await trio.sleep(0.01)
+        assert ["ended"] == found
+        engine.line.go_on()
+    assert 2 == len(found)
+
+
+async def test_a_write_that_is_interrupted_is_not_known_to_be_kept(
+    two, engine: StallingEngine, ending: set[int]
+):
+    """It may be; so nothing more is written through the same file, and `@status` says why."""
+    first, second = two
+    fh = await first.open("orders/0/log", APPEND)
+    engine.line.stall()
+
+    async def write() -> None:
+        with refused("EINTR"):
+            await first.fs.write(fh, b"d\n")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await trio.testing.wait_all_tasks_blocked()
+        ending.add(1)
+    engine.line.go_on()
+    for call in (lambda: first.fs.write(fh, b"e\n"), lambda: first.fs.fsync(fh)):
+        with refused("EIO") as refusal:
+            await call()
+        assert "not known" in refusal.reason
+    await first.client.close(fh)
+    assert "orders/0/log: interrupted: it is not known" in first.client.reports
+    while engine.partition("orders", 0).log_end_offset < 4:
+        await trio.sleep(0.001)
+    assert b"a\nb\nc\nd\n" == await second.cat("orders/0/log")
+
+
+async def test_changes_end_with_their_program(two, engine: StallingEngine, ending: set[int]):
+    """mkdir(2) and rmdir(2) too."""
+    first, _ = two
+    root = first.fs.root.node_id
+    await first.lookup("orders")
+    engine.line.stall()
+    ending.add(1)
+    with refused("EINTR"):
+        await first.fs.mkdir(root, b"events", 1)
+    with refused("EINTR"):
+        await first.fs.mkdir((await first.lookup("orders")).node_id, b"3", 1)
+
+
+async def test_the_end_of_a_mount_waits_for_no_answer(engine: StallingEngine):
+    """Requests are told that the mount is gone, and a begun line that it may be lost."""
+    async with mounted(engine, None) as mount, trio.open_nursery() as nursery:
+        client = Program(mount)
+        fh = await client.open("orders/0/log", APPEND)
+        await client.fs.write(fh, b"begun")
+        engine.line.stall()
+
+        async def cat(path: str) -> None:
+            with refused("ENOTCONN"):
+                await client.cat(path)
+
+        async def append() -> None:
+            with refused("ENOTCONN"):
+                await client.append("orders/0/log", b"x\n")
+
+        for path in ("orders/0/0", "orders/0/log", "orders/0/status", "orders/log"):
+            nursery.start_soon(cat, path)
+        nursery.start_soon(append)
+        await trio.testing.wait_all_tasks_blocked()
+        client.fs.end_waiting()
+    assert "the last line was not answered: kept or lost" in mount.reports
+    assert engine.line.waiting > 0

@@ -1,0 +1,56 @@
+"""`topicfs mirror`: what is asked wrongly, and a cluster that is not there. Copies are tested in tests/cluster/mirror."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["/srv/topics", "copy"], "no cluster; expected kafka://host:9092"),
+        (["kafka://host", "copy"], "no port of host"),
+        (["kafka://host:9092"], "Missing argument 'DIR'"),
+        (["kafka://host:9092", "copy", "--from", "yesterday"], "'yesterday': earliest, latest or @TIME"),
+        (["kafka://host:9092", "copy", "--from", "@yesterday"], "yesterday: no time"),
+    ],
+)
+def test_what_is_not_understood(topicfs, words, said):
+    """Each with the words at fault and what was expected."""
+    ran = topicfs("mirror", *words)
+    assert 2 == ran.status
+    assert said in ran.errors.decode()
+
+
+def test_a_cluster_that_does_not_answer(topicfs, directory):
+    """One line, and nothing is made."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    ran = topicfs("mirror", f"kafka://127.0.0.1:{port}", str(directory), "--once")
+    assert 1 == ran.status
+    assert (
+        f"topicfs: kafka://127.0.0.1:{port}: no broker answers (127.0.0.1:{port}: Connection refused)\n"
+        == ran.errors.decode()
+    )
+    assert not directory.exists()
+
+
+def test_the_help_has_examples(topicfs):
+    """As every command's."""
+    text = topicfs("mirror", "--help").text
+    assert "topicfs mirror kafka://localhost:9092 ./copy" in text
+    assert "--groups" in text
+
+
+def test_a_client_config_that_cannot_be_used(topicfs, directory, tmp_path):
+    """Its file and the setting; names without meaning here are told."""
+    config = tmp_path / "client.properties"
+    config.write_text("security.protocol=TLS\n")
+    ran = topicfs("mirror", "kafka://127.0.0.1:1", str(directory), "--client-config", str(config))
+    assert f"topicfs: {config}: security.protocol=TLS: expected one of" in ran.errors.decode()
+    config.write_text("acks=all\n")
+    ran = topicfs("mirror", "kafka://127.0.0.1:1", str(directory), "--client-config", str(config))
+    assert f"topicfs: {config}: without meaning here: acks\n" in ran.errors.decode()
+    assert 1 == ran.status

@@ -1,0 +1,147 @@
+"""`topicfs mirror`: topics of a Kafka cluster in a data directory, as the brokers have them."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from cluster.brokers import Brokers
+from cluster.connection import Connection
+from cluster.fetching import EARLIEST, LATEST
+from cluster.mirror.mirror import MirrorOptions, mirror
+from cluster.mirror.topics import TopicNames
+from cluster.place import ClusterAddress
+from fusefs.selectors import SelectorError, parse_time
+from topicfs.examples import ExampleCommand
+from topicfs.lines import say
+from topicfs.places import CLUSTER_METAVAR, client_config_option, parse_cluster, security_of
+
+
+def beginning(text: str) -> int:
+    """Read where copies begin; a usage error where it is nothing."""
+    if text in _BEGINNINGS:
+        return _BEGINNINGS[text]
+    if not text.startswith("@"):
+        raise click.BadParameter(f"{text!r}: earliest, latest or @TIME")
+    try:
+        return max(0, parse_time(text[1:]))
+    except SelectorError as error:
+        raise click.BadParameter(error.reason) from None
+
+
+ALL = "*"
+_BEGINNINGS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+@click.command(
+    "mirror",
+    cls=ExampleCommand,
+    short_help="Copy topics of a Kafka cluster, and keep the copy up to date.",
+    examples=(
+        (
+            "topicfs mirror kafka://localhost:9092 ./copy",
+            "every topic, and what comes from now on; Ctrl-C ends it",
+        ),
+        ("topicfs mirror kafka://one:9092,two:9092 ./copy --once", "what there is now"),
+        ("topicfs mirror kafka://localhost:9092 ./copy --topics 'orders*,payments'", "some of the topics"),
+        ("topicfs mirror kafka://localhost:9092 ./copy --from @2026-11-01", "new copies begin with that day"),
+        (
+            "topicfs mirror kafka://host:9093 ./copy --client-config client.properties",
+            "over TLS, or with SASL",
+        ),
+        ("topicfs mount --read-only ./copy ./mnt", "look at it meanwhile, from another terminal"),
+    ),
+)
+@click.argument("source", metavar=CLUSTER_METAVAR, type=parse_cluster)
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--topics",
+    "patterns",
+    metavar="PATTERN[,PATTERN]",
+    default=ALL,
+    show_default=True,
+    help="Names of topics, or patterns as in a shell. Kafka's own topics are left out.",
+)
+@click.option(
+    "--from",
+    "begin",
+    metavar="earliest|latest|@TIME",
+    type=beginning,
+    default="earliest",
+    show_default=True,
+    help="Where the copy of a partition begins that has none yet.",
+)
+@client_config_option
+@click.option(
+    "--once", is_flag=True, help="End when everything is there that the cluster had at the beginning."
+)
+@click.option(
+    "--groups", is_flag=True, help="Copy the positions of consumer groups too: the topic __consumer_offsets."
+)
+@click.option(
+    "--throttle",
+    metavar="BYTES",
+    type=click.IntRange(min=1),
+    help="Fetch at most so many bytes a second from the whole cluster.  [default: as many as come]",
+)
+def mirror_topics(  # noqa: PLR0913 (one a parameter of the command)
+    source: ClusterAddress,
+    directory: Path,
+    *,
+    patterns: str,
+    begin: int,
+    client_config: Path | None,
+    once: bool,
+    groups: bool,
+    throttle: int | None,
+) -> None:
+    """Copy topics of a Kafka cluster into a data directory, batch by batch at their own offsets.
+
+    Markers and aborted records, topic ids, settings, leader epochs and log starts are those of the cluster, so that
+    the files are those of its brokers, byte for byte. Retention and deleted records are followed; a topic deleted in
+    the cluster stays in the copy until one of that name is made again. It may be interrupted at any point, and goes on
+    when run again; what the cluster takes back after an unclean election is cut off here too.
+
+    DIR is a data directory: it can be mounted read-only meanwhile, checked, and handed to a broker with `topicfs
+    handover`. Nobody else may write there: a copy that differs from what the mirror left is refused.
+    """
+    security = security_of(client_config)
+    stop = threading.Event()
+    names = TopicNames(tuple(filter(None, map(str.strip, patterns.split(",")))), groups=groups)
+    options = MirrorOptions(names=names, begin=begin, once=once, throttle=throttle)
+    with ended_by_signals(stop), closing(Brokers(source, partial(Connection, security=security))) as brokers:
+        done = mirror(directory, brokers, options, say, stop)
+    if once and not done.topics and patterns != ALL:
+        raise click.ClickException(f"no topic in the cluster is named {patterns}")
+    for problem in done.problems:
+        say(f"not complete: {problem}", error=True)
+    counts = f"{_many(done.topics, 'topic')}, {_many(done.partitions, 'partition')}"
+    say(f"{counts}: {done.copied_bytes:,} bytes copied")
+    if done.problems:
+        raise SystemExit(1)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+@contextmanager
+def ended_by_signals(stop: threading.Event) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the mirror in order."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

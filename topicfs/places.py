@@ -1,0 +1,112 @@
+"""The places where a command reads topics: data directories, or a Kafka cluster."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cluster.place import AddressError, ClusterAddress, cluster_address, is_cluster
+from topicfs.data_directory import (
+    DEFAULT_DIRECTORY,
+    VARIABLE,
+    opened_for_reading,
+    parse_directories,
+    warn_of_ignored,
+)
+
+if TYPE_CHECKING:
+    from cluster.security import Security
+    from storage.config.broker import EngineConfig
+    from storage.engine import Engine
+
+CLUSTER_METAVAR = "kafka://HOST:PORT[,HOST:PORT]"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where topics are."""
+
+    directories: tuple[Path, ...] = ()
+    """Of a cluster none."""
+    cluster: ClusterAddress | None = None
+    client_config: Path | None = None
+    """Settings of the connections to the cluster."""
+
+    @contextmanager
+    def opened(self, *, config: EngineConfig | None = None) -> Iterator[Engine]:
+        """Open the topics to be read. Raises StorageError, OSError."""
+        if self.cluster is None:
+            with opened_for_reading(self.directories, config=config) as engine:
+                yield engine
+        else:
+            with closing(open_cluster(self.cluster, security_of(self.client_config))) as engine:
+                yield engine
+
+
+def open_cluster(address: ClusterAddress, security: Security) -> Engine:
+    """Open a cluster to be read. Raises ClusterError."""
+    from cluster.engine import open_engine  # noqa: PLC0415 - `--help` needs no engine
+
+    return open_engine(address, security, read_only=True)
+
+
+def security_of(client_config: Path | None) -> Security:
+    """Read how connections are secured; what has no meaning is named once. Raises StorageError, OSError."""
+    from cluster.security import PLAINTEXT, read_security  # noqa: PLC0415 - `--help` needs no engine
+
+    if client_config is None:
+        return PLAINTEXT
+    security = read_security(client_config)
+    warn_of_ignored(client_config, list(security.ignored))
+    return security
+
+
+def parse_cluster(text: str) -> ClusterAddress:
+    """Read a cluster's address; a usage error where it is none."""
+    try:
+        return cluster_address(text)
+    except AddressError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def parse_place(text: str) -> Place:
+    """Read `DIR[,DIR]` or a cluster's address; a usage error where it is neither."""
+    return Place(cluster=parse_cluster(text)) if is_cluster(text) else Place(parse_directories(text))
+
+
+client_config_option = click.option(
+    "--client-config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Settings of the connection, by the names of Kafka's Java clients: security.protocol, ssl.*, sasl.*.",
+)
+
+
+def place_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--data DIR[,DIR]|kafka://HOST:PORT` and `--client-config FILE` to a command that only reads: `place`."""
+
+    @functools.wraps(command)
+    def with_place(*arguments: Any, place: Place, client_config: Path | None, **options: Any) -> None:
+        if client_config is not None and place.cluster is None:
+            raise click.UsageError("--client-config belongs to a cluster: --data kafka://HOST:PORT")
+        given = Place(place.directories, place.cluster, client_config)
+        command(*arguments, place=given, **options)
+
+    return click.option(
+        "--data",
+        "-d",
+        "place",
+        type=parse_place,
+        default=DEFAULT_DIRECTORY,
+        envvar=VARIABLE,
+        show_default=True,
+        show_envvar=True,
+        metavar="DIR[,DIR]",
+        help=f"Data directory, or several (or a broker's log.dirs, to read); or a cluster: {CLUSTER_METAVAR}.",
+    )(client_config_option(with_place))
