@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import TypeAlias
 
 import click
 from rich.console import Console
@@ -23,17 +24,10 @@ from benchmarks.registry import MODULES
 from benchmarks.registry import load as load_benchmark
 
 FULL_ROUNDS, SHORT_ROUNDS = 9, 3
+Measure: TypeAlias = Callable[..., BenchmarkResult]
+"""Runs a benchmark as the command line says."""
 TABLE_WIDTH = 160
 """Columns of the tables where there is no terminal: a log file, a pipe."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """Options of a run."""
-
-    short: bool
-    rounds: int
-    directory: Path | None
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -81,12 +75,17 @@ def main(  # noqa: PLR0913 - the options of a command
         _list(console)
         return
     chosen = _chosen(names) if names or not sources else []
-    choices = Choices(
-        short=short, rounds=rounds or (SHORT_ROUNDS if short else FULL_ROUNDS), directory=directory
+    measure = partial(
+        run_benchmark,
+        rounds=rounds or (SHORT_ROUNDS if short else FULL_ROUNDS),
+        short=short,
+        directory=directory,
     )
     kept = [record.from_json(source.read_text()) for source in sources]
     measured = RunResult(
-        machine_facts(directory), short, tuple(_settled(name, choices, console) for name in chosen)
+        machine_facts(directory),
+        short,
+        tuple(_settled(name, measure, console, again=short) for name in chosen),
     )
     report = record.merged([*kept, measured] if chosen else kept)
     if not chosen:
@@ -115,37 +114,26 @@ def _chosen(names: Sequence[str]) -> list[str]:
     return [name for name in MODULES if not names or name in names]
 
 
-def _settled(name: str, choices: Choices, console: Console) -> BenchmarkResult:
+def _settled(name: str, measure: Measure, console: Console, *, again: bool) -> BenchmarkResult:
     """Run a benchmark; in the short form, which judges, once more before it counts that something is amiss."""
-    result = _run(name, choices, console)
-    if choices.short and not result.acceptable:
+    result = _run(name, measure, console)
+    if again and not result.acceptable:
         console.print(f"{name}: measured again, for the machine may have been busy with something else")
-        result = _run(name, choices, console)
+        result = _run(name, measure, console)
     return result
 
 
-def _run(name: str, choices: Choices, console: Console) -> BenchmarkResult:
+def _run(name: str, measure: Measure, console: Console) -> BenchmarkResult:
     """Run one benchmark and print what it gave."""
     try:
         benchmark = load_benchmark(name)
     except ImportError as error:
         result = BenchmarkResult(
-            name=name,
-            question="",
-            logarithmic=False,
-            cases=(),
-            seconds=0,
-            skipped=_missing(error),
+            name, question="", logarithmic=False, cases=(), seconds=0, skipped=_missing(error)
         )
     else:
         with _progress(console) as progress:
-            result = run_benchmark(
-                benchmark,
-                rounds=choices.rounds,
-                short=choices.short,
-                directory=choices.directory,
-                progress=progress,
-            )
+            result = measure(benchmark, progress=progress)
     show(result, console)
     return result
 

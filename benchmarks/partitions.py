@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,12 +68,9 @@ def filled(engine: Engine, topic: str, text_bytes: int, shape: Shape) -> Partiti
 def data_directory(directory: Path, topics: dict[str, tuple[int, Shape]]) -> Path:
     """Make a data directory with these topics, each of so much text in such batches, closed in order."""
     directory.mkdir(parents=True, exist_ok=True)
-    engine = open_engine(directory)
-    try:
+    with closing(open_engine(directory)) as engine:
         for topic, (text_bytes, shape) in topics.items():
             filled(engine, topic, text_bytes, shape)
-    finally:
-        engine.close()
     return directory
 
 

@@ -24,6 +24,7 @@ MODULES: dict[str, str] = {
     "compaction": "engine.compaction",
     "opening": "engine.opening",
     "shell": "peers.shell",
+    "cluster": "peers.cluster",
     "spark": "spark.queries",
 }
 """Name on the command line, and the module whose BENCHMARK it is; they run in this order."""

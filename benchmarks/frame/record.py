@@ -27,7 +27,10 @@ def from_json(text: str) -> RunResult:
     return RunResult(
         plain["machine"],
         plain["short"],
-        tuple(_result(result) for result in plain["benchmarks"]),
+        tuple(
+            BenchmarkResult(**result | {"cases": tuple(map(_case, result["cases"]))})
+            for result in plain["benchmarks"]
+        ),
     )
 
 
@@ -63,18 +66,6 @@ def _plain_case(case: CaseResult) -> dict[str, Any]:
             for outcome in case.outcomes
         ],
     }
-
-
-def _result(plain: dict[str, Any]) -> BenchmarkResult:
-    return BenchmarkResult(
-        name=plain["name"],
-        question=plain["question"],
-        logarithmic=plain["logarithmic"],
-        cases=tuple(_case(case) for case in plain["cases"]),
-        seconds=plain["seconds"],
-        skipped=plain["skipped"],
-        failed=plain["failed"],
-    )
 
 
 def _case(plain: dict[str, Any]) -> CaseResult:

@@ -3,68 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TypeAlias
 
 from benchmarks.frame.question import Better
-from benchmarks.frame.results import CaseResult, Figures, GoalOutcome, RunResult, Verdict
+from benchmarks.frame.results import CaseResult, GoalOutcome, RunResult, Verdict
 
 HEADINGS = ("case", "side", "median", "min to max", "ratio", "against", "goal", "verdict")
-
-
-class CaseRow(NamedTuple):
-    """A line of a benchmark's table."""
-
-    case: str
-    side: str
-    median: str
-    spread: str
-    ratio: str
-    against: str
-    goal: str
-    verdict: str
-
-
+"""The columns of a benchmark's table."""
 GOAL_HEADINGS = ("question", "case", "side", "of", "reached", "against", "goal", "verdict")
+"""The columns of the table of all goals."""
+Row: TypeAlias = tuple[str, ...]
 
 
-class GoalRow(NamedTuple):
-    """A line of the table of all goals."""
-
-    benchmark: str
-    case: str
-    side: str
-    unit: str
-    reached: str
-    against: str
-    goal: str
-    verdict: str
-
-
-def goal_rows(report: RunResult) -> Iterator[GoalRow]:
-    """Every goal of a run, whether it is reached or not."""
+def goal_rows(report: RunResult) -> Iterator[Row]:
+    """Every goal of a run, whether it is reached or not, by GOAL_HEADINGS."""
     for result in report.benchmarks:
         for case in result.cases:
             for outcome in case.outcomes:
                 if outcome.verdict is not Verdict.NO_GOAL:
                     ratio, against, goal, verdict = _judged(outcome, case.unit.name)
                     place = (result.name, case.name, outcome.goal.side, case.unit.name)
-                    yield GoalRow(*place, ratio or number(outcome.ratio), against, goal, verdict)
+                    yield (*place, ratio or number(outcome.ratio), against, goal, verdict)
 
 
-def rows(case: CaseResult) -> Iterator[CaseRow]:
-    """A row a side, and one more for each further goal of it."""
+def rows(case: CaseResult) -> Iterator[Row]:
+    """A row a side, and one more for each further goal of it, by HEADINGS."""
     name = case.name
     for figures in case.figures:
         outcomes = [outcome for outcome in case.outcomes if outcome.goal.side == figures.side]
-        side = (figures.side, f"{number(figures.median)} {case.unit.name}", _spread(figures))
+        spread = f"{number(figures.low)} to {number(figures.high)}"
+        side = (figures.side, f"{number(figures.median)} {case.unit.name}", spread)
         judged = [_judged(outcome, case.unit.name) for outcome in outcomes]
         for words in judged or [("", "", "", "")]:
-            yield CaseRow(name, *side, *words)
+            yield (name, *side, *words)
             name, side = "", ("", "", "")
-
-
-def _spread(figures: Figures) -> str:
-    return f"{number(figures.low)} to {number(figures.high)}"
 
 
 def _judged(outcome: GoalOutcome, unit: str) -> tuple[str, str, str, str]:

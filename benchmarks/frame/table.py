@@ -43,7 +43,7 @@ def show_goals(report: RunResult, console: Console) -> None:
     """Print every goal of a run, and how long it took."""
     table = _judged_table(GOAL_HEADINGS, right=("reached",))
     for row in goal_rows(report):
-        table.add_row(*row[:-1], Text(row.verdict, style=_style(row.verdict)))
+        table.add_row(*row[:-1], Text(row[-1], style=_style(row[-1])))
     seconds = sum(result.seconds for result in report.benchmarks)
     console.print(Text.assemble(("goals", "bold"), f"  all of it took {seconds / 60:.1f} minutes"))
     if table.row_count:
@@ -65,7 +65,7 @@ def _table(result: BenchmarkResult) -> Table:
     table = _judged_table(HEADINGS, right=("median", "min to max", "ratio"))
     for case in result.cases:
         for row in rows(case):
-            table.add_row(*row[:-1], Text(row.verdict, style=_style(row.verdict)))
+            table.add_row(*row[:-1], Text(row[-1], style=_style(row[-1])))
     return table
 
 

@@ -36,7 +36,7 @@ def cases(conditions: Conditions) -> Cases:
                 processor_unit=MEGABYTES_A_SECOND_OF_PROCESSOR,
                 figure=lambda seconds: size / 1e6 / seconds,
             )
-            yield from logs.cases(partial(work, piece=piece), shown, target=0.6, floor=0.25)
+            yield from logs.cases(partial(work, piece=piece), shown, target_of_least=0.8, floor=0.25)
         check_text(logs.ours.path, logs.ours.size())
 
 

@@ -32,7 +32,7 @@ def cases(conditions: Conditions) -> Cases:
         figure=lambda seconds: count / seconds,
     )
     with one_processor(), logs_for_appends(conditions, WRITTEN_BYTES, requests_count=True) as logs:
-        yield from logs.cases(work, shown, target=0.8, floor=0.35)
+        yield from logs.cases(work, shown, target=0.85, floor=0.35)
 
 
 BENCHMARK = Benchmark(

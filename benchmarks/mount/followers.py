@@ -158,7 +158,7 @@ def cases(conditions: Conditions) -> Cases:
         append_pieces(ours.partition("read") / "log", memoryview(lines.text(size)), PIECE)
         for count in conditions.choose(full=(1, 10, 50), short=(1, 10)):
             yield from _reading(ours, empty, count, size if count == 1 else size // 4)
-        yield from _latencies(conditions, ours)
+        yield from _latencies(conditions, ours, empty)
         for count in conditions.choose(full=(500,), short=(50,)):
             yield _append(ours, f"an append while {count} programs wait", partial(_waiting, count), goal=1.0)
         for count in conditions.choose(full=(500, 5000), short=(500,)):
@@ -236,17 +236,26 @@ def _speed(programs: Programs, size: int, started: float, what: str) -> float:
     return size * len(programs.running) / 1e6 / (time.perf_counter() - started)
 
 
-def _latencies(conditions: Conditions, ours: Mount) -> Iterator[Case]:
-    """Milliseconds from an append to each of the followers that see it."""
+def _latencies(conditions: Conditions, ours: Mount, empty: Mount) -> Iterator[Case]:
+    """Milliseconds from an append to each of the followers that see it.
+
+    The empty filesystem has the bytes at hand for all of them: what it takes is what the programs take, and the kernel.
+    """
     count, sent = conditions.choose(full=(50, 200), short=(10, 50))
-    rounds = SharedRounds(partial(_sent, ours.partition("timed"), count, sent))
+    rounds = {
+        mount.side: SharedRounds(partial(_sent, mount.partition("timed"), count, sent))
+        for mount in (ours, empty)
+    }
     for name, share, goals in (("p50", 0.5, ()), ("p99", 0.99, (Goal(target=5.0),))):
         figure = partial(_percentile, share)
         yield Case(
             name=f"append to seen by each of {count}, {name}",
             unit=MILLISECONDS,
-            sides=(Side(OURS, (rounds.measure if share == 0.5 else rounds.reuse)(figure)),),
-            goals=goals,
+            sides=tuple(
+                Side(side, (shared.measure if share == 0.5 else shared.reuse)(figure))
+                for side, shared in rounds.items()
+            ),
+            goals=(*goals, Goal(of=EMPTY)),
             most_rounds=5,
         )
 

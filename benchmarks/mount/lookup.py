@@ -42,8 +42,8 @@ SHAPE = SIXTEEN_KIB
 FULL = {"10 MB": 10, "100 MB": 100, "1 GB": 1000, "10 GB": 10_000}
 SHORT = {"10 MB": 10, "100 MB": 100}
 FLAT, FLAT_FLOOR = 1.2, 3.0
-OF_EMPTY = 3.0
-OF_EMPTY_FLOORS = {"0/OFFSET": 8.0, "0/@TIME": 18.0}
+OF_EMPTY = {"0/OFFSET": 1.4, "0/@TIME": 3.0}
+OF_EMPTY_FLOORS = {"0/OFFSET": 8.0, "0/@TIME": 12.0}
 BATCHES = 500
 """Number of batches in which records are looked up: nearly all of the smallest log's."""
 DISK = "a page of a plain file"
@@ -86,7 +86,8 @@ def cases(conditions: Conditions) -> Cases:
     with one_processor(), _mounted(conditions) as (logs, empty):
         for name, naming in NAMINGS:
             count = conditions.choose(full=1000, short=400)
-            yield _case(f"{name}, warm", naming, [*logs, empty], count, OF_EMPTY_FLOORS[name])
+            of_empty = Goal(of=EMPTY, side=logs[-1].size, target=OF_EMPTY[name], floor=OF_EMPTY_FLOORS[name])
+            yield _case(f"{name}, warm", naming, [*logs, empty], count, of_empty)
         try:
             check_can_drop([file for log in logs for file in log.files])
         except SkippedError:
@@ -95,7 +96,7 @@ def cases(conditions: Conditions) -> Cases:
             yield _cold_case(f"{name}, cold", naming, logs, conditions.choose(full=60, short=15))
 
 
-def _case(name: str, naming: Naming, logs: list[MountedLog], count: int, floor: float) -> Case:
+def _case(name: str, naming: Naming, logs: list[MountedLog], count: int, of_empty: Goal) -> Case:
     smallest, largest = logs[0].size, logs[-2].size
     return Case(
         name=name,
@@ -103,7 +104,7 @@ def _case(name: str, naming: Naming, logs: list[MountedLog], count: int, floor: 
         sides=tuple(Side(log.size, partial(_lookups, log, naming, count)) for log in logs),
         goals=(
             Goal(side=largest, of=smallest, target=FLAT, floor=FLAT_FLOOR),
-            Goal(side=largest, of=EMPTY, target=OF_EMPTY, floor=floor),
+            of_empty,
         ),
     )
 

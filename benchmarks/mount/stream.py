@@ -28,7 +28,7 @@ from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, Shape, data_directory
 PIECES = {"128 KiB": 128 * KIB, "512 KiB": 512 * KIB, "1 MiB": MIB}
 """Bytes of one read(2): the habit of many programs, the st_blksize that `cat` follows, and the most of one request."""
 TARGETS = {SIXTEEN_KIB: 0.6, ONE_RECORD: 0.25}
-FLOORS = {SIXTEEN_KIB: 0.2, ONE_RECORD: 0.13}
+FLOORS = {SIXTEEN_KIB: 0.25, ONE_RECORD: 0.25}
 
 
 class TextLogs(NamedTuple):
@@ -85,11 +85,18 @@ def _text(directory: Path, shape: Shape, text_bytes: int) -> Iterator[TextLogs]:
     with ExitStack() as stack:
         ours = stack.enter_context(topicfs(directory, data))
         empty = stack.enter_context(empty_filesystem(directory, like=ours, log_bytes=size))
+        (segment,) = (data / "bench-0").glob("*.log")
+        reading = stack.enter_context(empty_filesystem(directory, like=ours, log_bytes=size, segment=segment))
         in_c = stack.enter_context(empty_filesystem_in_c(directory, log_bytes=size))
+        others = tuple(
+            MeasuredLog(other.side, other.partition() / "log", lambda: size, other.pid)
+            for other in (reading, in_c)
+        )
         logs = MeasuredLogs(
             ours=MeasuredLog(ours.side, ours.partition() / "log", lambda: size, ours.pid),
             empty=MeasuredLog(empty.side, empty.partition() / "log", lambda: size, empty.pid),
-            others=(MeasuredLog(in_c.side, in_c.partition() / "log", lambda: size, in_c.pid),),
+            others=others,
+            least=reading.side,
             native=MeasuredLog(filesystem_type(directory), native, lambda: size),
         )
         yield TextLogs(logs, size, [native, *(data / "bench-0").iterdir()])

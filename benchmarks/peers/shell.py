@@ -43,8 +43,10 @@ CODECS = ("lz4", "snappy", "zstd", "gzip")
 """Topics that are compressed, each by the codec of its name."""
 COMMANDS_A_SECOND = Unit("commands/s", Better.HIGHER)
 MOST_ROUNDS = 5
-COPIES = 3 + 3 * MOST_ROUNDS + 2
-"""Copies of the text: itself, those consumed on both sides, those that three sides produce in each round, and the compressed ones."""
+COPIES = 3 + 3 * MOST_ROUNDS + 5
+"""Copies of the text: itself, those consumed on both sides, those that three sides produce in each round, and of the
+compressed ones, of both sides, at most half each."""
+VARIED_BYTES = 4 * 10**6
 LINE = shlex.quote(lines.line(0).decode())
 
 
@@ -74,12 +76,20 @@ def cases(conditions: Conditions) -> Cases:
         _setup(directory, size, console=not conditions.short) as setup,
     ):
         # Of few bytes kcat's start is most of its time.
-        producing, consuming = conditions.choose(full=(1.5, 4.0), short=(3.0, 9.0))
+        producing, consuming = conditions.choose(full=(1.6, 4.0), short=(3.0, 9.0))
         yield _case("produce", MEGABYTES_A_SECOND, _producing(setup), target=5.0, floor=producing)
-        yield _case("consume", MEGABYTES_A_SECOND, _consuming(setup, CONSUMED), target=10.0, floor=consuming)
+        yield _case(
+            "consume",
+            MEGABYTES_A_SECOND,
+            _consuming(setup, CONSUMED, setup.text),
+            target=10.0,
+            floor=consuming,
+        )
+        varied = setup.text.with_name("varied")
+        varied.write_bytes(lines.varied_text(VARIED_BYTES) * (size // VARIED_BYTES))
         for codec in conditions.choose(full=CODECS, short=()):
-            _fill(setup.broker, setup.mount, codec, setup.text, "-z", codec)
-            sides = _consuming(setup, codec)
+            _fill(setup.broker, setup.mount, codec, varied, "-z", codec)
+            sides = _consuming(setup, codec, varied)
             yield _case(f"consume {codec}", MEGABYTES_A_SECOND, sides, target=10.0, floor=consuming / 2)
         yield _case("produce one line", COMMANDS_A_SECOND, _one_line(setup), target=30.0, floor=50.0)
         yield _case("consume one record by offset", COMMANDS_A_SECOND, _one_record(setup), floor=3.0)
@@ -120,7 +130,7 @@ def _producing(setup: ShellSetup) -> Iterator[Side]:
         yield Side(CONSOLE, lambda: speed(console, in_broker, setup.text))
 
 
-def _consuming(setup: ShellSetup, topic: str) -> Iterator[Side]:
+def _consuming(setup: ShellSetup, topic: str, text: Path) -> Iterator[Side]:
     commands = {
         OURS: ["cat", str(setup.mount / topic / "0/log")],
         KCAT: setup.broker.kcat("-C", topic, "-e", "-q", "-o", "beginning"),
@@ -128,8 +138,8 @@ def _consuming(setup: ShellSetup, topic: str) -> Iterator[Side]:
     if setup.console and topic == CONSUMED:
         commands[CONSOLE] = setup.broker.console_consumer(topic, setup.records)
     for name, command in commands.items():
-        _check_printed(command, setup.size)
-        yield Side(name, partial(_consumed, setup.size, command))
+        _check_printed(command, text)
+        yield Side(name, partial(_consumed, text.stat().st_size, command))
 
 
 def _consumed(size: int, command: Sequence[str]) -> float:
@@ -161,8 +171,8 @@ def _loop(count: int, command: str) -> float:
     return count / seconds_of(["bash", "-c", script])
 
 
-def _check_printed(command: Sequence[str], size: int) -> None:
-    """Raise WrongResultError unless a command prints exactly the first `size` bytes of `lines`."""
+def _check_printed(command: Sequence[str], text: Path) -> None:
+    """Raise WrongResultError unless a command prints exactly the text."""
     found = total = 0
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -171,7 +181,8 @@ def _check_printed(command: Sequence[str], size: int) -> None:
         while piece := program.stdout.read(2**20):
             found = crc32c(piece, found)
             total += len(piece)
-    if (total, found) != (size, lines.checksum(size)):
+    size = text.stat().st_size
+    if (total, found) != (size, crc32c(text.read_bytes())):
         raise WrongResultError(f"{command[0]} printed {total} bytes, not the {size} that were produced")
 
 

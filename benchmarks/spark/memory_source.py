@@ -7,6 +7,7 @@ stay; a read hands them on and does nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,8 @@ def write_batches(data: Path, topic: str, folder: Path) -> None:
     """Read a topic once, headers too, into a file of Arrow batches a task."""
     options = parse_source_options({"path": str(data), "subscribe": topic}, streaming=False)
     schema = arrow_schema(full_schema(include_headers=True))
-    source = TopicSource(options)
-    try:
+    with closing(TopicSource(options)) as source:
         tasks = source.tasks(source.batch_ranges())
-    finally:
-        source.close()
     folder.mkdir(parents=True)
     for number, task in enumerate(tasks):
         with (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from contextlib import closing
 from pathlib import Path
 
 from storage.codec.batch_writer import encode_columns
@@ -28,8 +29,7 @@ def make_topic(directory: Path, records: int) -> int:
     rounds = -(-records // (BLOCK_RECORDS * PARTITIONS))
     step_ms = max(1, DAYS * DAY_MS // (rounds * BLOCK_RECORDS))
     directory.mkdir(parents=True)
-    engine = open_engine(directory)
-    try:
+    with closing(open_engine(directory)) as engine:
         partitions = engine.create_topic(TOPIC, partitions=PARTITIONS, overrides=SETTINGS).partitions()
         data = _data()
         for number in range(rounds):
@@ -37,8 +37,6 @@ def make_topic(directory: Path, records: int) -> int:
             batches = b"".join(encode_columns(columns, max_batch_bytes=BATCH_BYTES))
             for partition in partitions.values():
                 partition.append(bytearray(batches), encoded_here=True)
-    finally:
-        engine.close()
     return rounds * BLOCK_RECORDS * PARTITIONS
 
 

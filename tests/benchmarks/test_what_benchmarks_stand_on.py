@@ -13,6 +13,7 @@ from benchmarks.frame.question import Conditions, SkippedError, WrongResultError
 from benchmarks.mount.setup.cpu_time import _processor_clock, timed
 from benchmarks.mount.setup.mounts import (
     EMPTY_IN_C,
+    EMPTY_KEEPING,
     EMPTY_PLAIN,
     empty_filesystem,
     empty_filesystem_in_c,
@@ -119,8 +120,13 @@ def test_every_place_counts_what_it_was_given(tmp_path):
     conditions = Conditions(short=True, directory=tmp_path)
     text = memoryview(lines.text(100_000))
     with logs_for_appends(conditions, 2**20, requests_count=True) as logs:
-        assert [EMPTY_IN_C] == [log.side for log in logs.others if log.side != EMPTY_PLAIN]
+        others = [log.side for log in logs.others if log.side != EMPTY_PLAIN]
+        assert [EMPTY_KEEPING, EMPTY_IN_C] == others
         for log in (logs.ours, logs.empty, *logs.others, logs.native):
             took = log.appended(len(text), lambda log=log: append_pieces(log.path, text, 2**14))
             assert 0 < took.elapsed
         check_text(Path(logs.ours.path), len(text))
+        (keeping,) = (log for log in logs.others if log.side == EMPTY_KEEPING)
+        assert keeping.kept_in is not None
+        batches = decode((keeping.kept_in / "batches").read_bytes())
+        assert text == b"".join(record.value + b"\n" for columns in batches for record in columns)

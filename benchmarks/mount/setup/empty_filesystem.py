@@ -9,6 +9,10 @@ library. Whatever the path, the names are these:
     …/NAME       where NAME begins with a digit or with @: a file of one line, cached, whose name is soon forgotten
     …/           any other name: a directory
 
+With `--segment FILE` a read of `log` reads the share of that file that stands for it, takes its CRC-32C and copies it:
+what nobody can leave out who reads Kafka's records. With `--batches FILE` the lines of an append are encoded as a record
+batch, which is written to that file: what nobody can leave out who keeps them.
+
 Run as `python -m benchmarks.mount.setup.empty_filesystem MOUNTPOINT`; it prints a line once it is mounted, and ends when it
 is unmounted or gets SIGTERM.
 """
@@ -25,13 +29,15 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any, cast
 
+import crc32c
 import pyfuse3
 import trio
 
 from benchmarks.lines import BLOCK, LINE_BYTES, READABLE
-from fusefs.daemon import SPARE_TASKS
+from fusefs.daemon import IDLE_TASKS, SPARE_TASKS
 from fusefs.files.selected import REMEMBERED_SECONDS
 from fusefs.following.waiting import MAX_WAITING
 from fusefs.mounting import request_loop
@@ -39,6 +45,8 @@ from fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_re
 from fusefs.nodes.handles import BytesHandle, FollowFile, LogHandle
 from fusefs.nodes.nodes import DIRECTORY_MODE, FOR_LONG, LOG_MODE, READ_BLOCK, READ_MODE
 from fusefs.operations import BLOCK as STAT_BLOCK
+from storage.codec.records import encode_lines
+from storage.disk.native import system_clock
 
 
 class NodeKind(Enum):
@@ -169,16 +177,59 @@ class EmptyFileSystem(pyfuse3.Operations):
         self._followers.pop(fh, None)
 
 
-async def serve(mountpoint: str, log_bytes: int, loop: request_loop.RequestLoop) -> None:
+class ReadingFileSystem(EmptyFileSystem):
+    """The same, with a segment behind `log` that is read, checked and copied, and not understood."""
+
+    def __init__(self, log_bytes: int, segment: Path) -> None:
+        super().__init__(log_bytes)
+        self._segment = os.open(segment, os.O_RDONLY)
+        self._segment_bytes = segment.stat().st_size
+        self._from_disk = memoryview(bytearray(2 * len(READABLE)))
+        self._given = memoryview(bytearray(len(READABLE)))
+
+    def _place(self, offset: int) -> int:
+        """Where in the segment stands what is at this offset of the text."""
+        return offset * self._segment_bytes // self._log_bytes
+
+    async def read(self, fh: int, off: int, size: int) -> bytes:
+        if self._open[fh] is not NodeKind.LOG:
+            return await super().read(fh, off, size)
+        given = max(0, min(size, self._log_bytes - off))
+        place = self._place(off)
+        from_disk = self._from_disk[: self._place(off + given) - place]
+        os.preadv(self._segment, [from_disk], place)
+        crc32c.crc32c(from_disk)
+        self._given[:given] = from_disk[:given]
+        return cast("bytes", self._given[:given])
+
+
+class KeepingFileSystem(EmptyFileSystem):
+    """The same, with a file that keeps the lines of each append as a record batch of its own, at no offset."""
+
+    def __init__(self, batches: Path) -> None:
+        super().__init__(0)
+        self._batches = os.open(batches, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._begun = b""
+
+    async def write(self, fh: int, off: int, buf: bytes) -> int:
+        cut = buf.rfind(b"\n") + 1
+        whole = self._begun + buf[:cut] if cut else b""
+        self._begun = buf[cut:] if cut else self._begun + buf
+        for batch in encode_lines(whole, timestamp=system_clock()):
+            os.write(self._batches, batch)
+        return await super().write(fh, off, buf)
+
+
+async def serve(filesystem: EmptyFileSystem, mountpoint: str, loop: request_loop.RequestLoop) -> None:
     """Mount and serve, as the daemon of topicfs does."""
     options = {*pyfuse3.default_options, "fsname=emptyfs", "subtype=emptyfs"}
-    pyfuse3.init(EmptyFileSystem(log_bytes), mountpoint, options)
+    pyfuse3.init(filesystem, mountpoint, options)
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(_end_on_signal)
             request_loop.use(loop, pyfuse3)
             nursery.start_soon(_print_mounted, mountpoint)
-            await pyfuse3.main(max_tasks=MAX_WAITING + SPARE_TASKS)
+            await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=MAX_WAITING + SPARE_TASKS)
             nursery.cancel_scope.cancel()
     finally:
         pyfuse3.close(unmount=True)
@@ -197,18 +248,28 @@ async def _print_mounted(mountpoint: str) -> None:
     print("mounted", flush=True)
 
 
+def _filesystem(arguments: argparse.Namespace) -> EmptyFileSystem:
+    if arguments.segment is not None:
+        return ReadingFileSystem(arguments.bytes, arguments.segment)
+    if arguments.batches is not None:
+        return KeepingFileSystem(arguments.batches)
+    return EmptyFileSystem(arguments.bytes)
+
+
 def main() -> None:
     """Run until unmounted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mountpoint")
     parser.add_argument("--bytes", type=int, default=0, help="how many bytes `log` has")
+    parser.add_argument("--segment", type=Path, help="what a read of `log` reads, checks and copies")
+    parser.add_argument("--batches", type=Path, help="where the lines of appends are kept")
     parser.add_argument(
         "--request-loop", type=request_loop.RequestLoop, default=request_loop.choose(None, pyfuse3)
     )
     arguments = parser.parse_args()
     raise_open_files()
     keep_freed_memory()
-    trio.run(serve, arguments.mountpoint, arguments.bytes, arguments.request_loop)
+    trio.run(serve, _filesystem(arguments), arguments.mountpoint, arguments.request_loop)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,10 @@ from testing.processes import ending_with_this
 EMPTY = "empty filesystem"
 EMPTY_PLAIN = "empty, plain loop"
 """The same with pyfuse3's own request loop."""
+EMPTY_READING = "empty, segment read"
+"""One that reads a segment for what it gives out, takes its CRC-32C and copies it."""
+EMPTY_KEEPING = "empty, then a batch"
+"""One that encodes the lines of each append as a record batch, and writes it to a file in memory."""
 EMPTY_IN_C = "empty, C libfuse"
 """One in C, with nothing between libfuse and its answers."""
 FUSE_DEVICE = Path("/dev/fuse")
@@ -63,17 +67,43 @@ def topicfs(directory: Path, data: Path, *options: str) -> Iterator[Mount]:
 
 
 @contextmanager
+def topicfs_of_cluster(directory: Path, bootstrap_server: str) -> Iterator[Mount]:
+    """Mount the topics of a running cluster by the real command."""
+    mountpoint = directory / "mnt-cluster"
+    command = str(Path(sys.executable).with_name("topicfs"))
+    place = f"kafka://{bootstrap_server}"
+    with _mounted([command, "mount", "--foreground", place, str(mountpoint)], mountpoint) as pid:
+        yield Mount(OURS, mountpoint, pid)
+
+
+@contextmanager
 def empty_filesystem(
-    directory: Path, *, like: Mount, log_bytes: int = 0, plain: bool = False
+    directory: Path, *, like: Mount, log_bytes: int = 0, plain: bool = False, segment: Path | None = None
 ) -> Iterator[Mount]:
     """Mount the empty filesystem, with the request loop of a mount of topicfs; its log has `log_bytes` of text.
 
-    A `plain` one has pyfuse3's own request loop, whatever the mount has.
+    A `plain` one has pyfuse3's own request loop, whatever the mount has. One with a `segment` reads it.
     """
     side, request_loop = (EMPTY_PLAIN, "plain") if plain else (EMPTY, request_loop_of(like))
+    options = ["--bytes", str(log_bytes), "--request-loop", request_loop]
+    if segment is not None:
+        side, options = EMPTY_READING, [*options, "--segment", str(segment)]
+    with _empty(side, directory, options) as mount:
+        yield mount
+
+
+@contextmanager
+def keeping_filesystem(directory: Path, *, like: Mount) -> Iterator[Mount]:
+    """Mount an empty filesystem that keeps what is appended, in the file `batches` of that directory."""
+    options = ["--batches", str(directory / "batches"), "--request-loop", request_loop_of(like)]
+    with _empty(EMPTY_KEEPING, directory, options) as mount:
+        yield mount
+
+
+@contextmanager
+def _empty(side: str, directory: Path, options: Sequence[str]) -> Iterator[Mount]:
     mountpoint = directory / side.replace(", ", "-").replace(" ", "-")
     command = [sys.executable, "-m", "benchmarks.mount.setup.empty_filesystem", str(mountpoint)]
-    options = ["--bytes", str(log_bytes), "--request-loop", request_loop]
     with _mounted([*command, *options], mountpoint) as pid:
         yield Mount(side, mountpoint, pid)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from benchmarks.mount.setup.mounts import (
     Mount,
     empty_filesystem,
     empty_filesystem_in_c,
+    keeping_filesystem,
     request_loop_of,
     topicfs,
 )
@@ -56,10 +57,11 @@ class MeasuredLogs:
     empty: MeasuredLog
     native: MeasuredLog
     others: tuple[MeasuredLog, ...] = ()
-    """Other empty filesystems: one in C, and one with pyfuse3's own request loop, where topicfs has another."""
-    stores: bool = False
-    """True if the work stores bytes, which the empty filesystem never does: the least time to move and keep them is that of
-    the empty filesystem and of plain files, one after the other."""
+    """Other empty filesystems: one in C, one with pyfuse3's own request loop, where topicfs has another, one that reads or
+    keeps batches."""
+    least: str | None = None
+    """The side whose work no log can leave out. None where bytes are stored, which the empty filesystem never does: that is
+    the empty filesystem and plain files, one after the other."""
 
     def cases(
         self,
@@ -67,41 +69,38 @@ class MeasuredLogs:
         shown: Display,
         *,
         target: float | None = None,
+        target_of_least: float | None = None,
         floor: float | None = None,
     ) -> Iterator[Case]:
-        """Elapsed and processor time of the same work, with the same target as a share of the empty filesystem's.
+        """Elapsed and processor time of the same work, with a target as a share of the empty filesystem's, or of the least.
 
-        With a target follows elapsed time once more, of programs that the scheduler puts where it wants. The floor is only for processor
-        time: others on the machine disturb it least. Where bytes are stored it is a share of what moving and storing them
-        takes: memory that a virtual machine touches first may cost more than all else.
+        With a target follows elapsed time once more, of programs that the scheduler puts where it wants. The floor is only
+        for processor time, which others on the machine disturb least, and a share of the least that can be done: how long
+        a request takes, and what memory that a virtual machine touches first, depends too much on the machine.
         """
-        least = EMPTY
         shared = {
             log.side: SharedRounds(partial(work, log))
             for log in (self.ours, self.empty, *self.others, self.native)
         }
-        beside = tuple(Goal(of=other.side) for other in self.others)
-        goal = Goal(of=EMPTY, target=target)
-        if self.stores:
+        least = self.least
+        if least is None:
             least = f"empty, then {self.native.side}"
             shared[least] = SharedRounds(lambda: work(self.empty).plus(work(self.native)))
+        beside = tuple(Goal(of=other.side) for other in self.others if other.side != least)
+        of_empty = Goal(of=EMPTY, target=target)
         yield Case(
             name=shown.name,
             unit=shown.unit,
             sides=tuple(Side(side, rounds.measure(shown.elapsed)) for side, rounds in shared.items()),
-            goals=(goal, *beside),
+            goals=(of_empty, Goal(of=least, target=target_of_least), *beside),
         )
         yield Case(
             name=shown.name,
             unit=shown.processor_unit,
             sides=tuple(Side(side, rounds.reuse(shown.cpu)) for side, rounds in shared.items()),
-            goals=(
-                (goal, Goal(of=least, floor=floor), *beside)
-                if self.stores
-                else (Goal(of=EMPTY, target=target, floor=floor), *beside)
-            ),
+            goals=(of_empty, Goal(of=least, target=target_of_least, floor=floor), *beside),
         )
-        if target is None:
+        if target is None and target_of_least is None:
             return
         yield Case(
             name=f"{shown.name}, not pinned",
@@ -110,7 +109,7 @@ class MeasuredLogs:
                 Side(log.side, SharedRounds(partial(_not_pinned, work, log)).measure(shown.elapsed))
                 for log in (self.ours, self.empty, *self.others)
             ),
-            goals=(Goal(of=EMPTY), *beside),
+            goals=tuple(Goal(of=log.side) for log in (self.empty, *self.others)),
         )
 
 
@@ -142,14 +141,15 @@ def logs_for_appends(
 ) -> Iterator[MeasuredLogs]:
     """A new topic with one partition, the empty filesystem, and a plain file beside the topic's segments.
 
-    In memory, where `written_bytes` find room: the empty filesystem has no disk to wait for either. Where
-    `requests_count` there is an empty filesystem in C too, and one with pyfuse3's own request loop unless topicfs has it.
+    In memory, where `written_bytes` find room: the empty filesystem has no disk to wait for either. Beside it is one that
+    keeps batches; where `requests_count` there is an empty filesystem in C too, and one with pyfuse3's own request loop unless topicfs has it.
     """
     with ExitStack() as stack:
-        directory = stack.enter_context(directory_in_memory(conditions, 2 * written_bytes))
+        directory = stack.enter_context(directory_in_memory(conditions, 3 * written_bytes))
         ours = stack.enter_context(topicfs(directory, directory / "data"))
         (ours.path / "bench").mkdir()
         empty = stack.enter_context(empty_filesystem(directory, like=ours))
+        keeping = stack.enter_context(keeping_filesystem(directory, like=ours))
         others = []
         if requests_count:
             others.append(stack.enter_context(empty_filesystem_in_c(directory)))
@@ -161,11 +161,10 @@ def logs_for_appends(
         yield MeasuredLogs(
             ours=MeasuredLog(ours.side, log, lambda: log.stat().st_size, ours.pid, kept_in=directory),
             empty=_empty_log(empty),
-            others=tuple(map(_empty_log, others)),
+            others=(replace(_empty_log(keeping), kept_in=directory), *map(_empty_log, others)),
             native=MeasuredLog(
                 filesystem_type(directory), native, lambda: native.stat().st_size, kept_in=directory
             ),
-            stores=True,
         )
 
 
