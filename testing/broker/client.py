@@ -102,8 +102,12 @@ class Client:
             if replicas
             else NewTopic(name, partitions, 1, config=config)
         )
-        admin = self.admin
-        admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
+        try:
+            self.admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
+        except KafkaException as error:
+            # The client asks again by itself where the answer came too late.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
         # The controller knows the topic, the broker itself only a moment later.
         return _patiently(lambda: self.topic_id(name), ("UNKNOWN_TOPIC_OR_PART",))
 

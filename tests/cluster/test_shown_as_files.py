@@ -222,5 +222,9 @@ def test_records_are_those_of_a_consumer(mounted, client):
         with client.transaction(producer, commit=commit):
             producer.produce("codecs", f"in a transaction: {commit}".encode(), partition=0)
         expected += [b"in a transaction: True"] if commit else []
+    wait_until((mounted / "codecs").exists, "the topic is there")
+    wait_until(
+        lambda: "last_stable_offset 256" in (mounted / "codecs/0/status").read_text(), "its end is known"
+    )
     assert expected == (mounted / "codecs/0/log").read_bytes().splitlines()
     assert expected == [record.value for record in client.records("codecs")]

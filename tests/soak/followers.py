@@ -143,12 +143,17 @@ class Run:
         assert isinstance(partition, Log)
         return partition
 
+    def goes_on(self, until: float) -> bool:
+        """Return whether more is appended: until a time, and on a slow machine until retention has deleted something."""
+        now = time.monotonic()
+        return now < until or (not self.counts["deleted"] and now < until + PATIENCE_S)
+
     # What is appended.
 
     async def append_here(self, until: float) -> None:
         """In bursts, in the event loop's thread."""
         number = 0
-        while time.monotonic() < until and len(self.appended["plain"].lines) < MOST_LINES:
+        while self.goes_on(until) and len(self.appended["plain"].lines) < MOST_LINES:
             for _ in range(self.chance.randrange(1, 40)):
                 topic = self.chance.choice(("plain", "plain", "packed"))
                 count = self.chance.choice((1, 1, 5, 800))
@@ -161,7 +166,7 @@ class Run:
     def append_there(self, until: float) -> None:
         """Plain batches and transactions, in a thread of their own; what is still open in the end is aborted."""
         chance, number = random.Random(self.chance.random()), 0
-        while time.monotonic() < until:
+        while self.goes_on(until):
             values = [b"there %d" % (number + each) for each in range(chance.randrange(1, 60))]
             number += len(values)
             if chance.random() < 0.5:
@@ -201,10 +206,10 @@ class Run:
 
     async def maintain(self, until: float) -> None:
         """Roll what is due and delete the oldest segments, again and again."""
-        while time.monotonic() < until:
+        while self.goes_on(until):
             await trio.to_thread.run_sync(self.client.engine.maintain_now, system_clock())
+            self.counts["deleted"] = int(self.partition("plain").log_start_offset)
             await trio.sleep(0.2)
-        self.counts["deleted"] = int(self.partition("plain").log_start_offset)
 
     # Who follows.
 
@@ -326,7 +331,7 @@ async def _run(engine: Engine, directory: Path, seconds: float, seed: int) -> Co
         run = Run(client, seed)
         silent = Follower(client, run.partition("plain"), "")
         await silent.open()
-        with trio.fail_after(seconds + PATIENCE_S):
+        with trio.fail_after(seconds + 2 * PATIENCE_S):
             async with trio.open_nursery() as followers:
                 for number in range(FOLLOWERS):
                     followers.start_soon(run.follow, number, until)
