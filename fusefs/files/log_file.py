@@ -39,13 +39,15 @@ from storage.model import Offset
 class ViewNode(FileNode):
     """A view as a file."""
 
-    __slots__ = ("_files", "_opened", "_view")
+    __slots__ = ("_files", "_opened", "_opened_whole", "_view")
 
     def __init__(self, parent: Directory, name: str, files: PartitionFiles, view: View) -> None:
         super().__init__(files.context, parent, name)
         self._files = files
         self._view = view
         self._opened = 0
+        self._opened_whole = False
+        """True once it was opened with its exact size known, be it that of an empty file."""
 
     mode = READ_MODE
 
@@ -88,7 +90,7 @@ class ViewNode(FileNode):
         settings = self.context.settings
         if not self.context.engine.remote:
             await self._measure(settings.open_seconds if self._opened else settings.stat_seconds, pid)
-        elif self._opened and self._view.size:
+        elif self._opened and self._partly_known:
             self.context.measuring.measure_later(self._view, self._measured_behind, little=True)
 
     async def _measure(self, seconds: float, pid: int) -> None:
@@ -99,7 +101,7 @@ class ViewNode(FileNode):
         """
         measuring, waiting = self.context.measuring, self.context.waiting
         if self.context.engine.remote:
-            if self._view.size:
+            if self._partly_known:
                 await measuring.measure_little(self._view, seconds=self.context.settings.stat_seconds)
             return
         if self.context.engine.foreign or not await measuring.measure(
@@ -108,6 +110,11 @@ class ViewNode(FileNode):
             measuring.measure_later(self._view, self._measured_behind)
         if waiting.wants_to_end(pid):
             raise FileError(errno.EINTR)
+
+    @property
+    def _partly_known(self) -> bool:
+        """True if only what was added since somebody looked is to be measured."""
+        return self._opened_whole or self._view.size > 0
 
     def _measured_behind(self) -> None:
         self.context.kernel.forget_attributes(self.node_id)
@@ -126,6 +133,7 @@ class ViewNode(FileNode):
             if not self.measured:
                 await self._measure(self.context.settings.open_seconds, pid)
         self._opened += 1
+        self._opened_whole = self._opened_whole or self.measured
         reader = ViewReader(self._view) if access.reads else None
         return LogHandle(
             self,

@@ -68,6 +68,18 @@ async def test_what_was_read_counts_and_what_follows_it_is_measured_without_wait
     assert 10 == (await client.stat("orders/0/log")).size
 
 
+async def test_an_empty_log_that_somebody_has_open_grows(client: Program, engine: StallingEngine):
+    """`tail -f` goes by the size alone, and has read nothing yet."""
+    partition = engine.make("empty").all[0]
+    fh = await client.open("empty/0/log")
+    assert b"" == await client.fs.read(fh, 0, 100)
+    partition.arrive(b"first")
+    with trio.fail_after(20):
+        while (await client.stat("empty/0/log")).size != 6:
+            await trio.sleep(0.01)
+    assert b"first\n" == await client.fs.read(fh, 0, 100)
+
+
 async def test_of_a_log_no_more_is_read_for_its_size_than_a_little(
     client: Program, engine: StallingEngine, monkeypatch
 ):
