@@ -12,6 +12,7 @@ from cluster.brokers import Metadata, TopicMetadata
 from cluster.errors import LEADER_NOT_AVAILABLE, NONE
 from cluster.leaders import METADATA_SECONDS, Leaders
 from cluster.partition import ClusterPartition
+from cluster.producing import ProducerIds
 from cluster.reading import WindowCache
 from cluster.topic import ClusterTopic
 from storage.engine import Listeners
@@ -26,13 +27,16 @@ LOOKS_GONE = 2
 class Catalog:
     """The topics, kept as immutable mappings that are replaced. Any thread reads; `follow` may be called from any."""
 
-    def __init__(self, leaders: Leaders, windows: WindowCache) -> None:
+    def __init__(
+        self, leaders: Leaders, windows: WindowCache, producer_ids: ProducerIds | None = None
+    ) -> None:
+        """Without `producer_ids` partitions are read-only."""
         self.topics: Mapping[str, ClusterTopic] = {}
         self.listeners = Listeners()
         """Notified after topics or partitions came or went."""
         self.generation = 0
         """Grows with each change of what is there, and of what is listened to."""
-        self._leaders, self._windows = leaders, windows
+        self._leaders, self._windows, self._producer_ids = leaders, windows, producer_ids
         self._lock = threading.Lock()
         self._stirred = threading.Condition()
         self._absences: dict[str, int] = {}
@@ -121,6 +125,7 @@ class Catalog:
                     topic_id=topic.topic_id,
                     leaders=self._leaders,
                     windows=self._windows,
+                    producer_ids=self._producer_ids,
                     bounds=bounds,
                     ask_config=topic.ask_config,
                     followed=self.stir,

@@ -34,7 +34,7 @@ from cluster.place import Server
 from cluster.sasl import Credentials
 from cluster.security import PLAINTEXT, Security
 from storage.coordinators.wire import Values
-from storage.errors import CorruptBatchError
+from storage.errors import ClusterError, CorruptBatchError
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
@@ -146,14 +146,52 @@ class Connection:
         try:
             if self._credentials is not None and time.monotonic() >= self._session_ends:
                 self._authenticate(self._credentials)
-            self._send(api, version, asked, seconds)
-            answer = self._answer(api, version, max_bytes)
+            correlation = self._send(api, version, asked, seconds)
+            answer = self._answer(api, version, correlation, max_bytes)
         except BaseException:
             self.close()
             raise
+        self._note_answer(answer)
+        return answer
+
+    def call_both(
+        self, first: tuple[Api, Values], then: tuple[Api, Values], *, seconds: float = ANSWER_SECONDS
+    ) -> tuple[Values, Values | None]:
+        """Ask two things in one round trip (blocking): a broker begins with the second when the first is answered.
+
+        The second answer is None where it failed, or has to wait for a quota. Raises what `call` does for the first.
+        """
+        (api, request), (later_api, later_request) = first, then
+        if not self.usable:
+            raise UnreachableError(f"{self.server}: the connection is another process's, or broken")
+        version, later_version = self.version(api), self.version(later_api)
+        asked = api.request.write(request, version)
+        later_asked = later_api.request.write(later_request, later_version)
+        try:
+            if self._credentials is not None and time.monotonic() >= self._session_ends:
+                self._authenticate(self._credentials)
+            correlation = self._send(api, version, asked, seconds)
+            with suppress(
+                UnreachableError
+            ):  # Then the first one has no answer either, or the second has none.
+                self._send(later_api, later_version, later_asked, seconds)
+            later = self._correlation
+            answer = self._answer(api, version, correlation, MAX_ANSWER_BYTES)
+        except BaseException:
+            self.close()
+            raise
+        self._note_answer(answer)
+        try:
+            if self.muted:
+                raise UnreachableError(f"{self.server}: the quota is used up")
+            return answer, self._answer(later_api, later_version, later, MAX_ANSWER_BYTES)
+        except ClusterError:
+            self.close()
+            return answer, None
+
+    def _note_answer(self, answer: Values) -> None:
         self._proven = True
         self._muted_until = time.monotonic() + answer.get("throttleTimeMs", 0) / 1000
-        return answer
 
     def _encrypted(self, tls: ssl.SSLContext) -> ssl.SSLSocket:
         try:
@@ -224,7 +262,8 @@ class Connection:
             f"{self.server}: what answers there is no Kafka broker; is it the port of a listener for clients?"
         )
 
-    def _send(self, api: Api, version: int, body: bytes, seconds: float) -> None:
+    def _send(self, api: Api, version: int, body: bytes, seconds: float) -> int:
+        """Send a request, and return the number that its answer has."""
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         head = struct.pack(">hhih", api.key, version, self._correlation, len(CLIENT_ID)) + CLIENT_ID
         if api.is_flexible(version):
@@ -234,12 +273,13 @@ class Connection:
             self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
         except OSError as error:
             raise UnreachableError(f"{self.server}: {api.name}: {error.strerror or error}") from None
+        return self._correlation
 
-    def _answer(self, api: Api, version: int, max_bytes: int) -> Values:
+    def _answer(self, api: Api, version: int, correlation: int, max_bytes: int) -> Values:
         frame = self._receive(max_bytes, api)
         what = f"{self.server}: the answer to {api.name} version {version} cannot be read"
         at = 5 if api.is_flexible(version) else 4
-        if len(frame) < at or int.from_bytes(frame[:4], "big") != self._correlation or any(frame[4:at]):
+        if len(frame) < at or int.from_bytes(frame[:4], "big") != correlation or any(frame[4:at]):
             raise MalformedAnswerError(f"{what}: it is not the answer to this request")
         try:
             return api.response.read(frame[at:], version)

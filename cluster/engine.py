@@ -15,6 +15,7 @@ from cluster.following import Watch
 from cluster.leaders import Leaders
 from cluster.partition import ClusterPartition
 from cluster.place import ClusterAddress
+from cluster.producing import ProducerIds
 from cluster.reading import WindowCache
 from cluster.security import PLAINTEXT, Security
 from cluster.topic import ClusterTopic
@@ -50,7 +51,7 @@ class ClusterEngine:
         self.read_only = read_only
         self.leaders = leaders
         self._windows = WindowCache()
-        self._catalog = Catalog(leaders, self._windows)
+        self._catalog = Catalog(leaders, self._windows, None if read_only else ProducerIds(leaders))
         self._catalog.follow(leaders.metadata)
         self._watch = Watch(leaders, self._catalog)
 

@@ -10,6 +10,14 @@ from storage.errors import (
     ClusterError,
     InvalidConfigError,
     InvalidNameError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    InvalidTransactionStateError,
+    NotEnoughReplicasError,
+    OutOfOrderSequenceError,
+    PolicyViolationError,
+    ProducerFencedError,
+    RecordTooLargeError,
     StorageError,
     UnknownTopicError,
 )
@@ -64,12 +72,22 @@ class ErrorKind(NamedTuple):
     remedy: str = ""
 
 
+UNKNOWN_SERVER_ERROR = -1
 NONE = 0
 OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
+REQUEST_TIMED_OUT = 7
+NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+OUT_OF_ORDER_SEQUENCE = 45
+DUPLICATE_SEQUENCE = 46
+INVALID_PRODUCER_EPOCH = 47
+UNKNOWN_PRODUCER_ID = 59
+PRODUCER_FENCED = 90
 
 _ACL = "ask for an ACL with the operation Read and Describe on it"
+
+_REPLICAS = "too few replicas are in sync for acks=all: see min.insync.replicas, and which brokers are down"
 
 ERRORS: dict[int, ErrorKind] = {
     -1: ErrorKind("UNKNOWN_SERVER_ERROR", Passing.LATER, remedy="the broker's log says more"),
@@ -81,11 +99,27 @@ ERRORS: dict[int, ErrorKind] = {
     7: ErrorKind("REQUEST_TIMED_OUT", Passing.LATER),
     8: ErrorKind("BROKER_NOT_AVAILABLE", Passing.ELSEWHERE),
     9: ErrorKind("REPLICA_NOT_AVAILABLE", Passing.ELSEWHERE),
+    10: ErrorKind(
+        "MESSAGE_TOO_LARGE", type=RecordTooLargeError, remedy="raise max.message.bytes of the topic"
+    ),
     13: ErrorKind("NETWORK_EXCEPTION", Passing.ELSEWHERE),
+    14: ErrorKind("COORDINATOR_LOAD_IN_PROGRESS", Passing.LATER),
+    15: ErrorKind("COORDINATOR_NOT_AVAILABLE", Passing.LATER),
+    16: ErrorKind("NOT_COORDINATOR", Passing.LATER),
     17: ErrorKind("INVALID_TOPIC_EXCEPTION", type=InvalidNameError),
+    18: ErrorKind(
+        "RECORD_LIST_TOO_LARGE", type=RecordTooLargeError, remedy="raise segment.bytes of the topic"
+    ),
+    19: ErrorKind("NOT_ENOUGH_REPLICAS", Passing.LATER, NotEnoughReplicasError, _REPLICAS),
+    20: ErrorKind("NOT_ENOUGH_REPLICAS_AFTER_APPEND", Passing.LATER, NotEnoughReplicasError, _REPLICAS),
     29: ErrorKind("TOPIC_AUTHORIZATION_FAILED", type=NotAuthorizedError, remedy=_ACL),
     31: ErrorKind(
         "CLUSTER_AUTHORIZATION_FAILED", type=NotAuthorizedError, remedy="ask for an ACL on the cluster"
+    ),
+    32: ErrorKind(
+        "INVALID_TIMESTAMP",
+        type=InvalidTimestampError,
+        remedy="see message.timestamp.before.max.ms and after.max.ms",
     ),
     33: ErrorKind("UNSUPPORTED_SASL_MECHANISM", type=AuthenticationError),
     34: ErrorKind(
@@ -94,6 +128,14 @@ ERRORS: dict[int, ErrorKind] = {
     35: ErrorKind("UNSUPPORTED_VERSION", type=UnsupportedVersionError),
     40: ErrorKind("INVALID_CONFIG", type=InvalidConfigError),
     42: ErrorKind("INVALID_REQUEST"),
+    43: ErrorKind("UNSUPPORTED_FOR_MESSAGE_FORMAT", type=InvalidRecordError),
+    44: ErrorKind("POLICY_VIOLATION", type=PolicyViolationError),
+    45: ErrorKind("OUT_OF_ORDER_SEQUENCE_NUMBER", type=OutOfOrderSequenceError),
+    46: ErrorKind("DUPLICATE_SEQUENCE_NUMBER", type=OutOfOrderSequenceError),
+    47: ErrorKind("INVALID_PRODUCER_EPOCH", type=ProducerFencedError),
+    48: ErrorKind("INVALID_TXN_STATE", type=InvalidTransactionStateError),
+    49: ErrorKind("INVALID_PRODUCER_ID_MAPPING", type=InvalidTransactionStateError),
+    53: ErrorKind("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", type=NotAuthorizedError),
     54: ErrorKind("SECURITY_DISABLED"),
     56: ErrorKind(
         "KAFKA_STORAGE_ERROR", Passing.ELSEWHERE, remedy="a disk of the broker failed: see its log"
@@ -101,11 +143,14 @@ ERRORS: dict[int, ErrorKind] = {
     58: ErrorKind(
         "SASL_AUTHENTICATION_FAILED", type=AuthenticationError, remedy="check user and password, or the token"
     ),
+    59: ErrorKind("UNKNOWN_PRODUCER_ID", type=OutOfOrderSequenceError),
     74: ErrorKind("FENCED_LEADER_EPOCH", Passing.ELSEWHERE),
     75: ErrorKind("UNKNOWN_LEADER_EPOCH", Passing.LATER),
     76: ErrorKind("UNSUPPORTED_COMPRESSION_TYPE"),
     78: ErrorKind("OFFSET_NOT_AVAILABLE", Passing.LATER),
+    87: ErrorKind("INVALID_RECORD", type=InvalidRecordError),
     89: ErrorKind("THROTTLING_QUOTA_EXCEEDED", Passing.LATER),
+    90: ErrorKind("PRODUCER_FENCED", type=ProducerFencedError),
     100: ErrorKind("UNKNOWN_TOPIC_ID", Passing.ELSEWHERE, UnknownTopicError),
     103: ErrorKind("INCONSISTENT_TOPIC_ID", Passing.ELSEWHERE, UnknownTopicError),
 }

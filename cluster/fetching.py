@@ -275,7 +275,15 @@ def list_offsets(  # noqa: PLR0913 (keyword-only)
     Raises what `Connection.call` does.
     """
     partitions = list(partitions)
-    request = {
+    request = offsets_request(partitions, timestamp, isolation, seconds)
+    return bounds_of(brokers.ask(node, LIST_OFFSETS, request, seconds=seconds), node, partitions, timestamp)
+
+
+def offsets_request(
+    partitions: Iterable[TopicPartition], timestamp: int, isolation: Isolation, seconds: float
+) -> Values:
+    """Return the request of `list_offsets`."""
+    return {
         "replicaId": -1,
         "isolationLevel": int(isolation is Isolation.READ_COMMITTED),
         "timeoutMs": int(seconds * 1000),
@@ -290,7 +298,12 @@ def list_offsets(  # noqa: PLR0913 (keyword-only)
             for topic, group in groupby(sorted(partitions), key=lambda one: one.topic)
         ],
     }
-    answer = brokers.ask(node, LIST_OFFSETS, request, seconds=seconds)
+
+
+def bounds_of(
+    answer: Values, node: int, partitions: Iterable[TopicPartition], timestamp: int
+) -> dict[TopicPartition, Bound]:
+    """Return what an answer to ListOffsets says. Raises MalformedAnswerError where it says nothing of a partition."""
     found = {
         TopicPartition(topic["name"], one["partitionIndex"]): Bound(
             one["errorCode"], Offset(one["offset"]), Timestamp(one["timestamp"]), one["leaderEpoch"]

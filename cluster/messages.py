@@ -114,6 +114,40 @@ FETCH = _api(
 )
 """From version 13 on topics go by their ids: one that was deleted and made again is no longer taken for the old one."""
 
+PRODUCE = _api(
+    0,
+    "Produce",
+    9,
+    13,
+    request="""
+        transactionalId string?, acks int16, timeoutMs int32,
+        topicData [
+            name string 0-12, topicId uuid 13+,
+            partitionData [index int32, records records?]
+        ]""",
+    response="""
+        responses [
+            name string 0-12, topicId uuid 13+,
+            partitionResponses [
+                index int32, errorCode int16, baseOffset int64, logAppendTimeMs int64, logStartOffset int64,
+                recordErrors [batchIndex int32, batchIndexErrorMessage string?], errorMessage string?
+            ]
+        ],
+        throttleTimeMs int32""",
+    flexible_since=9,
+)
+"""A partition gets one batch in a request."""
+
+INIT_PRODUCER_ID = _api(
+    22,
+    "InitProducerId",
+    4,
+    5,
+    request="transactionalId string?, transactionTimeoutMs int32, producerId int64, producerEpoch int16",
+    response="throttleTimeMs int32, errorCode int16, producerId int64, producerEpoch int16",
+    flexible_since=2,
+)
+
 LIST_OFFSETS = _api(
     2,
     "ListOffsets",
@@ -206,6 +240,8 @@ APIS = (
     API_VERSIONS,
     METADATA,
     FETCH,
+    PRODUCE,
+    INIT_PRODUCER_ID,
     LIST_OFFSETS,
     OFFSET_FOR_LEADER_EPOCH,
     DESCRIBE_CONFIGS,

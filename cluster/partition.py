@@ -11,6 +11,7 @@ from cluster.errors import LEADER_NOT_AVAILABLE, error_of
 from cluster.fetching import Bound, FetchedPartition, list_offsets
 from cluster.leaders import ATTEMPT_SECONDS, Leaders
 from cluster.log_sizes import log_size
+from cluster.producing import PartitionProducer, ProducerIds
 from cluster.reading import PartitionReader, Window, WindowCache
 from storage.codec.batch import find_end, scan
 from storage.config.topic import TopicConfig
@@ -51,17 +52,26 @@ class ClusterPartition:
         topic_id: str,
         leaders: Leaders,
         windows: WindowCache,
+        producer_ids: ProducerIds | None,
         bounds: Bounds,
         ask_config: Callable[[], TopicConfig],
         followed: Callable[[], None],
     ) -> None:
-        """`ask_config` returns the topic's settings and may wait; `followed` is called with the first listener."""
+        """`ask_config` returns the topic's settings and may wait; `followed` is called with the first listener.
+
+        Without `producer_ids` it is read-only.
+        """
         self.name = name
         self.topic_id = topic_id
         self.bounds = bounds
         self.newest_timestamp: Timestamp = NO_TIMESTAMP
         self._leaders = leaders
         self._reader = PartitionReader(name, topic_id, leaders, windows, self)
+        self._producer = None
+        if producer_ids is not None:
+            self._producer = PartitionProducer(
+                name, topic_id, leaders=leaders, ids=producer_ids, known=self, moved=followed
+            )
         self._ask_config = ask_config
         self._followed = followed
         self._listeners = Listeners()
@@ -118,8 +128,11 @@ class ClusterPartition:
 
     @changes
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
-        del batches, durable, encoded_here
-        raise self._read_only()
+        del encoded_here  # The sequence number is part of what the checksum covers.
+        self._check_exists()
+        if self._producer is None:
+            raise self._read_only()
+        return self._producer.append(batches, durable=durable)
 
     def read(
         self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
@@ -184,8 +197,11 @@ class ClusterPartition:
         del before
         raise self._read_only()
 
+    @changes
     def sync(self) -> None:
-        """What is acknowledged is as safe as the cluster's replicas make it."""
+        """Wait until what was appended here is replicated (blocking). Raises PartitionOfflineError."""
+        if self._producer is not None:
+            self._producer.sync()
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         followed = bool(self._listeners)

@@ -1,4 +1,4 @@
-"""The places where a command reads topics: data directories, or a Kafka cluster."""
+"""The places where a command finds topics: data directories, or a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from topicfs.data_directory import (
     DEFAULT_DIRECTORY,
     VARIABLE,
     opened_for_reading,
+    opened_for_writing,
     parse_directories,
     warn_of_ignored,
 )
@@ -48,12 +49,26 @@ class Place:
             with closing(open_cluster(self.cluster, security_of(self.client_config))) as engine:
                 yield engine
 
+    @contextmanager
+    def opened_for_writing(self, *, through_mount: str) -> Iterator[Engine]:
+        """Open the topics to be changed; `through_mount` does the same while a daemon owns the directory.
 
-def open_cluster(address: ClusterAddress, security: Security) -> Engine:
-    """Open a cluster to be read. Raises ClusterError."""
+        Raises StorageError, OSError.
+        """
+        if self.cluster is None:
+            with opened_for_writing(self.directories, through_mount=through_mount) as engine:
+                yield engine
+        else:
+            security = security_of(self.client_config)
+            with closing(open_cluster(self.cluster, security, read_only=False)) as engine:
+                yield engine
+
+
+def open_cluster(address: ClusterAddress, security: Security, *, read_only: bool = True) -> Engine:
+    """Open a cluster. Raises ClusterError."""
     from cluster.engine import open_engine  # noqa: PLC0415 - `--help` needs no engine
 
-    return open_engine(address, security, read_only=True)
+    return open_engine(address, security, read_only=read_only)
 
 
 def security_of(client_config: Path | None) -> Security:
@@ -89,7 +104,7 @@ client_config_option = click.option(
 
 
 def place_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--data DIR[,DIR]|kafka://HOST:PORT` and `--client-config FILE` to a command that only reads: `place`."""
+    """Add `--data DIR[,DIR]|kafka://HOST:PORT` and `--client-config FILE` to a command: `place`."""
 
     @functools.wraps(command)
     def with_place(*arguments: Any, place: Place, client_config: Path | None, **options: Any) -> None:
@@ -108,5 +123,5 @@ def place_option(command: Callable[..., None]) -> Callable[..., None]:
         show_default=True,
         show_envvar=True,
         metavar="DIR[,DIR]",
-        help=f"Data directory, or several (or a broker's log.dirs, to read); or a cluster: {CLUSTER_METAVAR}.",
+        help=f"Data directory, or several (a broker's log.dirs, to read alone); or a cluster: {CLUSTER_METAVAR}.",
     )(client_config_option(with_place))

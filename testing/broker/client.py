@@ -116,6 +116,10 @@ class Client:
         futures = admin.describe_topics(TopicCollection([name]))
         return id_text(futures[name].result(TIMEOUT_SECONDS).topic_id)
 
+    def in_sync(self, topic: str, *, partition: int = 0) -> list[int]:
+        """Return the brokers whose replicas of a partition are in sync."""
+        return list(self.admin.list_topics(topic).topics[topic].partitions[partition].isrs)
+
     def set_setting(self, topic: str, name: str, value: str) -> None:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])

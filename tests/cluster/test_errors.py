@@ -9,6 +9,7 @@ from cluster.errors import ERRORS, NotAuthorizedError, error_of
 from storage.errors import ClusterError, StorageError, UnknownTopicError
 
 RENAMED = {
+    "MESSAGE_TOO_LARGE": "MSG_SIZE_TOO_LARGE",
     "UNKNOWN_SERVER_ERROR": "UNKNOWN",
     "CORRUPT_MESSAGE": "INVALID_MSG",
     "UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -18,21 +19,25 @@ from storage.engine import Engine
 from storage.errors import (
     InvalidNameError,
     InvalidRecordError,
+    PartitionOfflineError,
+    PartlyAppendedError,
     PolicyViolationError,
     RecordTooLargeError,
     StorageError,
 )
 from storage.idempotence.producer import NamedProducer, whole_lines
 from storage.idempotence.registry import ProducerRegistry
-from topicfs.data_directory import data_option, opened_for_writing
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.paths import TopicPath, parse_path
+from topicfs.places import Place, place_option
 
 RECORD_FILES = tuple(f"log{form.suffix}" for form in FORMS)
 BATCH_FILE = "log.batch"
 BLOCK_BYTES = 1 << 20
 """Bytes read and appended at a time: as many as one request of the kernel to a mount has."""
+REFUSALS = (InvalidRecordError, RecordTooLargeError, PartlyAppendedError, PartitionOfflineError)
+"""Errors of a block, to which is added what became of those before it."""
 UNBOUNDED = 2**31
 """Bytes of a record as it is read; the topic judges its size."""
 
@@ -56,6 +61,7 @@ UNBOUNDED = 2**31
             "topicfs cat orders/0/log.batch | topicfs append copy/0/log.batch",
             "a copy batch by batch, which keeps codecs and producers too",
         ),
+        ("topicfs append --data kafka://host:9092 orders/0 FILE", "to a running cluster"),
     ),
 )
 @click.argument("target", metavar="TOPIC[/PARTITION][/NAME]")
@@ -65,13 +71,14 @@ UNBOUNDED = 2**31
     metavar="NAME",
     help="Append each line of FILE once, however often this is run: NAME remembers how far it came.",
 )
-@data_option
-def append(target: str, *, file: Path, producer: str | None, directories: tuple[Path, ...]) -> None:
+@place_option
+def append(target: str, *, file: Path, producer: str | None, place: Place) -> None:
     """Append the lines of FILE, or of standard input, to a topic.
 
     NAME is log (a line is a value; the default), log.kv, log.json or, of one partition, log.batch. A FILE is checked before its first
     record is appended: a line that is no record refuses it as a whole. Standard input is appended as it comes. When
-    the command ends, everything is on disk. While a daemon owns the directory, append through its mount.
+    the command ends, everything is on disk, or on as many replicas of a cluster as it asks for. While a daemon owns
+    the directory, append through its mount.
 
     With --producer the lines carry an idempotent producer's id, epoch and sequence numbers, kept under NAME in the
     data directory, the first of several. Run again after a crash at any point, or after the file has grown, it
@@ -87,22 +94,24 @@ def append(target: str, *, file: Path, producer: str | None, directories: tuple[
     if producer is not None and path.name == BATCH_FILE:
         raise click.UsageError("--producer numbers lines; batches carry their own producers")
     source = "-" if str(file) == "-" else str(file)
+    if producer is not None and place.cluster is not None:
+        raise click.UsageError("--producer keeps its progress in a data directory; a cluster has none")
     if producer is not None and source == "-":
         raise click.UsageError("--producer needs a FILE, which can be read again after a crash")
     with click.open_file(source, "rb") as stream:
         hint = f"cat {source if source != '-' else ''} >> MOUNTPOINT/{path}".replace("  ", " ")
-        with opened_for_writing(directories, through_mount=hint) as engine:
+        with place.opened_for_writing(through_mount=hint) as engine:
             lines_target = _target(engine, path)
             framing = BATCHES if path.name == BATCH_FILE else LINES
             if source != "-" and stream.seekable():
                 _each(stream, framing, lines_target.check, source, kept=False)
                 stream.seek(0)
             if producer is not None:
-                _append_once(engine, directories[0], path, producer=producer, stream=stream, file=file)
+                _append_once(engine, place.directories[0], path, producer=producer, stream=stream, file=file)
                 return
-            _each(
-                stream, framing, lines_target.append, "standard input" if source == "-" else source, kept=True
-            )
+            # Of a directory all is put on disk at once in the end; a cluster answers for each append.
+            take = partial(lines_target.append, durable=engine.remote)
+            _each(stream, framing, take, "standard input" if source == "-" else source, kept=True)
 
 
 def _append_once(  # noqa: PLR0913 (the parts of a run; most of them keyword-only)
@@ -150,13 +159,16 @@ def _each(
             take(block)
             lines += block.count(b"\n")
             size += len(block)
-    except (FormError, InvalidRecordError, RecordTooLargeError) as error:
+    except (FormError, *REFUSALS) as error:
         reason = str(error)
         if isinstance(error, FormError):
             reason = f"line {lines + error.line_number}: {error.reason}"
         before = f"{size} bytes" if framing is BATCHES else f"{lines} lines"
-        fate = f"the {before} before its block were appended" if kept and size else "nothing was appended"
-        raise StorageError(f"{source}: {reason}; {fate}") from None
+        nothing = (
+            "" if isinstance(error, PartlyAppendedError | PartitionOfflineError) else "nothing was appended"
+        )
+        fate = f"the {before} before its block were appended" if kept and size else nothing
+        raise StorageError(f"{source}: {reason}{'; ' if fate else ''}{fate}") from None
 
 
 def blocks(stream: IO[bytes], framing: Framing = LINES) -> Iterator[bytes]:

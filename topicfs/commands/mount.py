@@ -38,7 +38,7 @@ from topicfs.places import Place, client_config_option, open_cluster, parse_plac
             "topicfs mount /disk1/data,/disk2/data ./mnt",
             "over two disks: each new partition goes to the emptier",
         ),
-        ("topicfs mount kafka://one:9092,two:9092 ./mnt", "the topics of a running cluster, to be read"),
+        ("topicfs mount kafka://one:9092,two:9092 ./mnt", "the topics of a running cluster"),
         (
             "topicfs mount --client-config client.properties kafka://host:9093 ./mnt",
             "over TLS, or with SASL",
@@ -51,7 +51,7 @@ from topicfs.places import Place, client_config_option, open_cluster, parse_plac
 )
 @client_config_option
 @click.option("--foreground", "-f", is_flag=True, help="Stay here instead of going to the background.")
-@click.option("--read-only", is_flag=True, help="Change and create nothing in DIR.")
+@click.option("--read-only", is_flag=True, help="Change and create nothing.")
 @click.option(
     "--allow-other", is_flag=True, help="Let other users in (root, or user_allow_other in /etc/fuse.conf)."
 )
@@ -59,7 +59,10 @@ from topicfs.places import Place, client_config_option, open_cluster, parse_plac
     "--allow-delete", is_flag=True, help="Let rmdir remove topics with records, and `start` delete records."
 )
 @click.option(
-    "--acks", metavar="0|1|all", help="When a write is answered: at once, in the log, on disk.  [default: 1]"
+    "--acks",
+    metavar="0|1|all",
+    help="When a write is answered: at once, in the log, on disk (of a cluster: in its leader's log, or in those of "
+    "all replicas in sync).  [default: 1; of a cluster all]",
 )
 @click.option(
     "--linger-ms", type=click.IntRange(0), metavar="N", help="With --acks 0: gather lines for so long."
@@ -84,8 +87,7 @@ def mount(context: click.Context, /, **given: object) -> None:
     """Mount the topics of DIR, of several, or of a Kafka cluster, at MOUNTPOINT, an existing directory.
 
     Then: mkdir makes a topic, >> appends records, cat, tail -f, grep and cp read them. One process owns a data
-    directory at a time. Of several directories, one that fails takes only its own partitions offline. A cluster is
-    only read. Unmount with `topicfs umount MOUNTPOINT`.
+    directory at a time. Of several directories, one that fails takes only its own partitions offline. Unmount with `topicfs umount MOUNTPOINT`.
     """
     # Only here, so that the other commands work on machines without FUSE.
     try:
@@ -119,9 +121,9 @@ def mount(context: click.Context, /, **given: object) -> None:
                 "--config is for a data directory: a cluster has the settings of its brokers"
             )
         security = security_of(client_config)  # type: ignore[arg-type] # as below
-        # Until it can be written to.
-        options |= {"opens": partial(open_cluster, place.cluster, security), "place": str(place.cluster)}
-        options["read_only"] = True
+        read_only = bool(options["read_only"])
+        opens = partial(open_cluster, place.cluster, security, read_only=read_only)
+        options = {"acks": Acks.ALL, **options, "opens": opens, "place": str(place.cluster)}
     elif client_config is not None:
         raise click.UsageError("--client-config is for a cluster: topicfs mount kafka://HOST:PORT MOUNTPOINT")
     context.exit(run(MountOptions(**options)))  # type: ignore[arg-type] # click has checked each of them
