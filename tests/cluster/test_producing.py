@@ -141,6 +141,7 @@ def test_batches_of_each_codec_are_taken_as_they_are(engine, client, codec):
 
 
 def test_the_brokers_clock_is_told(engine, client):
+    """Where the topic has LogAppendTime."""
     partition = opened(engine, client, "clock", message_timestamp_type="LogAppendTime")
     assert partition.append(batch(b"a")).append_time > NOW
 
@@ -276,6 +277,7 @@ def test_many_threads_append_to_one_partition(engine, client):
 
 
 def test_a_read_only_engine_appends_nothing(address, client):
+    """Nor has it anything to wait for."""
     client.create_topic("kept")
     with closing(open_engine(address, read_only=True)) as engine:
         partition = found(engine, "kept")
