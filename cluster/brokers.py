@@ -60,6 +60,8 @@ class Metadata(NamedTuple):
     cluster_id: str
     brokers: Mapping[int, Server]
     topics: Mapping[str, TopicMetadata]
+    controller: int = -1
+    """The broker that changes of topics are asked of: it makes them, or passes them on."""
 
     def leader(self, partition: TopicPartition) -> Leader:
         topic = self.topics.get(partition.topic)
@@ -90,6 +92,7 @@ class Brokers:
             cluster_id=answer["clusterId"] or "",
             brokers={one["nodeId"]: Server(one["host"], one["port"]) for one in answer["brokers"]},
             topics={one["name"]: _topic(one) for one in answer["topics"] if one["name"] is not None},
+            controller=answer["controllerId"],
         )
         self._known = found.brokers
         return found

@@ -6,8 +6,11 @@ What is known without being asked is in its catalog, and in the bounds that each
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
+from cluster.admin import Admin
+from cluster.bounds import ask_leader_for_bounds
 from cluster.brokers import Brokers
 from cluster.catalog import Catalog
 from cluster.connection import Connection
@@ -19,8 +22,15 @@ from cluster.producing import ProducerIds
 from cluster.reading import WindowCache
 from cluster.security import PLAINTEXT, Security
 from cluster.topic import ClusterTopic
-from storage.engine import Cancel
-from storage.errors import ReadOnlyError, UnknownTopicError
+from storage.disk.names import check_new_topic, check_partitions
+from storage.engine import Cancel, records_of
+from storage.errors import (
+    ClusterError,
+    InvalidConfigError,
+    ReadOnlyError,
+    TopicNotEmptyError,
+    UnknownTopicError,
+)
 from storage.model import DirectoryStatus, Timestamp
 from storage.remote import changes
 
@@ -53,6 +63,7 @@ class ClusterEngine:
         self._windows = WindowCache()
         self._catalog = Catalog(leaders, self._windows, None if read_only else ProducerIds(leaders))
         self._catalog.follow(leaders.metadata)
+        self._admin = Admin(leaders)
         self._watch = Watch(leaders, self._catalog)
 
     @property
@@ -83,22 +94,41 @@ class ClusterEngine:
         overrides: Mapping[str, str] | None = None,
         topic_id: str | None = None,
     ) -> ClusterTopic:
-        del partitions, overrides, topic_id
-        raise self._read_only(name)
+        self._check_writable(name)
+        if topic_id is not None:
+            raise InvalidConfigError(f"{name}: a cluster gives its topics their ids itself")
+        check_new_topic(name, self._catalog.topics)
+        if partitions is not None:
+            check_partitions(partitions)
+        made = self._admin.create_topic(name, partitions=partitions, overrides=overrides or {})
+        self._wait_until(
+            name, lambda topic: topic is not None and topic.topic_id == made and self._is_whole(topic)
+        )
+        return self.topic(name)
 
     @changes
     def add_partitions(self, topic: str, *, total: int) -> None:
-        del total
-        raise self._read_only(topic)
+        self._check_writable(topic)
+        check_partitions(total)
+        if total > len(self.topic(topic).known):
+            self._admin.add_partitions(topic, total=total)
+            self._wait_until(topic, lambda found: found is None or len(found.known) >= total)
 
     @changes
-    def delete_topic(self, name: str) -> None:
-        raise self._read_only(name)
+    def delete_topic(self, name: str, *, with_records: bool = True) -> None:
+        self._check_writable(name)
+        topic = self.topic(name)
+        if not with_records:
+            self._check_empty(topic)
+        self._admin.delete_topic(name, topic.topic_id)
+        self.look(deleted=topic.topic_id)
 
     @changes
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
-        del changes
-        raise self._read_only(topic)
+        self._check_writable(topic)
+        found = self.topic(topic)
+        self._admin.alter_settings(topic, changes)
+        found.wait_for_settings(changes)
 
     def reopen_partition(self, topic: str, number: int) -> ClusterPartition:
         """Return the partition: its replicas are the brokers' to open."""
@@ -128,5 +158,27 @@ class ClusterEngine:
         """
         self._catalog.follow(self.leaders.look(), deleted=deleted)
 
-    def _read_only(self, what: str) -> ReadOnlyError:
-        return ReadOnlyError(f"{what}: the cluster was opened read-only")
+    def _check_writable(self, what: str) -> None:
+        if self.read_only:
+            raise ReadOnlyError(f"{what}: the cluster was opened read-only")
+
+    def _is_whole(self, topic: ClusterTopic) -> bool:
+        """Return whether all its partitions are known."""
+        return len(topic.known) == len(self.leaders.metadata.topics[topic.name].leaders)
+
+    def _check_empty(self, topic: ClusterTopic) -> None:
+        """Raise TopicNotEmptyError if the leaders say that there are records: others may have written them just now."""
+        for one in topic.known.values():
+            one.learn(ask_leader_for_bounds(self.leaders, one.name, one.topic_id))
+        if records := records_of(topic):
+            raise TopicNotEmptyError(topic.name, records)
+
+    def _wait_until(self, name: str, shown: Callable[[ClusterTopic | None], bool]) -> None:
+        """Look until the topic is known as it was changed (blocking). Raises ClusterError where it never is."""
+
+        def seen() -> bool:
+            with suppress(ClusterError):  # The change was made; perhaps the next time.
+                self.look()
+            return shown(self._catalog.topics.get(name))
+
+        self._admin.wait_until(seen, name)

@@ -13,12 +13,14 @@ from storage.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     InvalidTransactionStateError,
+    NotAuthorizedError,
     NotEnoughReplicasError,
     OutOfOrderSequenceError,
     PolicyViolationError,
     ProducerFencedError,
     RecordTooLargeError,
     StorageError,
+    TopicExistsError,
     UnknownTopicError,
 )
 
@@ -37,10 +39,6 @@ class MalformedAnswerError(ClusterError):
 
 class UnsupportedVersionError(ClusterError):
     """A broker too old, or too new, for what is asked of it."""
-
-
-class NotAuthorizedError(ClusterError):
-    """The cluster knows the user, who may not do this."""
 
 
 class AuthenticationError(ClusterError):
@@ -78,6 +76,9 @@ OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
 REQUEST_TIMED_OUT = 7
+TOPIC_ALREADY_EXISTS = 36
+INVALID_PARTITIONS = 37
+UNKNOWN_TOPIC_ID = 100
 NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 OUT_OF_ORDER_SEQUENCE = 45
 DUPLICATE_SEQUENCE = 46
@@ -85,7 +86,10 @@ INVALID_PRODUCER_EPOCH = 47
 UNKNOWN_PRODUCER_ID = 59
 PRODUCER_FENCED = 90
 
-_ACL = "ask for an ACL with the operation Read and Describe on it"
+_ACL = (
+    "ask for an ACL on it: Describe and Read to read, Write to append, "
+    "Create, Alter, AlterConfigs or Delete to change it"
+)
 
 _REPLICAS = "too few replicas are in sync for acks=all: see min.insync.replicas, and which brokers are down"
 
@@ -126,7 +130,15 @@ ERRORS: dict[int, ErrorKind] = {
         "ILLEGAL_SASL_STATE", type=AuthenticationError, remedy="set security.protocol as the listener has it"
     ),
     35: ErrorKind("UNSUPPORTED_VERSION", type=UnsupportedVersionError),
+    36: ErrorKind("TOPIC_ALREADY_EXISTS", type=TopicExistsError),
+    37: ErrorKind("INVALID_PARTITIONS", type=InvalidConfigError),
+    38: ErrorKind(
+        "INVALID_REPLICATION_FACTOR",
+        type=InvalidConfigError,
+        remedy="see default.replication.factor, and which brokers are down",
+    ),
     40: ErrorKind("INVALID_CONFIG", type=InvalidConfigError),
+    41: ErrorKind("NOT_CONTROLLER", Passing.ELSEWHERE),
     42: ErrorKind("INVALID_REQUEST"),
     43: ErrorKind("UNSUPPORTED_FOR_MESSAGE_FORMAT", type=InvalidRecordError),
     44: ErrorKind("POLICY_VIOLATION", type=PolicyViolationError),
@@ -144,6 +156,7 @@ ERRORS: dict[int, ErrorKind] = {
         "SASL_AUTHENTICATION_FAILED", type=AuthenticationError, remedy="check user and password, or the token"
     ),
     59: ErrorKind("UNKNOWN_PRODUCER_ID", type=OutOfOrderSequenceError),
+    73: ErrorKind("TOPIC_DELETION_DISABLED", remedy="set delete.topic.enable=true at the brokers"),
     74: ErrorKind("FENCED_LEADER_EPOCH", Passing.ELSEWHERE),
     75: ErrorKind("UNKNOWN_LEADER_EPOCH", Passing.LATER),
     76: ErrorKind("UNSUPPORTED_COMPRESSION_TYPE"),
@@ -151,7 +164,7 @@ ERRORS: dict[int, ErrorKind] = {
     87: ErrorKind("INVALID_RECORD", type=InvalidRecordError),
     89: ErrorKind("THROTTLING_QUOTA_EXCEEDED", Passing.LATER),
     90: ErrorKind("PRODUCER_FENCED", type=ProducerFencedError),
-    100: ErrorKind("UNKNOWN_TOPIC_ID", Passing.ELSEWHERE, UnknownTopicError),
+    UNKNOWN_TOPIC_ID: ErrorKind("UNKNOWN_TOPIC_ID", Passing.ELSEWHERE, UnknownTopicError),
     103: ErrorKind("INCONSISTENT_TOPIC_ID", Passing.ELSEWHERE, UnknownTopicError),
 }
 """By Kafka's code; those of the requests that are made here."""

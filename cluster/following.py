@@ -16,11 +16,11 @@ from typing import NamedTuple
 from cluster.bounds import Bounds, ask_bounds
 from cluster.brokers import Backoff
 from cluster.catalog import Catalog
-from cluster.errors import NONE, NotAuthorizedError, kind_of
+from cluster.errors import NONE, kind_of
 from cluster.fetching import FetchedPartition, FetchSession, Wanted
 from cluster.leaders import ATTEMPT_SECONDS, METADATA_SECONDS, Leaders
 from cluster.partition import ClusterPartition
-from storage.errors import PartitionOfflineError, StorageError
+from storage.errors import NotAuthorizedError, PartitionOfflineError, StorageError
 from storage.model import Isolation, TopicPartition
 
 LONG_POLL_MS = 500

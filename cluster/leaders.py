@@ -69,6 +69,11 @@ class Leaders:
                 self.metadata = self.brokers.metadata(seconds=METADATA_SECONDS)
             return self.metadata
 
+    def look_again(self, seen: Metadata) -> None:
+        """Look, unless others have since `seen`; if no broker answers, perhaps the next time (blocking)."""
+        with suppress(ClusterError):
+            self.look(seen)
+
     def ask(self, partition: TopicPartition, topic_id: str, attempt: Callable[[Leader], Answer]) -> Answer:
         """Return the answer of a partition's leader, be it an error that no other attempt would mend (blocking).
 
@@ -95,8 +100,7 @@ class Leaders:
                     f"{partition}: no answer within {self.patience_seconds:g} s: {error}"
                 )
             self.pause(pause, str(partition))
-            with suppress(ClusterError):  # Perhaps the next time.
-                self.look(seen)
+            self.look_again(seen)
 
     def _attempt(
         self,

@@ -178,6 +178,81 @@ OFFSET_FOR_LEADER_EPOCH = _api(
         topics [topic string, partitions [errorCode int16, partition int32, leaderEpoch int32, endOffset int64]]""",
 )
 
+CREATE_TOPICS = _api(
+    19,
+    "CreateTopics",
+    7,
+    7,
+    request="""
+        topics [
+            name string, numPartitions int32, replicationFactor int16,
+            assignments [partitionIndex int32, brokerIds [int32]],
+            configs [name string, value string?]
+        ],
+        timeoutMs int32, validateOnly bool""",
+    response="""
+        throttleTimeMs int32,
+        topics [
+            name string, topicId uuid, errorCode int16, errorMessage string?,
+            topicConfigErrorCode int16 @0, numPartitions int32, replicationFactor int16,
+            configs [name string, value string?, readOnly bool, configSource int8, isSensitive bool]?
+        ]""",
+    flexible_since=5,
+)
+
+CREATE_PARTITIONS = _api(
+    37,
+    "CreatePartitions",
+    2,
+    3,
+    request="""
+        topics [name string, count int32, assignments [brokerIds [int32]]?],
+        timeoutMs int32, validateOnly bool""",
+    response="throttleTimeMs int32, results [name string, errorCode int16, errorMessage string?]",
+    flexible_since=2,
+)
+
+DELETE_TOPICS = _api(
+    20,
+    "DeleteTopics",
+    6,
+    6,
+    request="topics [name string?, topicId uuid], timeoutMs int32",
+    response="""
+        throttleTimeMs int32,
+        responses [name string?, topicId uuid, errorCode int16, errorMessage string?]""",
+    flexible_since=4,
+)
+
+DELETE_RECORDS = _api(
+    21,
+    "DeleteRecords",
+    2,
+    2,
+    request="topics [name string, partitions [partitionIndex int32, offset int64]], timeoutMs int32",
+    response="""
+        throttleTimeMs int32,
+        topics [name string, partitions [partitionIndex int32, lowWatermark int64, errorCode int16]]""",
+    flexible_since=2,
+)
+
+INCREMENTAL_ALTER_CONFIGS = _api(
+    44,
+    "IncrementalAlterConfigs",
+    1,
+    1,
+    request="""
+        resources [
+            resourceType int8, resourceName string,
+            configs [name string, configOperation int8, value string?]
+        ],
+        validateOnly bool""",
+    response="""
+        throttleTimeMs int32,
+        responses [errorCode int16, errorMessage string?, resourceType int8, resourceName string]""",
+    flexible_since=1,
+)
+
 DESCRIBE_CONFIGS = _api(
     32,
     "DescribeConfigs",
@@ -244,6 +319,11 @@ APIS = (
     INIT_PRODUCER_ID,
     LIST_OFFSETS,
     OFFSET_FOR_LEADER_EPOCH,
+    CREATE_TOPICS,
+    CREATE_PARTITIONS,
+    DELETE_TOPICS,
+    DELETE_RECORDS,
+    INCREMENTAL_ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
     DESCRIBE_LOG_DIRS,
     SASL_HANDSHAKE,

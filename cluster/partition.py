@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from cluster.admin import delete_records
 from cluster.bounds import Bounds
 from cluster.brokers import Leader
 from cluster.errors import LEADER_NOT_AVAILABLE, error_of
@@ -194,8 +195,16 @@ class ClusterPartition:
 
     @changes
     def delete_records(self, before: Offset) -> Offset:
-        del before
-        raise self._read_only()
+        self._check_exists()
+        if self._producer is None:
+            raise self._read_only()
+        bounds = self.bounds
+        start = delete_records(self._leaders, self.name, self.topic_id, before)
+        if start is None:
+            raise OffsetOutOfRangeError(before, bounds.log_start_offset, bounds.high_watermark, str(self))
+        end = max(bounds.high_watermark, start)
+        self.learn(Bounds(start, max(bounds.last_stable_offset, start), end, bounds.leader_epoch))
+        return start
 
     @changes
     def sync(self) -> None:

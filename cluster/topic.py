@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from cluster.brokers import TopicMetadata
+from cluster.brokers import Backoff, TopicMetadata
 from cluster.errors import UnreachableError
 from cluster.leaders import ATTEMPT_SECONDS, Leaders
 from cluster.partition import ClusterPartition
 from cluster.settings import TopicSettings, describe_topic
+from storage.config.listing import ShownSetting
 from storage.config.topic import TopicConfig
 from storage.errors import PartitionOfflineError
 from storage.remote import asks
@@ -43,12 +44,21 @@ class ClusterTopic:
     def overrides(self) -> Mapping[str, str]:
         return (self._settings_at_hand() or self._asked_settings()).overrides
 
+    def settings(self) -> Sequence[ShownSetting]:
+        return (self._settings_at_hand() or self._asked_settings()).shown
+
     def partitions(self) -> Mapping[int, ClusterPartition]:
         return self.known
 
-    def forget_settings(self) -> None:
-        """Ask for them again when they are wanted next: they were changed."""
-        self._settings_until = 0.0
+    def wait_for_settings(self, changes: Mapping[str, str | None]) -> None:
+        """Wait until the brokers say settings as they were changed (blocking); some write a value in another way."""
+        deadline, backoff = time.monotonic() + SETTINGS_SECONDS, Backoff()
+        while time.monotonic() < deadline:
+            self._settings_until = 0.0
+            overrides = self._ask_settings().overrides
+            if all(overrides.get(name) == value for name, value in changes.items()):
+                return
+            self._leaders.pause(backoff.next(), self.name)
 
     def _settings_at_hand(self) -> TopicSettings | None:
         return self._settings if time.monotonic() < self._settings_until else None

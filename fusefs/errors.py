@@ -22,6 +22,8 @@ ERRNOS: dict[type[Exception], int] = {
     SelectorError: errno.ENOENT,
     BatchCutError: errno.ENOENT,
     storage.TopicExistsError: errno.EEXIST,
+    storage.TopicNotEmptyError: errno.ENOTEMPTY,
+    storage.NotAuthorizedError: errno.EACCES,
     storage.RecordTooLargeError: errno.EMSGSIZE,
     storage.UnknownTopicError: errno.ENOENT,
     storage.OffsetOutOfRangeError: errno.ENOENT,
@@ -77,5 +79,7 @@ def file_error(error: Exception) -> FileError:
         return error
     number = errno_of(error)
     reason = error.strerror or "" if isinstance(error, OSError) else str(error)
-    told = number == errno.ENOSPC or isinstance(error, storage.ProducerFencedError)
+    told = number == errno.ENOSPC or isinstance(
+        error, storage.ProducerFencedError | storage.NotAuthorizedError
+    )
     return FileError(number, reason, reported=True if told else None)

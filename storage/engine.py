@@ -27,6 +27,7 @@ from typing import Protocol, TypeAlias
 
 from storage.codec.batch import scan
 from storage.codec.headers import BatchHeader
+from storage.config.listing import ShownSetting
 from storage.config.topic import TopicConfig
 from storage.model import (
     Appended,
@@ -258,9 +259,22 @@ class Topic(Protocol):
         """The settings given for this topic itself, by Kafka's names (*asked*)."""
         ...
 
+    def settings(self) -> Sequence[ShownSetting]:
+        """Return every setting that holds, and where its value comes from (*asked*).
+
+        A remote engine's may have names that `config` does not know.
+        """
+        ...
+
     def partitions(self) -> Mapping[int, Partition]:
         """Return the partitions by number, ascending; a snapshot (*known*)."""
         ...
+
+
+def records_of(topic: Topic) -> int:
+    """Return the number of offsets of a topic, compaction's gaps and markers among them (*known*)."""
+    bounds = (partition.offsets() for partition in topic.partitions().values())
+    return sum(offsets.log_end_offset - offsets.log_start_offset for offsets in bounds)
 
 
 class Engine(Protocol):
@@ -322,8 +336,8 @@ class Engine(Protocol):
         """Create what is missing up to `total` partitions; fewer than there are is no change."""
         ...
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic. Raises UnknownTopicError, ReadOnlyError."""
+    def delete_topic(self, name: str, *, with_records: bool = True) -> None:
+        """Delete a topic, or only if it is empty. Raises UnknownTopicError, TopicNotEmptyError, ReadOnlyError."""
         ...
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:

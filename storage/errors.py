@@ -24,6 +24,14 @@ class TopicExistsError(StorageError):
     """The topic exists, or its name collides with one (`a.b` and `a_b`)."""
 
 
+class TopicNotEmptyError(StorageError):
+    """A topic that was to be deleted if it is empty, and holds `records`."""
+
+    def __init__(self, topic: str, records: int) -> None:
+        super().__init__(f"{topic}: holds {records} records")
+        self.records = records
+
+
 class InvalidConfigError(StorageError):
     """A setting's unknown name or bad value."""
 
@@ -169,3 +177,7 @@ class ReadOnlyError(StorageError):
 
 class ClusterError(StorageError):
     """A Kafka cluster that cannot be reached, or that refuses what was asked."""
+
+
+class NotAuthorizedError(ClusterError):
+    """A Kafka cluster knows the user, who may not do this."""

@@ -50,13 +50,15 @@ class Place:
                 yield engine
 
     @contextmanager
-    def opened_for_writing(self, *, through_mount: str) -> Iterator[Engine]:
+    def opened_for_writing(self, *, through_mount: str, make: bool = False) -> Iterator[Engine]:
         """Open the topics to be changed; `through_mount` does the same while a daemon owns the directory.
+
+        With `make` a directory that is not there is made.
 
         Raises StorageError, OSError.
         """
         if self.cluster is None:
-            with opened_for_writing(self.directories, through_mount=through_mount) as engine:
+            with opened_for_writing(self.directories, through_mount=through_mount, make=make) as engine:
                 yield engine
         else:
             security = security_of(self.client_config)

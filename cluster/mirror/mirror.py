@@ -19,14 +19,14 @@ from functools import partial
 from pathlib import Path
 
 from cluster.brokers import Backoff, Brokers, Leader, Metadata
-from cluster.errors import LEADER_NOT_AVAILABLE, MirrorError, NotAuthorizedError, UnreachableError, error_of
+from cluster.errors import LEADER_NOT_AVAILABLE, MirrorError, UnreachableError, error_of
 from cluster.fetching import EARLIEST, LATEST, FetchAnswer, FetchSession, epoch_ends, list_offsets
 from cluster.mirror.copy import PartitionCopy
 from cluster.mirror.journal import Journal
 from cluster.mirror.topics import TopicCopies, TopicNames
 from storage.config.broker import EngineConfig
 from storage.disk.native import NativeFileSystem, system_clock
-from storage.errors import ClusterError
+from storage.errors import ClusterError, NotAuthorizedError
 from storage.manager import LogManager, open_engine
 from storage.messages import Say
 from storage.model import Isolation, TopicPartition

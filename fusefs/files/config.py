@@ -1,4 +1,4 @@
-"""`config`: a topic's settings. It lists the overrides, then every default as a comment; a written line sets one."""
+"""`config`: a topic's settings. It lists the overrides, then what holds otherwise as comments; a written line sets one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fusefs.appending.targets import LineTarget
 from fusefs.files.text_file import TextFile
 from fusefs.files.topic_files import TopicFiles
 from fusefs.nodes.nodes import Directory
-from storage.config.topic import SETTINGS, TopicConfig
+from storage.config.listing import ConfigSource
 from storage.engine import Engine, Topic
 from storage.errors import InvalidConfigError
 from storage.messages import printable
@@ -18,16 +18,22 @@ LINE_BYTES = 65_536
 
 
 def render_config(topic: Topic) -> str:
-    """Overrides as they were given, then what holds otherwise, commented out."""
-    config: TopicConfig = topic.config
-    # A file written by hand may have any text as a setting's name or value.
-    overrides = [f"{printable(name)}={printable(value)}\n" for name, value in topic.overrides.items()]
-    defaults = [
-        f"# {name}={config.value_text(name)}\n"
-        for name, setting in SETTINGS.items()
-        if name not in topic.overrides and not setting.row.hidden
-    ]
+    """Overrides as they were given, then what holds otherwise, commented out: what the brokers say, and the defaults."""
+    # A file written by hand may have any text as a setting's name or value, and so may a newer broker.
+    overrides = [_line(name, value) for name, value in topic.overrides.items()]
+    others = [one for one in topic.settings() if one.name not in topic.overrides]
+    brokers = [one for one in others if one.source is ConfigSource.BROKER]
+    defaults = [f"# {_line(one.name, one.value)}" for one in others if one.source is not ConfigSource.BROKER]
+    if brokers:
+        said = [f"# {_line(one.name, one.value)}" for one in brokers]
+        return "".join(
+            [*overrides, "# Set for all topics by the brokers:\n", *said, "# Defaults:\n", *defaults]
+        )
     return "".join([*overrides, *defaults])
+
+
+def _line(name: str, value: str) -> str:
+    return f"{printable(name)}={printable(value)}\n"
 
 
 def parse_changes(lines: bytes) -> dict[str, str | None]:

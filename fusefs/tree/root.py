@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 from fusefs.errors import FileError, file_error
 from fusefs.files.status import DaemonStatusFile
-from fusefs.files.topic_files import AllTopics, TopicFiles
+from fusefs.files.topic_files import AllTopics
 from fusefs.following.waiting import Program
 from fusefs.nodes.context import MountContext
 from fusefs.nodes.nodes import Directory, Node
 from fusefs.tree.topics import TopicDirectory
-from storage.errors import StorageError
+from storage.errors import StorageError, TopicNotEmptyError
 
 
 def _status(parent: RootDirectory, name: str) -> Node:
@@ -74,19 +74,13 @@ class RootDirectory(Directory):
             raise FileError(errno.EPERM, f"{name} is one of Kafka's own topics")
 
         def remove() -> None:
-            if not self.context.settings.allow_delete and not is_empty(files):
-                reason = f"{name} holds records; {self.removal(name)}"
-                raise FileError(errno.ENOTEMPTY, reason, reported=True)
-            engine.delete_topic(name)
+            engine.delete_topic(name, with_records=self.context.settings.allow_delete)
 
         try:
             await self.context.appending.blocking.run(remove, asker=Program(self.context.waiting, pid, ""))
+        except TopicNotEmptyError as error:
+            reason = f"{error}; {self.removal(name)}"
+            raise FileError(errno.ENOTEMPTY, reason, reported=True) from error
         except StorageError as error:
             raise file_error(error) from error
         self.topics.refresh()
-
-
-def is_empty(files: TopicFiles) -> bool:
-    """Return whether no partition holds a record."""
-    all_of = (partition.offsets() for partition in files.topic.partitions().values())
-    return all(offsets.log_start_offset == offsets.log_end_offset for offsets in all_of)

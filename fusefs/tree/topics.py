@@ -20,10 +20,8 @@ from fusefs.forms import FORMS, Form, by_suffix
 from fusefs.nodes.nodes import Directory, Node
 from fusefs.selectors import SelectorError, TimeRange, parse
 from fusefs.tree.partitions import PartitionDirectory
+from storage.disk.names import MAX_PARTITIONS
 from storage.errors import StorageError
-
-MAX_PARTITIONS = 10_000
-"""A partition's number lies below."""
 
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,3}")
 

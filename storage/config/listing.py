@@ -18,6 +18,8 @@ class ConfigSource(Enum):
     """An override of the topic itself."""
     FILE = "file"
     """The server.properties."""
+    BROKER = "broker"
+    """A cluster's brokers, for all topics."""
     DEFAULT = "default"
 
 
@@ -28,7 +30,7 @@ class ShownSetting(NamedTuple):
     value: str
     source: ConfigSource
     file_name: str | None
-    """Its name in the file, where the value comes from there."""
+    """Its name in the file, or at the brokers, where the value comes from there."""
     default: str
     """Kafka's."""
     unit: str
@@ -42,7 +44,7 @@ def topic_settings(
 ) -> Iterator[ShownSetting]:
     """List a topic's settings: `config` with its `overrides`, over what a file gave (`FromProperties.given`).
 
-    Settings for tests are listed only where they are set.
+    Settings for tests are listed only where they are set; what is set and no setting, at the end.
     """
     for name, one in SETTINGS.items():
         if one.row.hidden and name not in overrides:
@@ -57,6 +59,25 @@ def topic_settings(
             valid=one.row.kind.valid,
             meaning=one.row.meaning,
         )
+    for name in overrides.keys() - SETTINGS.keys():
+        yield unknown_setting(name, overrides[name], ConfigSource.TOPIC)
+
+
+def unknown_setting(
+    name: str, value: str, source: ConfigSource, *, file_name: str | None = None, default: str = ""
+) -> ShownSetting:
+    """Return a setting of which nothing is known here."""
+    return ShownSetting(name, value, source, file_name, default, unit="", valid="", meaning="")
+
+
+def given_by_file(settings: Iterable[ShownSetting], given: Mapping[str, str]) -> list[ShownSetting]:
+    """Name the file as the source of defaults that come from there (`FromProperties.given`)."""
+    return [
+        one._replace(source=ConfigSource.FILE, file_name=given[one.name])
+        if one.source is ConfigSource.DEFAULT and one.name in given
+        else one
+        for one in settings
+    ]
 
 
 def engine_settings(config: EngineConfig, *, given: Mapping[str, str]) -> Iterator[ShownSetting]:

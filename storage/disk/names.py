@@ -18,14 +18,17 @@ The rules are Kafka's (kafka-storage.md#directory, kafka-storage.md#names).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
 from uuid import uuid4
 
-from storage.errors import InvalidNameError
+from storage.errors import InvalidConfigError, InvalidNameError, TopicExistsError
 from storage.model import Offset, TopicPartition
 
+MAX_PARTITIONS = 10_000
+"""Most partitions of one topic: their numbers lie below."""
 META_PROPERTIES = "meta.properties"
 LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -287,3 +290,24 @@ def parse_write_file(name: str) -> WriteFile | None:
     batch = None if match["batch"] == "once" else int(match["batch"])
     write = WriteId(match["query"], batch, match["target"] or "")
     return WriteFile(write, WriteFileKind(match["kind"]), match["part"] or "")
+
+
+def check_new_topic(name: str, existing: Iterable[str]) -> None:
+    """Raise InvalidNameError or TopicExistsError unless `name` may join the `existing` topics."""
+    check_topic_name(name)
+    if name == CLUSTER_METADATA_TOPIC:
+        raise InvalidNameError(f"{name}: the name of Kafka's own metadata log")
+    key = collision_key(name)
+    for other in existing:
+        if other == name:
+            raise TopicExistsError(f"{name}: the topic exists already")
+        if collision_key(other) == key:
+            raise TopicExistsError(
+                f"{name}: collides with topic {other} ('.' and '_' are the same in metric names)"
+            )
+
+
+def check_partitions(count: int) -> None:
+    """Raise InvalidConfigError unless a topic may have `count` partitions."""
+    if not 1 <= count <= MAX_PARTITIONS:
+        raise InvalidConfigError(f"partitions={count}: must be a whole number from 1 to {MAX_PARTITIONS}")

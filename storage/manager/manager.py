@@ -17,12 +17,19 @@ from storage.directories.checkpoints import CheckpointWriter, name_of
 from storage.directories.directories import Directories, OpenDirectory
 from storage.directories.offline import loaded_logs
 from storage.directories.reserve import is_full
+from storage.disk.names import check_new_topic, check_partitions
 from storage.duties.cleaning import Cleaner
 from storage.duties.planning import PlannedStep, plan_log, roll_due
 from storage.duties.schedule import Duty, Schedule, plan_duties
 from storage.duties.staged_writes import StagedWrites
-from storage.engine import Cancel, Listeners, Partition
-from storage.errors import PolicyViolationError, ReadOnlyError, StorageError, UnknownTopicError
+from storage.engine import Cancel, Listeners, Partition, records_of
+from storage.errors import (
+    PolicyViolationError,
+    ReadOnlyError,
+    StorageError,
+    TopicNotEmptyError,
+    UnknownTopicError,
+)
 from storage.log.log import Log
 from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
@@ -30,7 +37,7 @@ from storage.staging.placement import NewTopic
 from storage.topics.changes import TopicChanges, for_each
 from storage.topics.registry import TopicRegistry
 from storage.topics.reopening import Reopening
-from storage.topics.topic import LogTopic, check_new_topic, check_partitions, own_overrides
+from storage.topics.topic import LogTopic, own_overrides
 from storage.topics.unopened import UnopenedDuties
 
 T = TypeVar("T")
@@ -156,10 +163,12 @@ class LogManager:
         if made:
             self._listeners.notify()
 
-    def delete_topic(self, name: str) -> None:
+    def delete_topic(self, name: str, *, with_records: bool = True) -> None:
         with self._lock:
             self._check_writable()
             topic = self.topic(name)
+            if not with_records and (records := records_of(topic)):
+                raise TopicNotEmptyError(name, records)
             try:
                 self._changes.delete(topic)
             finally:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from types import MappingProxyType
 
+from storage.config.listing import ShownSetting, topic_settings
 from storage.config.topic import SETTINGS, TopicConfig
 from storage.disk import names
 from storage.engine import Partition
-from storage.errors import InvalidConfigError, InvalidNameError, PartitionOfflineError, TopicExistsError
+from storage.errors import InvalidConfigError, PartitionOfflineError
 from storage.log.log import Log
 from storage.topics.partitions import Partitions, Served, Unopened
-
-MAX_PARTITIONS = 10_000
-"""Most partitions of one topic."""
 
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Kafka's zero id: of a topic in a directory that names none and may not be changed."""
@@ -87,6 +85,9 @@ class LogTopic:
     def overrides(self) -> Mapping[str, str]:
         return self._settings[1]
 
+    def settings(self) -> Sequence[ShownSetting]:
+        return list(topic_settings(self.config, overrides=self.overrides, given={}))
+
     def partitions(self) -> Mapping[int, Partition]:
         return self._partitions
 
@@ -156,27 +157,6 @@ class LogTopic:
 def _all_opened(served: Mapping[int, Served]) -> Mapping[int, Partition]:
     opened = sorted((number, one) for number, one in served.items() if not isinstance(one, Unopened))
     return MappingProxyType(dict(opened))
-
-
-def check_new_topic(name: str, existing: Iterable[str]) -> None:
-    """Raise InvalidNameError or TopicExistsError unless `name` may join the `existing` topics."""
-    names.check_topic_name(name)
-    if name == names.CLUSTER_METADATA_TOPIC:
-        raise InvalidNameError(f"{name}: the name of Kafka's own metadata log")
-    key = names.collision_key(name)
-    for other in existing:
-        if other == name:
-            raise TopicExistsError(f"{name}: the topic exists already")
-        if names.collision_key(other) == key:
-            raise TopicExistsError(
-                f"{name}: collides with topic {other} ('.' and '_' are the same in metric names)"
-            )
-
-
-def check_partitions(count: int) -> None:
-    """Raise InvalidConfigError unless a topic may have `count` partitions."""
-    if not 1 <= count <= MAX_PARTITIONS:
-        raise InvalidConfigError(f"partitions={count}: must be a whole number from 1 to {MAX_PARTITIONS}")
 
 
 def own_overrides(name: str, creation_overrides: Mapping[str, str]) -> Mapping[str, str]:

@@ -17,12 +17,11 @@ from confluent_kafka.admin import (
 )
 
 from cluster.engine import ClusterEngine, open_engine
-from cluster.errors import NotAuthorizedError
 from cluster.place import ClusterAddress, Server
 from cluster.sasl import Credentials, plain
 from cluster.security import Security
 from storage.engine import Engine
-from storage.errors import PartitionOfflineError, ReadOnlyError, UnknownTopicError
+from storage.errors import NotAuthorizedError, PartitionOfflineError, ReadOnlyError, UnknownTopicError
 from storage.model import Isolation, Offset
 from testing.broker.client import Client, Outgoing
 from tests.doubles.waiting import wait_until

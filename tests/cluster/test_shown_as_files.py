@@ -93,16 +93,31 @@ def test_what_is_not_there_is_told(topicfs, shown):
         assert 1 == len(ran.errors.splitlines())
 
 
-def test_a_cluster_is_not_changed_yet_and_has_no_files(topicfs, shown):
+def test_nothing_is_explained_of_a_clusters_files(topicfs):
     """Told before anything is tried."""
-    for words in (
-        ("config", shown, "retention.ms=1"),
-        ("topics", "create", "x"),
-        ("explain", "shown/0/1"),
-    ):
-        ran = topicfs(*words)
-        assert 2 == ran.status, ran
-        assert "cluster" in ran.errors
+    ran = topicfs("explain", "shown/0/1")
+    assert 2 == ran.status, ran
+    assert "cluster" in ran.errors
+
+
+def test_topics_are_made_changed_and_deleted(topicfs, client):
+    """By the commands of a data directory."""
+    ran = topicfs("topics", "create", "by-command", "--partitions", "2", "--config", "retention.ms=99")
+    assert (0, "by-command: created with 2 partitions\n") == (ran.status, ran.output), ran.errors
+    assert "exists already" in topicfs("topics", "create", "by-command").errors
+    ran = topicfs("config", "by-command", "cleanup.policy=compact", "retention.ms=")
+    assert (
+        "by-command: cleanup.policy=compact\nby-command: retention.ms=604800000 (the default)\n" == ran.output
+    )
+    listed = topicfs("config", "by-command", "--set", "--match", "cleanup.*").output
+    assert "cleanup.policy=compact\ttopic\tdelete" in listed
+    assert "no.such" in topicfs("config", "by-command", "no.such=1").errors
+    client.produce("by-command", [Outgoing(b"a", b"k")])
+    ran = topicfs("topics", "delete", "by-command")
+    assert (1, 1) == (ran.status, len(ran.errors.splitlines()))
+    assert "by-command: holds 1 records; add --with-records" in ran.errors
+    assert "by-command: deleted\n" == topicfs("topics", "delete", "by-command", "--with-records").output
+    assert "no such topic" in topicfs("topics", "describe", "by-command").errors
 
 
 def test_a_partition_is_followed(address, client):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from storage.config.listing import ShownSetting, topic_settings
 from storage.config.topic import TopicConfig
 from storage.engine import Cancel
 from storage.errors import UnknownTopicError
@@ -43,6 +44,9 @@ class MemoryTopic:
         self.config = TopicConfig()
         self.overrides: Mapping[str, str] = {}
         self.all = {number: PartitionWithoutDirectory(name, number) for number in range(partitions)}
+
+    def settings(self) -> Sequence[ShownSetting]:
+        return list(topic_settings(self.config, overrides=self.overrides, given={}))
 
     def partitions(self) -> Mapping[int, PartitionWithoutDirectory]:
         return dict(self.all)
@@ -93,7 +97,7 @@ class MemoryEngine:
             of_topic[number] = PartitionWithoutDirectory(topic, number)
         self._changed()
 
-    def delete_topic(self, name: str) -> None:
+    def delete_topic(self, name: str, *, with_records: bool = True) -> None:
         del self.all[self.topic(name).name]
         self._changed()
 

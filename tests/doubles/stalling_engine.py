@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from storage.codec.records import encode
+from storage.config.listing import ShownSetting, topic_settings
 from storage.config.topic import TopicConfig
 from storage.engine import Cancel, Listeners
 from storage.errors import UnknownTopicError
@@ -162,6 +163,11 @@ class StallingTopic:
         self._line.passes("overrides")
         return {}
 
+    @asks
+    def settings(self) -> Sequence[ShownSetting]:
+        self._line.passes("settings")
+        return list(topic_settings(TopicConfig(), overrides={}, given={}))
+
     def partitions(self) -> Mapping[int, StallingPartition]:
         return dict(self.all)
 
@@ -225,7 +231,7 @@ class StallingEngine:
         self._listeners.notify()
 
     @changes
-    def delete_topic(self, name: str) -> None:
+    def delete_topic(self, name: str, *, with_records: bool = True) -> None:
         self.line.passes("delete_topic")
         del self.all[self.topic(name).name]
         self._listeners.notify()

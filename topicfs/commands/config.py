@@ -10,20 +10,28 @@ import click
 from rich.table import Table
 
 from storage.config.broker import EngineConfig
-from storage.config.listing import ConfigSource, ShownSetting, engine_settings, matching, topic_settings
-from storage.messages import printable
-from topicfs.data_directory import (
-    opened_for_writing,
-    parse_settings,
-    read_config,
+from storage.config.listing import (
+    ConfigSource,
+    ShownSetting,
+    engine_settings,
+    given_by_file,
+    matching,
+    topic_settings,
 )
+from storage.messages import printable
+from topicfs.data_directory import parse_settings, read_config
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.places import Place, place_option
 from topicfs.terminal import console, is_terminal, plain
 
 NOTHING_GIVEN: Mapping[str, str] = {}
-STYLES = {ConfigSource.TOPIC: "good", ConfigSource.FILE: "number", ConfigSource.DEFAULT: "quiet"}
+STYLES = {
+    ConfigSource.TOPIC: "good",
+    ConfigSource.FILE: "number",
+    ConfigSource.BROKER: "number",
+    ConfigSource.DEFAULT: "quiet",
+}
 
 
 @click.command(
@@ -47,7 +55,7 @@ STYLES = {ConfigSource.TOPIC: "good", ConfigSource.FILE: "number", ConfigSource.
 @click.option(
     "--match", "patterns", metavar="PATTERN", multiple=True, help="Only these names: retention.*, *.ms"
 )
-@click.option("--set", "only_set", is_flag=True, help="Only what a topic or the file sets.")
+@click.option("--set", "only_set", is_flag=True, help="Only what a topic, the file or the brokers set.")
 @click.option("--json", "as_program", is_flag=True, help="One JSON array in place of a table.")
 @click.option(
     "--config",
@@ -69,16 +77,15 @@ def config(  # noqa: PLR0913 (a command's options; keyword-only)
 ) -> None:
     """Show the settings of TOPIC, or without one the defaults of all topics and the engine's own settings.
 
-    The value is the topic's own, else that of the FILE (a broker's server.properties), else Kafka's default. With
+    The value is the topic's own, else that of the FILE (a broker's server.properties) or of a cluster's brokers, else
+    Kafka's default. With
     NAME=VALUE the topic's own are changed, all of them or none; an empty VALUE removes one. While a daemon owns the
     directory, write to the topic's `config` in its mount.
     """
     if changes and topic is not None:
         # Nothing behind the sign takes a setting back.
         given_changes = {name: value or None for name, value in parse_settings(changes).items()}
-        if place.cluster is not None:
-            raise click.UsageError(f"{place.cluster}: a cluster is only read here; kafka-configs changes it")
-        _change(topic, given_changes, place.directories)
+        _change(topic, given_changes, place)
         return
     engine_config, given = EngineConfig(), NOTHING_GIVEN
     if file is not None:
@@ -91,19 +98,18 @@ def config(  # noqa: PLR0913 (a command's options; keyword-only)
         ]
     else:
         with place.opened(config=engine_config) as engine:
-            found = engine.topic(topic)
-            settings = [*topic_settings(found.config, overrides=found.overrides, given=given)]
+            settings = given_by_file(engine.topic(topic).settings(), given)
     _print(matching(settings, patterns, only_set=only_set), as_program=as_program)
 
 
-def _change(topic: str, changes: Mapping[str, str | None], directories: tuple[Path, ...]) -> None:
+def _change(topic: str, changes: Mapping[str, str | None], place: Place) -> None:
     lines = "\\n".join(f"{name}={value or ''}" for name, value in changes.items())
     hint = f"printf '{lines}\\n' >> MOUNTPOINT/{topic}/config"
-    with opened_for_writing(directories, through_mount=hint) as engine:
+    with place.opened_for_writing(through_mount=hint) as engine:
         engine.alter_config(topic, changes)
-        found = engine.topic(topic)
+        values = {one.name: one.value for one in engine.topic(topic).settings()}
         for name, value in changes.items():
-            shown = found.config.value_text(name)
+            shown = values.get(name, value or "")
             say(f"{topic}: {name}={shown}{'' if value is not None else ' (the default)'}")
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 from rich.filesize import decimal
 from rich.table import Table
 
-from storage.engine import Engine, Topic
-from storage.errors import PolicyViolationError
+from storage.engine import Engine, Topic, records_of
+from storage.errors import PolicyViolationError, TopicNotEmptyError
 from storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
 from topicfs.commands.topics_online import online
-from topicfs.data_directory import data_option, opened_for_writing, parse_settings
+from topicfs.data_directory import parse_settings
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.lines import say
 from topicfs.places import Place, place_option
@@ -55,7 +54,7 @@ topics.add_command(online)
 @click.option(
     "--partitions",
     type=click.IntRange(1, 10_000),
-    help="How many; the configuration's num.partitions otherwise.",
+    help="How many; otherwise num.partitions of the configuration, or of the cluster's brokers.",
 )
 @click.option(
     "--config",
@@ -64,17 +63,17 @@ topics.add_command(online)
     multiple=True,
     help="A setting of the topic, by Kafka's name.",
 )
-@data_option
+@place_option
 def create(
     names: tuple[str, ...],
     *,
     partitions: int | None,
     settings: tuple[str, ...],
-    directories: tuple[Path, ...],
+    place: Place,
 ) -> None:
     """Create topics."""
     overrides = parse_settings(settings)
-    with opened_for_writing(directories, through_mount=f"mkdir MOUNTPOINT/{names[0]}", make=True) as engine:
+    with place.opened_for_writing(through_mount=f"mkdir MOUNTPOINT/{names[0]}", make=True) as engine:
         for name in names:
             topic = engine.create_topic(name, partitions=partitions, overrides=overrides)
             count = len(topic.partitions())
@@ -129,23 +128,15 @@ def describe(name: str, *, place: Place) -> None:
 )
 @click.argument("name")
 @click.option("--with-records", is_flag=True, help="Also if it holds records; they are gone for good.")
-@data_option
-def delete(name: str, *, with_records: bool, directories: tuple[Path, ...]) -> None:
+@place_option
+def delete(name: str, *, with_records: bool, place: Place) -> None:
     """Delete a topic; one that has records only with --with-records."""
-    with opened_for_writing(directories, through_mount=f"rmdir MOUNTPOINT/{name}") as engine:
-        records = records_of(engine.topic(name))
-        if records and not with_records:
-            raise PolicyViolationError(
-                f"{name}: holds {records} records; add --with-records to delete them too"
-            )
-        engine.delete_topic(name)
+    with place.opened_for_writing(through_mount=f"rmdir MOUNTPOINT/{name}") as engine:
+        try:
+            engine.delete_topic(name, with_records=with_records)
+        except TopicNotEmptyError as error:
+            raise PolicyViolationError(f"{error}; add --with-records to delete them too") from error
         say(f"{name}: deleted")
-
-
-def records_of(topic: Topic) -> int:
-    """Return the number of offsets of a topic, compaction's gaps and markers among them."""
-    bounds = (partition.offsets() for partition in topic.partitions().values())
-    return sum(offsets.log_end_offset - offsets.log_start_offset for offsets in bounds)
 
 
 def moment(timestamp: Timestamp) -> str:

@@ -131,7 +131,7 @@ def test_topics_that_the_user_may_not_read(copy, client, broker):
     )
     problem = (
         "acl-described-0: the cluster answers TOPIC_AUTHORIZATION_FAILED; "
-        "ask for an ACL with the operation Read and Describe on it"
+        "ask for an ACL on it: Describe and Read to read"
     )
     summary = copy.once(*topics)
     assert (2, (problem,)) == (summary.topics, summary.problems)

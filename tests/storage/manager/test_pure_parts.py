@@ -10,7 +10,7 @@ from storage.config.broker import EngineConfig
 from storage.config.topic import TopicConfig
 from storage.directories.contents import read_contents
 from storage.disk.filesystem import DirectoryEntry
-from storage.disk.names import DirectoryMark
+from storage.disk.names import DirectoryMark, check_new_topic, check_partitions
 from storage.duties.schedule import Duty, Plan, Schedule, plan_duties
 from storage.errors import (
     CorruptionError,
@@ -31,8 +31,6 @@ from storage.topics.registry import (
     read_copy,
 )
 from storage.topics.topic import (
-    check_new_topic,
-    check_partitions,
     lenient_config,
     merge_overrides,
     own_overrides,

@@ -1,0 +1,195 @@
+"""Lines and batches written to a cluster's topics by the tools of a shell, through a mount and without one."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.place import ClusterAddress
+from storage.model import Header
+from storage.partitioning import partition_of_key
+from testing.broker.client import Outgoing
+from testing.broker.kcat import consume
+from testing.broker.tools import console_consume
+from tests.doubles.cluster_mount import bash, mounted_cluster, topicfs
+from tests.doubles.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+
+@pytest.fixture
+def mounted(address: ClusterAddress, tmp_path: Path) -> Iterator[Path]:
+    """The cluster at a mountpoint, to be written to."""
+    with mounted_cluster(address, tmp_path) as mountpoint:
+        yield mountpoint
+
+
+def known(mountpoint, client, name, **how):
+    """A new topic, as soon as the mount shows all of it."""
+    partitions = how.get("partitions", 1)
+    client.create_topic(name, **how)
+    wait_until((mountpoint / name / str(partitions - 1) / "log").exists, "the topic shows")
+    return mountpoint / name
+
+
+def values(client, name, **how):
+    return [record.value for record in client.records(name, **how)]
+
+
+@pytest.mark.fuse
+def test_what_is_written_is_read_by_consumers_and_shows_at_once(mounted, client, broker, java):
+    """Values, keys, headers and nulls: with echo, by all forms; to kcat, Java's consumer, `cat`, `tail -f`, `stat`."""
+    topic = known(mounted, client, "written")
+    with subprocess.Popen(
+        ("tail", "-c", "+1", "-f", "-s", "0.05", "0/log"), cwd=topic, stdout=subprocess.PIPE
+    ) as tail:
+        try:
+            assert tail.stdout is not None
+            ran = bash(
+                topic,
+                """
+                echo one >> 0/log; cat 0/log; stat -c %s 0/log
+                printf 'k\\ttwo\\n' >> 0/log.kv; cat 0/1; readlink 0/latest
+                printf '{"key":"j","payload":"three","ts":1700000000000,"headers":["h","v"]}\\n' >> 0/log.json
+                printf '{"key":"gone","payload":null}\\n' >> 0/log.json; cat 0/log; wc -c < 0/log
+                """,
+            )
+            assert ("", ["one", "4", "two1", "one", "two", "three", "15"]) == (ran.errors, ran.output.split())
+            shown = [tail.stdout.readline() for _ in range(4)]
+        finally:
+            tail.terminate()
+    assert [b"one\n", b"two\n", b"three\n", b"\n"] == shown
+    found = client.records("written")
+    assert [(None, b"one"), (b"k", b"two"), (b"j", b"three"), (b"gone", None)] == [
+        (one.key, one.value) for one in found
+    ]
+    assert (1_700_000_000_000, (Header(b"h", b"v"),)) == (found[2].timestamp, found[2].headers)
+    assert ["one", "two", "three", None] == [
+        one["payload"] for one in consume(broker.bootstrap_server, "written")
+    ]
+    assert ["one", "two", "three", "null"] == console_consume(
+        java, broker.bootstrap_server, "written", count=4
+    )
+    status = (mounted / "@status").read_text()
+    assert "acks all" in status
+    assert "mode read-write" in status
+
+
+@pytest.mark.fuse
+def test_batches_are_copied_as_they_are(mounted, client):
+    """`cat log.batch >> log.batch`: every codec, keys, headers, times and nulls; a second time too."""
+    source = known(mounted, client, "batches")
+    known(mounted, client, "batches-copied")
+    for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
+        records = [
+            Outgoing(b"%d" % each, b"k", [("h", b"v"), ("n", None)], 1_700_000_000_000 + each)
+            for each in range(100 * number, 100 * number + 50)
+        ]
+        client.produce("batches", [*records, Outgoing(None, b"gone")], compression_type=codec)
+    wait_until(lambda: "log_end_offset 255\n" in (source / "0/status").read_text(), "all is known")
+    for _ in range(2):
+        ran = bash(
+            mounted,
+            "cat batches/0/log.batch >> batches-copied/0/log.batch; cat batches-copied/0/log.batch | wc -c",
+        )
+        assert ("", 0) == (ran.errors, ran.status)
+    assert (source / "0/log.batch").read_bytes() != b""
+    assert client.records("batches") * 2 == [
+        one._replace(offset=one.offset % 255) for one in client.records("batches-copied")
+    ]
+
+
+@pytest.mark.fuse
+def test_a_topics_own_log_takes_keys_where_kafka_puts_them(mounted, client):
+    """The partitioner's choice is the Java client's, and a line without a key goes somewhere."""
+    topic = known(mounted, client, "partitioned", partitions=3)
+    lines = "".join(f"key-{number}\tvalue {number}\n" for number in range(60))
+    with (topic / "log.kv").open("a") as log:
+        log.write(lines)
+    assert "" == bash(topic, "echo anywhere >> log").errors
+    for partition in range(3):
+        expected = [
+            b"value %d" % number
+            for number in range(60)
+            if partition == partition_of_key(b"key-%d" % number, 3)
+        ]
+        assert expected == [
+            value for value in values(client, "partitioned", partition=partition) if value != b"anywhere"
+        ]
+    assert 61 == sum(len(values(client, "partitioned", partition=partition)) for partition in range(3))
+
+
+@pytest.mark.fuse
+def test_a_large_write_is_whole_and_in_order(mounted, client):
+    """`cat file >> log`: of 20 MB each line once; the begun last line is a record too."""
+    topic = known(mounted, client, "large")
+    lines = [b"%07d %s" % (number, b"x" * 92) for number in range(200_000)]
+    source = mounted.parent / "source"
+    source.write_bytes(b"\n".join(lines))
+    assert "" == bash(topic, f"cat {source} >> 0/log").errors
+    assert lines == (topic / "0/log").read_bytes().splitlines()
+    assert lines[-1000:] == values(client, "large", start=199_000)
+
+
+@pytest.mark.fuse
+def test_what_the_cluster_refuses_is_the_writers_error(mounted, client):
+    """Of write(2) and of echo, with a line of reason in `@status`; what follows is taken, and begins at its line."""
+    topic = known(
+        mounted, client, "refusing-files", settings={"max.message.bytes": "2000", "cleanup.policy": "compact"}
+    )
+    ran = bash(
+        topic,
+        """
+        head -c 5000 /dev/zero | tr '\\0' x >> 0/log.kv; echo no key >> 0/log
+        printf 'k\\tv\\n' >> 0/log.kv; cat 0/log.kv
+        """,
+    )
+    assert "k\tv\n" == ran.output
+    assert "Message too long" in ran.errors
+    assert "Invalid argument" in ran.errors
+    assert [b"v"] == values(client, "refusing-files")
+    assert "INVALID_RECORD" in (mounted / "@status").read_text()
+
+
+@pytest.mark.fuse
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_acks_are_those_of_the_mount(address, tmp_path, client, acks):
+    """With too few replicas in sync acks=all is refused, and the others are not."""
+    with mounted_cluster(address, tmp_path, "--acks", acks) as mountpoint:
+        name = f"acks-{acks}"
+        topic = known(mountpoint, client, name)
+        assert "" == bash(topic, "for each in 1 2 3; do echo $each >> 0/log; done").errors
+        assert b"1\n2\n3\n" == (topic / "0/log").read_bytes()
+        assert f"acks {acks}\n" in (mountpoint / "@status").read_text()
+    assert [b"1", b"2", b"3"] == values(client, name)
+
+
+def test_the_command_appends_without_a_mount(address, client):
+    """A file, all its lines or none; standard input; keys, JSON and batches; a named producer is refused."""
+    client.create_topic("appended-to", partitions=2)
+    assert (0, "", "") == topicfs(address, "append", "appended-to/0", given=b"one\ntwo")
+    assert (0, "", "") == topicfs(address, "append", "appended-to/0/log.kv", given=b"k\tthree\n")
+    assert [b"one", b"two", b"three"] == values(client, "appended-to")
+    batches = subprocess.run(
+        ("topicfs", "cat", "--data", str(address), "appended-to/0/log.batch"), capture_output=True, check=True
+    ).stdout
+    ran = topicfs(address, "append", "appended-to/1/log.batch", given=batches)
+    assert (0, "", "") == ran, ran.errors
+    assert client.records("appended-to") == client.records("appended-to", partition=1)
+    refused = topicfs(address, "append", "appended-to/0/log.json", given=b'{"payload":"a"}\nnonsense\n')
+    assert 1 == refused.status
+    assert "line 2" in refused.errors
+    assert 3 == len(values(client, "appended-to"))
+
+
+def test_a_named_producer_needs_a_directory(address, client, tmp_path):
+    """A usage error that says so, before anything is appended."""
+    client.create_topic("unnamed")
+    (tmp_path / "file").write_text("a\n")
+    refused = topicfs(address, "append", "--producer", "nightly", "unnamed/0", str(tmp_path / "file"))
+    assert 2 == refused.status
+    assert "--producer keeps its progress in a data directory" in refused.errors
+    assert [] == values(client, "unnamed")

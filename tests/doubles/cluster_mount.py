@@ -1,0 +1,59 @@
+"""A cluster mounted by the real command, and shells in it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.doubles.waiting import PATIENCE_S, wait_until
+
+TOPICFS = (str(Path(sys.executable).with_name("topicfs")),)
+
+
+class Ran(NamedTuple):
+    """A command that has ended."""
+
+    status: int
+    output: str
+    errors: str
+
+
+@contextmanager
+def mounted_cluster(address: object, directory: Path, *options: str) -> Iterator[Path]:
+    """Mount a cluster at `mnt` in a directory; the daemon ends in good order, or the test fails."""
+    mountpoint, log = directory / "mnt", directory / "daemon.log"
+    mountpoint.mkdir()
+    with subprocess.Popen(
+        (*TOPICFS, "mount", "--foreground", "--log-file", str(log), *options, str(address), str(mountpoint))
+    ) as daemon:
+        try:
+            wait_until(
+                lambda: daemon.poll() is not None or (log.exists() and "mounted at" in log.read_text()),
+                "the mount stands",
+            )
+            yield mountpoint
+            daemon.send_signal(signal.SIGTERM)
+            assert 0 == daemon.wait(PATIENCE_S), log.read_text()
+        finally:
+            if os.path.ismount(mountpoint):
+                subprocess.run(("umount", "-l", str(mountpoint)), check=False)
+            daemon.kill()
+
+
+def topicfs(address: object, *words: str, given: bytes = b"") -> Ran:
+    """Run a command of `topicfs` with the cluster as its data."""
+    done = subprocess.run(
+        (*TOPICFS, *words, "--data", str(address)), input=given, capture_output=True, check=False
+    )
+    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def bash(directory: Path, script: str) -> Ran:
+    done = subprocess.run(("bash", "-c", script), cwd=directory, capture_output=True, text=True, check=False)
+    return Ran(done.returncode, done.stdout, done.stderr)

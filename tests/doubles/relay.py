@@ -1,0 +1,114 @@
+"""A relay between a client and brokers, which loses or changes what it is told to: a connection that breaks at the worst moment."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, TypeAlias
+
+from cluster.connection import Connection
+from cluster.messages import API_VERSIONS, APIS, Api
+from cluster.place import Server
+from cluster.security import PLAINTEXT, Security
+
+
+class Lost(Enum):
+    """What the connection breaks before."""
+
+    REQUEST = "the broker gets it"
+    ANSWER = "the client gets the broker's answer"
+
+
+Change: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any]]
+"""What becomes of an answer."""
+
+
+class Relay:
+    """A server in front of each broker, for connections made by `connect`. Each does one request after the other."""
+
+    def __init__(self, start: Callable[[Callable[[socket.socket], None]], Server]) -> None:
+        """`start` starts a server, as the fixture `served` does."""
+        self.requests: Counter[str] = Counter()
+        """Requests that the brokers got, by name."""
+        self._start = start
+        self._lock = threading.Lock()
+        self._servers: dict[Server, Server] = {}
+        self._next: dict[int, deque[Lost | Change]] = defaultdict(deque)
+        self._always: dict[int, Lost | Change] = {}
+
+    def do(self, api: Api, *actions: Lost | Change) -> None:
+        """Treat the next requests of a kind so, one each."""
+        self._next[api.key].extend(actions)
+
+    def always(self, api: Api, action: Lost | Change | None) -> None:
+        """Treat every request of a kind so from now on, until this is called with None."""
+        with self._lock:
+            self._always.pop(api.key, None)
+            if action is not None:
+                self._always[api.key] = action
+
+    def done(self, api: Api) -> bool:
+        """Return whether everything was done that `do` was told of requests of a kind."""
+        return not self._next[api.key]
+
+    def connect(self, server: Server, security: Security = PLAINTEXT, **how: Any) -> Connection:
+        """Connect to a broker as `Connection` does."""
+        with self._lock:
+            if server not in self._servers:
+                self._servers[server] = self._start(lambda client: self._serve(client, server))
+            instead = self._servers[server]
+        connection = Connection(instead, security, **how)
+        connection.server = server
+        return connection
+
+    def _serve(self, client: socket.socket, server: Server) -> None:
+        with socket.create_connection(server) as broker:
+            while True:
+                request = _frame(client)
+                key, version = struct.unpack_from(">hh", request)
+                action = self._action(key)
+                if action is Lost.REQUEST:
+                    return
+                broker.sendall(struct.pack(">i", len(request)) + request)
+                self.requests[_NAMES.get(key, str(key))] += 1
+                answer = _frame(broker)
+                if action is Lost.ANSWER:
+                    return
+                if action is not None:
+                    answer = _changed(answer, _APIS[key], version, action)
+                client.sendall(struct.pack(">i", len(answer)) + answer)
+
+    def _action(self, key: int) -> Lost | Change | None:
+        with self._lock:
+            waiting = self._next[key]
+            return waiting.popleft() if waiting else self._always.get(key)
+
+
+_APIS = {one.key: one for one in APIS}
+_NAMES = {key: one.name for key, one in _APIS.items()}
+
+
+def _changed(answer: bytes, api: Api, version: int, change: Change) -> bytes:
+    head = 5 if api.is_flexible(version) and api is not API_VERSIONS else 4
+    values = api.response.read(memoryview(answer)[head:], version)
+    return answer[:head] + api.response.write(change(dict(values)), version)
+
+
+def _frame(connection: socket.socket) -> bytes:
+    (size,) = struct.unpack(">i", _exactly(connection, 4))
+    return _exactly(connection, size)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        part = connection.recv(min(size, 1 << 20))
+        if not part:
+            raise OSError("the connection was closed")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
