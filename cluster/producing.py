@@ -7,6 +7,7 @@
 A broker takes one batch of a partition in a request, and knows a batch again by its producer's id and sequence number
 (kafka-storage.md#sequences). So a partition has one batch under way at a time, and where nobody knows what became of
 one, the partition goes on with another id: neither can what comes next be taken for a repeat, nor is it out of order.
+Batches that come with a producer get this one in its place: they are a copy, not what that producer appends here.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from cluster.bounds import Bounds, ask_leader_for_bounds
+from cluster.bounds import Bounds, ask_bounds, ask_leader_for_bounds
 from cluster.brokers import Backoff, Leader
 from cluster.errors import (
     DUPLICATE_SEQUENCE,
@@ -37,12 +39,14 @@ from cluster.leaders import ATTEMPT_SECONDS, Leaders
 from cluster.messages import INIT_PRODUCER_ID, LIST_OFFSETS, PRODUCE
 from storage.checkpoints.identifiers import decode_id
 from storage.codec.batch import set_producer
-from storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC
+from storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC, TRANSACTIONAL_MASK
 from storage.codec.headers import sequence_plus
 from storage.coordinators.wire import Values
 from storage.errors import (
     ClusterError,
     InvalidRecordError,
+    InvalidTransactionStateError,
+    NotAuthorizedError,
     PartitionOfflineError,
     PartlyAppendedError,
     StorageError,
@@ -59,6 +63,8 @@ REPLICATION_SHARE = 0.8
 IDS_TRIED = 3
 """Producer ids that a batch is sent with before it is given up that the leader refuses its sequence number."""
 
+_FROM_ZERO = bytes(8)
+"""The base offset of a batch that a client sends: the leader assigns the real one."""
 _FORGOTTEN = frozenset((OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID, PRODUCER_FENCED))
 """The leader knows another state of the producer than the producer itself: what it appended last was lost, or cleaned away."""
 _DOUBTFUL = frozenset((UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND))
@@ -109,7 +115,7 @@ class ProducerIds:
                 answer = leaders.brokers.ask_any(INIT_PRODUCER_ID, asked, seconds=ATTEMPT_SECONDS)
                 if not answer["errorCode"] and answer["producerId"] >= 0:
                     return ProducerIdentity(answer["producerId"], answer["producerEpoch"])
-                error = error_of(answer["errorCode"], "a producer's id")
+                error = _refusal(answer["errorCode"])
                 passing = not answer["errorCode"] or kind_of(answer["errorCode"]).passing is not Passing.NO
             except ClusterError as unreachable:
                 error, passing = unreachable, True
@@ -210,21 +216,18 @@ class PartitionProducer:
             self._leaders.pause(pause, str(self._partition))
 
     def _append(self, batches: bytearray, batch: Incoming, *, durable: bool) -> Produced:
-        """Append one batch, with a sequence number where it comes without."""
+        """Append one batch, with the next sequence number."""
         records = batch.last_offset - batch.base_offset + 1
-        numbered = batch.producer_id == NO_PRODUCER_ID
         for _ in range(IDS_TRIED):
-            if numbered:
-                self._number(batches, batch)
-            data = bytes(batches[batch.position : batch.position + batch.size_bytes])
-            answer = self._produce(data, records, durable=durable, numbered=numbered)
-            if not (numbered and answer.error in _FORGOTTEN):
+            self._number(batches, batch)
+            data = _FROM_ZERO + batches[batch.position + len(_FROM_ZERO) : batch.position + batch.size_bytes]
+            answer = self._produce(data, records, durable=durable)
+            if answer.error not in _FORGOTTEN:
                 break
             self._give_up_identity()
-        if answer.error and not (numbered and answer.error == DUPLICATE_SEQUENCE):
+        if answer.error and answer.error != DUPLICATE_SEQUENCE:
             raise error_of(answer.error, str(self._partition), answer.message)
-        if numbered:
-            self._next_sequence = sequence_plus(self._next_sequence, records)
+        self._next_sequence = sequence_plus(self._next_sequence, records)
         self._learn(answer, records, durable=durable)
         return answer
 
@@ -244,7 +247,7 @@ class PartitionProducer:
             self._ids.give_up(self._identity)
             self._identity = None
 
-    def _produce(self, data: bytes, records: int, *, durable: bool, numbered: bool) -> Produced:
+    def _produce(self, data: bytes, records: int, *, durable: bool) -> Produced:
         """Return the leader's answer to a batch, an error if no other attempt would mend it.
 
         What leaves it open whether the batch is in the log ends the producer's id here.
@@ -270,7 +273,7 @@ class PartitionProducer:
         try:
             answer = self._leaders.ask(self._partition, self._topic_id, attempt)
         except StorageError as error:
-            if numbered and doubtful:
+            if doubtful:
                 self._give_up_identity()
             if doubtful and isinstance(error, PartitionOfflineError):
                 many = f"{records} records" if records > 1 else "the record"
@@ -279,7 +282,7 @@ class PartitionProducer:
         except BaseException:
             self._give_up_identity()
             raise
-        if answer.error and doubtful and numbered:
+        if answer.error and doubtful:
             self._give_up_identity()
         return answer
 
@@ -311,8 +314,21 @@ class PartitionProducer:
     def _stable_end(self, answer: Values | None, leader: Leader) -> Offset | None:
         if answer is None:
             return None
-        found = bounds_of(answer, leader.node, [self._partition], LATEST)[self._partition]
+        try:
+            found = bounds_of(answer, leader.node, [self._partition], LATEST)[self._partition]
+        except MalformedAnswerError:  # The batch is in the log all the same.
+            return None
         return None if found.error else found.offset
+
+    def _ask_bounds(self) -> None:
+        """Ask the leader once for the bounds after an append that did not tell them."""
+        leader = self._leaders.metadata.leader(self._partition)
+        with suppress(StorageError):
+            found = ask_bounds(
+                self._leaders.brokers, leader.node, {self._partition: leader.epoch}, seconds=ATTEMPT_SECONDS
+            ).get(self._partition)
+            if isinstance(found, Bounds):
+                self._known.learn(found)
 
     def _learn(self, answer: Produced, records: int, *, durable: bool) -> None:
         """Take note of what an append says of the bounds, so that it is read at once."""
@@ -321,12 +337,25 @@ class PartitionProducer:
             return
         end = Offset(answer.base_offset + records)
         self._appended_end = max(self._appended_end, end)
-        stable = Offset(0) if answer.last_stable_offset is None else answer.last_stable_offset
+        stable = answer.last_stable_offset
+        if stable is None:
+            self._ask_bounds()
+            stable = Offset(0)
         replicated = end if durable else stable
         start = max(answer.log_start_offset, Offset(0))
         self._known.learn(Bounds(start, stable, max(stable, replicated), answer.leader_epoch))
         if stable < end:
             self._moved()
+
+
+def _refusal(code: int) -> StorageError:
+    """Return why there is no producer id."""
+    error = error_of(code, "a producer's id")
+    if isinstance(error, NotAuthorizedError):
+        return NotAuthorizedError(
+            "a producer's id: the cluster refuses it; ask for an ACL with IdempotentWrite on the cluster, or Write on the topic"
+        )
+    return error
 
 
 def _check(batch: Incoming) -> None:
@@ -335,6 +364,8 @@ def _check(batch: Incoming) -> None:
         raise InvalidRecordError(f"batch of format {batch.magic}; only format 2 is taken")
     if batch.attributes & CONTROL_MASK:
         raise InvalidRecordError("control batches come from coordinators, not from clients")
+    if batch.attributes & TRANSACTIONAL_MASK:
+        raise InvalidTransactionStateError("a transactional batch, and no transaction to append it in")
     if batch.records != batch.last_offset - batch.base_offset + 1:
         raise InvalidRecordError(
             f"batch of {batch.records} records with a last offset delta of {batch.last_offset - batch.base_offset}"

@@ -22,6 +22,7 @@ from storage.codec.records import BatchStamp, encode
 from storage.errors import (
     InvalidRecordError,
     InvalidTimestampError,
+    InvalidTransactionStateError,
     PartitionGoneError,
     PartitionOfflineError,
     PartlyAppendedError,
@@ -185,15 +186,15 @@ def test_a_producer_that_the_leader_knows_otherwise_begins_again(engine, client)
     assert [b"a", b"b", b"c"] == values(client, "forgotten")
 
 
-def test_batches_of_other_producers_keep_their_numbers(engine, client):
-    """A repeat gets the first one's offset, and is not in the log twice."""
+def test_batches_of_other_producers_are_copies(engine, client):
+    """They get numbers of their own: what is written twice is there twice, and nothing is out of order."""
     partition = opened(engine, client, "others")
     numbered = partial(batch, producer_id=ProducerId(4711), producer_epoch=0)
     assert 0 == partition.append(numbered(b"a", base_sequence=0)).base_offset
     assert 1 == partition.append(batch(b"ours")).base_offset
-    assert 0 == partition.append(numbered(b"a", base_sequence=0)).base_offset
-    assert 2 == partition.append(numbered(b"b", base_sequence=1)).base_offset
-    assert [b"a", b"ours", b"b"] == values(client, "others")
+    assert 2 == partition.append(numbered(b"a", base_sequence=0)).base_offset
+    assert 3 == partition.append(numbered(b"b", base_sequence=7)).base_offset
+    assert [b"a", b"ours", b"a", b"b"] == values(client, "others")
 
 
 def test_what_a_leader_refuses_is_told_and_what_follows_is_taken(engine, client):
@@ -209,6 +210,8 @@ def test_what_a_leader_refuses_is_told_and_what_follows_is_taken(engine, client)
         partition.append(batch(b"old", key=b"k"))
     with pytest.raises(InvalidRecordError, match="control"):
         partition.append(batch(b"x", control=True, transactional=True, producer_id=ProducerId(1)))
+    with pytest.raises(InvalidTransactionStateError, match="no transaction"):
+        partition.append(batch(b"x", transactional=True, producer_id=ProducerId(1)))
     damaged = batch(b"x", key=b"k")
     damaged[-1] ^= 1
     with pytest.raises(InvalidRecordError):

@@ -1,0 +1,246 @@
+"""Appends through a relay that breaks connections at the worst moment, or changes what brokers answer: each record once."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from contextlib import closing, contextmanager
+
+import pytest
+
+from cluster.brokers import Brokers
+from cluster.engine import ClusterEngine
+from cluster.errors import MalformedAnswerError, NotAuthorizedError
+from cluster.leaders import Leaders
+from cluster.messages import INIT_PRODUCER_ID, LIST_OFFSETS, PRODUCE
+from storage.codec.batch import read_header
+from storage.codec.records import BatchStamp, encode
+from storage.errors import NotEnoughReplicasError, PartitionOfflineError
+from storage.model import Isolation, Offset, Record, Timestamp
+from testing.broker.client import Outgoing
+from tests.doubles.relay import Lost, Relay
+from tests.doubles.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+
+def batch(*values):
+    records = [
+        Record(Offset(number), Timestamp(1_790_000_000_000), None, value)
+        for number, value in enumerate(values)
+    ]
+    return bytearray(encode(records, BatchStamp()))
+
+
+@pytest.fixture
+def relay(served):
+    return Relay(served)
+
+
+@pytest.fixture
+def opened(address, relay):
+    """Open the cluster through the relay."""
+
+    @contextmanager
+    def engine(patience_seconds=30.0):
+        leaders = Leaders(Brokers(address, relay.connect), patience_seconds=patience_seconds)
+        with closing(ClusterEngine(leaders, read_only=False)) as engine:
+            yield engine
+
+    return engine
+
+
+def known(engine, client, name, **how):
+    """The partitions of a new topic."""
+    client.create_topic(name, **how)
+
+    def listed():
+        engine.look()
+        return name in engine.topics() and len(engine.topic(name).partitions()) == how.get("partitions", 1)
+
+    wait_until(listed, "the topic is known")
+    return list(engine.topic(name).partitions().values())
+
+
+def values(client, name, partition=0):
+    return [record.value for record in client.records(name, partition=partition)]
+
+
+def test_each_record_is_in_the_log_once_whatever_is_lost(opened, relay, client):
+    """Four threads append to two partitions, batches of several records too, while connections break on both ways."""
+    chance = random.Random(14)
+    ways = [_as_it_is if chance.random() < 0.5 else chance.choice(tuple(Lost)) for _ in range(200)]
+    appended = {(number, part): [] for number in range(4) for part in range(2)}
+
+    def append(partition, number, mine):
+        for first in range(0, 60, 3):
+            some = [b"%d %d" % (number, each) for each in range(first, first + 3)]
+            partition.append(batch(some[0]) + batch(*some[1:]), durable=first % 2 == 0)
+            mine.extend(some)
+
+    with opened() as engine:
+        partitions = known(engine, client, "lossy", partitions=2)
+        relay.do(PRODUCE, *ways)
+        relay.do(INIT_PRODUCER_ID, Lost.ANSWER)
+        threads = [
+            threading.Thread(target=append, args=(partitions[part], number, mine))
+            for (number, part), mine in appended.items()
+        ]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    for (number, part), mine in appended.items():
+        written = values(client, "lossy", part)
+        assert 60 == len(mine)
+        assert mine == [value for value in written if value.startswith(b"%d " % number)]
+
+
+def test_no_producer_has_an_id_that_there_is_not(opened, relay, client):
+    """A coordinator that is loading answers -1: batches with that would not be known again."""
+    loading = lambda said: {**said, "errorCode": 14, "producerId": -1, "producerEpoch": -1}  # noqa: E731
+    silent = lambda said: {**said, "producerId": -1, "producerEpoch": -1}  # noqa: E731
+    with opened() as engine:
+        [partition] = known(engine, client, "loading")
+        relay.do(INIT_PRODUCER_ID, loading, silent, loading)
+        partition.append(batch(b"a"))
+        fetched = partition.read(Offset(0), max_bytes=1)
+        assert read_header(fetched.data).producer_id >= 0
+    assert relay.done(INIT_PRODUCER_ID)
+
+
+def test_a_cluster_that_gives_no_id_is_told(opened, relay, client):
+    """The right that is missing is named, and nothing is appended without an id."""
+    refused = lambda said: {**said, "errorCode": 31, "producerId": -1}  # noqa: E731
+    with opened() as engine:
+        [partition] = known(engine, client, "no-id")
+        relay.do(INIT_PRODUCER_ID, refused)
+        with pytest.raises(NotAuthorizedError, match="IdempotentWrite"):
+            partition.append(batch(b"a"))
+        partition.append(batch(b"b"))
+    assert [b"b"] == values(client, "no-id")
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_after_an_unknown_end_nothing_is_swallowed(opened, relay, client, durable):
+    """Of several that waited behind one another, too: each that is told to be in the log is there once."""
+    told, doubtful = [], []
+
+    def append(partition, value):
+        try:
+            partition.append(batch(value), durable=durable)
+            told.append(value)
+        except PartitionOfflineError as error:
+            doubtful.append((value, str(error)))
+
+    with opened(patience_seconds=0.5) as engine:
+        [partition] = known(engine, client, f"unknown-{durable}")
+        append(partition, b"first")
+        relay.always(PRODUCE, Lost.ANSWER)
+        threads = [threading.Thread(target=append, args=(partition, b"%d" % number)) for number in range(5)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        relay.always(PRODUCE, None)
+        for value in (b"next", b"last"):
+            append(partition, value)
+    assert [b"first", b"next", b"last"] == told
+    counts = Counter(values(client, f"unknown-{durable}"))
+    assert {1} == set(counts.values())
+    assert {b"first", b"next", b"last"} <= set(counts)
+    sent = {value for value, text in doubtful if "nobody knows" in text}
+    assert set(counts) - set(told) <= sent
+    assert 5 == len(doubtful)
+
+
+def test_replicas_that_fall_behind_after_an_append_double_nothing(opened, relay, client):
+    """NOT_ENOUGH_REPLICAS_AFTER_APPEND: the record is in the log, and is sent again until enough have it."""
+    behind = _erring(20)
+    with opened() as engine:
+        [partition] = known(engine, client, "behind")
+        relay.do(PRODUCE, behind, behind)
+        assert 0 == partition.append(batch(b"a"), durable=True).base_offset
+        assert 1 == partition.append(batch(b"b"), durable=True).base_offset
+    assert [b"a", b"b"] == values(client, "behind")
+
+
+def test_replicas_that_stay_away_are_told_as_such(opened, relay, client):
+    """After the patience: which error it is, and whether the record may be in the log."""
+    with opened(patience_seconds=0.3) as engine:
+        [partition] = known(engine, client, "away")
+        relay.always(PRODUCE, _erring(20))
+        with pytest.raises((NotEnoughReplicasError, PartitionOfflineError), match="nobody knows"):
+            partition.append(batch(b"maybe"), durable=True)
+        relay.always(PRODUCE, None)
+        partition.append(batch(b"after"), durable=True)
+    assert [b"maybe", b"after"] == values(client, "away")
+
+
+def test_the_bounds_are_known_though_their_answer_is_lost(opened, relay, client):
+    """What comes along with an append must not keep it from being seen, nor make it fail."""
+    nonsense = lambda said: {**said, "topics": []}  # noqa: E731
+    with opened() as engine:
+        [partition] = known(engine, client, "bounds-lost")
+        for number, way in enumerate((Lost.REQUEST, Lost.ANSWER, nonsense), start=1):
+            relay.do(LIST_OFFSETS, way)
+            assert number - 1 == partition.append(batch(b"%d" % number), durable=True).base_offset
+            for isolation in Isolation:
+                assert number == partition.visible_end(isolation)
+    assert [b"1", b"2", b"3"] == values(client, "bounds-lost")
+
+
+def test_a_senseless_answer_leaves_it_unknown(opened, relay, client):
+    """What is appended after it is in the log once."""
+    nothing = lambda said: {**said, "responses": []}  # noqa: E731
+    with opened() as engine:
+        [partition] = known(engine, client, "senseless")
+        relay.do(PRODUCE, nothing)
+        with pytest.raises(MalformedAnswerError):
+            partition.append(batch(b"a"))
+        partition.append(batch(b"b"))
+    assert [b"a", b"b"] == values(client, "senseless")
+
+
+def test_batches_made_here_can_be_copied_to_where_one_appends(opened, client):
+    """Their producer is not the one that appends there: nothing is taken for a repeat, nor refused."""
+    with opened() as engine:
+        source, copy = known(engine, client, "copied-here", partitions=2)
+        for value in (b"a", b"b"):
+            source.append(batch(value))
+        copy.append(batch(b"before"))
+        data = bytearray(source.read(Offset(0), max_bytes=1 << 20).data)
+        assert 1 == copy.append(data).base_offset
+        copy.append(batch(b"after"))
+        copy.append(batch(b"last"))
+    assert [b"before", b"a", b"b", b"after", b"last"] == values(client, "copied-here", 1)
+
+
+def test_records_deleted_meanwhile_change_nothing(opened, client):
+    """The leader forgets its producers with their records."""
+    with opened() as engine:
+        [partition] = known(engine, client, "deleted-below")
+        for number in range(3):
+            partition.append(batch(b"%d" % number))
+        client.delete_records("deleted-below", 3)
+        partition.append(batch(b"3"))
+        client.produce("deleted-below", [Outgoing(b"4")])
+        partition.append(batch(b"5"))
+    assert [b"3", b"4", b"5"] == values(client, "deleted-below")
+
+
+def _erring(code):
+    """An answer to Produce with an error in place of what was said."""
+
+    def change(said):
+        parts = [
+            {**one, "errorCode": code, "baseOffset": -1} for one in said["responses"][0]["partitionResponses"]
+        ]
+        return {**said, "responses": [{**said["responses"][0], "partitionResponses": parts}]}
+
+    return change
+
+
+def _as_it_is(said):
+    return said
