@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import NamedTuple
 
 from cluster.brokers import Brokers, Leader
 from cluster.errors import LEADER_NOT_AVAILABLE, NONE, error_of
-from cluster.fetching import EARLIEST, LATEST, list_offsets
+from cluster.fetching import EARLIEST, LATEST, list_all_offsets
 from cluster.leaders import ATTEMPT_SECONDS, Leaders
 from storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
 
@@ -69,10 +68,15 @@ def ask_bounds(
     It needs the right to describe them, not to read. Raises what `Connection.call` does.
     """
     asked = list(epochs)
-    ask = partial(list_offsets, brokers, node, asked, seconds=seconds)
-    starts = ask(EARLIEST)
-    stable = ask(LATEST, isolation=Isolation.READ_COMMITTED)
-    ends = ask(LATEST)
+    starts, stable, ends = list_all_offsets(
+        brokers,
+        node,
+        asked,
+        (EARLIEST, Isolation.READ_UNCOMMITTED),
+        (LATEST, Isolation.READ_COMMITTED),
+        (LATEST, Isolation.READ_UNCOMMITTED),
+        seconds=seconds,
+    )
     found: dict[TopicPartition, Bounds | int] = {}
     for one in asked:
         if one in starts and one in stable and one in ends:

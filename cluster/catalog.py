@@ -109,7 +109,7 @@ class Catalog:
         known = self.topics.get(metadata.name)
         if known is not None and known.topic_id == metadata.topic_id:
             return known
-        return ClusterTopic(metadata, self._leaders)
+        return ClusterTopic(metadata, self._leaders, self._windows.threads)
 
     def _add(
         self,

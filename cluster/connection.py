@@ -15,7 +15,7 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 
@@ -154,40 +154,40 @@ class Connection:
         self._note_answer(answer)
         return answer
 
-    def call_both(
-        self, first: tuple[Api, Values], then: tuple[Api, Values], *, seconds: float = ANSWER_SECONDS
-    ) -> tuple[Values, Values | None]:
-        """Ask two things in one round trip (blocking): a broker begins with the second when the first is answered.
+    def call_all(
+        self, *asked: tuple[Api, Values], seconds: float = ANSWER_SECONDS
+    ) -> tuple[Values, list[Values | None]]:
+        """Ask several things in one round trip (blocking): a broker begins with each when the one before is answered.
 
-        The second answer is None where it failed, or has to wait for a quota. Raises what `call` does for the first.
+        Returns the first answer and the later ones; those are None from the first one on that failed, or has to wait
+        for a quota. Raises what `call` does for the first.
         """
-        (api, request), (later_api, later_request) = first, then
         if not self.usable:
             raise UnreachableError(f"{self.server}: the connection is another process's, or broken")
-        version, later_version = self.version(api), self.version(later_api)
-        asked = api.request.write(request, version)
-        later_asked = later_api.request.write(later_request, later_version)
+        versions = [self.version(api) for api, _ in asked]
+        requests = [api.request.write(request, v) for (api, request), v in zip(asked, versions, strict=True)]
+        sent: list[int] = []
         try:
             if self._credentials is not None and time.monotonic() >= self._session_ends:
                 self._authenticate(self._credentials)
-            correlation = self._send(api, version, asked, seconds)
-            with suppress(
-                UnreachableError
-            ):  # Then the first one has no answer either, or the second has none.
-                self._send(later_api, later_version, later_asked, seconds)
-            later = self._correlation
-            answer = self._answer(api, version, correlation, MAX_ANSWER_BYTES)
+            for (api, _), version, request in zip(asked, versions, requests, strict=True):
+                # Where a later one is not sent, the first has no answer either, or the later one has none.
+                with suppress(UnreachableError) if sent else nullcontext():
+                    sent.append(self._send(api, version, request, seconds))
+            answer = self._answer(asked[0][0], versions[0], sent[0], MAX_ANSWER_BYTES)
         except BaseException:
             self.close()
             raise
         self._note_answer(answer)
+        later: list[Values | None] = []
         try:
-            if self.muted:
-                raise UnreachableError(f"{self.server}: the quota is used up")
-            return answer, self._answer(later_api, later_version, later, MAX_ANSWER_BYTES)
+            for (api, _), version, correlation in list(zip(asked, versions, sent, strict=False))[1:]:
+                if self.muted:
+                    raise UnreachableError(f"{self.server}: the quota is used up")
+                later.append(self._answer(api, version, correlation, MAX_ANSWER_BYTES))
         except ClusterError:
             self.close()
-            return answer, None
+        return answer, later + [None] * (len(asked) - 1 - len(later))
 
     def _note_answer(self, answer: Values) -> None:
         self._proven = True

@@ -279,6 +279,28 @@ def list_offsets(  # noqa: PLR0913 (keyword-only)
     return bounds_of(brokers.ask(node, LIST_OFFSETS, request, seconds=seconds), node, partitions, timestamp)
 
 
+def list_all_offsets(
+    brokers: Brokers,
+    node: int,
+    partitions: Iterable[TopicPartition],
+    *asked: tuple[int, Isolation],
+    seconds: float = ANSWER_SECONDS,
+) -> list[dict[TopicPartition, Bound]]:
+    """Return what `list_offsets` does for several times, in one round trip and in their order (blocking)."""
+    partitions = list(partitions)
+    requests = [
+        (LIST_OFFSETS, offsets_request(partitions, time, isolation, seconds)) for time, isolation in asked
+    ]
+    with brokers.connection(node) as connection:
+        first, later = connection.call_all(*requests, seconds=seconds)
+    return [
+        list_offsets(brokers, node, partitions, time, isolation=isolation, seconds=seconds)
+        if answer is None
+        else bounds_of(answer, node, partitions, time)
+        for (time, isolation), answer in zip(asked, (first, *later), strict=True)
+    ]
+
+
 def offsets_request(
     partitions: Iterable[TopicPartition], timestamp: int, isolation: Isolation, seconds: float
 ) -> Values:

@@ -263,7 +263,7 @@ class PartitionProducer:
                 offsets = offsets_request(
                     [self._partition], LATEST, Isolation.READ_COMMITTED, ATTEMPT_SECONDS
                 )
-                said, then = connection.call_both(
+                said, [then] = connection.call_all(
                     (PRODUCE, asked), (LIST_OFFSETS, offsets), seconds=ATTEMPT_SECONDS
                 )
             answer = self._answer(said, leader)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import socket
-import struct
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -15,6 +12,7 @@ from testing.broker.broker import Broker, running_broker, running_cluster
 from testing.broker.client import Client, let_go
 from testing.broker.libraries import Java, UnavailableError, find_java
 from tests.doubles.certificates import Certificates
+from tests.doubles.servers import servers
 
 
 @pytest.fixture(scope="session")
@@ -86,30 +84,6 @@ def address(broker: Broker) -> ClusterAddress:
 
 @pytest.fixture
 def served() -> Iterator[Callable[[Callable[[socket.socket], None]], Server]]:
-    """Start servers on loopback: each connection is given to the function, and closed when that returns."""
-    with ExitStack() as stack:
-
-        def start(serve: Callable[[socket.socket], None]) -> Server:
-            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            # Otherwise a thread that waits for a connection keeps the port open after the close.
-            stack.callback(lambda: _shut_down(listening))
-
-            def attend(connection: socket.socket) -> None:
-                with connection, suppress(OSError, struct.error):  # They end with the connection.
-                    serve(connection)
-
-            def accept() -> None:
-                with suppress(OSError):
-                    while True:
-                        connection, _ = listening.accept()
-                        threading.Thread(target=attend, args=(connection,), daemon=True).start()
-
-            threading.Thread(target=accept, daemon=True).start()
-            return Server(*listening.getsockname())
-
+    """Start servers on loopback (`tests.doubles.servers`)."""
+    with servers() as start:
         yield start
-
-
-def _shut_down(listening: socket.socket) -> None:
-    with suppress(OSError):
-        listening.shutdown(socket.SHUT_RDWR)

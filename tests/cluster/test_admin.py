@@ -126,15 +126,15 @@ def test_a_topic_that_was_not_known_yet_exists(engine, client):
 
 def test_partitions_are_added(engine, client):
     """Those that are missing; fewer than there are is no change."""
-    topic = engine.create_topic("grown")
-    engine.add_partitions("grown", total=4)
+    topic = engine.create_topic("grown-wider")
+    engine.add_partitions("grown-wider", total=4)
     assert [0, 1, 2, 3] == list(topic.partitions())
-    engine.add_partitions("grown", total=2)
-    assert 4 == len(client.admin.list_topics("grown", timeout=30).topics["grown"].partitions)
+    engine.add_partitions("grown-wider", total=2)
+    assert 4 == len(client.admin.list_topics("grown-wider", timeout=30).topics["grown-wider"].partitions)
     with pytest.raises(UnknownTopicError):
         engine.add_partitions("nowhere", total=2)
     with pytest.raises(InvalidConfigError):
-        engine.add_partitions("grown", total=10_001)
+        engine.add_partitions("grown-wider", total=10_001)
 
 
 def test_a_topic_is_deleted(engine, client):

@@ -169,13 +169,13 @@ def test_replicas_that_fall_behind_after_an_append_double_nothing(opened, relay,
 def test_replicas_that_stay_away_are_told_as_such(opened, relay, client):
     """After the patience: which error it is, and whether the record may be in the log."""
     with opened(patience_seconds=0.3) as engine:
-        [partition] = known(engine, client, "away")
+        [partition] = known(engine, client, "stay-away")
         relay.always(PRODUCE, _erring(20))
         with pytest.raises((NotEnoughReplicasError, PartitionOfflineError), match="nobody knows"):
             partition.append(batch(b"maybe"), durable=True)
         relay.always(PRODUCE, None)
         partition.append(batch(b"after"), durable=True)
-    assert [b"maybe", b"after"] == values(client, "away")
+    assert [b"maybe", b"after"] == values(client, "stay-away")
 
 
 def test_the_bounds_are_known_though_their_answer_is_lost(opened, relay, client):

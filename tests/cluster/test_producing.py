@@ -84,17 +84,17 @@ class Losing(Connection):
     lose = staticmethod(lambda number: False)
     produced = 0
 
-    def call_both(self, first, then, *, seconds):
-        if first[0] is PRODUCE:
+    def call_all(self, *asked, seconds):
+        if asked[0][0] is PRODUCE:
             type(self).produced += 1
             if self.lose(type(self).produced):
                 type(self).lost += 1
-                api, request = first
+                api, request = asked[0]
                 version = self.version(api)
                 self._send(api, version, api.request.write(request, version), seconds)
                 self.close()
                 raise UnreachableError(f"{self.server}: the answer was lost")
-        return super().call_both(first, then, seconds=seconds)
+        return super().call_all(*asked, seconds=seconds)
 
 
 def losing(lose):

@@ -11,9 +11,10 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from cluster.connection import Connection
-from cluster.messages import API_VERSIONS, APIS, Api
+from cluster.messages import API_VERSIONS, APIS, FETCH, Api
 from cluster.place import Server
 from cluster.security import PLAINTEXT, Security
+from tests.doubles.servers import Start
 
 
 class Lost(Enum):
@@ -30,11 +31,11 @@ Change: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any]]
 class Relay:
     """A server in front of each broker, for connections made by `connect`. Each does one request after the other."""
 
-    def __init__(self, start: Callable[[Callable[[socket.socket], None]], Server]) -> None:
-        """`start` starts a server, as the fixture `served` does."""
+    def __init__(self, start: Start, note: Callable[[str], None] | None = None) -> None:
+        """`start` starts a server (`tests.doubles.servers`); `note` is called with the name of each request."""
         self.requests: Counter[str] = Counter()
         """Requests that the brokers got, by name."""
-        self._start = start
+        self._start, self._note = start, note
         self._lock = threading.Lock()
         self._servers: dict[Server, Server] = {}
         self._next: dict[int, deque[Lost | Change]] = defaultdict(deque)
@@ -75,6 +76,8 @@ class Relay:
                     return
                 broker.sendall(struct.pack(">i", len(request)) + request)
                 self.requests[_NAMES.get(key, str(key))] += 1
+                if self._note is not None:
+                    self._note(_name(request, key, version))
                 answer = _frame(broker)
                 if action is Lost.ANSWER:
                     return
@@ -90,6 +93,15 @@ class Relay:
 
 _APIS = {one.key: one for one in APIS}
 _NAMES = {key: one.name for key, one in _APIS.items()}
+
+
+def _name(request: bytes, key: int, version: int) -> str:
+    """Return a request's name, and of a fetch whether it belongs to a session."""
+    if key != FETCH.key:
+        return _NAMES.get(key, str(key))
+    (client_size,) = struct.unpack_from(">h", request, 8)
+    asked = FETCH.request.read(memoryview(request)[8 + 2 + max(client_size, 0) + 1 :], version)
+    return "Fetch" if asked["sessionEpoch"] < 0 else "Fetch in a session"
 
 
 def _changed(answer: bytes, api: Api, version: int, change: Change) -> bytes:

@@ -1,6 +1,6 @@
 """A mount's daemon in a process of its own: `python serve.py '{"directories": "a,b", …}'`, options as JSON.
 
-With TOPICFS_TEST_FAULTS the disk fails when the file so named says so. With the option `remote` a remote engine is served
+With `cluster` a Kafka cluster is, and `noted` names a file for its requests. With TOPICFS_TEST_FAULTS the disk fails when the file so named says so. With the option `remote` a remote engine is served
 in place of directories, with one topic; it answers nothing as long as the file named there exists.
 """
 
@@ -9,17 +9,25 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import fusefs.daemon
+from cluster.brokers import Brokers
+from cluster.engine import ClusterEngine
+from cluster.engine import open_engine as open_engine_of_cluster
+from cluster.leaders import Leaders
+from cluster.place import cluster_address
 from fusefs.appending.handle import Acks
 from fusefs.daemon import MountOptions, run
 from fusefs.mounting.request_loop import RequestLoop
 from storage.config.broker import EngineConfig
 from storage.manager import LogManager, open_engine
 from storage.model import Isolation
+from tests.doubles.relay import Relay
+from tests.doubles.servers import servers
 from tests.doubles.stalling_engine import StallingEngine
 from tests.fusefs.mounted.faults import FaultyFileSystem
 
@@ -41,13 +49,27 @@ def remote_engine(control: str) -> StallingEngine:
     return engine
 
 
+def noting_engine(cluster: str, file: Path) -> ClusterEngine:
+    """A cluster's engine, each of whose requests becomes a line of `file`."""
+    start = ExitStack().enter_context(servers())
+    notes = file.open("a", buffering=1)
+    relay = Relay(start, lambda name: print(name, file=notes))
+    return ClusterEngine(Leaders(Brokers(cluster_address(cluster), relay.connect)), read_only=False)
+
+
 def options(text: str) -> MountOptions:
     """Options of a mount from JSON."""
     given = json.loads(text)
-    control = given.pop("remote", None)
+    control, cluster, noted = (given.pop(name, None) for name in ("remote", "cluster", "noted"))
     read = {name: READ.get(name, lambda value: value)(value) for name, value in given.items()}
     if control is not None:
         read |= {"directories": (), "opens": partial(remote_engine, control), "place": "kafka://double"}
+    if cluster is not None:
+        read_only = bool(read.get("read_only"))
+        opens = partial(open_engine_of_cluster, cluster_address(cluster), read_only=read_only)
+        if noted is not None:
+            opens = partial(noting_engine, cluster, Path(noted))
+        read = {"acks": Acks.ALL, **read, "directories": (), "opens": opens, "place": cluster}
     return MountOptions(**read)
 
 

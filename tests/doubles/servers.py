@@ -1,0 +1,46 @@
+"""Servers on loopback, of which each connection is given to a function."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TypeAlias
+
+from cluster.place import Server
+
+Serve: TypeAlias = Callable[[socket.socket], None]
+Start: TypeAlias = Callable[[Serve], Server]
+
+
+@contextmanager
+def servers() -> Iterator[Start]:
+    """Give the function that starts a server; they end with the block, and a connection when its function returns."""
+    with ExitStack() as stack:
+
+        def start(serve: Serve) -> Server:
+            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            # Otherwise a thread that waits for a connection keeps the port open after the close.
+            stack.callback(lambda: _shut_down(listening))
+
+            def attend(connection: socket.socket) -> None:
+                with connection, suppress(OSError, struct.error):  # They end with the connection.
+                    serve(connection)
+
+            def accept() -> None:
+                with suppress(OSError):
+                    while True:
+                        connection, _ = listening.accept()
+                        threading.Thread(target=attend, args=(connection,), daemon=True).start()
+
+            threading.Thread(target=accept, daemon=True).start()
+            return Server(*listening.getsockname())
+
+        yield start
+
+
+def _shut_down(listening: socket.socket) -> None:
+    with suppress(OSError):
+        listening.shutdown(socket.SHUT_RDWR)
