@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cluster.bounds import Bounds, ask_bounds
 from cluster.brokers import Metadata, TopicMetadata
+from cluster.cache.cache import Cache
 from cluster.errors import LEADER_NOT_AVAILABLE, NONE
 from cluster.leaders import METADATA_SECONDS, Leaders
 from cluster.partition import ClusterPartition
@@ -28,15 +29,20 @@ class Catalog:
     """The topics, kept as immutable mappings that are replaced. Any thread reads; `follow` may be called from any."""
 
     def __init__(
-        self, leaders: Leaders, windows: WindowCache, producer_ids: ProducerIds | None = None
+        self,
+        leaders: Leaders,
+        windows: WindowCache,
+        producer_ids: ProducerIds | None = None,
+        cache: Cache | None = None,
     ) -> None:
-        """Without `producer_ids` partitions are read-only."""
+        """Without `producer_ids` partitions are read-only; with `cache` what is fetched of them is kept on disk."""
         self.topics: Mapping[str, ClusterTopic] = {}
         self.listeners = Listeners()
         """Notified after topics or partitions came or went."""
         self.generation = 0
         """Grows with each change of what is there, and of what is listened to."""
         self._leaders, self._windows, self._producer_ids = leaders, windows, producer_ids
+        self._cache = cache
         self._lock = threading.Lock()
         self._stirred = threading.Condition()
         self._absences: dict[str, int] = {}
@@ -128,6 +134,7 @@ class Catalog:
                     producer_ids=self._producer_ids,
                     bounds=bounds,
                     ask_config=topic.ask_config,
+                    cache=self._cache,
                     followed=self.stir,
                 )
         for topic, partitions in added.items():

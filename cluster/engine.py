@@ -5,13 +5,17 @@ What is known without being asked is in its catalog, and in the bounds that each
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
 from cluster.admin import Admin
 from cluster.bounds import ask_leader_for_bounds
 from cluster.brokers import Brokers
+from cluster.cache.cache import Cache
 from cluster.catalog import Catalog
 from cluster.connection import Connection
 from cluster.following import Watch
@@ -31,20 +35,32 @@ from storage.errors import (
     TopicNotEmptyError,
     UnknownTopicError,
 )
+from storage.messages import WarningBook
 from storage.model import DirectoryStatus, Timestamp
 from storage.remote import changes
 
 
+class CachePlace(NamedTuple):
+    """Where what was fetched is kept, and how many bytes of it."""
+
+    directory: Path
+    max_bytes: int
+
+
 def open_engine(
-    address: ClusterAddress, security: Security = PLAINTEXT, *, read_only: bool = False
+    address: ClusterAddress,
+    security: Security = PLAINTEXT,
+    *,
+    read_only: bool = False,
+    cache: CachePlace | None = None,
 ) -> ClusterEngine:
     """Open a cluster (blocking). It has threads: open it in the process that is to use it, after any fork.
 
-    Raises UnreachableError, NotKafkaError, AuthenticationError, ClusterError.
+    Raises UnreachableError, NotKafkaError, AuthenticationError, ClusterError, CacheError, OSError.
     """
     brokers = Brokers(address, partial(Connection, security=security))
     try:
-        return ClusterEngine(Leaders(brokers), read_only=read_only)
+        return ClusterEngine(Leaders(brokers), read_only=read_only, cache=cache)
     except BaseException:
         brokers.close()
         raise
@@ -57,18 +73,29 @@ class ClusterEngine:
     foreign = False
     doing: str | None = None
 
-    def __init__(self, leaders: Leaders, *, read_only: bool) -> None:
+    def __init__(self, leaders: Leaders, *, read_only: bool, cache: CachePlace | None = None) -> None:
+        """Raises CacheError, OSError."""
         self.read_only = read_only
         self.leaders = leaders
         self._windows = WindowCache()
-        self._catalog = Catalog(leaders, self._windows, None if read_only else ProducerIds(leaders))
+        self._warnings = WarningBook(lambda: Timestamp(time.time_ns() // 1_000_000))
+        self._cache: Cache | None = None
+        if cache is not None:
+            self._cache = Cache(cache.directory, cache.max_bytes, self._warnings)
+            topics = leaders.metadata.topics.values()
+            self._cache.find(leaders.metadata.cluster_id, {one.topic_id for one in topics})
+        producer_ids = None if read_only else ProducerIds(leaders)
+        self._catalog = Catalog(leaders, self._windows, producer_ids, self._cache)
         self._catalog.follow(leaders.metadata)
         self._admin = Admin(leaders)
+        for one in self._catalog.partitions() if self._cache else ():
+            self._windows.threads.submit(one.look_at_cache)
         self._watch = Watch(leaders, self._catalog)
 
     @property
     def warnings(self) -> Sequence[str]:
-        return () if self._watch.warning is None else (self._watch.warning,)
+        now = () if self._watch.warning is None else (self._watch.warning,)
+        return (*self._warnings.lines, *now)
 
     def topics(self) -> Mapping[str, ClusterTopic]:
         return self._catalog.topics
@@ -149,6 +176,8 @@ class ClusterEngine:
     def close(self) -> None:
         self.leaders.close()
         self._windows.close()
+        if self._cache is not None:
+            self._cache.close()
 
     def look(self, *, deleted: str | None = None) -> None:
         """Find out what topics there are now, and notify the listeners of what changed (blocking).

@@ -45,6 +45,10 @@ class AuthenticationError(ClusterError):
     """The cluster does not take the user for who they say they are, or the client the cluster."""
 
 
+class CacheError(ClusterError):
+    """A directory that cannot be the cache's."""
+
+
 class MirrorError(ClusterError):
     """A directory that cannot be this mirror's."""
 

@@ -8,12 +8,15 @@ from pathlib import Path
 from cluster.admin import delete_records
 from cluster.bounds import Bounds
 from cluster.brokers import Leader
+from cluster.cache.cache import Cache
+from cluster.cache.kept import KeptPartition
 from cluster.errors import LEADER_NOT_AVAILABLE, error_of
 from cluster.fetching import Bound, FetchedPartition, list_offsets
 from cluster.leaders import ATTEMPT_SECONDS, Leaders
 from cluster.log_sizes import log_size
 from cluster.producing import PartitionProducer, ProducerIds
-from cluster.reading import PartitionReader, Window, WindowCache
+from cluster.reading import PartitionReader, WindowCache
+from cluster.windows import Window
 from storage.codec.batch import find_end, scan
 from storage.config.topic import TopicConfig
 from storage.engine import Cancel, Listeners
@@ -56,18 +59,22 @@ class ClusterPartition:
         producer_ids: ProducerIds | None,
         bounds: Bounds,
         ask_config: Callable[[], TopicConfig],
+        cache: Cache | None,
         followed: Callable[[], None],
     ) -> None:
         """`ask_config` returns the topic's settings and may wait; `followed` is called with the first listener.
 
-        Without `producer_ids` it is read-only.
+        Without `producer_ids` it is read-only. With `cache` what is fetched is kept on disk.
         """
         self.name = name
         self.topic_id = topic_id
         self.bounds = bounds
         self.newest_timestamp: Timestamp = NO_TIMESTAMP
         self._leaders = leaders
-        self._reader = PartitionReader(name, topic_id, leaders, windows, self)
+        self._kept = None
+        if cache is not None:
+            self._kept = KeptPartition(cache, leaders, name, topic_id, ask_config)
+        self._reader = PartitionReader(name, topic_id, leaders, windows, known=self, kept=self._kept)
         self._producer = None
         if producer_ids is not None:
             self._producer = PartitionProducer(
@@ -143,6 +150,7 @@ class ClusterPartition:
     @asks
     def _read(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
         self._reader.wait_for_ahead()
+        self._reader.compare(self.bounds)
         found = self._at_hand(offset, max_bytes, isolation)
         return found or self._reader.read(offset, max_bytes, isolation)
 
@@ -212,6 +220,13 @@ class ClusterPartition:
         if self._producer is not None:
             self._producer.sync()
 
+    def look_at_cache(self) -> None:
+        """Read through what was kept of it, if anything, and compare it with the leader (blocking)."""
+        self._reader.compare(self.bounds)
+
+    def end_at_hand(self, offset: Offset) -> Offset:
+        return self._reader.end_at_hand(offset, self.bounds)
+
     def listen(self, listener: Callable[[], None]) -> Cancel:
         followed = bool(self._listeners)
         cancel = self._listeners.add(listener)
@@ -262,6 +277,8 @@ class ClusterPartition:
     def end(self) -> None:
         """Take note that the topic was deleted."""
         self._gone = True
+        if self._kept is not None:
+            self._kept.remove()
         self._listeners.notify()
 
     def _check_exists(self) -> None:

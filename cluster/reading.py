@@ -3,7 +3,10 @@
     read ─► a window that holds the offset ─► a part of it; meanwhile the next window is fetched
                     │ none
                     ▼
-            fetched from the leader ─► kept as a window
+            the files of the cache (`cluster.cache`), where there is one
+                    │ not there
+                    ▼
+            fetched from the leader ─► kept as a window, and in the cache
 
 A partition keeps two windows at most, and those of all partitions together are bounded.
 """
@@ -14,17 +17,18 @@ import threading
 from collections import OrderedDict
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from cluster.bounds import Bounds, ask_leader_for_bounds
 from cluster.brokers import Leader
+from cluster.cache.kept import KeptPartition
 from cluster.errors import OFFSET_OUT_OF_RANGE, MalformedAnswerError, UnreachableError, error_of
 from cluster.fetching import FetchedPartition, Wanted, fetch
 from cluster.leaders import ATTEMPT_SECONDS, Leaders
-from storage.codec.aborted_filter import still_aborted
-from storage.codec.batch import find_end, find_offset, read_header, scan
+from cluster.windows import Window
+from storage.codec.batch import find_end
 from storage.errors import OffsetOutOfRangeError, PartitionOfflineError, StorageError
-from storage.model import AbortedTransaction, Fetched, Isolation, Offset, Position, TopicPartition
+from storage.model import Fetched, Isolation, Offset, Position, TopicPartition
 
 FIRST_WINDOW_BYTES = 1 << 18
 """Fetched at least for a reader that goes on where it was; twice as much each time."""
@@ -36,37 +40,6 @@ KEPT_BYTES = 64 << 20
 THREADS = 4
 """That fetch ahead."""
 LONGEST_THROTTLE_SECONDS = 60.0
-
-
-class Window(NamedTuple):
-    """Whole batches from an offset on, as the leader of an epoch gave them to a reader."""
-
-    offset: Offset
-    next_offset: Offset
-    data: memoryview
-    aborted: tuple[AbortedTransaction, ...]
-    isolation: Isolation | None
-    """The reader's; None for batches that every reader sees."""
-    leader_epoch: int
-
-    def part(self, offset: Offset, max_bytes: int) -> Fetched:
-        """Return the batches from the one that holds `offset` on: at least one, where there is one."""
-        data = self.data
-        position = find_offset(data, offset, len(data))
-        if position == len(data):
-            return Fetched(data[:0], Position(0), Offset(0), max(offset, self.next_offset))
-        size, last_offset = find_end(data[position : position + max_bytes])
-        first = read_header(data, position)
-        if not size:
-            size, last_offset = first.size_bytes, first.last_offset
-        aborted = self.aborted
-        if aborted and position:
-            aborted = still_aborted(aborted, scan(data, 0, position))
-        end = position + size
-        # Brokers do not say where in a segment a batch is; its offset tells it from all others.
-        place = Position(first.base_offset)
-        after = Offset(max(first.last_offset, last_offset) + 1)
-        return Fetched(data[position:end], place, Offset(0), after, aborted)
 
 
 class WindowCache:
@@ -108,16 +81,20 @@ class Known(Protocol):
 class PartitionReader:
     """Reads one partition. Safe from any thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (keyword-only)
         self,
         partition: TopicPartition,
         topic_id: str,
         leaders: Leaders,
         cache: WindowCache,
+        *,
         known: Known,
+        kept: KeptPartition | None = None,
     ) -> None:
+        """With `kept` what is fetched goes to the disk too."""
         self._partition, self._topic_id = partition, topic_id
         self._leaders, self._cache, self._known = leaders, cache, known
+        self._kept = kept
         self._windows: tuple[Window, ...] = ()
         self._latest: tuple[Window, ...] = ()
         """What was appended last, of a partition that is followed."""
@@ -140,7 +117,21 @@ class PartitionReader:
                 self._fetch_ahead(window, offset, isolation, known)
                 self._goes_on_at = found.next_offset
                 return found
+        kept = self._kept and self._kept.window(offset, max_bytes, isolation, known)
+        if kept:
+            found = kept.part(offset, max_bytes)
+            self._goes_on_at = found.next_offset
+            return found
         return None
+
+    def end_at_hand(self, offset: Offset, known: Bounds) -> Offset:
+        """Return the exclusive end of what can be read from `offset` on without asking."""
+        return offset if self._kept is None else self._kept.end_from(offset, known)
+
+    def compare(self, known: Bounds) -> None:
+        """Ask a new leader if it has what is kept on disk (blocking)."""
+        if self._kept is not None:
+            self._kept.check(known)
 
     def read(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
         """Return batches from the leader (blocking). Raises OffsetOutOfRangeError, and what `Leaders.ask` does."""
@@ -187,6 +178,8 @@ class PartitionReader:
 
     def keep(self, window: Window) -> None:
         """Keep what was fetched for the next reads."""
+        if self._kept is not None:
+            self._kept.put(window, self._known.bounds)
         if window.data:
             with self._lock:
                 self._windows = (*self._windows[-1:], window)

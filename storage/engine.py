@@ -169,6 +169,13 @@ class Partition(Protocol):
         """
         ...
 
+    def end_at_hand(self, offset: Offset) -> Offset:
+        """Return the exclusive end of what `read` gives from `offset` on without waiting, be it more than is visible (*known*).
+
+        Without a gap; `offset` itself where it would have to ask. An engine that is not remote has everything at hand.
+        """
+        ...
+
     def offset_for_timestamp(
         self,
         timestamp: Timestamp,

@@ -66,11 +66,17 @@ class Place:
                 yield engine
 
 
-def open_cluster(address: ClusterAddress, security: Security, *, read_only: bool = True) -> Engine:
-    """Open a cluster. Raises ClusterError."""
-    from cluster.engine import open_engine  # noqa: PLC0415 - `--help` needs no engine
+def open_cluster(
+    address: ClusterAddress,
+    security: Security,
+    *,
+    read_only: bool = True,
+    cache: tuple[Path, int] | None = None,
+) -> Engine:
+    """Open a cluster; `cache` is a directory for what was read, and its bytes. Raises ClusterError, OSError."""
+    from cluster.engine import CachePlace, open_engine  # noqa: PLC0415 - `--help` needs no engine
 
-    return open_engine(address, security, read_only=read_only)
+    return open_engine(address, security, read_only=read_only, cache=cache and CachePlace(*cache))
 
 
 def security_of(client_config: Path | None) -> Security:

@@ -88,7 +88,7 @@ class ViewNode(FileNode):
 
     async def measure(self, pid: int) -> None:
         settings = self.context.settings
-        if not self.context.engine.remote:
+        if not self.context.engine.remote or self._at_hand:
             await self._measure(settings.open_seconds if self._opened else settings.stat_seconds, pid)
         elif self._opened and self._partly_known:
             self.context.measuring.measure_later(self._view, self._measured_behind, little=True)
@@ -96,11 +96,12 @@ class ViewNode(FileNode):
     async def _measure(self, seconds: float, pid: int) -> None:
         """Wait so long for the exact size; never for a foreign directory, which nobody asked to be read through.
 
-        Of a remote engine no log is read for the sake of its size; but where it was read before, a little more of it is.
+        Of a remote engine no log is read for the sake of its size, unless all of it is at hand; but where it was read
+        before, a little more of it is.
         Raises FileError (EINTR) once the process `pid` wants to end.
         """
         measuring, waiting = self.context.measuring, self.context.waiting
-        if self.context.engine.remote:
+        if self.context.engine.remote and not self._at_hand:
             if self._partly_known:
                 await measuring.measure_little(self._view, seconds=self.context.settings.stat_seconds)
             return
@@ -115,6 +116,12 @@ class ViewNode(FileNode):
     def _partly_known(self) -> bool:
         """True if only what was added since somebody looked is to be measured."""
         return self._opened_whole or self._view.size > 0
+
+    @property
+    def _at_hand(self) -> bool:
+        """True if the engine need not ask for anything that the file shows."""
+        end = self.end_offset() if self._view.limit is None else self._view.limit
+        return self._files.partition.end_at_hand(self._view.start_offset) >= end
 
     def _measured_behind(self) -> None:
         self.context.kernel.forget_attributes(self.node_id)

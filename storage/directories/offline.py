@@ -112,6 +112,9 @@ class OfflinePartition:
     ) -> Fetched:
         self._refuse()
 
+    def end_at_hand(self, offset: Offset) -> Offset:
+        return offset
+
     def offset_for_timestamp(
         self,
         timestamp: Timestamp,

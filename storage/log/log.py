@@ -190,6 +190,9 @@ class Log:
     def newest_timestamp(self) -> Timestamp:
         return self._newest_timestamp()
 
+    def end_at_hand(self, offset: Offset) -> Offset:
+        return max(offset, self.log_end_offset)
+
     def update_config(self, config: TopicConfig) -> None:
         """Apply new settings; what is fixed for a segment takes effect with the next one."""
         with self.parts.lock:

@@ -194,6 +194,9 @@ class MemoryPartition:
             Offset(segment.last_offsets[last] + 1),
         )
 
+    def end_at_hand(self, offset: Offset) -> Offset:
+        return offset
+
     def offset_for_timestamp(
         self,
         timestamp: Timestamp,

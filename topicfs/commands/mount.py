@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +14,13 @@ from storage.model import Isolation
 from topicfs.data_directory import read_config, warn_of_ignored
 from topicfs.examples import ExampleCommand
 from topicfs.places import Place, client_config_option, open_cluster, parse_place, security_of
+
+if TYPE_CHECKING:
+    from cluster.place import ClusterAddress
+    from storage.engine import Engine
+
+CACHE_BYTES = 1 << 30
+SMALLEST_CACHE_BYTES = 1 << 24
 
 
 @click.command(
@@ -40,6 +49,10 @@ from topicfs.places import Place, client_config_option, open_cluster, parse_plac
         ),
         ("topicfs mount kafka://one:9092,two:9092 ./mnt", "the topics of a running cluster"),
         (
+            "topicfs mount --cache ~/.cache/orders kafka://host:9092 ./mnt",
+            "what was read once is read from the disk",
+        ),
+        (
             "topicfs mount --client-config client.properties kafka://host:9093 ./mnt",
             "over TLS, or with SASL",
         ),
@@ -50,6 +63,18 @@ from topicfs.places import Place, client_config_option, open_cluster, parse_plac
     "--config", metavar="FILE", type=click.Path(path_type=Path), help="A broker's server.properties."
 )
 @client_config_option
+@click.option(
+    "--cache",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Of a cluster: keep what was read in DIR, so that it is read from there the next time.",
+)
+@click.option(
+    "--cache-bytes",
+    metavar="BYTES",
+    type=click.IntRange(SMALLEST_CACHE_BYTES),
+    help=f"How much of it at most.  [default: {CACHE_BYTES}]",
+)
 @click.option("--foreground", "-f", is_flag=True, help="Stay here instead of going to the background.")
 @click.option("--read-only", is_flag=True, help="Change and create nothing.")
 @click.option(
@@ -107,7 +132,7 @@ def mount(context: click.Context, /, **given: object) -> None:
     if "request_loop" in options:
         options["request_loop"] = RequestLoop(options["request_loop"])
     places, config = options.pop("places"), options.pop("config", None)
-    client_config = options.pop("client_config", None)
+    of_cluster = {name: options.pop(name, None) for name in ("client_config", "cache", "cache_bytes")}
     named: tuple[str, ...] = ()
     if isinstance(config, Path):
         found = read_config(config)
@@ -120,13 +145,31 @@ def mount(context: click.Context, /, **given: object) -> None:
             raise click.UsageError(
                 "--config is for a data directory: a cluster has the settings of its brokers"
             )
-        security = security_of(client_config)  # type: ignore[arg-type] # as below
-        read_only = bool(options["read_only"])
-        opens = partial(open_cluster, place.cluster, security, read_only=read_only)
+        opens = _opener(place.cluster, read_only=bool(options["read_only"]), **of_cluster)  # type: ignore[arg-type] # as below
         options = {"acks": Acks.ALL, **options, "opens": opens, "place": str(place.cluster)}
-    elif client_config is not None:
-        raise click.UsageError("--client-config is for a cluster: topicfs mount kafka://HOST:PORT MOUNTPOINT")
+    else:
+        for name, value in of_cluster.items():
+            if value is not None:
+                option = f"--{name.replace('_', '-')}"
+                raise click.UsageError(
+                    f"{option} is for a cluster: topicfs mount kafka://HOST:PORT MOUNTPOINT"
+                )
     context.exit(run(MountOptions(**options)))  # type: ignore[arg-type] # click has checked each of them
+
+
+def _opener(
+    address: ClusterAddress,
+    *,
+    read_only: bool,
+    client_config: Path | None,
+    cache: Path | None,
+    cache_bytes: int | None,
+) -> Callable[[], Engine]:
+    """Return what opens a cluster in the daemon, which may be in another directory then. Raises StorageError, OSError."""
+    if cache_bytes is not None and cache is None:
+        raise click.UsageError("--cache-bytes needs --cache DIR")
+    kept = None if cache is None else (cache.absolute(), cache_bytes or CACHE_BYTES)
+    return partial(open_cluster, address, security_of(client_config), read_only=read_only, cache=kept)
 
 
 @click.command(

@@ -1,0 +1,162 @@
+"""The cache as a whole: its directory, which one process has at a time, and the bound on what it takes."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Container
+from contextlib import suppress
+from pathlib import Path
+
+from cluster.cache.partition_cache import RUN_BYTES, PartitionCache
+from cluster.cache.run import Run
+from cluster.errors import CacheError
+from storage.disk.lock import DirectoryLock
+from storage.errors import DirectoryLockedError
+from storage.messages import WarningBook, reason_of
+
+MARK = "topicfs.cache"
+"""The file that tells a cache from any other directory."""
+CLEAN = "topicfs.clean"
+"""Made at the end of a process that closed the cache in order, removed at the beginning of the next."""
+_OWN = frozenset((MARK, CLEAN, ".lock", "lost+found"))
+_RUNS = 8
+"""At least so many files have room: else one that is begun takes the place of all the others."""
+
+
+class Cache:
+    """Safe from any thread. What goes wrong with it fails no read: it is told, and the cluster is asked."""
+
+    def __init__(self, directory: Path, max_bytes: int, warnings: WarningBook) -> None:
+        """Take over a directory, or make it. Raises CacheError, OSError."""
+        self._directory, self._max_bytes, self._warnings = directory, max_bytes, warnings
+        directory.mkdir(parents=True, exist_ok=True)
+        _check(directory)
+        try:
+            self._owned = DirectoryLock(directory)
+        except DirectoryLockedError as error:
+            holder = f"process {error.holder_pid}" if error.holder_pid else "another process"
+            raise CacheError(
+                f"{directory}: {holder} has its cache here; name another directory with --cache"
+            ) from None
+        (directory / MARK).touch()
+        self._believes_transactions = (directory / CLEAN).exists()
+        (directory / CLEAN).unlink(missing_ok=True)
+        self._lock = threading.Lock()
+        self._partitions: dict[Path, PartitionCache] = {}
+        self._unread: OrderedDict[Path, int] = OrderedDict()
+        """Directories of partitions that nobody has asked for yet, with their bytes, the oldest first."""
+        self._runs: OrderedDict[Run, tuple[PartitionCache, int]] = OrderedDict()
+        """Runs with the partition and the bytes of each, that first which was used longest ago."""
+        self._bytes = 0
+        self._working = True
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the files take."""
+        return self._bytes
+
+    @property
+    def working(self) -> bool:
+        """False once its disk is full, or has failed: nothing more is kept."""
+        return self._working
+
+    def find(self, cluster_id: str, topic_ids: Container[str]) -> None:
+        """Find what is there of the topics of a cluster; what is there of others, which are no more, is removed."""
+        found = {path: _files(path) for path in self._home(cluster_id).glob("*-*") if path.is_dir()}
+        for path, (_, size) in sorted(found.items(), key=lambda each: each[1]):
+            if path.name.rpartition("-")[0] in topic_ids:
+                with self._lock:
+                    self._unread[path] = size
+                    self._bytes += size
+            else:
+                shutil.rmtree(path, ignore_errors=True)
+        self.make_room()
+
+    def partition(self, cluster_id: str, topic_id: str, number: int) -> PartitionCache:
+        """Return what is kept of a partition."""
+        path = self._home(cluster_id) / f"{topic_id}-{number}"
+        with self._lock:
+            found = self._partitions.get(path)
+            if found is None:
+                self._bytes -= self._unread.pop(path, 0)
+        if found is None:
+            made = PartitionCache(
+                path,
+                self,
+                believes_transactions=self._believes_transactions,
+                run_bytes=min(RUN_BYTES, self._max_bytes // _RUNS),
+            )
+            with self._lock:
+                found = self._partitions.setdefault(path, made)
+        return found
+
+    def fail(self, error: OSError) -> None:
+        """Keep nothing more: the disk is full, or has failed."""
+        if self._working:
+            self._working = False
+            self._warnings.add(f"{self._directory}: {reason_of(error)}; nothing more is kept in the cache")
+
+    def make_room(self) -> None:
+        """Remove what was used longest ago, until the rest is within the bound."""
+        while True:
+            with self._lock:
+                if self._bytes <= self._max_bytes:
+                    return
+                unread = next(iter(self._unread), None)
+                if unread is not None:
+                    self._bytes -= self._unread.pop(unread)
+                else:
+                    run, (owner, _) = next(iter(self._runs.items()))
+            if unread is not None:
+                shutil.rmtree(unread, ignore_errors=True)
+            else:
+                owner.forget(run)
+
+    def used(self, run: Run, cache: PartitionCache) -> None:
+        """See `cluster.cache.partition_cache.Keeper`."""
+        with self._lock:
+            self._bytes += run.size - self._runs.pop(run, (cache, 0))[1]
+            self._runs[run] = cache, run.size
+
+    def removed(self, run: Run) -> None:
+        """See `cluster.cache.partition_cache.Keeper`."""
+        with self._lock:
+            if run in self._runs:
+                self._bytes -= self._runs.pop(run)[1]
+
+    def damaged(self, what: str) -> None:
+        """See `cluster.cache.partition_cache.Keeper`."""
+        self._warnings.add(f"{what}; it is removed from the cache, and fetched again")
+
+    def close(self) -> None:
+        """Close the files, and give up the directory. Idempotent."""
+        with self._lock:
+            partitions, self._partitions = list(self._partitions.values()), {}
+        for one in partitions:
+            one.close()
+        with suppress(OSError):
+            if self._owned.held:
+                (self._directory / CLEAN).touch()
+        self._owned.release()
+
+    def _home(self, cluster_id: str) -> Path:
+        return self._directory / (cluster_id or "unnamed")
+
+
+def _check(directory: Path) -> None:
+    """Raise CacheError unless a directory is a cache, or empty."""
+    names = {path.name for path in directory.iterdir()}
+    if MARK not in names and names - _OWN:
+        raise CacheError(
+            f"{directory}: holds {min(names - _OWN)}, and is no cache; name an empty directory with --cache"
+        )
+
+
+def _files(directory: Path) -> tuple[float, int]:
+    """Return when a directory's files were last written to, and their bytes."""
+    found = []
+    with suppress(OSError):
+        found = [path.stat() for path in directory.iterdir()]
+    return max((one.st_mtime for one in found), default=0.0), sum(one.st_size for one in found)

@@ -1,0 +1,82 @@
+"""What a partition's reader does with the cache: looks there first, compares it with a new leader, and puts there what it fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from cluster.bounds import Bounds
+from cluster.cache.cache import Cache
+from cluster.cache.partition_cache import PartitionCache
+from cluster.fetching import epoch_ends
+from cluster.leaders import Leaders
+from cluster.windows import Window
+from storage.checkpoints.leader_epochs import EpochEnd
+from storage.config.topic import TopicConfig
+from storage.errors import StorageError
+from storage.model import Isolation, Offset, TopicPartition
+
+
+class KeptPartition:
+    """Safe from any thread. It raises nothing: what is not to be had here, the cluster is asked for."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        leaders: Leaders,
+        partition: TopicPartition,
+        topic_id: str,
+        ask_config: Callable[[], TopicConfig],
+    ) -> None:
+        self._cache, self._leaders = cache, leaders
+        self._partition, self._topic_id = partition, topic_id
+        self._ask_config = ask_config
+        self._found: PartitionCache | None = None
+        """The files, once a thread that may wait has read them through."""
+
+    def window(self, offset: Offset, max_bytes: int, isolation: Isolation, known: Bounds) -> Window | None:
+        """Return batches from the one that holds `offset` on; None where they are not kept."""
+        return self._found.window(offset, max_bytes, isolation, known) if self._found else None
+
+    def end_from(self, offset: Offset, known: Bounds) -> Offset:
+        """Return the exclusive end of what is kept from `offset` on without a gap; `offset` where nothing is."""
+        return self._found.end_from(offset, known) if self._found else offset
+
+    def check(self, known: Bounds) -> None:
+        """Read the files through, and where another leader leads, ask it if it has what is kept (blocking)."""
+        files = self._files()
+        if files.needs_check(known):
+            with suppress(StorageError):  # Another time.
+                files.check(self._ask_epoch_end, known.leader_epoch)
+
+    def put(self, window: Window, known: Bounds) -> None:
+        """Keep what was fetched (blocking); of a compacted topic nothing, for it changes without a trace."""
+        if not window.data or not self._cache.working:
+            return
+        try:
+            compacts = self._ask_config().compacts
+        except StorageError:
+            return
+        try:
+            if compacts:
+                self._files().remove()
+            else:
+                self._files().put(window, known)
+        except OSError as error:
+            self._cache.fail(error)
+        self._cache.make_room()
+
+    def remove(self) -> None:
+        """Remove what is kept: the topic was deleted."""
+        self._files().remove()
+
+    def _files(self) -> PartitionCache:
+        if self._found is None:
+            self._found = self._cache.partition(
+                self._leaders.metadata.cluster_id, self._topic_id, self._partition.partition
+            )
+        return self._found
+
+    def _ask_epoch_end(self, epoch: int) -> EpochEnd | None:
+        leader = self._leaders.metadata.leader(self._partition)
+        return epoch_ends(self._leaders.brokers, leader.node, {self._partition: epoch}).get(self._partition)

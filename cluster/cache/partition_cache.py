@@ -1,0 +1,217 @@
+"""What is kept of one partition: runs of batches, the lowest offsets first, none of which overlap."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from cluster.bounds import Bounds
+from cluster.cache.run import LOG_SUFFIX, DamagedError, Run, part_below
+from cluster.windows import Window
+from storage.checkpoints.leader_epochs import EpochEnd
+from storage.codec.batch import find_offset, scan
+from storage.codec.binary.fields import CURRENT_MAGIC
+from storage.model import Isolation, Offset
+
+RUN_BYTES = 32 << 20
+"""From this size on the next file is begun: whole files are removed, those that were used longest ago."""
+
+
+class Keeper(Protocol):
+    """What a partition's cache tells the cache as a whole."""
+
+    def used(self, run: Run, cache: PartitionCache) -> None:
+        """A run was read, or grew."""
+
+    def removed(self, run: Run) -> None:
+        """A run is no more."""
+
+    def damaged(self, what: str) -> None:
+        """A file was not what was written, and is removed."""
+
+
+class PartitionCache:
+    """Safe from any thread. What its disk refuses is raised as OSError, by `put` alone."""
+
+    def __init__(
+        self, directory: Path, keeper: Keeper, *, believes_transactions: bool, run_bytes: int = RUN_BYTES
+    ) -> None:
+        """Load what is there. `believes_transactions`: the last process that wrote there has closed it in order."""
+        self._directory, self._keeper, self._run_bytes = directory, keeper, run_bytes
+        self._lock = threading.RLock()
+        self._runs: list[Run] = []
+        self._checked_epoch = -1
+        """The leader's epoch for which the leader has said that it has what is kept."""
+        for path in sorted(directory.glob(f"*{LOG_SUFFIX}")):
+            with suppress(OSError):
+                self._load(path, believes_transactions=believes_transactions)
+
+    def _load(self, path: Path, *, believes_transactions: bool) -> None:
+        try:
+            run = Run.load(path)
+        except (DamagedError, ValueError) as error:
+            self._keeper.damaged(str(error))
+            path.unlink()
+            return
+        before = self._runs[-1].next_offset if self._runs else Offset(0)
+        # Which transactions were aborted may have been lost in a crash: then all would seem to be committed.
+        if not run.size or run.base_offset < before or (run.transactional and not believes_transactions):
+            run.close()
+            run.remove()
+            return
+        self._runs.append(run)
+        self._keeper.used(run, self)
+
+    def window(self, offset: Offset, max_bytes: int, isolation: Isolation, known: Bounds) -> Window | None:
+        """Return batches from the one that holds `offset` on; None where they are not kept, or perhaps the leader has others."""
+        with self._lock:
+            if self._checked_epoch != known.leader_epoch:
+                return None
+            run = self._run_at(offset)
+            if run is None:
+                return None
+            try:
+                found = run.window(offset, max_bytes, isolation, known.leader_epoch)
+            except (OSError, DamagedError) as error:
+                self._keeper.damaged(str(error))
+                self._drop(run)
+                return None
+            self._keeper.used(run, self)
+        if not found.offset <= offset < found.next_offset or not _has(found, offset):
+            return None
+        return found
+
+    def put(self, window: Window, known: Bounds) -> None:
+        """Keep batches that every reader of their isolation sees the same way from now on (OSError)."""
+        data = _keepable(window, known)
+        if not data:
+            return
+        with self._lock:
+            self._drop_below(known.log_start_offset)
+            if self._checked_epoch != window.leader_epoch:
+                if self._runs:
+                    return  # Until `check` has compared them.
+                self._checked_epoch = window.leader_epoch
+            run = self._run_at(window.offset)
+            start = window.offset
+            if run is not None:
+                start = run.next_offset
+                data = data[find_offset(data, start, len(data)) :]
+            self._append(data, start, min(window.next_offset, Offset(known.last_stable_offset)), window)
+
+    def _append(self, data: memoryview, start: Offset, end: Offset, window: Window) -> None:
+        following = self._runs[bisect_right(self._bases(), start) :]
+        if following and following[0].base_offset < end:
+            data, end = part_below(data, following[0].base_offset), following[0].base_offset
+        if not data or end <= start:
+            return
+        run = next(
+            (one for one in self._runs if one.next_offset == start and one.size < self._run_bytes), None
+        )
+        if run is None:
+            base = min(start, scan(data, max_batches=1)[0].base_offset)
+            if self._run_at(base) is not None:
+                return
+            self._directory.mkdir(parents=True, exist_ok=True)
+            run = Run(self._directory / f"{base:020}{LOG_SUFFIX}", base)
+            self._runs.insert(bisect_right(self._bases(), base), run)
+        try:
+            run.append(data, end, window.aborted)
+        except BaseException:
+            self._drop(run)
+            raise
+        self._keeper.used(run, self)
+
+    def end_from(self, offset: Offset, known: Bounds) -> Offset:
+        """Return the exclusive end of what is kept from `offset` on without a gap; `offset` where nothing is."""
+        with self._lock:
+            if self._checked_epoch != known.leader_epoch:
+                return offset
+            while (run := self._run_at(offset)) is not None:
+                offset = run.next_offset
+            return offset
+
+    def needs_check(self, known: Bounds) -> bool:
+        """Return whether the leader has to be asked if it has what is kept."""
+        return bool(self._runs) and self._checked_epoch != known.leader_epoch
+
+    def check(self, ask: Callable[[int], EpochEnd | None], leader_epoch: int) -> None:
+        """Compare with the log of the leader of an epoch; `ask` says where an epoch ended there (blocking).
+
+        What has the same last epoch, and ends before that epoch does, has the same batches.
+        """
+        while True:
+            with self._lock:
+                newest = self._runs[-1] if self._runs else None
+            if newest is None:
+                break
+            found = ask(newest.leader_epoch) if newest.leader_epoch >= 0 else None
+            if (
+                found is not None
+                and found.epoch == newest.leader_epoch
+                and newest.next_offset <= found.end_offset
+            ):
+                break
+            with self._lock:
+                self._drop(newest)
+        with self._lock:
+            self._checked_epoch = leader_epoch
+
+    def forget(self, run: Run) -> None:
+        """Remove a run, to make room."""
+        with self._lock:
+            self._drop(run)
+
+    def remove(self) -> None:
+        """Remove everything: the topic is no more, or is not to be kept."""
+        with self._lock:
+            for run in list(self._runs):
+                self._drop(run)
+            with suppress(OSError):
+                self._directory.rmdir()
+
+    def close(self) -> None:
+        with self._lock:
+            for run in self._runs:
+                run.close()
+            self._runs.clear()
+
+    def _run_at(self, offset: Offset) -> Run | None:
+        index = bisect_right(self._bases(), offset) - 1
+        run = self._runs[index] if index >= 0 else None
+        return run if run is not None and offset < run.next_offset else None
+
+    def _bases(self) -> list[Offset]:
+        return [run.base_offset for run in self._runs]
+
+    def _drop_below(self, start: Offset) -> None:
+        while self._runs and self._runs[0].next_offset <= start:
+            self._drop(self._runs[0])
+
+    def _drop(self, run: Run) -> None:
+        if run in self._runs:
+            self._runs.remove(run)
+            run.close()
+            run.remove()
+            self._keeper.removed(run)
+
+
+def _has(window: Window, offset: Offset) -> bool:
+    """Return whether there is a batch at or after `offset` in a window."""
+    return find_offset(window.data, offset, len(window.data)) < len(window.data)
+
+
+def _keepable(window: Window, known: Bounds) -> memoryview:
+    """Return the batches of a window that are decided: below the last stable offset, with what was aborted of them."""
+    data = part_below(window.data, known.last_stable_offset)
+    batches = scan(data)
+    plain = not any(one.is_transactional or one.is_control for one in batches)
+    if window.isolation is Isolation.READ_UNCOMMITTED and not plain:
+        return data[:0]
+    if batches.problem is not None or any(one.magic != CURRENT_MAGIC for one in batches):
+        return data[:0]
+    return data

@@ -1,0 +1,166 @@
+"""A run of adjacent batches in a file: appended to where it ends, and read from any offset of it.
+
+Checksums are checked each time that batches are read: a file that was damaged, or cut off by a crash, gives nothing wrong.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from cluster.windows import Window
+from storage.codec.batch import find_end, scan
+from storage.codec.headers import Batches
+from storage.disk.native import open_plain
+from storage.model import AbortedTransaction, Isolation, Offset, ProducerId
+
+LOG_SUFFIX = ".log"
+ABORTED_SUFFIX = ".aborted"
+PLACE_BYTES = 1 << 16
+"""From one place that is remembered to the next: so much is read in vain at most."""
+_NEVER = Offset(2**63 - 1)
+
+
+class DamagedError(Exception):
+    """The file does not have what was written to it."""
+
+
+class Run:
+    """Batches from `base_offset` on, up to `next_offset`. For one thread at a time, but for `window`."""
+
+    def __init__(self, path: Path, base_offset: Offset) -> None:
+        """Open or make the file `path`, of which nothing is believed yet (`load`). Raises OSError."""
+        self.path = path
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        """Bytes of batches."""
+        self.leader_epoch = -1
+        """That of the last batch."""
+        self.transactional = False
+        """True if a batch belongs to a transaction."""
+        self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        self._offsets: list[Offset] = []
+        self._positions: list[int] = []
+        """Places: the batch with this offset, or the next one, begins here."""
+        self._aborted: list[AbortedTransaction] = []
+        self._markers: dict[ProducerId, list[Offset]] = defaultdict(list)
+        """The offsets at which a producer's transactions ended, either way."""
+
+    @classmethod
+    def load(cls, path: Path) -> Run:
+        """Open a file that was written before; what is torn at its end is cut off. Raises OSError, DamagedError."""
+        run = cls(path, Offset(int(path.name.removesuffix(LOG_SUFFIX))))
+        try:
+            run._aborted = _read_aborted(path.with_suffix(ABORTED_SUFFIX))
+            size = os.fstat(run._descriptor).st_size
+            data = os.pread(run._descriptor, size, 0)
+            batches = scan(data)
+            run._note(batches, 0)
+            os.ftruncate(run._descriptor, run.size)
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+    def append(self, data: memoryview, next_offset: Offset, aborted: Iterable[AbortedTransaction]) -> None:
+        """Append batches that follow, and the transactions among them that were aborted. Raises OSError, DamagedError."""
+        new = [one for one in aborted if one not in self._aborted]
+        if new:
+            # Before the batches: without it they would seem to be committed.
+            with self.path.with_suffix(ABORTED_SUFFIX).open("a") as file:
+                file.writelines(f"{one.producer_id} {one.first_offset}\n" for one in new)
+            self._aborted += new
+        written = 0
+        while written < len(data):
+            written += os.pwrite(self._descriptor, data[written:], self.size + written)
+        self._note(scan(data), self.size)
+        if self.next_offset > next_offset:
+            raise DamagedError(f"{self.path}: batches reach offset {self.next_offset}, not {next_offset}")
+        self.next_offset = next_offset
+
+    def window(self, offset: Offset, max_bytes: int, isolation: Isolation, leader_epoch: int) -> Window:
+        """Return batches around `offset`: the one that holds it, and about `max_bytes` of what follows.
+
+        Raises OSError, DamagedError.
+        """
+        index = max(bisect_right(self._offsets, offset) - 1, 0)
+        start = self._positions[index]
+        holder_end = self._positions[index + 1] if index + 1 < len(self._positions) else self.size
+        size = min(max(holder_end, start + PLACE_BYTES + max_bytes), self.size) - start
+        data = os.pread(self._descriptor, size, start)
+        batches = scan(data, check_crc=True)
+        if batches.stop + start < holder_end or not len(batches) or batches[0].base_offset < self.base_offset:
+            raise DamagedError(
+                f"{self.path}: position {start + batches.stop}: {batches.problem or 'cut off'}"
+            )
+        first, last = batches[0].base_offset, batches[-1].last_offset
+        after = self.next_offset if start + batches.stop == self.size else Offset(last + 1)
+        if not first <= offset < after and index:
+            raise DamagedError(f"{self.path}: position {start}: offset {offset} is not there")
+        aborted: tuple[AbortedTransaction, ...] = ()
+        if isolation is Isolation.READ_COMMITTED and self._aborted:
+            aborted = self._aborted_between(first, last)
+        return Window(offset, after, memoryview(data)[: batches.stop], aborted, isolation, leader_epoch)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def remove(self) -> None:
+        """Delete the files. Who is reading them may go on."""
+        for path in (self.path, self.path.with_suffix(ABORTED_SUFFIX)):
+            with suppress(OSError):
+                path.unlink()
+
+    def _note(self, batches: Batches, position: int) -> None:
+        """Take note of batches that are at a position of the file."""
+        for one in batches:
+            if one.base_offset < self.next_offset and self.size:
+                raise DamagedError(
+                    f"{self.path}: offset {one.base_offset} comes after {self.next_offset - 1}"
+                )
+            at = position + one.position
+            if not self._positions or at - self._positions[-1] >= PLACE_BYTES:
+                self._offsets.append(one.base_offset)
+                self._positions.append(at)
+            if one.is_control:
+                self._markers[one.producer_id].append(one.last_offset)
+            self.transactional = self.transactional or one.is_transactional
+            self.leader_epoch = one.leader_epoch
+            self.next_offset = Offset(one.last_offset + 1)
+            self.size = at + one.size_bytes
+
+    def _aborted_between(self, first: Offset, last: Offset) -> tuple[AbortedTransaction, ...]:
+        """Return the aborted transactions that overlap [first, last]."""
+        return tuple(one for one in self._aborted if one.first_offset <= last and self._end_of(one) >= first)
+
+    def _end_of(self, one: AbortedTransaction) -> Offset:
+        markers = self._markers.get(one.producer_id, [])
+        index = bisect_right(markers, one.first_offset)
+        return markers[index] if index < len(markers) else _NEVER
+
+
+def part_below(data: memoryview, end: Offset) -> memoryview:
+    """Return the batches of `data` whose base offset is below `end`."""
+    size, last_offset = find_end(data)
+    if last_offset < end:
+        return data[:size]
+    below = [one for one in scan(data) if one.base_offset < end]
+    return data[: below[-1].end_position] if below else data[:0]
+
+
+def _read_aborted(path: Path) -> list[AbortedTransaction]:
+    """Read the file beside a run; none where there is none. Raises DamagedError."""
+    if not path.exists():
+        return []
+    try:
+        lines = [line.split(" ") for line in path.read_text().splitlines()]
+        return [AbortedTransaction(ProducerId(int(pid)), Offset(int(first))) for pid, first in lines]
+    except ValueError as error:
+        raise DamagedError(f"{path}: {error}") from None

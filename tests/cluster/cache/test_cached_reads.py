@@ -1,0 +1,261 @@
+"""What was read of a cluster is read from the disk the second time, and is what the leader would give."""
+
+from __future__ import annotations
+
+import random
+import threading
+from contextlib import closing, contextmanager
+
+import pytest
+
+from cluster.brokers import Brokers
+from cluster.cache.cache import Cache
+from cluster.engine import CachePlace, ClusterEngine, open_engine
+from cluster.errors import CacheError
+from cluster.leaders import Leaders
+from storage.errors import OffsetOutOfRangeError
+from storage.messages import WarningBook
+from storage.model import Isolation, Offset, Timestamp
+from testing.broker.client import Outgoing
+from tests.doubles.relay import Relay
+from tests.doubles.waiting import wait_until
+
+pytestmark = pytest.mark.java
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def relay(served):
+    """Counts the requests."""
+    return Relay(served)
+
+
+@pytest.fixture
+def opened(address, relay, tmp_path):
+    """Open the cluster through the relay, with a cache."""
+
+    @contextmanager
+    def engine(max_bytes=64 * MIB):
+        leaders = Leaders(Brokers(address, relay.connect))
+        place = CachePlace(tmp_path / "cache", max_bytes)
+        with closing(ClusterEngine(leaders, read_only=True, cache=place)) as engine:
+            yield engine
+
+    return engine
+
+
+def found(engine, name, number=0):
+    wait_until(lambda: name in engine.topics() and number in engine.topic(name).partitions(), "it is known")
+    return engine.partition(name, number)
+
+
+def through(partition, start=0, *, max_bytes=MIB, isolation=Isolation.READ_COMMITTED):
+    """Read a partition to its end; the batches, and the aborted transactions that were told with each part."""
+    offset, data, aborted = max(Offset(start), partition.log_start_offset), [], set()
+    while offset < partition.visible_end(isolation):
+        part = partition.read(offset, max_bytes=max_bytes, isolation=isolation)
+        data.append(bytes(part.data))
+        aborted.update((one.producer_id, one.first_offset) for one in part.aborted)
+        offset = part.next_offset
+    return b"".join(data), aborted
+
+
+def loaded(partition):
+    """Wait until what was kept of a partition is compared with its leader."""
+    wait_until(lambda: partition.end_at_hand(partition.log_start_offset) > 0, "what is kept is at hand")
+    return partition
+
+
+def several(client, name, count=400, size=2000, **how):
+    client.create_topic(name, **how)
+    for first in range(0, count, 100):
+        client.produce(
+            name,
+            [Outgoing(b"%d " % number + bytes(size)) for number in range(first, first + 100)],
+            batch=10,
+            compression_type=("none", "zstd", "lz4", "gzip")[first // 100 % 4],
+        )
+
+
+def test_the_second_read_asks_nobody(opened, relay, client):
+    """Byte for byte, whatever pieces it is read in; also of an engine that is opened later."""
+    several(client, "read-again")
+    with opened() as engine:
+        partition = found(engine, "read-again")
+        expected = through(partition)
+        partition._reader.forget()
+        before = relay.requests["Fetch"]
+        assert expected == through(partition)
+        assert partition.end_at_hand(Offset(0)) == partition.visible_end(Isolation.READ_COMMITTED)
+    for pieces in (1, 5000, MIB):
+        with opened() as engine:
+            partition = loaded(found(engine, "read-again"))
+            before = {offset: bytes(partition.read(offset, max_bytes=1).data) for offset in (0, 7, 399)}
+            assert expected[0] == through(partition, max_bytes=pieces)[0]
+            assert all(data in expected[0] for data in before.values())
+            assert {"read-again"} == {partition.topic}
+    assert relay.requests["OffsetForLeaderEpoch"] == 3
+
+
+def test_single_reads_in_any_order_fill_it(opened, client):
+    """What is read at random is kept in pieces, which join; each later read is what the leader gives."""
+    several(client, "at-random", count=300, size=20_000)
+    chance = random.Random(5)
+    with opened() as engine:
+        partition = found(engine, "at-random")
+        for _ in range(200):
+            offset = Offset(chance.randrange(300))
+            partition._reader.forget()
+            part = partition.read(offset, max_bytes=chance.choice((1, 50_000, 500_000)))
+            assert part.next_offset > offset
+        expected = through(partition)[0]
+    with opened() as engine:
+        assert expected == through(loaded(found(engine, "at-random")))[0]
+
+
+def test_aborted_transactions_stay_hidden(opened, client):
+    """To readers of what is committed; both kinds of readers get what they got without a cache."""
+    client.create_topic("undone")
+    producer = client.producer(transactional_id="undone")
+    producer.init_transactions(30)
+    for number in range(20):
+        with client.transaction(producer, commit=number % 3 != 0):
+            for each in range(5):
+                producer.produce("undone", b"%d-%d" % (number, each) + bytes(3000), partition=0)
+        client.produce("undone", [Outgoing(b"plain %d" % number)])
+    wait_until(lambda: 20 * 7 == client.offset_for("undone"), "the last marker is written")
+    with opened() as engine:
+        expected = {isolation: through(found(engine, "undone"), isolation=isolation) for isolation in Isolation}
+    for pieces in (1, 10_000, MIB):
+        with opened() as engine:
+            partition = loaded(found(engine, "undone"))
+            for isolation in Isolation:
+                assert expected[isolation] == through(partition, max_bytes=pieces, isolation=isolation)
+    assert 7 == len(expected[Isolation.READ_COMMITTED][1])
+
+
+def test_what_is_aborted_is_not_believed_after_a_crash(opened, client, tmp_path):
+    """The list of aborted transactions may not have reached the disk: batches of transactions are fetched again."""
+    client.create_topic("crashed")
+    producer = client.producer(transactional_id="crashed")
+    producer.init_transactions(30)
+    with client.transaction(producer, commit=False):
+        producer.produce("crashed", b"undone", partition=0)
+    with client.transaction(producer):
+        producer.produce("crashed", b"done", partition=0)
+    wait_until(lambda: 4 == client.offset_for("crashed"), "the last marker is written")
+    with opened() as engine:
+        expected = through(found(engine, "crashed"))
+    (tmp_path / "cache" / "topicfs.clean").unlink()
+    [aborted] = (tmp_path / "cache").glob("*/*/*.aborted")
+    aborted.unlink()
+    with opened() as engine:
+        assert expected == through(found(engine, "crashed"))
+        assert expected[1]
+
+
+def test_the_bound_is_kept(opened, client, tmp_path):
+    """By removing what was used longest ago, while others read."""
+    names = [f"bounded-{number}" for number in range(4)]
+    for name in names:
+        several(client, name, count=200, size=30_000, settings={"compression.type": "uncompressed"})
+    with opened(max_bytes=8 * MIB) as engine:
+        expected = {name: through(found(engine, name))[0] for name in names}
+        failures = []
+
+        def again(name):
+            for _ in range(3):
+                if expected[name] != through(found(engine, name))[0]:
+                    failures.append(name)
+
+        threads = [threading.Thread(target=again, args=(name,)) for name in names]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        assert [] == failures
+        files = sum(path.stat().st_size for path in (tmp_path / "cache").glob("*/*/*.log"))
+        assert files == engine._cache.bytes
+        assert 1 * MIB < files <= 8 * MIB
+
+
+def test_deleted_records_are_not_read(opened, client, tmp_path):
+    """What lies below the log's start is out of range, and its files go when something new is kept."""
+    several(client, "shortened", count=200, size=30_000)
+    with opened(max_bytes=16 * MIB) as engine:
+        through(found(engine, "shortened"))
+    before = set((tmp_path / "cache").glob("*/*/*.log"))
+    client.delete_records("shortened", 190)
+    with opened(max_bytes=16 * MIB) as engine:
+        partition = found(engine, "shortened")
+        wait_until(lambda: 190 == partition.log_start_offset, "the start is known")
+        with pytest.raises(OffsetOutOfRangeError):
+            partition.read(Offset(100), max_bytes=1)
+        client.produce("shortened", [Outgoing(b"new")])
+        wait_until(lambda: 201 == partition.visible_end(Isolation.READ_COMMITTED), "the end is known")
+        through(partition, 190)
+        assert set((tmp_path / "cache").glob("*/*/*.log")) < before or len(before) == 1
+
+
+def test_a_topic_that_is_deleted_is_forgotten(opened, client, tmp_path):
+    """While the engine is open, and while none is; one of the same name is another one."""
+    for name in ("forgotten-now", "forgotten-later"):
+        several(client, name, count=100)
+    with opened() as engine:
+        for name in ("forgotten-now", "forgotten-later"):
+            through(found(engine, name))
+        assert 2 == len(list((tmp_path / "cache").glob("*/*/*.log")))
+        client.admin.delete_topics(["forgotten-now"])["forgotten-now"].result(30)
+        wait_until(lambda: "forgotten-now" not in engine.topics(), "it is gone")
+        wait_until(lambda: 1 == len(list((tmp_path / "cache").glob("*/*/*.log"))), "its files are gone")
+    client.admin.delete_topics(["forgotten-later"])["forgotten-later"].result(30)
+    wait_until(lambda: "forgotten-later" not in client.admin.list_topics(timeout=30).topics, "it is gone")
+    client.create_topic("forgotten-later")
+    client.produce("forgotten-later", [Outgoing(b"new")])
+    with opened() as engine:
+        assert b"new" in through(found(engine, "forgotten-later"))[0]
+        assert 1 == len(list((tmp_path / "cache").glob("*/*/*.log")))
+
+
+def test_a_compacted_topic_is_not_kept(opened, client, tmp_path):
+    """It changes at offsets that were read before."""
+    client.create_topic("by-key", settings={"cleanup.policy": "compact"})
+    client.produce("by-key", [Outgoing(b"a", b"k"), Outgoing(b"b", b"k")])
+    with opened() as engine:
+        through(found(engine, "by-key"))
+    assert [] == list((tmp_path / "cache").glob("*/*/*.log"))
+
+
+def test_damaged_files_are_fetched_again(opened, client, tmp_path):
+    """With one line for people; no reader is given anything wrong."""
+    several(client, "damaged")
+    with opened() as engine:
+        expected = through(found(engine, "damaged"))
+    [path] = (tmp_path / "cache").glob("*/*/*.log")
+    good = path.read_bytes()
+    for at in (10, len(good) // 2, len(good) - 3):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 255]) + good[at + 1 :])
+        with opened() as engine:
+            assert expected == through(found(engine, "damaged"))
+    with opened() as engine:
+        assert expected == through(found(engine, "damaged"))
+    with opened() as engine:
+        partition = loaded(found(engine, "damaged"))
+        for path in (tmp_path / "cache").glob("*/*/*.log"):
+            path.write_bytes(bytes(path.stat().st_size))
+        assert expected == through(partition)
+        assert any("removed from the cache" in line for line in engine.warnings)
+
+
+def test_one_process_has_a_cache(opened, address, tmp_path):
+    """A second one, and a directory with anything else in it, is refused in one line."""
+    with opened():
+        with pytest.raises(CacheError, match=r"--cache") as refused:
+            Cache(tmp_path / "cache", MIB, WarningBook(lambda: Timestamp(0)))
+        assert "\n" not in str(refused.value)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("dear")
+    with pytest.raises(CacheError, match=r"letter\.txt.*no cache"):
+        open_engine(address, cache=CachePlace(tmp_path / "other", MIB))
+    assert ["letter.txt"] == [path.name for path in (tmp_path / "other").iterdir()]
