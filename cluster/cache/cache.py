@@ -63,10 +63,11 @@ class Cache:
         return self._working
 
     def find(self, cluster_id: str, topic_ids: Container[str]) -> None:
-        """Find what is there of the topics of a cluster; what is there of others, which are no more, is removed."""
-        found = {path: _files(path) for path in self._home(cluster_id).glob("*-*") if path.is_dir()}
+        """Find what is there; of the topics of a cluster that are no more, it is removed."""
+        home = self._home(cluster_id)
+        found = {path: _files(path) for path in self._directory.glob("*/*-*") if path.is_dir()}
         for path, (_, size) in sorted(found.items(), key=lambda each: each[1]):
-            if path.name.rpartition("-")[0] in topic_ids:
+            if path.parent != home or path.name.rpartition("-")[0] in topic_ids:
                 with self._lock:
                     self._unread[path] = size
                     self._bytes += size
@@ -105,14 +106,16 @@ class Cache:
                 if self._bytes <= self._max_bytes:
                     return
                 unread = next(iter(self._unread), None)
+                used = next(iter(self._runs.items()), None)
                 if unread is not None:
                     self._bytes -= self._unread.pop(unread)
-                else:
-                    run, (owner, _) = next(iter(self._runs.items()))
             if unread is not None:
                 shutil.rmtree(unread, ignore_errors=True)
-            else:
+            elif used is not None:
+                run, (owner, _) = used
                 owner.forget(run)
+            else:
+                return
 
     def used(self, run: Run, cache: PartitionCache) -> None:
         """See `cluster.cache.partition_cache.Keeper`."""
@@ -132,6 +135,7 @@ class Cache:
 
     def close(self) -> None:
         """Close the files, and give up the directory. Idempotent."""
+        self._working = False
         with self._lock:
             partitions, self._partitions = list(self._partitions.values()), {}
         for one in partitions:

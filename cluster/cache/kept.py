@@ -8,6 +8,7 @@ from contextlib import suppress
 from cluster.bounds import Bounds
 from cluster.cache.cache import Cache
 from cluster.cache.partition_cache import PartitionCache
+from cluster.cache.run import DamagedError
 from cluster.fetching import epoch_ends
 from cluster.leaders import Leaders
 from cluster.windows import Window
@@ -44,6 +45,8 @@ class KeptPartition:
 
     def check(self, known: Bounds) -> None:
         """Read the files through, and where another leader leads, ask it if it has what is kept (blocking)."""
+        if not self._cache.working and self._found is None:
+            return
         files = self._files()
         if files.needs_check(known):
             with suppress(StorageError):  # Another time.
@@ -64,6 +67,8 @@ class KeptPartition:
                 self._files().put(window, known)
         except OSError as error:
             self._cache.fail(error)
+        except (DamagedError, StorageError) as error:
+            self._cache.damaged(str(error))
         self._cache.make_room()
 
     def remove(self) -> None:

@@ -15,10 +15,14 @@ from cluster.windows import Window
 from storage.checkpoints.leader_epochs import EpochEnd
 from storage.codec.batch import find_offset, scan
 from storage.codec.binary.fields import CURRENT_MAGIC
+from storage.errors import StorageError
 from storage.model import Isolation, Offset
 
 RUN_BYTES = 32 << 20
 """From this size on the next file is begun: whole files are removed, those that were used longest ago."""
+
+
+HURRY_SECONDS = 0.005
 
 
 class Keeper(Protocol):
@@ -44,6 +48,7 @@ class PartitionCache:
         self._directory, self._keeper, self._run_bytes = directory, keeper, run_bytes
         self._lock = threading.RLock()
         self._runs: list[Run] = []
+        self._closed = False
         self._checked_epoch = -1
         """The leader's epoch for which the leader has said that it has what is kept."""
         for path in sorted(directory.glob(f"*{LOG_SUFFIX}")):
@@ -53,7 +58,7 @@ class PartitionCache:
     def _load(self, path: Path, *, believes_transactions: bool) -> None:
         try:
             run = Run.load(path)
-        except (DamagedError, ValueError) as error:
+        except (DamagedError, StorageError, ValueError) as error:
             self._keeper.damaged(str(error))
             path.unlink()
             return
@@ -68,10 +73,11 @@ class PartitionCache:
 
     def window(self, offset: Offset, max_bytes: int, isolation: Isolation, known: Bounds) -> Window | None:
         """Return batches from the one that holds `offset` on; None where they are not kept, or perhaps the leader has others."""
-        with self._lock:
-            if self._checked_epoch != known.leader_epoch:
-                return None
-            run = self._run_at(offset)
+        # Who is in a hurry does not wait for a disk that is slow to take what others put there.
+        if not self._lock.acquire(timeout=HURRY_SECONDS):
+            return None
+        try:
+            run = self._run_at(offset) if self._checked_epoch == known.leader_epoch else None
             if run is None:
                 return None
             try:
@@ -81,9 +87,9 @@ class PartitionCache:
                 self._drop(run)
                 return None
             self._keeper.used(run, self)
-        if not found.offset <= offset < found.next_offset or not _has(found, offset):
-            return None
-        return found
+        finally:
+            self._lock.release()
+        return found if offset < found.next_offset and _has(found, offset) else None
 
     def put(self, window: Window, known: Bounds) -> None:
         """Keep batches that every reader of their isolation sees the same way from now on (OSError)."""
@@ -91,6 +97,8 @@ class PartitionCache:
         if not data:
             return
         with self._lock:
+            if self._closed:
+                return
             self._drop_below(known.log_start_offset)
             if self._checked_epoch != window.leader_epoch:
                 if self._runs:
@@ -176,6 +184,7 @@ class PartitionCache:
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             for run in self._runs:
                 run.close()
             self._runs.clear()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import threading
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
@@ -13,11 +13,14 @@ from cluster.cache.cache import Cache
 from cluster.engine import CachePlace, ClusterEngine, open_engine
 from cluster.errors import CacheError
 from cluster.leaders import Leaders
+from cluster.place import cluster_address
 from storage.errors import OffsetOutOfRangeError
 from storage.messages import WarningBook
 from storage.model import Isolation, Offset, Timestamp
-from testing.broker.client import Outgoing
+from testing.broker.client import Client, Outgoing
+from tests.doubles.cluster_mount import bash, mounted_cluster
 from tests.doubles.relay import Relay
+from tests.doubles.small_disk import small_disk
 from tests.doubles.waiting import wait_until
 
 pytestmark = pytest.mark.java
@@ -43,6 +46,11 @@ def opened(address, relay, tmp_path):
             yield engine
 
     return engine
+
+
+@pytest.fixture
+def client_of_three(three_brokers):
+    return Client(three_brokers[1].bootstrap_server)
 
 
 def found(engine, name, number=0):
@@ -126,7 +134,9 @@ def test_aborted_transactions_stay_hidden(opened, client):
         client.produce("undone", [Outgoing(b"plain %d" % number)])
     wait_until(lambda: 20 * 7 == client.offset_for("undone"), "the last marker is written")
     with opened() as engine:
-        expected = {isolation: through(found(engine, "undone"), isolation=isolation) for isolation in Isolation}
+        expected = {
+            isolation: through(found(engine, "undone"), isolation=isolation) for isolation in Isolation
+        }
     for pieces in (1, 10_000, MIB):
         with opened() as engine:
             partition = loaded(found(engine, "undone"))
@@ -162,19 +172,10 @@ def test_the_bound_is_kept(opened, client, tmp_path):
         several(client, name, count=200, size=30_000, settings={"compression.type": "uncompressed"})
     with opened(max_bytes=8 * MIB) as engine:
         expected = {name: through(found(engine, name))[0] for name in names}
-        failures = []
-
-        def again(name):
+        with ThreadPoolExecutor(len(names)) as threads:
             for _ in range(3):
-                if expected[name] != through(found(engine, name))[0]:
-                    failures.append(name)
-
-        threads = [threading.Thread(target=again, args=(name,)) for name in names]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-        assert [] == failures
+                again = threads.map(lambda name: through(found(engine, name))[0], names)
+                assert list(expected.values()) == list(again)
         files = sum(path.stat().st_size for path in (tmp_path / "cache").glob("*/*/*.log"))
         assert files == engine._cache.bytes
         assert 1 * MIB < files <= 8 * MIB
@@ -259,3 +260,76 @@ def test_one_process_has_a_cache(opened, address, tmp_path):
     with pytest.raises(CacheError, match=r"letter\.txt.*no cache"):
         open_engine(address, cache=CachePlace(tmp_path / "other", MIB))
     assert ["letter.txt"] == [path.name for path in (tmp_path / "other").iterdir()]
+
+
+@pytest.mark.parametrize("meanwhile", ["open", "closed"])
+def test_what_a_leader_loses_is_gone(client_of_three, three_brokers, relay, tmp_path, meanwhile):
+    """After an unclean election, of which the new leader tells, be it at the next opening."""
+    client, name = client_of_three, f"lost-kept-{meanwhile}"
+    second, third = three_brokers[2], three_brokers[3]
+    settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    client.create_topic(name, replicas=(2, 3), settings=settings)
+    client.produce(name, [Outgoing(b"a"), Outgoing(b"b")], batch=1)
+    address = cluster_address(f"kafka://{three_brokers[1].bootstrap_server}")
+    place = CachePlace(tmp_path / "cache", 64 * MIB)
+    with ExitStack() as stack:
+        engine = stack.enter_context(closing(open_engine(address, read_only=True, cache=place)))
+        assert b"b" in through(found(engine, name))[0]
+        third.kill()
+        client.produce(name, [Outgoing(b"gone c"), Outgoing(b"gone d")], batch=1)
+        partition = found(engine, name)
+        partition.listen(lambda: None)
+        wait_until(lambda: 4 == partition.visible_end(Isolation.READ_COMMITTED), "all are seen")
+        partition._reader.forget()
+        assert b"gone d" in through(partition)[0]
+        assert 4 == partition.end_at_hand(Offset(0))
+        if meanwhile == "closed":
+            stack.close()
+        second.kill()
+        third.start()
+        client.produce(name, [Outgoing(b"new")])
+        if meanwhile == "closed":
+            engine = stack.enter_context(closing(open_engine(address, read_only=True, cache=place)))
+            partition = found(engine, name)
+        wait_until(lambda: 3 == partition.visible_end(Isolation.READ_COMMITTED), "the log ends earlier")
+        data = through(partition)[0]
+        assert b"gone" not in data
+        assert b"new" in data
+    second.start()
+
+
+@pytest.mark.root
+def test_a_full_disk_ends_the_cache_alone(address, client, tmp_path):
+    """With one line for people; what is read comes from the cluster, and what was kept stays of use."""
+    several(client, "too-much", count=400, size=30_000, settings={"compression.type": "uncompressed"})
+    with small_disk(tmp_path, kind="tmpfs", size_mb=4) as disk:
+        place = CachePlace(disk / "cache", 64 * MIB)
+        for _ in range(2):
+            with closing(open_engine(address, read_only=True, cache=place)) as engine:
+                data = through(found(engine, "too-much"))[0]
+                assert data.count(bytes(30_000)) >= 400
+                lines = [line for line in engine.warnings if "nothing more is kept" in line]
+                assert 1 == len(lines), engine.warnings
+                assert "No space left" in lines[0]
+
+
+@pytest.mark.fuse
+def test_a_mount_with_a_cache_knows_sizes(address, client, tmp_path):
+    """After one `cat`, of a later mount too: `stat`, `tail -c` and `wc -c` are those of a data directory."""
+    lines = [b"%06d some text" % number for number in range(50_000)]
+    client.create_topic("sized-at-once")
+    client.produce("sized-at-once", [Outgoing(line) for line in lines], batch=100)
+    whole = b"".join(line + b"\n" for line in lines)
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+        options = ("--cache", str(tmp_path / "cache"), "--cache-bytes", str(32 * MIB))
+        with mounted_cluster(address, tmp_path / str(number), *options) as mountpoint:
+            log = mountpoint / "sized-at-once/0/log"
+            wait_until(log.exists, "it is known")
+            if not number:
+                assert whole == log.read_bytes()
+            wait_until(lambda: len(whole) == log.stat().st_size, "its size is known")  # noqa: B023 (at once)
+            tail = bash(log.parent, "tail -c 20 log; tail -n 1 log; wc -c < log")
+            assert "49999 some text" in tail.output
+            assert str(len(whole)) == tail.output.split()[-1]
+            assert whole[-20:].decode() == tail.output[:20]
