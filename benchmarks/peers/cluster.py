@@ -1,4 +1,4 @@
-"""A mount of a running cluster beside kcat on the same broker, and while the broker answers nothing.
+"""A mount of a running cluster beside kcat on the same broker, from its cache too, and while the broker answers nothing.
 
 The broker runs on the same machine and keeps its log in memory. What a stopped broker would have to answer waits for
 ever; what needs no answer is measured meanwhile.
@@ -35,6 +35,7 @@ from benchmarks.peers.commands import seconds_of
 
 KCAT = "kcat"
 TOPIC = "lines"
+WRITTEN = "written"
 MOST_ROUNDS = 5
 PROMPT_MS = 10.0
 """Longest that names, sizes and `@status` may take while nothing is answered, of all but one in a hundred."""
@@ -44,6 +45,8 @@ PROMPT_MS = 10.0
 class _Setup:
     broker: BrokerTools
     mount: Path
+    cached: Path
+    """A mount with a cache."""
     size: int
 
     @property
@@ -57,7 +60,7 @@ class _Setup:
 
 def cases(conditions: Conditions) -> Cases:
     size = conditions.choose(full=100, short=20) * len(lines.BLOCK)
-    with directory_in_memory(conditions, 3 * size) as directory, _setup(directory, size) as setup:
+    with directory_in_memory(conditions, 8 * size) as directory, _setup(directory, size) as setup:
         kcat = setup.broker.kcat("-C", TOPIC, "-e", "-q", "-o", "beginning")
         yield Case(
             name="cat log",
@@ -69,6 +72,7 @@ def cases(conditions: Conditions) -> Cases:
             goals=(Goal(of=KCAT, target=4.0, floor=conditions.choose(full=2.0, short=None)),),
             most_rounds=MOST_ROUNDS,
         )
+        yield _cached(setup, kcat, conditions)
         count = conditions.choose(full=500, short=50)
         yield Case(
             name="one record by offset",
@@ -77,7 +81,67 @@ def cases(conditions: Conditions) -> Cases:
             goals=(Goal(target=1.5), Goal(of=KCAT, floor=0.2)),
             most_rounds=MOST_ROUNDS,
         )
+        yield from _written(setup, directory, conditions)
         yield from _while_stopped(setup, conditions.choose(full=1000, short=100))
+
+
+def _cached(setup: _Setup, kcat: list[str], conditions: Conditions) -> Case:
+    """All of the log was read once, by a mount that has ended."""
+    command = ["cat", str(setup.cached / TOPIC / "0" / "log")]
+    _consumed(setup, command)
+    return Case(
+        name="cat log, from the cache",
+        unit=MEGABYTES_A_SECOND,
+        sides=(Side(OURS, partial(_consumed, setup, command)), Side(KCAT, partial(_consumed, setup, kcat))),
+        goals=(Goal(of=KCAT, target=10.0, floor=conditions.choose(full=4.0, short=None)),),
+        most_rounds=MOST_ROUNDS,
+    )
+
+
+def _written(setup: _Setup, directory: Path, conditions: Conditions) -> Iterator[Case]:
+    text = directory / "written"
+    size = setup.size // 4 // lines.LINE_BYTES * lines.LINE_BYTES
+    text.write_bytes(lines.text(setup.size)[:size])
+    kcat = setup.broker.kcat("-P", WRITTEN, "-p", "0", "-l", str(text))
+    ours = ["sh", "-c", f"cat {text} >> {setup.mount / WRITTEN / '0' / 'log'}"]
+    yield Case(
+        name="cat file >> log",
+        unit=MEGABYTES_A_SECOND,
+        sides=(
+            Side(OURS, partial(_appended, setup, ours, size)),
+            Side(KCAT, partial(_appended, setup, kcat, size)),
+        ),
+        goals=(Goal(of=KCAT, target=1.5, floor=conditions.choose(full=0.8, short=None)),),
+        most_rounds=MOST_ROUNDS,
+    )
+    count = conditions.choose(full=500, short=50)
+    yield Case(
+        name="one line >> log",
+        unit=MILLISECONDS,
+        sides=(Side(OURS, partial(_one_line, setup, count)),),
+        goals=(Goal(target=1.5),),
+        most_rounds=MOST_ROUNDS,
+    )
+
+
+def _appended(setup: _Setup, command: list[str], size: int) -> float:
+    before = setup.broker.client.offset_for(WRITTEN)
+    taken = seconds_of(command)
+    records = setup.broker.client.offset_for(WRITTEN) - before
+    if records != size // lines.LINE_BYTES:
+        raise WrongResultError(f"{command}: {records} records")
+    return size / 1e6 / taken
+
+
+def _one_line(setup: _Setup, count: int) -> float:
+    """The median of opening `log`, writing a line and closing it, in one program, as a shell's echo does."""
+    path, taken = setup.mount / WRITTEN / "0" / "log", []
+    for number in range(count):
+        started = time.perf_counter()
+        with path.open("ab", buffering=0) as log:
+            log.write(lines.line(number))
+        taken.append(time.perf_counter() - started)
+    return sorted(taken)[count // 2] * 1e3
 
 
 def _while_stopped(setup: _Setup, count: int) -> Iterator[Case]:
@@ -135,16 +199,21 @@ def _setup(directory: Path, size: int) -> Iterator[_Setup]:
     text = directory / "text"
     text.write_bytes(lines.text(size))
     with broker_tools(directory / "broker") as broker:
-        broker.client.create_topic(TOPIC)
+        for name in (TOPIC, WRITTEN):
+            broker.client.create_topic(name)
         seconds_of(broker.kcat("-P", TOPIC, "-l", str(text)))
         text.unlink()
-        with topicfs_of_cluster(directory, broker.bootstrap_server) as mount:
-            yield _Setup(broker, mount.path, size)
+        cache = ("--cache", str(directory / "cache"))
+        with (
+            topicfs_of_cluster(directory, broker.bootstrap_server) as mount,
+            topicfs_of_cluster(directory, broker.bootstrap_server, *cache) as cached,
+        ):
+            yield _Setup(broker, mount.path, cached.path, size)
 
 
 BENCHMARK = Benchmark(
     name="cluster",
-    question="How does a mount of a cluster read beside kcat, or a stopped broker?",
+    question="How does a mount of a cluster read and write beside kcat, or a stopped broker?",
     cases=cases,
     logarithmic=True,
 )

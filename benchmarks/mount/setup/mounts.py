@@ -67,12 +67,12 @@ def topicfs(directory: Path, data: Path, *options: str) -> Iterator[Mount]:
 
 
 @contextmanager
-def topicfs_of_cluster(directory: Path, bootstrap_server: str) -> Iterator[Mount]:
+def topicfs_of_cluster(directory: Path, bootstrap_server: str, *options: str) -> Iterator[Mount]:
     """Mount the topics of a running cluster by the real command."""
-    mountpoint = directory / "mnt-cluster"
+    mountpoint = directory / f"mnt-cluster{'-' if options else ''}{'-'.join(options[:1]).strip('-')}"
     command = str(Path(sys.executable).with_name("topicfs"))
     place = f"kafka://{bootstrap_server}"
-    with _mounted([command, "mount", "--foreground", place, str(mountpoint)], mountpoint) as pid:
+    with _mounted([command, "mount", "--foreground", *options, place, str(mountpoint)], mountpoint) as pid:
         yield Mount(OURS, mountpoint, pid)
 
 
