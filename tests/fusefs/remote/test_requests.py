@@ -230,7 +230,7 @@ async def test_a_question_asked_before_a_change_is_asked_again_after_it(
 ):
     """Who has written must not be told what was there before."""
     await client.lookup("orders/config")
-    engine.line.stall("config")
+    engine.line.stall("settings")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.cat, "orders/config")
         await waiting(engine)
