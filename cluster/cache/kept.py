@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -16,6 +17,9 @@ from storage.checkpoints.leader_epochs import EpochEnd
 from storage.config.topic import TopicConfig
 from storage.errors import StorageError
 from storage.model import Isolation, Offset, TopicPartition
+
+PLAIN_SECONDS = 60.0
+"""How long a topic that was not compacted is taken not to be."""
 
 
 class KeptPartition:
@@ -34,20 +38,26 @@ class KeptPartition:
         self._ask_config = ask_config
         self._found: PartitionCache | None = None
         """The files, once a thread that may wait has read them through."""
+        self._plain_until = 0.0
+        """Until when the topic is taken not to be compacted."""
 
     def window(self, offset: Offset, max_bytes: int, isolation: Isolation, known: Bounds) -> Window | None:
         """Return batches from the one that holds `offset` on; None where they are not kept."""
-        return self._found.window(offset, max_bytes, isolation, known) if self._found else None
+        if self._found is None or time.monotonic() >= self._plain_until:
+            return None
+        return self._found.window(offset, max_bytes, isolation, known)
 
     def end_from(self, offset: Offset, known: Bounds) -> Offset:
         """Return the exclusive end of what is kept from `offset` on without a gap; `offset` where nothing is."""
         return self._found.end_from(offset, known) if self._found else offset
 
     def check(self, known: Bounds) -> None:
-        """Read the files through, and where another leader leads, ask it if it has what is kept (blocking)."""
+        """Find out if what is kept is still the cluster's: of a new leader, and of a topic that may be compacted now (blocking)."""
         if not self._cache.working and self._found is None:
             return
         files = self._files()
+        if not files.empty and self._is_compacted():
+            files.remove()
         if files.needs_check(known):
             with suppress(StorageError):  # Another time.
                 files.check(self._ask_epoch_end, known.leader_epoch)
@@ -57,13 +67,10 @@ class KeptPartition:
         if not window.data or not self._cache.working:
             return
         try:
-            compacts = self._ask_config().compacts
-        except StorageError:
-            return
-        try:
-            if compacts:
+            compacted = self._is_compacted()
+            if compacted:
                 self._files().remove()
-            else:
+            elif compacted is not None:
                 self._files().put(window, known)
         except OSError as error:
             self._cache.fail(error)
@@ -74,6 +81,20 @@ class KeptPartition:
     def remove(self) -> None:
         """Remove what is kept: the topic was deleted."""
         self._files().remove()
+
+    def _is_compacted(self) -> bool | None:
+        """Return whether the topic is; where nobody answers, what was so before, and None where that is not known."""
+        now = time.monotonic()
+        if now < self._plain_until:
+            return False
+        try:
+            if self._ask_config().compacts:
+                return True
+        except StorageError:
+            if not self._plain_until:
+                return None
+        self._plain_until = now + PLAIN_SECONDS
+        return False
 
     def _files(self) -> PartitionCache:
         if self._found is None:

@@ -143,6 +143,10 @@ class PartitionCache:
                 offset = run.next_offset
             return offset
 
+    @property
+    def empty(self) -> bool:
+        return not self._runs
+
     def needs_check(self, known: Bounds) -> bool:
         """Return whether the leader has to be asked if it has what is kept."""
         return bool(self._runs) and self._checked_epoch != known.leader_epoch

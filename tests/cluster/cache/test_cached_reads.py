@@ -228,6 +228,20 @@ def test_a_compacted_topic_is_not_kept(opened, client, tmp_path):
     assert [] == list((tmp_path / "cache").glob("*/*/*.log"))
 
 
+def test_a_topic_that_becomes_compacted_is_not_given(opened, client, tmp_path):
+    """Within a minute: that is how long it is believed not to be."""
+    several(client, "by-key-now", count=100)
+    with opened() as engine:
+        partition = found(engine, "by-key-now")
+        through(partition)
+        client.set_setting("by-key-now", "cleanup.policy", "compact")
+        assert 1 == len(list((tmp_path / "cache").glob("*/*/*.log")))
+    with opened() as engine:
+        partition = found(engine, "by-key-now")
+        partition.read(Offset(0), max_bytes=1)
+        assert [] == list((tmp_path / "cache").glob("*/*/*.log"))
+
+
 def test_damaged_files_are_fetched_again(opened, client, tmp_path):
     """With one line for people; no reader is given anything wrong."""
     several(client, "damaged")
