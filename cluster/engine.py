@@ -26,6 +26,7 @@ from cluster.producing import ProducerIds
 from cluster.reading import WindowCache
 from cluster.security import PLAINTEXT, Security
 from cluster.topic import ClusterTopic
+from cluster.tracing import Trace, TracedConnection
 from storage.disk.names import check_new_topic, check_partitions
 from storage.engine import Cancel, records_of
 from storage.errors import (
@@ -53,12 +54,18 @@ def open_engine(
     *,
     read_only: bool = False,
     cache: CachePlace | None = None,
+    trace: Trace | None = None,
 ) -> ClusterEngine:
     """Open a cluster (blocking). It has threads: open it in the process that is to use it, after any fork.
 
+    `trace` is told of requests and answers.
+
     Raises UnreachableError, NotKafkaError, AuthenticationError, ClusterError, CacheError, OSError.
     """
-    brokers = Brokers(address, partial(Connection, security=security))
+    connect: Callable[..., Connection] = partial(Connection, security=security)
+    if trace is not None:
+        connect = partial(TracedConnection, security=security, trace=trace)
+    brokers = Brokers(address, connect)
     try:
         return ClusterEngine(Leaders(brokers), read_only=read_only, cache=cache)
     except BaseException:

@@ -10,9 +10,10 @@ from typing import Any
 
 from rich.text import Text
 
-from storage.inspect.explain import ExplainedRecord, Lookup
-from storage.log.log import Log
+from storage.engine import Partition
+from storage.inspect.explain import ExplainedRecord, LeaderKnown, Lookup, LookupStep, RequestAnswered
 from storage.messages import printable
+from storage.model import SegmentInfo
 from storage.segment.trace import (
     BatchFound,
     BatchPassed,
@@ -22,7 +23,6 @@ from storage.segment.trace import (
     SegmentPassed,
     SegmentsSearched,
     SegmentTaken,
-    Step,
 )
 
 SHOWN_NEIGHBOURS = 3
@@ -38,14 +38,14 @@ class Explanation:
 
     name: str
     meaning: str
-    log: Log
+    log: Partition
     lookups: tuple[tuple[str, Lookup], ...]
     """Each with its target."""
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
     """Return one object: the name, the partition's bounds, and every step with its numbers."""
-    offsets = explanation.log.offsets()
+    offsets, segments = explanation.log.offsets(), explanation.log.segments()
     return {
         "name": explanation.name,
         "meaning": explanation.meaning,
@@ -53,12 +53,12 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "partition": explanation.log.number,
         "log_start_offset": offsets.log_start_offset,
         "log_end_offset": offsets.log_end_offset,
-        "segments": [segment.base_offset for segment in explanation.log.segments()],
+        "segments": None if segments is None else [segment.base_offset for segment in segments],
         "lookups": [
             {
                 "target": target,
                 "steps": [_step_json(step) for step in lookup.steps],
-                "record": _record_json(lookup.found) if lookup.found else None,
+                "record": _record_json(lookup.found, in_file=segments is not None) if lookup.found else None,
             }
             for target, lookup in explanation.lookups
         ],
@@ -72,14 +72,19 @@ def as_text(explanation: Explanation) -> Iterator[Text]:
     held = _offsets(offsets.log_start_offset, offsets.log_end_offset - 1)
     yield Text.assemble(
         (printable(explanation.name), "name"),
-        f": {explanation.meaning}. {log.topic}-{log.number} holds {held} in "
-        f"{_count(len(segments), 'segment')}, "
-        f"{sum(segment.size_bytes for segment in segments):,} bytes.",
+        f": {explanation.meaning}. {log.topic}-{log.number} holds {held} {_extent(segments)}.",
     )
     for target, lookup in explanation.lookups:
         yield Text()
         yield Text(target, style="name")
         yield from _lookup_text(lookup)
+
+
+def _extent(segments: Sequence[SegmentInfo] | None) -> str:
+    if segments is None:
+        return "at its brokers"
+    size = sum(segment.size_bytes for segment in segments)
+    return f"in {_count(len(segments), 'segment')}, {size:,} bytes"
 
 
 def _lookup_text(lookup: Lookup) -> Iterator[Text]:
@@ -101,8 +106,19 @@ def _lookup_text(lookup: Lookup) -> Iterator[Text]:
         yield from _record_text(number + 1, lookup.found)
 
 
-def _step_text(number: int, step: Step) -> Iterator[Text]:
+def _step_text(number: int, step: LookupStep) -> Iterator[Text]:
     match step:
+        case LeaderKnown():
+            yield _line(
+                f"{number} leader",
+                f"broker {step.broker}, {step.server}, with leader epoch {step.leader_epoch}: known before",
+            )
+        case RequestAnswered():
+            yield _line(
+                f"{number} request",
+                f"{step.request} version {step.version} to {step.server}: {step.sent_bytes:,} bytes sent, "
+                f"{step.received_bytes:,} received, {step.milliseconds:g} ms",
+            )
         case SegmentsSearched():
             yield _line(f"{number} segment", f"the greatest base offset not above {step.target}:")
             yield _line("", _choice(step.base_offsets, step.chosen))
@@ -146,7 +162,7 @@ def _index_text(number: int, step: IndexSearched) -> Iterator[Text]:
         )
 
 
-def _passed_text(number: int, steps: Sequence[Step]) -> Iterator[Text]:
+def _passed_text(number: int, steps: Sequence[LookupStep]) -> Iterator[Text]:
     """Name the batches or segments that were passed: of many the first and the last ones."""
     skipped = len(steps) - 2 * SHOWN_NEIGHBOURS
     for index, step in enumerate(steps):
@@ -157,7 +173,7 @@ def _passed_text(number: int, steps: Sequence[Step]) -> Iterator[Text]:
             yield _line(label, Text(_passed(step), style="quiet"))
 
 
-def _passed(step: Step) -> str:
+def _passed(step: LookupStep) -> str:
     match step:
         case SegmentPassed():
             return f"{step.base_offset} ends at time {_time(step.largest_timestamp)}: passed"
@@ -232,7 +248,7 @@ def _bytes(data: bytes | None) -> str:
     return f"{shown}{'…' if len(data) > SHOWN_BYTES else ''} ({_count(len(data), 'byte')})"
 
 
-def _step_json(step: Step) -> dict[str, Any]:
+def _step_json(step: LookupStep) -> dict[str, Any]:
     name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in type(step).__name__)
     fields = step._asdict()
     if isinstance(step, IndexSearched):
@@ -240,12 +256,12 @@ def _step_json(step: Step) -> dict[str, Any]:
     return {"step": name.removeprefix("_"), **fields}
 
 
-def _record_json(found: ExplainedRecord) -> dict[str, Any]:
+def _record_json(found: ExplainedRecord, *, in_file: bool) -> dict[str, Any]:
     return {
         "offset": found.record.offset,
         "timestamp": found.record.timestamp,
-        "segment": found.segment_base_offset,
-        "batch_position": found.batch.position,
+        "segment": found.segment_base_offset if in_file else None,
+        "batch_position": found.batch.position if in_file else None,
         "batch_base_offset": found.batch.base_offset,
         "batch_last_offset": found.batch.last_offset,
         "batch_bytes": found.batch.size_bytes,

@@ -6,10 +6,12 @@ An explained lookup is not a different one: the steps come from the search that 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from storage.codec.batch import read_header
 from storage.codec.columns import decode
 from storage.codec.headers import BatchHeader
+from storage.engine import Partition
 from storage.log.log import Log
 from storage.model import Isolation, Offset, Position, Record, Timestamp
 from storage.segment.trace import RecordFound, Step
@@ -27,11 +29,34 @@ class ExplainedRecord:
     """The record's place in its batch, from 0."""
 
 
+class LeaderKnown(NamedTuple):
+    """The broker of a cluster that leads the partition, which was known before."""
+
+    broker: int
+    server: str
+    leader_epoch: int
+
+
+class RequestAnswered(NamedTuple):
+    """A request to a broker of a cluster, and its answer."""
+
+    request: str
+    """By Kafka's name."""
+    version: int
+    server: str
+    sent_bytes: int
+    received_bytes: int
+    milliseconds: float
+
+
+LookupStep: TypeAlias = Step | LeaderKnown | RequestAnswered
+
+
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """One lookup."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[LookupStep, ...]
     found: ExplainedRecord | None
     """The record at the target, or the first one behind it; None where there is none."""
 
@@ -41,7 +66,7 @@ def explain_offset(log: Log, offset: Offset) -> Lookup:
     steps: list[Step] = []
     if log.locate(offset, steps.append) is None:
         return Lookup(tuple(steps), None)
-    found = _record_at(log, offset)
+    found = record_at(log, offset)
     if found is not None:
         steps.append(RecordFound(found.record.offset, found.record.timestamp))
     return Lookup(tuple(steps), found)
@@ -51,10 +76,10 @@ def explain_timestamp(log: Log, timestamp: Timestamp, isolation: Isolation) -> L
     """Look for the first record at or after a timestamp. Raises CorruptionError."""
     steps: list[Step] = []
     answer = log.locate_timestamp(timestamp, isolation=isolation, trace=steps.append)
-    return Lookup(tuple(steps), None if answer is None else _record_at(log, answer.offset))
+    return Lookup(tuple(steps), None if answer is None else record_at(log, answer.offset))
 
 
-def _record_at(log: Log, offset: Offset) -> ExplainedRecord | None:
+def record_at(log: Partition, offset: Offset) -> ExplainedRecord | None:
     """Read the record at `offset`, or the next one in its batch; None in a batch that shows none (a marker)."""
     fetched = log.read(offset, max_bytes=1, isolation=Isolation.READ_UNCOMMITTED)
     if not fetched.data:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -93,11 +94,36 @@ def test_what_is_not_there_is_told(topicfs, shown):
         assert 1 == len(ran.errors.splitlines())
 
 
-def test_nothing_is_explained_of_a_clusters_files(topicfs):
-    """Told before anything is tried."""
-    ran = topicfs("explain", "shown/0/1")
-    assert 2 == ran.status, ran
-    assert "cluster" in ran.errors
+def test_a_lookup_is_explained(topicfs, broker, shown):
+    """By what went over the wire: which broker, which requests, how many bytes; for programs too."""
+    ran = topicfs("explain", f"{shown}/0/1")
+    assert 0 == ran.status, ran.errors
+    lines = ran.output.splitlines()
+    assert lines[0].startswith("shown/0/1: the record at offset 1. shown-0 holds offsets 0 to ")
+    text = " ".join(ran.output.split())
+    assert (
+        f"leader broker 1, 127.0.0.1:{broker.bootstrap_server.rpartition(':')[2]}, with leader epoch 0"
+        in text
+    )
+    assert re.search(
+        r"request Fetch version \d+ to 127\.0\.0\.1:\d+: \d+ bytes sent, [\d,]+ received, [\d.]+ ms", text
+    )
+    assert "record offset 1, record 2 of the" in text
+    assert "value 'two' (3 bytes)" in text
+    by_time = json.loads(topicfs("explain", "--json", f"shown/0/@{TIME + 1}").output)
+    [lookup] = by_time["lookups"]
+    names = [step.get("request", step["step"]) for step in lookup["steps"]]
+    connected = [
+        name for name in names if name != "ApiVersions"
+    ]  # A new connection, where the others are in use.
+    assert ["leader_known", "ListOffsets", "Fetch", "batch_found", "record_found"] == connected
+    assert (1, None, None) == tuple(
+        lookup["record"][name] for name in ("offset", "segment", "batch_position")
+    )
+    assert all(
+        step["sent_bytes"] > 0 < step["received_bytes"] for step in lookup["steps"] if "request" in step
+    )
+    assert "no record" in topicfs("explain", "shown/0/4711").errors
 
 
 def test_topics_are_made_changed_and_deleted(topicfs, client):

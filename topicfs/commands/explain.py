@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, Protocol, TypeVar
 
 import click
 
@@ -19,16 +21,20 @@ from fusefs.selectors import (
     parse,
     resolve,
 )
-from storage.engine import Partition
+from storage.engine import Engine, Partition
 from storage.errors import StorageError
 from storage.inspect.explain import Lookup, explain_offset, explain_timestamp
 from storage.log.log import Log
-from storage.model import Isolation, Offset
-from topicfs.data_directory import data_option, opened_for_reading
+from storage.model import Isolation, Offset, Timestamp
+from topicfs.data_directory import opened_for_reading
 from topicfs.examples import ExampleCommand
 from topicfs.explanation import Explanation, as_json, as_text
 from topicfs.paths import parse_path
+from topicfs.places import Place, place_option, security_of
 from topicfs.terminal import console
+
+AnyPartition = TypeVar("AnyPartition", bound=Partition)
+Explained_contra = TypeVar("Explained_contra", bound=Partition, contravariant=True)
 
 
 @click.command(
@@ -38,26 +44,27 @@ from topicfs.terminal import console
         ("topicfs explain orders/0/368", "segments, index slots, batches passed, the record"),
         ("topicfs explain orders/0/@2026-11-21T03:00:00Z", "the same by time: through both indexes"),
         ("topicfs explain orders/0/42-99", "where a range begins and ends"),
+        ("topicfs explain orders/0/42 --data kafka://host:9092", "what a cluster's brokers are asked"),
         ("topicfs explain --json orders/0/368 | jq .lookups[0].steps", "for programs"),
     ),
 )
-@click.argument("place", metavar="TOPIC/PARTITION/SELECTOR")
+@click.argument("name", metavar="TOPIC/PARTITION/SELECTOR")
 @click.option("--json", "as_program", is_flag=True, help="One JSON object in place of text.")
-@data_option
-def explain(place: str, *, as_program: bool, directories: tuple[Path, ...]) -> None:
+@place_option
+def explain(name: str, *, as_program: bool, place: Place) -> None:
     """Explain how a record is found: every step of the lookup, with the numbers it met.
 
     The steps are those of the search that readers use, not a retelling: which segments there are and which one was
-    chosen, which slots of its index the binary search looked at, where reading began, which batches were passed.
+    chosen, which slots of its index the binary search looked at, where reading began, which batches were passed. Of a
+    cluster: which broker was asked what, and the bytes that went over the wire.
     """
-    parsed = parse_path(place)
-    with opened_for_reading(directories) as engine:
+    parsed = parse_path(name)
+    with _opened(place) as (engine, explainer):
         partition = engine.partition(*parsed.topic_partition)
-        if not isinstance(partition, Log):
-            raise StorageError(f"{place}: {partition.status().state}")
+        if place.cluster is None and not isinstance(partition, Log):
+            raise StorageError(f"{name}: {partition.status().state}")
         try:
-            selector = parse(parsed.name)
-            explanation = explained(place, selector, partition)
+            explanation = explained(name, parse(parsed.name), partition, explainer)
         except SelectorError as error:
             raise click.ClickException(error.reason) from None
         if as_program:
@@ -68,38 +75,74 @@ def explain(place: str, *, as_program: bool, directories: tuple[Path, ...]) -> N
                 screen.print(text)
 
 
-def explained(name: str, selector: Selector, log: Log) -> Explanation:
+class Explainer(Protocol[Explained_contra]):
+    """Looks up as readers do, and keeps the steps."""
+
+    def offset(self, partition: Explained_contra, offset: Offset) -> Lookup: ...
+
+    def timestamp(
+        self, partition: Explained_contra, timestamp: Timestamp, isolation: Isolation
+    ) -> Lookup: ...
+
+
+class LogExplainer:
+    """The explainer of a data directory's logs."""
+
+    def offset(self, partition: Log, offset: Offset) -> Lookup:
+        return explain_offset(partition, offset)
+
+    def timestamp(self, partition: Log, timestamp: Timestamp, isolation: Isolation) -> Lookup:
+        return explain_timestamp(partition, timestamp, isolation)
+
+
+@contextmanager
+def _opened(place: Place) -> Iterator[tuple[Engine, Explainer[Any]]]:
+    if place.cluster is None:
+        with opened_for_reading(place.directories) as engine:
+            yield engine, LogExplainer()
+        return
+    from cluster.engine import open_engine  # noqa: PLC0415 - a data directory needs none of it
+    from cluster.explain import ClusterExplainer  # noqa: PLC0415 - as above
+    from cluster.tracing import Trace  # noqa: PLC0415 - as above
+
+    trace = Trace()
+    opened = open_engine(place.cluster, security_of(place.client_config), read_only=True, trace=trace)
+    with closing(opened) as cluster:
+        trace.take()  # What was asked until the topics were known is no part of a lookup.
+        yield cluster, ClusterExplainer(cluster, trace)
+
+
+def explained(
+    name: str, selector: Selector, partition: AnyPartition, explainer: Explainer[AnyPartition]
+) -> Explanation:
     """Explain the lookups of a selector. Raises SelectorError where it names nothing."""
     isolation = Isolation.READ_COMMITTED
     match selector:
         case Single(offset):
-            resolve(selector, log, isolation=isolation)
-            return Explanation(name, f"the record at offset {offset}", log, (_offset(log, offset),))
+            resolve(selector, partition, isolation=isolation)
+            lookups = [(f"offset {offset}", explainer.offset(partition, offset))]
+            meaning = f"the record at offset {offset}"
         case AtTime(timestamp):
-            resolve(selector, log, isolation=isolation)
-            lookup = explain_timestamp(log, timestamp, isolation)
+            found = explainer.timestamp(partition, timestamp, isolation)
+            if found.found is None:
+                resolve(selector, partition, isolation=isolation)  # It says why there is none.
+            lookups = [(f"timestamp {timestamp}", found)]
             meaning = f"the first record at or after {timestamp}"
-            return Explanation(name, meaning, log, ((f"timestamp {timestamp}", lookup),))
         case TimeRange(start_timestamp, end_timestamp):
             times = [time for time in (start_timestamp, end_timestamp) if time is not None]
-            lookups = tuple((f"timestamp {time}", explain_timestamp(log, time, isolation)) for time in times)
-            return Explanation(name, _range_meaning(selector, log), log, lookups)
+            lookups = [
+                (f"timestamp {time}", explainer.timestamp(partition, time, isolation)) for time in times
+            ]
+            meaning = _range_meaning(selector, partition)
         case Range() | LastN():
-            place = resolve(selector, log, isolation=isolation)
+            place = resolve(selector, partition, isolation=isolation)
             assert isinstance(place, RangePlace)
-            end_offset = log.visible_end(isolation) if place.end_offset is None else place.end_offset
-            ends = (
-                dict.fromkeys((place.start_offset, Offset(end_offset - 1)))
-                if place.start_offset < end_offset
-                else ()
-            )
-            return Explanation(
-                name, _range_meaning(selector, log), log, tuple(_offset(log, end) for end in ends)
-            )
-
-
-def _offset(log: Log, offset: Offset) -> tuple[str, Lookup]:
-    return f"offset {offset}", explain_offset(log, offset)
+            end_offset = partition.visible_end(isolation) if place.end_offset is None else place.end_offset
+            ends = dict.fromkeys((place.start_offset, Offset(end_offset - 1)))
+            wanted = ends if place.start_offset < end_offset else ()
+            lookups = [(f"offset {end}", explainer.offset(partition, end)) for end in wanted]
+            meaning = _range_meaning(selector, partition)
+    return Explanation(name, meaning, partition, tuple(lookups))
 
 
 def _range_meaning(selector: Selector, partition: Partition) -> str:
