@@ -104,7 +104,7 @@ def losing(lose):
 @pytest.mark.parametrize("durable", [False, True])
 def test_what_was_appended_is_known_at_once(engine, client, durable):
     """Its offsets, and to readers of both kinds; the next append follows."""
-    partition = opened(engine, client, f"known-{durable}")
+    partition = opened(engine, client, f"seen-at-once-{durable}")
     assert (0, 1) == partition.append(batch(b"a", b"b"), durable=durable)[:2]
     for isolation in Isolation:
         assert 2 == partition.visible_end(isolation)
