@@ -123,7 +123,7 @@ def test_a_lookup_is_explained(topicfs, broker, shown):
     assert all(
         step["sent_bytes"] > 0 < step["received_bytes"] for step in lookup["steps"] if "request" in step
     )
-    assert "no record" in topicfs("explain", "shown/0/4711").errors
+    assert "no offset 4711; offsets 0 to 2 exist" in topicfs("explain", "shown/0/4711").errors
 
 
 def test_topics_are_made_changed_and_deleted(topicfs, client):
