@@ -138,7 +138,11 @@ def find_holder(directory: Path) -> LockHolder | None:
             return None
         if _held.get(identity) == os.getpid():
             return LockHolder(os.getpid(), is_this_engine=True)
-        descriptor = open_plain(path, os.O_RDONLY)
+        try:
+            descriptor = open_plain(path, os.O_RDONLY)
+        except FileNotFoundError:
+            # The owner let go in between, and took its file along.
+            return None
         try:
             kind, pid = _conflicting_lock(descriptor)
         finally:
