@@ -218,4 +218,4 @@ def _check_lines(log: Path, blocks: int) -> None:
 def _check(data: Path) -> None:
     assert (data / ".kafka_cleanshutdown").exists()
     findings = list(DirectoryCheck(data, NativeFileSystem(read_only=True)).findings())
-    assert [] == findings
+    assert [] == findings, findings
