@@ -141,7 +141,9 @@ def compare(client: Client, broker: Broker, copy: Path) -> None:
                     assert _newest(theirs) == _newest(ours), f"{topic}-{number}"
                 else:
                     assert theirs == ours, f"{topic}-{number}"
-                    compared += _compare_files(broker.log_dir / f"{topic}-{number}", copy / f"{topic}-{number}")
+                    compared += _compare_files(
+                        broker.log_dir / f"{topic}-{number}", copy / f"{topic}-{number}"
+                    )
     assert compared > 0, "no log file was compared"
 
 
