@@ -36,6 +36,7 @@ from storage.errors import (
     TopicNotEmptyError,
     UnknownTopicError,
 )
+from storage.membership import NoGroups
 from storage.messages import WarningBook
 from storage.model import DirectoryStatus, Timestamp
 from storage.remote import changes
@@ -98,6 +99,7 @@ class ClusterEngine:
         for one in self._catalog.partitions() if self._cache else ():
             self._windows.threads.submit(one.look_at_cache)
         self._watch = Watch(leaders, self._catalog)
+        self.groups = NoGroups("the groups of a cluster are not shown yet")
 
     @property
     def warnings(self) -> Sequence[str]:

@@ -29,6 +29,7 @@ from storage.codec.batch import scan
 from storage.codec.headers import BatchHeader
 from storage.config.listing import ShownSetting
 from storage.config.topic import TopicConfig
+from storage.membership import Groups
 from storage.model import (
     Appended,
     DirectoryStatus,
@@ -310,6 +311,11 @@ class Engine(Protocol):
     @property
     def doing(self) -> str | None:
         """The progress of a change of topics that takes long, as a line; None between two (*known*)."""
+        ...
+
+    @property
+    def groups(self) -> Groups:
+        """The groups of readers, and their positions (*known*; of its calls `storage.membership` says who may wait)."""
         ...
 
     def topics(self) -> Mapping[str, Topic]:

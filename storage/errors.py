@@ -96,6 +96,50 @@ class PolicyViolationError(StorageError):
     """An operation that the topic's cleanup.policy forbids (DeleteRecords on a compact-only topic)."""
 
 
+class GroupError(StorageError):
+    """Base of what is refused of a group; itself: its coordinator does not serve, with the reason."""
+
+
+class UnknownGroupError(GroupError):
+    """No such group."""
+
+
+class InvalidGroupError(GroupError):
+    """A group's id that cannot be one."""
+
+
+class GroupExistsError(GroupError):
+    """A group that was to be created exists, or its name belongs to a group of another kind."""
+
+
+class GroupNotEmptyError(GroupError):
+    """The group has members, so that its positions are theirs to move and it cannot be deleted."""
+
+
+class GroupFullError(GroupError):
+    """The group has as many members as `group.max.size` allows."""
+
+
+class IncompatibleMemberError(GroupError):
+    """A member that has no assignor in common with the group's other members."""
+
+
+class NotAssignedError(GroupError):
+    """A position in a partition that the member does not hold, or no longer: whoever holds it now goes on from the last one."""
+
+
+class InvalidPositionError(GroupError):
+    """What cannot be committed as a position: no offset, or metadata that are too long."""
+
+
+class NoPositionError(GroupError):
+    """A group without a position in a partition, or with one out of its range, and `auto.offset.reset=none`."""
+
+
+class GroupsUnsupportedError(GroupError):
+    """An engine, or a cluster, that has no groups of this kind."""
+
+
 class CorruptionError(StorageError):
     """Bytes on disk that are not what was written: always with the file, the position and the cause."""
 

@@ -16,6 +16,8 @@ class ConfigSource(Enum):
 
     TOPIC = "topic"
     """An override of the topic itself."""
+    GROUP = "group"
+    """An override of the group itself."""
     FILE = "file"
     """The server.properties."""
     BROKER = "broker"

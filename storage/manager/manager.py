@@ -31,6 +31,7 @@ from storage.errors import (
     UnknownTopicError,
 )
 from storage.log.log import Log
+from storage.membership import Groups, NoGroups
 from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
 from storage.staging.placement import NewTopic
@@ -72,6 +73,7 @@ class LogManager:
         self._staged = StagedWrites(
             directories, self._users_partition, self._create_for_a_write, warn=warnings.add
         )
+        self._groups = NoGroups("groups are not served yet")
         self._unopened = UnopenedDuties(directories, self.topics)
         self._listeners = Listeners()
         self._lock = RLock()
@@ -101,6 +103,10 @@ class LogManager:
     def doing(self) -> str | None:
         """The progress of a change of topics that takes long, as a line; None between two."""
         return self._changes.progress.line
+
+    @property
+    def groups(self) -> Groups:
+        return self._groups
 
     def directories(self) -> tuple[DirectoryStatus, ...]:
         """Return the state of each data directory, in the order given."""

@@ -9,6 +9,7 @@ from storage.config.listing import ShownSetting, topic_settings
 from storage.config.topic import TopicConfig
 from storage.engine import Cancel
 from storage.errors import UnknownTopicError
+from storage.membership import NoGroups
 from storage.model import DirectoryStatus, PartitionStatus, SegmentInfo, Timestamp
 from tests.doubles.memory_partition import MemoryPartition
 
@@ -57,6 +58,7 @@ class MemoryEngine:
 
     read_only = foreign = remote = False
     doing: str | None = None
+    groups = NoGroups("there are none in this engine")
 
     def __init__(self, *warnings: str) -> None:
         self.warnings = warnings

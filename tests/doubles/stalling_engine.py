@@ -16,6 +16,7 @@ from storage.config.listing import ShownSetting, topic_settings
 from storage.config.topic import TopicConfig
 from storage.engine import Cancel, Listeners
 from storage.errors import UnknownTopicError
+from storage.membership import NoGroups
 from storage.model import (
     NO_TIMESTAMP,
     Appended,
@@ -183,6 +184,7 @@ class StallingEngine:
     remote = True
     doing: str | None = None
     warnings: Sequence[str] = ()
+    groups = NoGroups("there are none in this engine")
 
     def __init__(self, control: Path | None = None) -> None:
         self.line = Line(control)

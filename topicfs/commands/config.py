@@ -28,6 +28,7 @@ from topicfs.terminal import console, is_terminal, plain
 NOTHING_GIVEN: Mapping[str, str] = {}
 STYLES = {
     ConfigSource.TOPIC: "good",
+    ConfigSource.GROUP: "good",
     ConfigSource.FILE: "number",
     ConfigSource.BROKER: "number",
     ConfigSource.DEFAULT: "quiet",

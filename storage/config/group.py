@@ -1,0 +1,160 @@
+"""A group's settings: the one table of their names, defaults and meanings.
+
+In Kafka they are its consumers' own (`assignor` is called partition.assignment.strategy there), so that a broker has no
+place for them: here they belong to the group, for a shell that joins it says nothing of the kind. Where a default is
+not that of Kafka's consumer, its meaning says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, NamedTuple, get_type_hints
+
+from storage.config.kinds import OneOf, OptionalWholeNumber, int_of_at_least
+from storage.config.listing import ConfigSource, ShownSetting
+from storage.config.setting import Setting, SettingRow
+from storage.errors import InvalidConfigError
+
+_DURATION = re.compile(
+    r"P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:\.(\d{1,9}))?S)?)?",
+    re.IGNORECASE,
+)
+"""ISO 8601, as Java's Duration reads it, but for negative ones, which Kafka refuses here."""
+
+EARLIEST, LATEST, NONE, BY_DURATION = "earliest", "latest", "none", "by_duration"
+ASK, MANUAL = "ask", "manual"
+"""Values of `commit`."""
+
+
+class OffsetReset(NamedTuple):
+    """Where a group begins in a partition without a position, or with one that is out of its range."""
+
+    kind: str
+    """EARLIEST, LATEST, NONE or BY_DURATION."""
+    text: str = ""
+    """BY_DURATION: the duration as it was given."""
+    milliseconds: int = 0
+    """BY_DURATION: how long ago the first record may have been written."""
+
+
+FROM_THE_EARLIEST = OffsetReset(EARLIEST)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetResetChoice:
+    """The kind of `auto.offset.reset`."""
+
+    @property
+    def valid(self) -> str:
+        return "earliest, latest, none, or by_duration: and a duration, as in by_duration:P1D or by_duration:PT6H"
+
+    def parse(self, text: str) -> OffsetReset:
+        word, _, duration = text.strip().partition(":")
+        if word in (EARLIEST, LATEST, NONE) and not _:
+            return OffsetReset(word)
+        found = _DURATION.fullmatch(duration)
+        if word != BY_DURATION or found is None or not any(found.groups()):
+            raise ValueError(text)
+        days, hours, minutes, seconds, fraction = (group or "0" for group in found.groups())
+        whole = ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
+        return OffsetReset(BY_DURATION, duration, whole * 1000 + int(fraction.ljust(3, "0")[:3]))
+
+    def print(self, value: OffsetReset) -> str:
+        return f"{value.kind}:{value.text}" if value.kind == BY_DURATION else value.kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """The settings of a group. Immutable: a change makes a new value."""
+
+    assignor: Annotated[
+        str,
+        SettingRow(
+            OneOf(("cooperative-sticky", "range", "roundrobin", "sticky")),
+            "",
+            "Who gets which partition. With cooperative-sticky nothing stops for partitions that stay where they are; "
+            "the others take all partitions back first. It can be changed while the group has no members.",
+        ),
+    ] = "cooperative-sticky"
+    auto_offset_reset: Annotated[
+        OffsetReset,
+        SettingRow(
+            OffsetResetChoice(),
+            "",
+            "Where the group begins in a partition in which it has no position, or one out of range: the earliest record "
+            "(Kafka's consumer begins at the latest), the latest, what is so long ago, or with none nowhere: an error.",
+        ),
+    ] = FROM_THE_EARLIEST
+    commit: Annotated[
+        str,
+        SettingRow(
+            OneOf((ASK, MANUAL)),
+            "",
+            "What moves the positions: ask, a reader that asks for more has done with what it was given before; manual, "
+            "it says so.",
+        ),
+    ] = ASK
+    max_poll_interval_ms: Annotated[
+        int | None,
+        SettingRow(
+            OptionalWholeNumber(int_of_at_least(1)),
+            "ms",
+            "How long a reader may keep partitions that others wait for; nothing, the default: as long as it likes "
+            "(Kafka's consumer: five minutes).",
+        ),
+    ] = None
+
+    @classmethod
+    def from_overrides(cls, overrides: Mapping[str, str]) -> GroupConfig:
+        """Return the defaults with `overrides` in their place. Raises InvalidConfigError: unknown name, bad value."""
+        values = {}
+        for name, text in overrides.items():
+            if name not in GROUP_SETTINGS:
+                raise InvalidConfigError(f"{name}: no such group setting")
+            values[GROUP_SETTINGS[name].field] = GROUP_SETTINGS[name].parse(text)
+        return replace(cls(), **values)
+
+
+def group_settings(config: GroupConfig, overrides: Mapping[str, str]) -> Iterator[ShownSetting]:
+    """List a group's settings."""
+    for name, one in GROUP_SETTINGS.items():
+        yield ShownSetting(
+            name=name,
+            value=one.print(getattr(config, one.field)),
+            source=ConfigSource.GROUP if name in overrides else ConfigSource.DEFAULT,
+            file_name=None,
+            default=one.default_text,
+            unit=one.row.unit,
+            valid=one.row.kind.valid,
+            meaning=one.row.meaning,
+        )
+
+
+def merge_group_overrides(present: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    """Apply `changes` to overrides; None removes one. Raises InvalidConfigError: unknown name, bad value."""
+    merged = dict(present)
+    for name, value in changes.items():
+        if value is not None:
+            merged[name] = value
+        elif name in GROUP_SETTINGS:
+            merged.pop(name, None)
+        else:
+            raise InvalidConfigError(f"{name}: no such group setting")
+    GroupConfig.from_overrides({name: value for name, value in changes.items() if value is not None})
+    return merged
+
+
+def _read_table() -> dict[str, Setting]:
+    defaults = GroupConfig()
+    table = {}
+    for field, annotation in get_type_hints(GroupConfig, include_extras=True).items():
+        name = field.replace("_", ".")
+        (row,) = annotation.__metadata__
+        table[name] = Setting(name, field, getattr(defaults, field), row)
+    return table
+
+
+GROUP_SETTINGS: Mapping[str, Setting] = _read_table()
+"""Every group setting by its name, in the table's order."""
