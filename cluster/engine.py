@@ -40,6 +40,11 @@ from storage.membership import NoGroups
 from storage.messages import WarningBook
 from storage.model import DirectoryStatus, Timestamp
 from storage.remote import changes
+from storage.share_groups import NoShareGroups, ShareGroups
+
+NO_SHARE_GROUPS = NoShareGroups(
+    "the client of a cluster does not speak the protocol of share groups; use kafka-console-share-consumer"
+)
 
 
 class CachePlace(NamedTuple):
@@ -105,6 +110,10 @@ class ClusterEngine:
     def warnings(self) -> Sequence[str]:
         now = () if self._watch.warning is None else (self._watch.warning,)
         return (*self._warnings.lines, *now)
+
+    @property
+    def share_groups(self) -> ShareGroups:
+        return NO_SHARE_GROUPS
 
     def topics(self) -> Mapping[str, ClusterTopic]:
         return self._catalog.topics

@@ -51,6 +51,8 @@ ERRNOS: dict[type[Exception], int] = {
     storage.NotAssignedError: errno.ESTALE,
     storage.InvalidPositionError: errno.EINVAL,
     storage.NoPositionError: errno.ENODATA,
+    storage.SessionClosedError: errno.ESTALE,
+    storage.RecordNotHeldError: errno.ESTALE,
     storage.GroupsUnsupportedError: errno.EOPNOTSUPP,
     storage.GroupError: errno.EIO,
     storage.ReadOnlyError: errno.EROFS,

@@ -42,6 +42,7 @@ from storage.model import (
     Timestamp,
     TimestampOffset,
 )
+from storage.share_groups import ShareGroups
 
 SCAN_BYTES = 1 << 20
 """Read at a time by `batches_from`."""
@@ -316,6 +317,11 @@ class Engine(Protocol):
     @property
     def groups(self) -> Groups:
         """The groups of readers, and their positions (*known*; of its calls `storage.membership` says who may wait)."""
+        ...
+
+    @property
+    def share_groups(self) -> ShareGroups:
+        """Queues: records handed out one by one, each to one holder at a time (*known*; see `storage.share_groups`)."""
         ...
 
     def topics(self) -> Mapping[str, Topic]:

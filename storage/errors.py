@@ -136,6 +136,14 @@ class NoPositionError(GroupError):
     """A group without a position in a partition, or with one out of its range, and `auto.offset.reset=none`."""
 
 
+class SessionClosedError(GroupError):
+    """The session of a share group was closed, or its group deleted."""
+
+
+class RecordNotHeldError(GroupError):
+    """A record that a share group's session does not hold, or no longer (Kafka: INVALID_RECORD_STATE)."""
+
+
 class GroupsUnsupportedError(GroupError):
     """An engine, or a cluster, that has no groups of this kind."""
 

@@ -34,6 +34,7 @@ from storage.log.log import Log
 from storage.membership import Groups, NoGroups
 from storage.messages import WarningBook, reason_of
 from storage.model import DirectoryStatus, Timestamp, TopicPartition
+from storage.share_groups import NoShareGroups, ShareGroups
 from storage.staging.placement import NewTopic
 from storage.topics.changes import TopicChanges, for_each
 from storage.topics.registry import TopicRegistry
@@ -76,6 +77,7 @@ class LogManager:
         self._groups = NoGroups("groups are not served yet")
         self._unopened = UnopenedDuties(directories, self.topics)
         self._listeners = Listeners()
+        self._share_groups: ShareGroups = NoShareGroups("this engine has no share groups yet")
         self._lock = RLock()
         self._duty_lock = Lock()
         self._closed = False
@@ -111,6 +113,10 @@ class LogManager:
     def directories(self) -> tuple[DirectoryStatus, ...]:
         """Return the state of each data directory, in the order given."""
         return self._directories.status()
+
+    @property
+    def share_groups(self) -> ShareGroups:
+        return self._share_groups
 
     def topics(self) -> Mapping[str, LogTopic]:
         return self._topics

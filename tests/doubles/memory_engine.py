@@ -11,6 +11,7 @@ from storage.engine import Cancel
 from storage.errors import UnknownTopicError
 from storage.membership import NoGroups
 from storage.model import DirectoryStatus, PartitionStatus, SegmentInfo, Timestamp
+from storage.share_groups import NoShareGroups
 from tests.doubles.memory_partition import MemoryPartition
 
 
@@ -59,6 +60,7 @@ class MemoryEngine:
     read_only = foreign = remote = False
     doing: str | None = None
     groups = NoGroups("there are none in this engine")
+    share_groups = NoShareGroups("an engine in memory has none")
 
     def __init__(self, *warnings: str) -> None:
         self.warnings = warnings

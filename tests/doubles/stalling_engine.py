@@ -29,6 +29,7 @@ from storage.model import (
     TimestampOffset,
 )
 from storage.remote import asks, changes
+from storage.share_groups import NoShareGroups
 from tests.doubles.memory_engine import PartitionWithoutDirectory
 from tests.doubles.records import records
 
@@ -183,6 +184,7 @@ class StallingEngine:
     read_only = foreign = False
     remote = True
     doing: str | None = None
+    share_groups = NoShareGroups("an engine that stalls has none")
     warnings: Sequence[str] = ()
     groups = NoGroups("there are none in this engine")
 

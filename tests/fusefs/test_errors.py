@@ -56,6 +56,8 @@ RAISED = [
     (errors.NotAssignedError("x"), errno.ESTALE),
     (errors.InvalidPositionError("x"), errno.EINVAL),
     (errors.NoPositionError("x"), errno.ENODATA),
+    (errors.SessionClosedError("x"), errno.ESTALE),
+    (errors.RecordNotHeldError("x"), errno.ESTALE),
     (errors.GroupsUnsupportedError("x"), errno.EOPNOTSUPP),
     (errors.GroupError("x"), errno.EIO),
     (errors.ReadOnlyError("x"), errno.EROFS),

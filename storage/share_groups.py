@@ -1,0 +1,367 @@
+"""The protocol of queues, Kafka's share groups: records handed out one by one, each to one holder at a time.
+
+How to use it:
+
+    group = engine.share_groups.group("billing")              the group, made by its first session
+    session = group.open(["orders"], holder="bash, process 4711")
+    leased = session.take()                                   a record for this session alone, or None: nothing now
+    form.render_one(leased.columns, leased.index, topic=leased.place.topic, partition=leased.place.partition)
+    session.acknowledge({leased.place: Acknowledgement.ACCEPT})
+    session.close()                                           what it holds is at once there for others
+
+A session is a member of the group: an open file, a process. A reader that found nothing listens to its session
+(`listen`), and takes again when it is called: records came, were released, or a lease ended. Any number of records may
+be held at a time (`held`), each until it is acknowledged, until its lease ends, or until the close. What was released,
+whose lease ended or whose holder went is delivered again, up to the group's limit of deliveries; after that, or when a
+holder rejects it, it is in `rejected` and not delivered any more.
+
+Delivery is at least once: a record whose acceptance returned is never delivered again, and none is lost. The state is
+kept as a broker keeps it (kafka-coordinators.md#share-groups), so that one goes on with it, and so do we with a
+broker's. As in `storage.engine` all calls are safe from any thread; *known* never waits, *asked* may read the disk,
+*changes* writes, and is called in threads that may wait.
+
+Settings have Kafka's names and defaults (`ShareGroupSettings`), but for `share.auto.offset.reset`: a group that is made
+here begins at the earliest record, as one expects of a shell, where a broker's begins at the latest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import NamedTuple, Protocol
+
+from storage.codec.columns import Columns
+from storage.config.group import FROM_THE_EARLIEST, OffsetReset
+from storage.errors import GroupsUnsupportedError, InvalidNameError, UnknownGroupError
+from storage.model import Offset, Record, Timestamp, TopicPartition
+
+_PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})-(?P<offset>0|[1-9][0-9]{0,18})")
+
+
+class RecordPlace(NamedTuple):
+    """A record by its whole name, which is written `orders-0-42`."""
+
+    topic: str
+    partition: int
+    offset: Offset
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}-{self.offset}"
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+def parse_place(text: str) -> RecordPlace:
+    """Return the place that is written so. Raises InvalidNameError."""
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise InvalidNameError(f"{text!r}: a record is named by topic, partition and offset, as orders-0-42")
+    return RecordPlace(found["topic"], int(found["partition"]), Offset(int(found["offset"])))
+
+
+class Acknowledgement(IntEnum):
+    """The holder's word on a record, by Kafka's numbers."""
+
+    ACCEPT = 1
+    """It is done: never delivered again."""
+    RELEASE = 2
+    """It is there for others, and counts as delivered once more."""
+    REJECT = 3
+    """It cannot be done: it is not delivered again, and found in `ShareGroup.rejected`."""
+    RENEW = 4
+    """It is still being worked on: the lease begins anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupSettings:
+    """The settings of a group, under Kafka's names with `_` for its dots."""
+
+    share_record_lock_duration_ms: int = 30_000
+    """A lease's length (group.share.record.lock.duration.ms), 1 s to 1 h: a holder that hangs longer loses its records."""
+    share_delivery_count_limit: int = 5
+    """Deliveries of a record before it is given up (group.share.delivery.count.limit), 2 to 10."""
+    share_partition_max_record_locks: int = 2000
+    """Records between the first that is not done and the last that was delivered, in one partition."""
+    share_auto_offset_reset: OffsetReset = FROM_THE_EARLIEST
+    """Where it begins in a partition that is new to it: earliest, latest or by_duration."""
+    share_isolation_level: str = "read_committed"
+    """`read_committed`, the default here, passes over what transactions aborted; a broker's is `read_uncommitted`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A record that one session holds, among the records it came with."""
+
+    place: RecordPlace
+    columns: Columns
+    index: int
+    """Index of the record in `columns`, as forms take it."""
+    batch_bytes: memoryview
+    """The whole batch that holds it, as it stands in the log."""
+    delivery_count: int
+    """1 for the first delivery."""
+    lease_end: Timestamp
+
+    @property
+    def record(self) -> Record:
+        return self.columns.record(self.index)
+
+
+class InFlight(NamedTuple):
+    """A record that is held now."""
+
+    place: RecordPlace
+    member_id: str
+    holder: str
+    """What the session said of itself; empty for a member that another process's records tell of."""
+    since: Timestamp
+    delivery_count: int
+    lease_end: Timestamp
+
+
+class RejectedBy(Enum):
+    """Why a record was given up."""
+
+    REJECT = "reject"
+    """Its holder said so."""
+    LIMIT = "limit"
+    """It was delivered as often as may be."""
+
+
+class Rejected(NamedTuple):
+    """A record that was given up. It stands in its log as before, as long as that keeps it."""
+
+    place: RecordPlace
+    time: Timestamp
+    by: RejectedBy
+    delivery_count: int
+    holder: str
+    """Who held it last, as far as it is known."""
+
+
+class QueuePosition(NamedTuple):
+    """Where a group stands in a partition."""
+
+    partition: TopicPartition
+    start_offset: Offset
+    """All records below are done; -1 before the first session (Kafka's SPSO)."""
+    end_offset: Offset
+    """No record from here on was delivered yet."""
+    in_flight: int
+    """Records held now."""
+    waiting: int
+    """Records that were delivered and will be again."""
+    lag: int
+    """Records that are not done: those in flight, those waiting, and those that never were delivered."""
+
+
+class Member(NamedTuple):
+    """An open session."""
+
+    member_id: str
+    holder: str
+    topics: tuple[str, ...]
+    since: Timestamp
+    held: int
+    """Number of records it holds."""
+
+
+class ShareSession(Protocol):
+    """A member of a share group, from `ShareGroup.open` to its close."""
+
+    @property
+    def member_id(self) -> str:
+        """The member's id, as Kafka makes one (*known*)."""
+        ...
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics whose records it is given (*known*)."""
+        ...
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Take records of these topics from now on; what it holds of others it keeps (*changes*). Raises UnknownTopicError."""
+        ...
+
+    def take(self) -> Leased | None:
+        """Lease the next record to this session; None: there is none now (*changes*).
+
+        A record that others gave back comes first. What kills its readers comes alone, so that it takes no neighbour
+        along (kafka-coordinators.md#poison-records).
+
+        Raises SessionClosedError, UnknownTopicError (its topics are gone), CorruptionError (the batch cannot be read;
+        take again to go on behind it), PartitionOfflineError, ReadOnlyError, OSError.
+        """
+        ...
+
+    def take_some(self, most: int) -> Sequence[Leased]:
+        """Lease up to `most` adjacent records of one partition; empty: there is none now (*changes*). Raises as `take`."""
+        ...
+
+    def acknowledge(self, words: Mapping[RecordPlace, Acknowledgement]) -> None:
+        """Say what became of records: when it returns, that is kept (*changes*).
+
+        Raises RecordNotHeldError where one of them is not held by this session, or no longer: nothing of its partition
+        is changed then; partitions are taken one after the other. An OSError or StorageError leaves the records held.
+        """
+        ...
+
+    def held(self) -> Sequence[Leased]:
+        """Return what it holds, the oldest lease first; what was taken from it is not among them (*known*)."""
+        ...
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` whenever `take` may give something it did not give before; returns the call that ends it.
+
+        It is called from any thread, must be quick and must not raise. Called too often is possible, too seldom not.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds, and leave the group (*changes*). Idempotent; raises nothing.
+
+        What cannot be written then is not lost: the records are there for others, and their deliveries count.
+        """
+        ...
+
+
+class ShareGroup(Protocol):
+    """A share group: sessions that share the records of topics."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def settings(self) -> ShareGroupSettings:
+        """The settings as they are now (*known*)."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """`Empty`, `Stable` or `Dead`, as Kafka's tools print it (*known*)."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The group's epoch, which goes up when sessions come and go or topics change (*known*)."""
+        ...
+
+    def topics(self) -> Sequence[str]:
+        """Return the topics in which the group has a state, by name (*known*)."""
+        ...
+
+    def members(self) -> Sequence[Member]:
+        """Return the open sessions, the oldest first (*known*)."""
+        ...
+
+    def open(self, topics: Sequence[str], *, holder: str) -> ShareSession:
+        """Begin a session over topics; the first one of a group makes it (*changes*).
+
+        `holder` is what people are shown of it, as its program and process. Raises UnknownTopicError,
+        PolicyViolationError (an internal topic), GroupExistsError (a consumer group has that name), GroupFullError
+        (200 members), ReadOnlyError, OSError.
+        """
+        ...
+
+    def positions(self, topic: str) -> Sequence[QueuePosition]:
+        """Return where the group stands in each partition of a topic (*asked*). Raises UnknownTopicError."""
+        ...
+
+    def in_flight(self, topic: str) -> Sequence[InFlight]:
+        """Return the records that are held, by partition and offset (*known*)."""
+        ...
+
+    def settle(self, place: RecordPlace, word: Acknowledgement) -> None:
+        """Say for its holder, whoever that is, what becomes of a record in flight (*changes*).
+
+        The holder is answered RecordNotHeldError from then on. Raises RecordNotHeldError where nobody holds it.
+        """
+        ...
+
+    def rejected(self, topic: str) -> Sequence[Rejected]:
+        """Return the records that were given up and not forgotten since, by partition and offset (*asked*).
+
+        The newest 10,000 of a group; those whose log no longer has them are left out.
+        """
+        ...
+
+    def forget_rejected(self, place: RecordPlace) -> None:
+        """Take a record out of `rejected` (*changes*). Raises RecordNotHeldError where it is not there."""
+        ...
+
+    def reset(self, partition: TopicPartition, offset: Offset) -> None:
+        """Let the group begin at an offset: what is below is done, what is from there on is delivered (*changes*).
+
+        Raises GroupNotEmptyError while it has sessions, UnknownTopicError, ReadOnlyError, OSError.
+        """
+        ...
+
+    def forget_topic(self, topic: str) -> None:
+        """Delete what the group keeps of a topic (*changes*). Raises GroupNotEmptyError, ReadOnlyError, OSError."""
+        ...
+
+    def alter(self, changes: Mapping[str, str | None]) -> None:
+        """Change settings by Kafka's names (`share.record.lock.duration.ms`), or with None remove them (*changes*).
+
+        Raises InvalidConfigError, ReadOnlyError, OSError.
+        """
+        ...
+
+
+class ShareGroups(Protocol):
+    """The share groups of an engine (`storage.engine.Engine.share_groups`)."""
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why there are none, as a sentence; None: there may be (*known*)."""
+        ...
+
+    def groups(self) -> Mapping[str, ShareGroup]:
+        """Return the groups by name: with sessions, or with a state that is kept (*asked*, the first time)."""
+        ...
+
+    def group(self, name: str) -> ShareGroup:
+        """Return the group of a name, whether it exists or is to be made (*asked*, the first time).
+
+        Raises InvalidGroupError, GroupExistsError (a consumer group has that name); GroupsUnsupportedError where `unavailable`.
+        """
+        ...
+
+    def create(self, name: str) -> ShareGroup:
+        """Make a group without sessions, as `mkdir` does (*changes*). Raises GroupExistsError, and as `group`."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Delete a group with all it keeps (*changes*). Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, OSError."""
+        ...
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` after groups, sessions or what they hold changed; returns the call that ends it."""
+        ...
+
+
+class NoShareGroups:
+    """The share groups of an engine that has none, and why."""
+
+    def __init__(self, reason: str) -> None:
+        self.unavailable = reason
+
+    def groups(self) -> Mapping[str, ShareGroup]:
+        return {}
+
+    def group(self, name: str) -> ShareGroup:
+        raise GroupsUnsupportedError(f"{name}: {self.unavailable}")
+
+    def create(self, name: str) -> ShareGroup:
+        raise GroupsUnsupportedError(f"{name}: {self.unavailable}")
+
+    def delete(self, name: str) -> None:
+        raise UnknownGroupError(f"{name}: no such group")
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        del listener
+        return lambda: None
